@@ -1,0 +1,42 @@
+# Every target makes .venv itself; only python3 and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test check bench golden fit accuracy docs lock clean
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/twofold plan examples/assistant/twofold.yaml
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+golden: $(STAMP)
+	$(BIN)/python -m pytest tests/cli --golden
+
+fit: $(STAMP)
+	$(BIN)/python -m twofold.measure.fit ../shared/truth
+
+accuracy: $(STAMP)
+	$(BIN)/python -m twofold.measure.accuracy ../shared/truth docs/accuracy.md
+
+lock: $(STAMP)
+	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --extra dev --output-file requirements-dev.lock pyproject.toml
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,177 @@
+"""The rows of the catalogue as frozen data, in SI units. What a row does not state is None, never 0."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Attention = Literal["mha", "gqa", "mqa", "mla", "sliding", "hybrid_linear"]
+Format = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One device as one process sees it. FLOP/s are dense; links are one direction, all links together."""
+
+    name: str
+    vendor: str
+    family: str  # volta turing ampere ada hopper blackwell blackwell-rtx rubin cdna2 cdna3 cdna4 tpu … cpu
+    year: int
+    form_factor: str
+    memory_bytes: float
+    memory_type: str
+    memory_bytes_per_s: float
+    fp32_flops_per_s: float | None
+    tf32_flops_per_s: float | None
+    bf16_flops_per_s: float | None
+    fp16_flops_per_s: float | None
+    fp8_flops_per_s: float | None
+    int8_flops_per_s: float | None
+    fp4_flops_per_s: float | None
+    sm_count: int | None
+    l2_bytes: float | None
+    scaleup_name: str
+    scaleup_bytes_per_s: float  # 0 when the device has no link but PCIe
+    scaleup_domain_count: int
+    pcie_generation: int | None
+    tdp_w: float
+    idle_w: float | None
+    mig_slice_count: int
+    confidential_computing: bool
+    released: bool  # False: announced, left out of every search unless allowed
+    source: str
+    licence: str
+    confidence: str
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A server or instance type. `nic_bytes_per_s` is the whole node's, one direction."""
+
+    name: str
+    provider: str
+    accelerator: str
+    accelerator_count: int
+    cpu: str
+    vcpu_count: int | None
+    ram_bytes: float | None
+    nvme_bytes: float | None
+    nic_bytes_per_s: float
+    nic_type: str
+    fabric: str  # infiniband roce efa tcpx ethernet omnipath ici none: see fabrics.csv
+    power_w_max: float | None
+    rack_units: int | None
+    virtualised: bool
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A class of network between nodes."""
+
+    name: str
+    latency_s: float  # one message, one hop pair, host to host
+    efficiency_fraction: float  # of line rate, large messages, one job alone
+    jitter_fraction: float  # spread of one rank's communication time
+    rdma: bool
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one instance costs. `age_days` is counted from `date` to the day of the plan by the caller."""
+
+    provider: str
+    instance: str
+    accelerator: str
+    accelerator_count: int
+    region: str
+    term: str  # on_demand spot reserved_1y reserved_3y community
+    usd_per_h: float
+    usd_per_accelerator_h: float
+    date: str
+    date_precision: str  # day month year
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    provider: str
+    name: str
+    city: str
+    country: str
+    latitude_deg: float
+    longitude_deg: float
+    electricity_usd_per_kwh: float
+    grid_gco2_per_kwh: float
+    pue: float
+    wue_l_per_kwh: float
+    government: bool
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    name: str
+    kind: str
+    read_bytes_per_s_per_unit: float | None
+    write_bytes_per_s_per_unit: float | None
+    unit: str
+    latency_s: float | None
+    usd_per_tb_month: float | None
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The shape of a model: enough to count its parameters, FLOPs and KV bytes. Counts are per model.
+
+    MoE: `moe_layers` of the `layers` are expert layers; the others use `ffn_hidden`. `moe_ffn_hidden` is one
+    expert's width; `shared_ffn_hidden` is the width of all shared experts together (0 without).
+    Hybrid: `softmax_attention_layers` of the layers attend over the context, the others are linear or SSM.
+    Sliding: `sliding_layers` of the attention layers see at most `sliding_window` tokens.
+    """
+
+    name: str
+    family: str
+    arch: Literal["dense", "moe", "hybrid", "encoder", "diffusion"]
+    parameters: int
+    parameters_active: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn_hidden: int  # 0 when every layer is an expert layer
+    ffn_matrices: int  # 3 gated, 2 not
+    vocab: int
+    tied_embeddings: bool
+    max_context_tokens: int
+    attention: Attention
+    native_format: str
+    softmax_attention_layers: int
+    sliding_window: int = 0
+    sliding_layers: int = 0
+    experts: int = 0
+    experts_topk: int = 0
+    moe_layers: int = 0
+    moe_ffn_hidden: int = 0
+    shared_ffn_hidden: int = 0
+    mla_kv_rank: int = 0
+    mla_q_rank: int = 0
+    mla_qk_nope: int = 0
+    mla_qk_rope: int = 0
+    mla_v_head_dim: int = 0
+    source: str = ""
+    licence: str = ""
+    confidence: str = ""
+    notes: str = ""
