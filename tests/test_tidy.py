@@ -1,0 +1,96 @@
+"""Sizes, names and leftovers that a reviewer should not have to look for (STYLE S2, S10, S19)."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "twofold"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = 600
+# file or file:function -> why it may be longer; an entry that is no longer needed fails.
+EXEMPT: dict[str, str] = {}
+
+UNIT_ROOMS = ("perf", "training", "inference", "plan")
+UNIT = re.compile(
+    r"_(s|bytes|tokens|flops|per_s|usd|per_h|w|j|fraction|count|h|ratio|gco2|litres|per_token|per_flop|days"
+    r"|bytes_per_s|tok_s|per_year|wh|kwh|m|exponent|factor|sigma|low|high|half_k|p\d\d|mean)(_|$)|^(value|low|high|mfu)$"
+)
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    tree = ast.parse(path.read_text("utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [(n.name, (n.end_lineno or 0) - n.lineno + 1) for n in ast.walk(tree) if isinstance(n, kinds)]
+
+
+def test_functions_and_files_stay_readable() -> None:
+    too_long = {}
+    for path in MODULES:
+        name = str(path.relative_to(SOURCE))
+        lines = len(path.read_text("utf-8").splitlines())
+        if lines > MAX_FILE_LINES:
+            too_long[name] = lines
+        too_long |= {f"{name}:{f}": size for f, size in functions(path) if size > MAX_FUNCTION_LINES}
+    assert {k: v for k, v in too_long.items() if k not in EXEMPT} == {}
+    assert set(EXEMPT) <= set(too_long), "stale exemption"
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    assert not [p for p in MODULES if p.stem in {"utils", "util", "helpers", "common", "misc"}]
+
+
+def test_nothing_is_left_open_or_swallowed() -> None:
+    left = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b|except:\s*$|from \w[\w.]* import \*")
+    found = [
+        f"{path.relative_to(SOURCE)}:{number}"
+        for path in MODULES
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if left.search(line)
+    ]
+    assert found == []
+
+
+def test_nothing_prints_or_exits_below_the_faces() -> None:
+    for path in MODULES:
+        if path.relative_to(SOURCE).parts[0] in {"cli", "measure"}:
+            continue
+        names = {
+            node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Call)
+        }
+        in_main = "__main__" in path.read_text("utf-8")  # a generator of a checked-in page
+        assert in_main or not names & {"print", "exit", "breakpoint"}, path
+
+
+@pytest.mark.parametrize("room", UNIT_ROOMS)
+def test_float_fields_carry_their_unit(room: str) -> None:
+    bare = []
+    for path in (SOURCE / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+                continue
+            kind = ast.unparse(node.annotation)
+            if kind in {"float", "Floats", "float | None"} and not UNIT.search(node.target.id):
+                bare.append(f"{path.name}:{node.lineno} {node.target.id}")
+    assert bare == []
+
+
+def test_no_machine_path_or_host_is_committed() -> None:
+    words = re.compile(r"/(root|home/\w+|work|tmp/\w+)/|pypi\.org|files\.pythonhosted")
+    kinds = {".py", ".md", ".toml", ".csv", ".lock", ".yaml", ".yml", ""}
+    found = []
+    for path in ROOT.rglob("*"):
+        parts = path.relative_to(ROOT).parts
+        if parts[0].startswith(".") and parts[0] != ".ci" or not path.is_file() or path.suffix not in kinds:
+            continue
+        if path != Path(__file__) and "__pycache__" not in parts:
+            for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+                if words.search(line):
+                    found.append(f"{path.relative_to(ROOT)}:{number}")
+    assert found == []
