@@ -1,4 +1,4 @@
-"""The plan as data, schema `twofold/plan/1`: what `plan --json` prints and `explain`, `diff` and later floors read.
+"""The plan as data, schema `twofold/plan/1`: what `plan --json` prints; `explain` and `diff` read it.
 
 Nothing here computes. Every uncertain number is an `Estimate`; lengths of time are seconds, sizes bytes,
 money USD. Arrays stay arrays with one run or service; a missing half is an empty array.
