@@ -15,36 +15,51 @@ Floats = float | NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator with its fitted efficiencies. Peaks are the vendor's, dense; efficiencies are of them."""
+    """One accelerator. Peaks are the vendor's, dense; the fitted efficiencies are fractions of them."""
 
     name: str
     family: str
     memory_bytes: float
     memory_bytes_per_s: Floats
-    peak_flops_per_s: Mapping[str, Floats]  # by number format; a format it lacks is absent
-    gemm_efficiency_fraction: Mapping[str, Floats]  # large matrices, by number format
-    attention_efficiency_fraction: Floats
-    memory_efficiency_fraction: Floats
+    peak_flops_per_s: Mapping[str, Floats]  # by the catalogue's number formats; a format it lacks is absent
+    gemm_efficiency_fraction: Mapping[str, Floats]  # large matrices, by kernel format
+    attention_efficiency_fraction: Floats  # prefill, of the 16-bit peak
+    memory_efficiency_fraction: Floats  # elementwise passes
     gemm_half_k: Floats  # inner size at which a GEMM reaches half of its efficiency
-    kernel_floor_s: Floats
+    kernel_floor_s: Floats  # the shortest kernel
     sm_count: int
     tdp_w: float
     idle_w: float
+    gemm_memory_efficiency_fraction: Mapping[str, Floats]  # streaming of weights, by kernel format
+    grouped_efficiency_fraction: Mapping[str, Floats]  # grouped GEMMs of experts, by kernel format
+    grouped_memory_efficiency_fraction: Mapping[str, Floats]
+    grouped_floor_s: Floats  # routing, permutation and two grouped GEMMs
+    decode_efficiency_fraction: Floats  # KV reads of decode attention, of memory bandwidth
+    mla_efficiency_fraction: Floats  # absorbed FLOPs of MLA decode, of the 16-bit peak
+    attention_floor_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Links of one accelerator, one direction: inside the scale-up domain, and to other nodes."""
+    """Links of one accelerator, one direction, as large messages see them: efficiencies are applied.
+
+    Three levels: `domain_size` accelerators share fast links, `node_size` share a host, the rest is fabric.
+    """
 
     node_size: int  # accelerators per node
-    domain_size: int  # accelerators per scale-up domain: 8 on HGX, 72 on NVL72, 1 on plain PCIe
+    domain_size: int  # accelerators joined by fast links: 8 on HGX, 72 on NVL72, 1 on plain PCIe
     link_bytes_per_s: Floats  # inside the domain
-    link_latency_s: Floats
+    link_latency_s: Floats  # per collective step
     link_half_bytes: Floats  # message at which the link reaches half of its rate
     nic_bytes_per_s: Floats  # per accelerator, fabric efficiency and oversubscription already applied
     nic_latency_s: Floats
     jitter_fraction: Floats
     fabric: str
+    host_bytes_per_s: Floats = 20e9  # between domains of one node: PCIe and host memory
+    host_latency_s: Floats = 10e-6
+    launch_s: Floats = 8e-6  # what any collective costs before the first byte moves
+    one_shot_launch_s: Floats = 5e-6
+    all_to_all_efficiency_fraction: Floats = 0.8  # of what a ring reaches
 
 
 @dataclass(frozen=True, slots=True)

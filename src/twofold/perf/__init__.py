@@ -1,0 +1,78 @@
+"""Operators, collectives and energy of one device and its network, from fitted constants."""
+
+from twofold.perf.attention import (
+    ATTENTION_BACKWARD_RATIO,
+    GEMM_BACKWARD_RATIO,
+    UNFUSED_ATTENTION_BACKWARD_RATIO,
+    attended_pairs,
+    attention_decode_s,
+    attention_prefill_s,
+    mla_decode_s,
+)
+from twofold.perf.collectives import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    one_shot_all_reduce_s,
+    point_to_point_s,
+    reduce_scatter_s,
+    serving_all_reduce_s,
+    straggler_factor,
+)
+from twofold.perf.constants import ConstantRow, Constants, load_constants, write_constants
+from twofold.perf.device import device, network
+from twofold.perf.energy import energy_j, power_w
+from twofold.perf.formats import FORMAT_BYTES, ComputeFormat, bytes_per_weight, compute_format
+from twofold.perf.operators import elementwise_s, experts_touched, gemm_s, grouped_gemm_s, quantise_s
+from twofold.perf.roofline import (
+    decode_attention_flops_per_byte,
+    gemm_flops_per_byte,
+    prefill_attention_flops_per_byte,
+    ridge_flops_per_byte,
+)
+from twofold.perf.smoothing import smooth_max
+from twofold.perf.types import Cluster, Device, Floats, Network
+
+__all__ = [
+    "ATTENTION_BACKWARD_RATIO",
+    "FORMAT_BYTES",
+    "GEMM_BACKWARD_RATIO",
+    "UNFUSED_ATTENTION_BACKWARD_RATIO",
+    "Cluster",
+    "ComputeFormat",
+    "ConstantRow",
+    "Constants",
+    "Device",
+    "Floats",
+    "Network",
+    "all_gather_s",
+    "all_reduce_s",
+    "all_to_all_s",
+    "attended_pairs",
+    "attention_decode_s",
+    "attention_prefill_s",
+    "bytes_per_weight",
+    "compute_format",
+    "decode_attention_flops_per_byte",
+    "device",
+    "elementwise_s",
+    "energy_j",
+    "experts_touched",
+    "gemm_flops_per_byte",
+    "gemm_s",
+    "grouped_gemm_s",
+    "load_constants",
+    "mla_decode_s",
+    "network",
+    "one_shot_all_reduce_s",
+    "point_to_point_s",
+    "power_w",
+    "prefill_attention_flops_per_byte",
+    "quantise_s",
+    "reduce_scatter_s",
+    "ridge_flops_per_byte",
+    "serving_all_reduce_s",
+    "smooth_max",
+    "straggler_factor",
+    "write_constants",
+]

@@ -1,0 +1,181 @@
+"""Collectives among accelerators: inside a scale-up domain, between domains of a node, and across nodes.
+
+A group is `ranks` ranks, neighbours `stride` ranks apart, laid out in order over domains and nodes. One
+function each turns payload into seconds; all broadcast. Times are of an undisturbed run: `straggler_factor`
+adds what waiting for the slowest rank costs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.perf.types import Floats, Network
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How a group lies: `inside` members per domain, `domains` crossed, and the link between them."""
+
+    inside: Floats
+    domains: Floats
+    outer_bytes_per_s: Floats
+    outer_latency_s: Floats
+
+
+def group_span(network: Network, ranks: Floats, stride: Floats = 1) -> Span:
+    """Where the members of a group lie.
+
+    Formula  inside = min(ranks, max(1, domain // stride)); domains = ranks / inside, at least 1
+    Why      A domain of D ranks holds every stride-th of them; what does not fit goes on in the next domain.
+    Shapes   ranks and stride broadcast.
+    Units    counts.
+    Source   Rank order of the launchers: consecutive ranks fill a node before the next.
+    Limits   stride ≥ domain: every member in its own; a group that does not divide is averaged.
+    """
+    ranks, stride = np.asarray(ranks, dtype=float), np.asarray(stride, dtype=float)
+    inside = np.minimum(ranks, np.maximum(1.0, network.domain_size // stride))
+    domains = np.ceil(ranks / inside)
+    in_node = ranks * stride <= network.node_size
+    return Span(
+        inside=ranks / domains,
+        domains=domains,
+        outer_bytes_per_s=np.where(in_node, network.host_bytes_per_s, network.nic_bytes_per_s),
+        outer_latency_s=np.where(in_node, network.host_latency_s, network.nic_latency_s),
+    )
+
+
+def all_gather_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
+    """Seconds to give every rank the whole tensor of `payload_bytes`, of which each holds 1/ranks.
+
+    Formula  launch + across: (d−1)·α_o + (d−1)/d·S/a / B_o + inside: (a−1)·α + (a−1)/a·S·(1 + half/S) / B
+    Why      Each of the a members inside a domain drives its own NIC with 1/a of the tensor (k rings),
+             then the domain shares what it got.
+    Shapes   arguments broadcast.
+    Units    payload is bytes of the full tensor on one rank after the gather; seconds out.
+    Source   Ring all-gather; hierarchy as in SKETCHES (one ring per NIC).
+    Limits   one rank: 0; one domain: the ring law (n−1)/n·S/B; all strided: (n−1)/n·S/NIC.
+    """
+    span = group_span(network, ranks, stride)
+    seconds = network.launch_s + _across_s(payload_bytes, span) + _inside_s(network, payload_bytes, span)
+    return _none_if_alone(seconds, ranks)
+
+
+def reduce_scatter_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
+    """Seconds to leave each rank 1/ranks of the sum of all ranks' tensors of `payload_bytes` each.
+
+    The mirror of `all_gather_s`, with the same cost.
+    """
+    return all_gather_s(network, payload_bytes, ranks, stride)
+
+
+def all_reduce_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
+    """Seconds to leave every rank the sum of all ranks' tensors of `payload_bytes` each.
+
+    Formula  launch + 2·(inside + across), the parts of `all_gather_s`
+    Why      Reduce-scatter inside, all-reduce across on 1/a of the tensor per NIC, all-gather inside.
+    Shapes   arguments broadcast.
+    Units    payload is bytes of the full tensor on each rank; seconds out.
+    Source   Patarasuk & Yuan 2009, bandwidth-optimal all-reduce, per level.
+    Limits   one rank: 0; one domain and a large tensor: 2(n−1)/n·S/B.
+    """
+    span = group_span(network, ranks, stride)
+    seconds = network.launch_s + 2.0 * (
+        _across_s(payload_bytes, span) + _inside_s(network, payload_bytes, span)
+    )
+    return _none_if_alone(seconds, ranks)
+
+
+def _inside_s(network: Network, payload_bytes: Floats, span: Span) -> Floats:
+    steps = span.inside - 1.0
+    wire_bytes = steps / span.inside * (payload_bytes + np.where(steps > 0, network.link_half_bytes, 0.0))
+    return steps * network.link_latency_s + wire_bytes / network.link_bytes_per_s
+
+
+def _across_s(payload_bytes: Floats, span: Span) -> Floats:
+    steps = span.domains - 1.0
+    return (
+        steps * span.outer_latency_s
+        + steps / span.domains * payload_bytes / span.inside / span.outer_bytes_per_s
+    )
+
+
+def _none_if_alone(seconds: Floats, ranks: Floats) -> Floats:
+    alone: Floats = np.where(np.asarray(ranks) > 1, seconds, 0.0)
+    return alone
+
+
+def all_to_all_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
+    """Seconds until every rank has sent 1/ranks of its `payload_bytes` to each rank, itself included.
+
+    Formula  launch + α's + max(share inside / (B·e), share outside / NIC)
+    Why      (a−1)/n of the payload stays in the domain, (n−a)/n leaves by the own NIC; both run at once.
+    Shapes   arguments broadcast.
+    Units    payload is all bytes that one rank holds for the group, its own part included; seconds out.
+    Source   Direct-exchange all-to-all; efficiency fitted on public kernel tables.
+    Limits   one rank: 0; one domain: (n−1)/n·S/(B·e).
+    """
+    span = group_span(network, ranks, stride)
+    count = np.asarray(ranks, dtype=float)
+    efficiency = network.all_to_all_efficiency_fraction
+    inside_bytes = (span.inside - 1.0) / count * (payload_bytes + network.link_half_bytes)
+    inside_s = (
+        inside_bytes / (network.link_bytes_per_s * efficiency) + (span.inside > 1) * network.link_latency_s
+    )
+    outside_bytes = (count - span.inside) / count * payload_bytes
+    outside_s = (
+        outside_bytes / (span.outer_bytes_per_s * efficiency) + (span.domains > 1) * span.outer_latency_s
+    )
+    return _none_if_alone(network.launch_s + np.maximum(inside_s, outside_s), ranks)
+
+
+def point_to_point_s(network: Network, payload_bytes: Floats, stride: Floats = 1) -> Floats:
+    """Seconds to send `payload_bytes` to the rank `stride` further on: a pipeline hand-off.
+
+    Inside the domain over its links, inside the node over the host, else over the rank's own NIC.
+    """
+    span = group_span(network, 2, stride)
+    inside_s = network.link_latency_s + (payload_bytes + network.link_half_bytes) / network.link_bytes_per_s
+    outside_s = span.outer_latency_s + payload_bytes / span.outer_bytes_per_s
+    seconds: Floats = network.launch_s + np.where(span.domains > 1, outside_s, inside_s)
+    return seconds
+
+
+def one_shot_all_reduce_s(
+    network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1
+) -> Floats:
+    """Seconds of a serving engine's small all-reduce: every rank reads all others' tensors and sums.
+
+    Formula  launch + α + (n−1)·S / B
+    Why      One step instead of 2(n−1): wins while latency, not wire, is what costs.
+    Shapes   arguments broadcast.
+    Units    payload bytes of the full tensor on each rank; seconds out.
+    Source   Custom all-reduce kernels of public serving engines; fitted on their tables.
+    Limits   one rank: 0; groups that leave the domain cannot: infinite.
+    """
+    span = group_span(network, ranks, stride)
+    wire_bytes = (np.asarray(ranks, dtype=float) - 1.0) * payload_bytes
+    seconds = network.one_shot_launch_s + network.link_latency_s + wire_bytes / network.link_bytes_per_s
+    return _none_if_alone(np.where(span.domains > 1, np.inf, seconds), ranks)
+
+
+def serving_all_reduce_s(
+    network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1
+) -> Floats:
+    """Seconds of the all-reduce that a serving engine picks: one-shot or ring, whichever is faster."""
+    ring_s = all_reduce_s(network, payload_bytes, ranks, stride)
+    fastest: Floats = np.minimum(ring_s, one_shot_all_reduce_s(network, payload_bytes, ranks, stride))
+    return fastest
+
+
+def straggler_factor(jitter_fraction: Floats, ranks: Floats) -> Floats:
+    """How much longer a group takes because it waits for its slowest rank.
+
+    Formula  1 + σ·sqrt(2·ln n)
+    Why      The expected largest of n normal deviations grows so.
+    Shapes   arguments broadcast.
+    Units    σ is one rank's standard deviation over its mean; a factor out.
+    Source   Extreme-value theory of the normal distribution; PHYSICS, Collectives.
+    Limits   one rank or no jitter: 1. An upper estimate below about ten ranks.
+    """
+    factor: Floats = 1.0 + jitter_fraction * np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)))
+    return factor

@@ -1,0 +1,170 @@
+"""The fitted constants: one CSV, one row per constant and scope, each with its range and where it came from.
+
+A scope such as `family=hopper;format=bf16` says where a row holds; an empty one holds everywhere. The
+narrowest scope that fits a question answers it. Fits own rows by `fitted_by` and rewrite only their own.
+"""
+
+import csv
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from io import StringIO
+from pathlib import Path
+
+from twofold.core import ConstantsError, Estimate, Source
+
+Scope = tuple[tuple[str, str], ...]  # sorted pairs
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRow:
+    """One constant in one scope. `low`-`high` is its 80 % range, `rows` how many measurements it rests on."""
+
+    name: str
+    scope: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    source: Source
+    rows: int
+    fitted_by: str  # kernels training inference none
+    note: str = ""
+
+    @property
+    def pairs(self) -> Scope:
+        """The scope as sorted key-value pairs."""
+        return read_scope(self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """A version of the table. Fields are data; ask with `get` and `estimate`."""
+
+    version: int
+    rows: tuple[ConstantRow, ...]
+    digest: str
+    by_name: Mapping[str, tuple[tuple[Scope, ConstantRow], ...]]
+
+    def get(self, name: str, **scope: str) -> float:
+        """The value of `name` where `scope` holds, by its narrowest row."""
+        return self._row(name, scope).value
+
+    def estimate(self, name: str, **scope: str) -> Estimate:
+        """As `get`, with range, unit and source."""
+        row = self._row(name, scope)
+        return Estimate(row.value, row.low, row.high, row.unit, row.source)
+
+    def has(self, name: str, **scope: str) -> bool:
+        """Whether any row of `name` fits `scope`."""
+        return any(set(pairs) <= set(scope.items()) for pairs, _ in self.by_name.get(name, ()))
+
+    def with_overrides(self, values: Mapping[tuple[str, str], float]) -> "Constants":
+        """The same table with new values by (name, scope), whose rows must exist: what a fit tries out."""
+        keys = {(row.name, row.scope) for row in self.rows}
+        for name, scope in values:
+            if (name, scope) not in keys:
+                raise ConstantsError(f"no constant '{name}' with scope '{scope}' to override")
+        return build_constants(
+            self.version,
+            (replace(row, value=values.get((row.name, row.scope), row.value)) for row in self.rows),
+        )
+
+    def _row(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
+        asked = set(scope.items())
+        fitting = [(len(pairs), row) for pairs, row in self.by_name.get(name, ()) if set(pairs) <= asked]
+        where = ";".join(f"{key}={value}" for key, value in sorted(scope.items()))
+        if not fitting:
+            raise ConstantsError(f"no constant '{name}' for '{where}'")
+        narrowest = max(size for size, _ in fitting)
+        best = [row for size, row in fitting if size == narrowest]
+        if len(best) > 1:
+            scopes = " and ".join(f"'{row.scope}'" for row in best)
+            raise ConstantsError(f"constant '{name}' is ambiguous for '{where}': {scopes} fit equally well")
+        return best[0]
+
+
+def read_scope(text: str) -> Scope:
+    """`family=hopper;format=bf16` as sorted pairs."""
+    return tuple(
+        sorted((key, value) for key, _, value in (part.partition("=") for part in text.split(";") if part))
+    )
+
+
+def build_constants(version: int, rows: Iterable[ConstantRow]) -> Constants:
+    """The table of `rows`; a name that has two rows with one scope is an error."""
+    rows = tuple(rows)
+    index: dict[str, list[tuple[Scope, ConstantRow]]] = {}
+    for row in rows:
+        same_name = index.setdefault(row.name, [])
+        if any(pairs == row.pairs for pairs, _ in same_name):
+            raise ConstantsError(f"constant '{row.name}' has two rows with scope '{row.scope}'")
+        same_name.append((row.pairs, row))
+    digest = hashlib.sha256(format_constants(version, rows).encode()).hexdigest()
+    return Constants(version, rows, digest, {name: tuple(found) for name, found in index.items()})
+
+
+@cache
+def load_constants() -> Constants:
+    """The table that ships with the package."""
+    return parse_constants((files("twofold.perf") / "constants.csv").read_text(encoding="utf-8"))
+
+
+def parse_constants(text: str) -> Constants:
+    """Read the CSV: a first line `# version N`, a header, rows."""
+    first, _, table = text.partition("\n")
+    version = first.removeprefix("# version ")
+    if not version.isdigit():
+        raise ConstantsError("the first line of the constants is not '# version N'")
+    return build_constants(int(version), map(_parse_row, csv.DictReader(StringIO(table))))
+
+
+def _parse_row(cells: dict[str, str]) -> ConstantRow:
+    try:
+        row = ConstantRow(
+            name=cells["name"],
+            scope=cells["scope"],
+            value=float(cells["value"]),
+            low=float(cells["low"]),
+            high=float(cells["high"]),
+            unit=cells["unit"],
+            source=Source(cells["source"]),
+            rows=int(cells["rows"]),
+            fitted_by=cells["fitted_by"],
+            note=cells["note"],
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConstantsError(f"constants row '{cells.get('name')}' cannot be read: {error}") from error
+    if not row.low <= row.value <= row.high:
+        raise ConstantsError(f"constant '{row.name}' ({row.scope}) lies outside its own range")
+    return row
+
+
+def format_constants(version: int, rows: Iterable[ConstantRow]) -> str:
+    """The CSV text: sorted, six digits, the same bytes for the same rows."""
+    out = StringIO()
+    out.write(f"# version {version}\n")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([field.name for field in fields(ConstantRow)])
+    for row in sorted(rows, key=lambda row: (row.name, row.pairs)):
+        numbers = [f"{number:.6g}" for number in (row.value, row.low, row.high)]
+        writer.writerow(
+            [row.name, row.scope, *numbers, row.unit, row.source.value, row.rows, row.fitted_by, row.note]
+        )
+    return out.getvalue()
+
+
+def write_constants(path: Path, fitted_by: str, rows: Iterable[ConstantRow]) -> None:
+    """Replace the rows that `fitted_by` owns by `rows`. The version rises when a byte changes."""
+    rows = tuple(rows)
+    foreign = [row.name for row in rows if row.fitted_by != fitted_by]
+    if foreign:
+        raise ConstantsError(f"the fit '{fitted_by}' may not write rows of others: {foreign[0]}")
+    text = path.read_text(encoding="utf-8")
+    old = parse_constants(text)
+    kept = [row for row in old.rows if row.fitted_by != fitted_by]
+    new = build_constants(old.version, [*kept, *rows])
+    if format_constants(old.version, new.rows) != text:
+        path.write_text(format_constants(old.version + 1, new.rows), encoding="utf-8")

@@ -1,0 +1,117 @@
+"""From catalogue rows and fitted constants to a `Device` and a `Network`."""
+
+from types import MappingProxyType
+
+from twofold.catalog.types import Accelerator, Fabric
+from twofold.perf.constants import Constants
+from twofold.perf.formats import FORMAT_BYTES, PEAK_OF
+from twofold.perf.types import Device, Floats, Network
+
+CATALOG_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+SAME_KERNELS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4"})  # formats that share another's constants
+RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
+PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
+
+
+def device(accelerator: Accelerator, constants: Constants) -> Device:
+    """The accelerator with its efficiencies: its own, its family's or the prior of all, the narrowest."""
+    scope = {"accelerator": accelerator.name, "family": accelerator.family}
+    stated = {name: getattr(accelerator, f"{name}_flops_per_s") for name in CATALOG_FORMATS}
+    peaks: dict[str, Floats] = {name: peak for name, peak in stated.items() if peak}
+    kernel_formats = [name for name in FORMAT_BYTES if PEAK_OF.get(name, name) in peaks]
+    sustained = _sustained_clock_fraction(accelerator, constants)
+
+    def by_format(name: str, factor: float = 1.0) -> MappingProxyType[str, Floats]:
+        return MappingProxyType(
+            {f: constants.get(name, format=SAME_KERNELS.get(f, f), **scope) * factor for f in kernel_formats}
+        )
+
+    return Device(
+        name=accelerator.name,
+        family=accelerator.family,
+        memory_bytes=accelerator.memory_bytes,
+        memory_bytes_per_s=accelerator.memory_bytes_per_s,
+        peak_flops_per_s=MappingProxyType(peaks),
+        gemm_efficiency_fraction=by_format("gemm_efficiency_fraction", sustained),
+        gemm_memory_efficiency_fraction=by_format("gemm_memory_efficiency_fraction"),
+        grouped_efficiency_fraction=by_format("grouped_efficiency_fraction", sustained),
+        grouped_memory_efficiency_fraction=by_format("grouped_memory_efficiency_fraction"),
+        grouped_floor_s=constants.get("grouped_floor_s", **scope),
+        attention_efficiency_fraction=constants.get("attention_efficiency_fraction", **scope) * sustained,
+        decode_efficiency_fraction=constants.get("decode_efficiency_fraction", **scope),
+        mla_efficiency_fraction=constants.get("mla_efficiency_fraction", **scope) * sustained,
+        attention_floor_s=constants.get("attention_floor_s", **scope),
+        memory_efficiency_fraction=constants.get("memory_efficiency_fraction", **scope),
+        gemm_half_k=constants.get("gemm_half_k", **scope),
+        kernel_floor_s=constants.get("kernel_floor_s", **scope),
+        sm_count=accelerator.sm_count or 100,
+        tdp_w=accelerator.tdp_w,
+        idle_w=accelerator.idle_w or constants.get("idle_power_fraction", **scope) * accelerator.tdp_w,
+    )
+
+
+def _sustained_clock_fraction(accelerator: Accelerator, constants: Constants) -> float:
+    """How far a part's power limit pulls its clock below that of the family's reference part.
+
+    Formula  min(1, (tdp / peak / reference)^0.4)
+    Why      Dynamic power is about clock · voltage² and voltage follows the clock, so clock ~ power^0.4.
+    Units    tdp W, peak FLOP/s, reference W per FLOP/s of the part the family's efficiencies were fitted on.
+    Source   Cube law of CMOS power; the 500 W H100 reaches .62 of peak where the 700 W one reaches .73.
+    Limits   1 for the reference part and every part with more power per FLOP/s.
+    """
+    peak = accelerator.bf16_flops_per_s or accelerator.fp16_flops_per_s
+    scope = {"accelerator": accelerator.name, "family": accelerator.family}
+    if not peak or not constants.has("reference_w_per_tflops", **scope):
+        return 1.0
+    reference = constants.get("reference_w_per_tflops", **scope) / 1e12
+    return float(min(1.0, (accelerator.tdp_w / peak / reference) ** 0.4))
+
+
+def network(
+    accelerator: Accelerator,
+    node_size: int,
+    nic_bytes_per_s_per_accelerator: float,
+    fabric: Fabric | str,
+    constants: Constants,
+    oversubscription: float = 1.0,
+) -> Network:
+    """The links of one accelerator: `nic_bytes_per_s_per_accelerator` is line rate, one direction.
+
+    A fabric given by name takes the fitted constants of that class; a catalogue row speaks for itself.
+    `oversubscription` divides what crosses nodes: 3.0 for three times more downlinks than uplinks.
+    """
+    scope = {"accelerator": accelerator.name, "family": accelerator.family}
+    name = fabric if isinstance(fabric, str) else fabric.name
+    if isinstance(fabric, str):
+        efficiency = constants.get("fabric_efficiency_fraction", fabric=name)
+        latency_s = constants.get("fabric_latency_s", fabric=name)
+        jitter = constants.get("fabric_jitter_fraction", fabric=name)
+    else:
+        efficiency, latency_s, jitter = fabric.efficiency_fraction, fabric.latency_s, fabric.jitter_fraction
+    host_bytes_per_s = PCIE_BYTES_PER_S.get(accelerator.pcie_generation or 4, 32e9) * constants.get(
+        "host_link_efficiency_fraction", **scope
+    )
+    linked = accelerator.scaleup_bytes_per_s > 0.0 and accelerator.scaleup_domain_count > 1
+    link = accelerator.scaleup_bytes_per_s * constants.get("link_efficiency_fraction", **scope)
+    return Network(
+        node_size=node_size,
+        domain_size=_domain_size(accelerator, node_size) if linked else 1,
+        link_bytes_per_s=link if linked else host_bytes_per_s,
+        link_latency_s=constants.get("link_latency_s", **scope),
+        link_half_bytes=constants.get("link_half_bytes", **scope),
+        nic_bytes_per_s=nic_bytes_per_s_per_accelerator * efficiency / oversubscription,
+        nic_latency_s=latency_s,
+        jitter_fraction=jitter,
+        fabric=name,
+        host_bytes_per_s=host_bytes_per_s,
+        host_latency_s=constants.get("host_link_latency_s", **scope),
+        launch_s=constants.get("collective_launch_s", **scope),
+        one_shot_launch_s=constants.get("one_shot_launch_s", **scope),
+        all_to_all_efficiency_fraction=constants.get("all_to_all_efficiency_fraction", **scope),
+    )
+
+
+def _domain_size(accelerator: Accelerator, node_size: int) -> int:
+    """A rack-scale domain spans nodes; any other is cut to the accelerators that the node has."""
+    count = accelerator.scaleup_domain_count
+    return count if count >= RACK_SCALE_COUNT else min(count, node_size)

@@ -1,0 +1,72 @@
+"""Number formats: what a weight costs to hold, what the tensor cores run it as, and which kernels exist."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from twofold.core import UnknownNameError
+from twofold.perf.types import Device
+
+# Bytes per weight, scales included: fp8_block one fp32 scale per 128×128 block; int4 one fp16 scale and zero
+# point per 128; nvfp4 one fp8 scale per 16; mxfp4 and mxfp8 one 8-bit exponent per 32.
+FORMAT_BYTES = MappingProxyType(
+    {
+        "fp32": 4.0,
+        "tf32": 4.0,
+        "bf16": 2.0,
+        "fp16": 2.0,
+        "fp8": 1.0,
+        "fp8_block": 1.0 + 4.0 / (128 * 128),
+        "mxfp8": 1.0 + 1.0 / 32,
+        "int8": 1.0,
+        "int4": 0.5 + 4.0 / 128,
+        "nvfp4": 0.5 + 1.0 / 16,
+        "fp4": 0.5 + 1.0 / 16,
+        "mxfp4": 0.5 + 1.0 / 32,
+    }
+)
+"""Bytes of one number in each format, its share of scales included."""
+
+PEAK_OF = MappingProxyType({"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"})
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeFormat:
+    """What the tensor cores run, and whether that is a fallback from what was asked."""
+
+    format: str
+    fallback: bool
+    reason: str = ""
+
+
+def bytes_per_weight(format_name: str) -> float:
+    """Bytes that one weight takes, scales included."""
+    if format_name not in FORMAT_BYTES:
+        raise UnknownNameError(
+            f"unknown number format '{format_name}'", hint="formats: " + ", ".join(sorted(FORMAT_BYTES))
+        )
+    return FORMAT_BYTES[format_name]
+
+
+def peak_format(format_name: str) -> str:
+    """The catalogue's format whose peak applies: block-scaled fp8 runs at the fp8 peak."""
+    bytes_per_weight(format_name)
+    return PEAK_OF.get(format_name, format_name)
+
+
+def half_format(device: Device) -> str:
+    """The 16-bit format that the device multiplies in: bf16, or fp16 before Ampere, or fp32."""
+    return next((name for name in ("bf16", "fp16") if name in device.peak_flops_per_s), "fp32")
+
+
+def compute_format(device: Device, weight_format: str, activation_format: str) -> ComputeFormat:
+    """The format that a GEMM of these weights and activations runs in on `device`.
+
+    Both operands must be in a format that the tensor cores know; otherwise the weights are widened on the fly
+    (weight-only) and the maths runs in 16 bits.
+    """
+    half = half_format(device)
+    wanted = max(activation_format, weight_format, key=bytes_per_weight)
+    if peak_format(wanted) in device.peak_flops_per_s:
+        return ComputeFormat(wanted, False)
+    missing = f"{device.name} has no {peak_format(wanted)} tensor cores"
+    return ComputeFormat(half, True, f"{missing}: {weight_format} weights, maths in {half}")

@@ -1,0 +1,24 @@
+"""Smooth maximum: two costs that overlap, where the larger hides most of the smaller."""
+
+import numpy as np
+
+from twofold.perf.types import Floats
+
+
+def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
+    """The p-norm of two non-negative costs that run side by side.
+
+    Formula  (a^p + b^p)^(1/p), written as large · (1 + (small/large)^p)^(1/p) so that nothing overflows.
+    Why      Compute and memory traffic of one kernel overlap, though never perfectly where they are equal.
+    Shapes   a and b broadcast.
+    Units    those of a and b, which must agree.
+    Source   PHYSICS: the p-norm roofline; p ≈ 4–8 fits measured kernels.
+    Limits   p = 1 is the sum, p → ∞ the maximum; never below either, never above their sum. 0, 0 gives 0.
+
+    >>> float(smooth_max(3.0, 0.0)), float(smooth_max(0.0, 0.0)), float(smooth_max(3.0, 4.0, p=2.0))
+    (3.0, 0.0, 5.0)
+    """
+    large = np.maximum(a, b)
+    ratio = np.minimum(a, b) / np.where(large > 0.0, large, 1.0)
+    result: Floats = large * (1.0 + ratio**p) ** (1.0 / p)
+    return result
