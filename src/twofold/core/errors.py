@@ -1,4 +1,4 @@
-"""The one tree of errors that a user can meet. It renders nothing beyond `str`; `cli` adds source lines and exits."""
+"""The one tree of errors that a user can meet. `str` is all it renders; `cli` adds source lines and exits."""
 
 from typing import ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ class Place(NamedTuple):
 
 
 class TwofoldError(Exception):
-    """Root of the tree. `code` is stable and has a section in docs/errors.md; `exit_code` is the process's."""
+    """Root of the tree. `code` is stable, with a section in docs/errors.md; `exit_code` is the process's."""
 
     code: ClassVar[str] = "E-internal"
     exit_code: ClassVar[int] = 1
@@ -43,6 +43,78 @@ class InputErrors(InputError):
     def __init__(self, errors: list[InputError]) -> None:
         super().__init__(f"{len(errors)} errors")
         self.errors = errors
+
+
+class SyntaxTextError(InputError):
+    """Text that is not YAML."""
+
+    code = "E-syntax"
+
+
+class NestingError(SyntaxTextError):
+    """YAML nested deeper than any spec."""
+
+    code = "E-nesting"
+
+
+class AliasError(SyntaxTextError):
+    """YAML anchors and aliases: a spec repeats itself instead, so that every value has one place."""
+
+    code = "E-alias"
+
+
+class DuplicateKeyError(SyntaxTextError):
+    """The same key twice in one mapping."""
+
+    code = "E-duplicate"
+
+
+class EmptyError(InputError):
+    """A file that holds nothing, or nothing to plan."""
+
+    code = "E-empty"
+
+
+class ShapeError(InputError):
+    """A mapping where a text belongs, a text where a list belongs, and the like."""
+
+    code = "E-shape"
+
+
+class UnknownKeyError(InputError):
+    """A key that a mapping does not have."""
+
+    code = "E-key"
+
+
+class MissingKeyError(InputError):
+    """A key that a mapping needs."""
+
+    code = "E-missing"
+
+
+class ValueRefusedError(InputError):
+    """A value outside what the key takes, or values that contradict each other."""
+
+    code = "E-value"
+
+
+class BatchError(ValueRefusedError):
+    """A batch in tokens that does not divide by the sequence."""
+
+    code = "E-batch"
+
+
+class TraceError(InputError):
+    """A traffic trace that cannot be read; names the line."""
+
+    code = "E-trace"
+
+
+class InferenceSourceError(InputError):
+    """A command line, log or accounting file from which no spec can be inferred."""
+
+    code = "E-infer"
 
 
 class QuantityError(InputError):
@@ -73,6 +145,36 @@ class ModelConfigError(InputError):
     """A model configuration that cannot be read as an architecture; names the field."""
 
     code = "E-model"
+
+
+class ConstantsError(InputError):
+    """A table of fitted constants, ours or a calibration's, that is broken or lacks what is asked."""
+
+    code = "E-constants"
+
+
+class FileError(InputError):
+    """A file or folder that cannot be read or written, or an output path that exists already."""
+
+    code = "E-file"
+
+
+class FileSizeError(FileError):
+    """A file larger than anyone writes by hand; refused before it is read."""
+
+    code = "E-file-size"
+
+
+class EncodingError(FileError):
+    """Bytes that are not UTF-8 text."""
+
+    code = "E-encoding"
+
+
+class UsageError(InputError):
+    """A command line with a wrong verb, option or argument."""
+
+    code = "E-usage"
 
 
 class InfeasibleError(TwofoldError):

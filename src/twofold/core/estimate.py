@@ -24,7 +24,8 @@ class Estimate:
     source: Source = Source.FITTED
 
     def __post_init__(self) -> None:
-        assert self.low <= self.value <= self.high or self.value != self.value, (self.low, self.value, self.high)
+        ordered = self.low <= self.value <= self.high
+        assert ordered or self.value != self.value, (self.low, self.value, self.high)
 
 
 def exact(value: float, unit: str, source: Source = Source.ASSUMED) -> Estimate:

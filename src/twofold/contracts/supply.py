@@ -1,0 +1,63 @@
+"""What a spec says about where capacity comes from."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from twofold.contracts import fields
+from twofold.contracts.fields import Listed, Part, refusal
+from twofold.core import ValueRefusedError
+
+Term = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "community"]
+
+
+class Owned(Part):
+    """Machines you have: so many nodes of a type, or so many accelerators."""
+
+    node: fields.Text | None = Field(default=None, description="a node type of the catalogue")
+    accelerator: fields.Text | None = Field(default=None, description="or an accelerator")
+    count: fields.PositiveCount = Field(description="nodes, or accelerators")
+    region: fields.Text | None = Field(default=None, description="where they stand")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "Owned":
+        if (self.node is None) == (self.accelerator is None):
+            raise refusal(ValueRefusedError, "give a `node` or an `accelerator`", "write one of them")
+        return self
+
+
+class Shop(Part):
+    """What may be rented. An empty list allows everything."""
+
+    accelerators: Annotated[tuple[fields.Text, ...], Listed] = Field(
+        default=(), description="accelerators to consider"
+    )
+    providers: Annotated[tuple[fields.Text, ...], Listed] = Field(
+        default=(), description="providers to consider"
+    )
+    regions: Annotated[tuple[fields.Text, ...], Listed] = Field(default=(), description="regions to consider")
+    terms: Annotated[tuple[Term, ...], Listed] = Field(
+        default=("on_demand", "reserved_1y"), min_length=1, description="ways to pay"
+    )
+    exclude: Annotated[tuple[fields.Text, ...], Listed] = Field(
+        default=("community",), description="accelerators, providers or terms to leave out"
+    )
+    allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
+
+
+class Supply(Part):
+    """Own capacity, the shop, and the limit of money."""
+
+    own: Annotated[tuple[Owned, ...], Listed] = Field(default=(), description="machines you have")
+    shop: Shop = Field(default=Shop(), description="what may be rented")
+    budget_usd: fields.Dollars | None = Field(
+        default=None, alias="budget", description="the most that the first year may cost"
+    )
+    virtual_overhead_fraction: fields.Fraction = Field(
+        default=0.03,
+        alias="virtual_overhead",
+        description="time lost on nodes that the catalogue marks as virtualised",
+    )
+    oversubscription_ratio: fields.PeakRatio = Field(
+        default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"
+    )
