@@ -19,34 +19,34 @@ SCHEMA = "twofold/plan/1"
 class PriceUsed:
     """The catalogue row a cost was made with; `usd_per_accelerator_h` spreads over the offers seen."""
 
-    provider: str
-    instance: str
-    region: str
-    term: str
-    date: str
-    usd_per_accelerator_h: Estimate
+    provider: str  # whose list
+    instance: str  # the instance type that is rented
+    region: str  # the catalogue region of the price
+    term: str  # on_demand spot reserved_1y reserved_3y
+    date: str  # day the price was seen
+    usd_per_accelerator_h: Estimate  # USD/h of one accelerator
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Equal nodes of one kind. `price` None: the plan counts accelerator-hours and says `no price`."""
 
-    accelerator: str
-    node: str
-    node_count: int
-    accelerators_per_node: int
-    accelerator_count: int
-    fabric: str
-    price: PriceUsed | None
+    accelerator: str  # catalogue name
+    node: str  # catalogue name of the server or instance type
+    node_count: int  # nodes in all
+    accelerators_per_node: int  # in one node
+    accelerator_count: int  # in all
+    fabric: str  # between nodes: infiniband roce efa ethernet …
+    price: PriceUsed | None  # what one accelerator-hour costs; null: no price is known
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One part of a total; the `share_fraction`s of a total's parts add up to 1."""
 
-    name: str
-    value: Estimate
-    share_fraction: float
+    name: str  # what this part is
+    value: Estimate  # in the unit of its total
+    share_fraction: float  # of the total
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +54,53 @@ class Bound:
     """What a plan is bound by: `gain_fraction` of its time or cost goes when `resource` improves by 20 %."""
 
     resource: str  # compute, memory bandwidth, memory capacity, link, fabric, host …
-    gain_fraction: float
+    gain_fraction: float  # of time or cost, when it is 20 % better
 
 
 @dataclass(frozen=True, slots=True)
 class Loser:
     """Something else that was tried, and the constraint or the figure it lost by."""
 
-    what: str
-    why: str
+    what: str  # the alternative
+    why: str  # in words, with figures
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many candidates fell to one reason."""
 
-    reason: str
-    count: int
+    reason: str  # memory, divisibility, slower …
+    count: int  # candidates
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
     """One point of the front of time, cost and size."""
 
-    what: str
-    accelerator_count: int
-    wall_s: float
-    cost_usd: float | None
-    feasible: bool
+    what: str  # nodes × accelerators, and the layout
+    accelerator_count: int  # size
+    wall_s: float  # first to last step, s
+    cost_usd: float | None  # with headroom, USD
+    feasible: bool  # meets deadline and budget
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
     """How a step scales: efficiency is throughput per accelerator over that of the smallest size."""
 
-    accelerator_count: int
-    step_s: Estimate
-    efficiency_fraction: Estimate
+    accelerator_count: int  # size
+    step_s: Estimate  # s
+    efficiency_fraction: Estimate  # of the smallest size's rate
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    size_bytes: float
-    interval_s: Estimate
-    write_s: float
-    write_bytes_per_s: float
+    """One run's checkpoints, and the file system that they and the data ask for."""
+
+    size_bytes: float  # of one checkpoint
+    interval_s: Estimate  # between two, the cheapest
+    write_s: float  # one write's pause, s
+    write_bytes_per_s: float  # needed for it
     storage_bytes_per_s: float  # what the file system must sustain
     storage_term: str  # checkpoint write, restart read, or data ingest: which one asks for it
 
@@ -107,97 +109,114 @@ class Checkpoints:
 class Run:
     """From the first to the last step: base × (1 + headroom) = `accelerator_h`."""
 
-    steps: float
-    flops: float
-    compute_s: Estimate
-    checkpoint_s: Estimate
-    failure_s: Estimate
-    wall_s: Estimate
+    steps: float  # optimiser steps
+    flops: float  # model FLOPs of all steps
+    compute_s: Estimate  # steps × step time, s
+    checkpoint_s: Estimate  # pauses for writes, s
+    failure_s: Estimate  # lost work and restarts, s
+    wall_s: Estimate  # the three above, s
     headroom: tuple[Part, ...]  # fractions of the base, by cause
-    total_s: Estimate
-    accelerator_h: Estimate
-    interruptions: Estimate
-    goodput_fraction: Estimate
-    checkpoints: Checkpoints
-    data_bytes_per_s: float
-    energy_j: Estimate
-    carbon_gco2: Estimate | None
+    total_s: Estimate  # with headroom, s
+    accelerator_h: Estimate  # with headroom
+    interruptions: Estimate  # expected count
+    goodput_fraction: Estimate  # compute over wall
+    checkpoints: Checkpoints  # size, cadence and storage
+    data_bytes_per_s: float  # of training data
+    energy_j: Estimate  # with cooling (PUE), J
+    carbon_gco2: Estimate | None  # g; null where the region is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    tp: int
-    cp: int
-    ep: int
-    pp: int
-    vpp: int
-    dp: int
-    zero_stage: int
-    micro_batch: int
-    recompute: str
-    sequence_parallel: bool
-    text: str
+    """How a run is split over its accelerators; tp × cp × pp × dp of them."""
+
+    tp: int  # tensor parallel ranks
+    cp: int  # context parallel ranks
+    ep: int  # expert parallel ranks
+    pp: int  # pipeline stages
+    vpp: int  # model chunks per stage, interleaved
+    dp: int  # data parallel ranks
+    zero_stage: int  # what ZeRO shards: 0 none, 1 optimiser, 2 gradients, 3 weights
+    micro_batch: int  # sequences per micro-batch
+    recompute: str  # none selective full
+    sequence_parallel: bool  # norms and dropout split over tp
+    text: str  # on one line
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """The same run with and without virtual machines."""
+
+    name: str  # bare metal or virtual
+    overhead_fraction: float  # of time, as the spec states it
+    step_s: Estimate  # s
+    cost_usd: Estimate | None  # USD; null: no price
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    name: str
-    model: str
-    parameters: int
-    kind: str
-    precision: str
-    framework: str
-    machine: Machine
-    layout: Layout
-    step_s: Estimate
-    step_parts: tuple[Part, ...]
-    communication_exposed_fraction: float
-    mfu_fraction: Estimate
+    """One training run: where, how, how long, how sure, and why not otherwise."""
+
+    name: str  # of the run, in paths
+    model: str  # catalogue name or file
+    parameters: int  # of the model
+    kind: str  # pretrain finetune lora
+    precision: str  # of the matrix multiplications
+    framework: str  # training software
+    machine: Machine  # what it runs on
+    layout: Layout  # how it is split
+    step_s: Estimate  # one optimiser step, s
+    step_parts: tuple[Part, ...]  # compute, each exposed communication, bubble …
+    communication_exposed_fraction: float  # of the step
+    mfu_fraction: Estimate  # model FLOPs over peak
     peak_ratio: Estimate  # predicted rate over the datasheet's peak
-    memory_bytes: Estimate
-    memory_parts: tuple[Part, ...]
-    memory_by_format: tuple[Part, ...]
-    memory_capacity_bytes: float
-    run: Run
-    release_after_s: float | None
-    deadline_s: float | None
-    cost_usd: Estimate | None
-    bounds: tuple[Bound, ...]
-    tried: int
-    rejected: tuple[Count, ...]
-    losers: tuple[Loser, ...]
-    front: tuple[FrontPoint, ...]
-    scaling: tuple[ScalingPoint, ...]
-    flip_fraction: float
-    warnings: tuple[str, ...]
+    memory_bytes: Estimate  # of the fullest accelerator
+    memory_parts: tuple[Part, ...]  # weights gradients optimiser …
+    memory_by_format: tuple[Part, ...]  # bytes by number format
+    memory_capacity_bytes: float  # of one accelerator
+    run: Run  # the whole run
+    release_after_s: float | None  # when rented machines go back, s
+    deadline_s: float | None  # s
+    cost_usd: Estimate | None  # with headroom; null: no price
+    bounds: tuple[Bound, ...]  # strongest first
+    tried: int  # layouts evaluated
+    rejected: tuple[Count, ...]  # layouts by reason
+    losers: tuple[Loser, ...]  # machines and sizes that lost
+    front: tuple[FrontPoint, ...]  # time, cost and size that no other beats
+    scaling: tuple[ScalingPoint, ...]  # from one accelerator upwards
+    flip_fraction: float  # draws in which a runner-up wins
+    warnings: tuple[str, ...]  # what to know before signing
+    tokens: float = 0.0  # of the whole run
+    batch_tokens: float = 0.0  # of one step
+    tenancy: tuple[Tenancy, ...] = ()  # bare metal and virtual
 
 
 @dataclass(frozen=True, slots=True)
-class Slo:
+class SloOutcome:
     """One goal of a class and what is predicted for it at peak: `met` is decided on `predicted.value`."""
 
     metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
-    limit_s: float
-    predicted: Estimate
-    met: bool
+    limit_s: float  # s
+    predicted: Estimate  # s
+    met: bool  # by the middle of the prediction
 
 
 @dataclass(frozen=True, slots=True)
 class ClassPlan:
     """One latency class. Percentiles are at the peak rate on the replicas given to it."""
 
-    name: str
-    rate_per_s: float
-    peak_per_s: float
-    input_tokens: float
-    output_tokens: float
+    name: str  # of the class, in paths
+    rate_per_s: float  # mean requests/s
+    peak_per_s: float  # requests/s that it is sized for
+    input_tokens: float  # mean of a request
+    output_tokens: float  # mean of a request
     percentiles: dict[str, Estimate]  # ttft_p50 ttft_p95 ttft_p99 tpot_p50 … seconds
-    slos: tuple[Slo, ...]
-    replica_count: int
-    rate_per_replica_per_s: Estimate
-    holds_until_per_s: Estimate
-    knee_per_s: float
-    usd_per_1k_output_tokens: Estimate | None
+    slos: tuple[SloOutcome, ...]  # each goal with what is predicted
+    replica_count: int  # of this class alone, no spares
+    rate_per_replica_per_s: Estimate  # that still meets the goals
+    holds_until_per_s: Estimate  # peak that its replicas still serve within the goals
+    knee_per_s: float  # rate from which latency grows faster than throughput
+    usd_per_1k_output_tokens: Estimate | None  # USD; null: no price
     latency_budget: tuple[Part, ...]  # edge, gateway, queue, prefill, decode
 
 
@@ -205,55 +224,59 @@ class ClassPlan:
 class Replica:
     """One serving replica: its devices, layout and formats."""
 
-    accelerator_count: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    weights_format: str
-    kv_format: str
-    engine: str
-    max_batch: int
-    chunk_tokens: int
-    text: str
+    accelerator_count: int  # of one replica
+    tp: int  # tensor parallel ranks
+    pp: int  # pipeline stages
+    ep: int  # expert parallel ranks
+    dp: int  # copies of attention
+    weights_format: str  # number format
+    kv_format: str  # number format of the cache
+    engine: str  # serving software
+    max_batch: int  # sequences decoding at once
+    chunk_tokens: int  # prefill tokens per step
+    text: str  # on one line
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
-    name: str
-    model: str
-    parameters: int
-    quality_note: str
-    machine: Machine
-    replica: Replica
-    classes: tuple[ClassPlan, ...]
+    """One service: its replicas, what each class gets from them, what it costs, and why not otherwise."""
+
+    name: str  # of the service, in paths
+    model: str  # what is served, a variant maybe
+    parameters: int  # of the model
+    quality_note: str  # what a variant loses
+    machine: Machine  # all replicas, spares included
+    replica: Replica  # one replica
+    classes: tuple[ClassPlan, ...]  # one entry per latency class
     replica_count: int  # spares included
-    spare_count: int
-    spare_reason: str
-    zones: int
-    regions: tuple[str, ...]
+    spare_count: int  # of them
+    spare_reason: str  # what the spares survive
+    zones: int  # spread over
+    regions: tuple[str, ...]  # where
     memory_bytes: Estimate  # per device
-    memory_parts: tuple[Part, ...]
-    memory_capacity_bytes: float
-    kv_bytes_per_token: float
-    kv_utilisation_fraction: float
+    memory_parts: tuple[Part, ...]  # weights, buffers, KV cache …
+    memory_capacity_bytes: float  # of one accelerator
+    kv_bytes_per_token: float  # of the whole replica
+    kv_utilisation_fraction: float  # of the cache at peak
     batch_limit: str  # bandwidth or capacity: which of the two limits the batch
-    cold_start_s: Estimate
-    warm_pool_count: int
-    output_tokens_per_s_per_accelerator: Estimate
-    output_tokens_per_j: Estimate
-    peak_ratio: Estimate
-    communication_exposed_fraction: float
+    cold_start_s: Estimate  # from nothing to the first answer
+    warm_pool_count: int  # replicas to keep warm for the peak
+    output_tokens_per_s_per_accelerator: Estimate  # at peak
+    output_tokens_per_j: Estimate  # at peak
+    peak_ratio: Estimate  # rate over the datasheet's roofline
+    communication_exposed_fraction: float  # of a decode step
     pooling_loss_fraction: float  # extra replicas against one merged pool
-    cost_usd_per_year: Estimate | None
-    energy_j_per_year: Estimate
-    carbon_gco2_per_year: Estimate | None
-    bounds: tuple[Bound, ...]
-    tried: int
-    rejected: tuple[Count, ...]
-    losers: tuple[Loser, ...]
-    flip_fraction: float
-    warnings: tuple[str, ...]
+    cost_usd_per_year: Estimate | None  # spares included; null: no price
+    energy_j_per_year: Estimate  # J
+    carbon_gco2_per_year: Estimate | None  # g
+    bounds: tuple[Bound, ...]  # strongest first
+    tried: int  # candidates evaluated
+    rejected: tuple[Count, ...]  # candidates by reason
+    losers: tuple[Loser, ...]  # the best of each other machine
+    flip_fraction: float  # draws in which a runner-up wins
+    warnings: tuple[str, ...]  # what to know before signing
+    cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
+    all_to_all_bytes_per_token: float = 0.0  # what expert parallelism sends, one token through all layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +284,11 @@ class CrossCell:
     """One half on one fleet: what it costs and how it fares there."""
 
     half: str  # training or serving
-    name: str
+    name: str  # of the run or service
     fleet: str  # training or serving
-    text: str
-    feasible: bool
-    wall_s: Estimate | None
+    text: str  # on one line
+    feasible: bool  # meets its deadline or goals there
+    wall_s: Estimate | None  # of the run, s
     cost_usd: Estimate | None  # a run, or a year of serving
     latency_s: Estimate | None  # TPOT p95 of the tightest class
 
@@ -274,18 +297,18 @@ class CrossCell:
 class Factor:
     """One named unknown: its 80 % factor, and how far it alone moves a headline figure."""
 
-    name: str
-    low_factor: float
-    high_factor: float
-    step_swing_fraction: float | None
-    tpot_swing_fraction: float | None
+    name: str  # compute memory_bandwidth link …
+    low_factor: float  # 10th percentile
+    high_factor: float  # 90th percentile
+    step_swing_fraction: float | None  # of the first run's step
+    tpot_swing_fraction: float | None  # of the first service's TPOT
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """One input of a derivation: another path of this plan, or a leaf with its reference."""
 
-    label: str
+    label: str  # what it is
     text: str  # the value as shown
     path: str  # "" for a leaf
     source: str  # m f v a
@@ -294,16 +317,20 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    path: str
-    formula: str
-    inputs: tuple[Input, ...]
+    """How one number follows from others: of the plan, or of a derivation of it."""
+
+    path: str  # what is derived
+    formula: str  # how, with figures
+    inputs: tuple[Input, ...]  # from what
 
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    spec: str
-    catalog: str
-    constants: str
+    """What a plan was made from, as SHA-256; equal digests make an equal plan."""
+
+    spec: str  # of the spec
+    catalog: str  # of all tables
+    constants: str  # of the fitted constants
     calibration: str  # "" without one
 
 
@@ -311,21 +338,21 @@ class Digests:
 class Plan:
     """Both halves of one spec, with everything that a screen shows and where it comes from."""
 
-    schema: str
-    name: str
-    twofold: str
-    digests: Digests
-    rehearsed: bool
-    training: tuple[TrainingPlan, ...]
-    serving: tuple[ServicePlan, ...]
-    cross: tuple[CrossCell, ...]
-    first_year_usd: Estimate | None
-    budget_usd: float | None
-    factors: tuple[Factor, ...]
-    calibration: str
-    derivations: tuple[Derivation, ...]
+    schema: str  # `twofold/plan/1`
+    name: str  # of the spec
+    twofold: str  # version
+    digests: Digests  # what made it
+    rehearsed: bool  # on the twin
+    training: tuple[TrainingPlan, ...]  # runs
+    serving: tuple[ServicePlan, ...]  # services
+    cross: tuple[CrossCell, ...]  # each half on each fleet
+    first_year_usd: Estimate | None  # runs and a year of services
+    budget_usd: float | None  # the spec's
+    factors: tuple[Factor, ...]  # what is not known
+    calibration: str  # which measurements of yours were used
+    derivations: tuple[Derivation, ...]  # where numbers come from
     defaults: tuple[tuple[str, str], ...]  # path, value
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # of the whole plan
 
 
 def plan_to_dict(value: Any) -> Any:
