@@ -2,7 +2,6 @@
 
 from twofold.contracts.parts import FixedCluster, ModelReference, parse_cluster
 from twofold.contracts.plan import (
-    SCHEMA,
     Bound,
     Checkpoints,
     ClassPlan,
@@ -37,7 +36,6 @@ from twofold.contracts.supply import Owned, Shop, Supply
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
 
 __all__ = [
-    "SCHEMA",
     "Bound",
     "Checkpoint",
     "Checkpoints",
