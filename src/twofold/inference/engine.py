@@ -1,0 +1,53 @@
+"""The serving software: which era of an engine a version belongs to, and the constants fitted for it."""
+
+import re
+from dataclasses import fields
+
+from twofold.inference.types import Engine
+from twofold.perf import Constants, Device
+
+# Where an engine's step changed by more than its noise: scheduler rewrites, graphs, asynchronous output.
+# First version of each era, oldest first; a version that cannot be read has no era and takes the engine's mean.
+ERAS: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
+    "vllm": (((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 8), "0.8+"), ((0, 12), "0.12+")),
+    "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+")),
+    "sglang": (((0, 0), "0.4-"), ((0, 5), "0.5+")),
+}
+YEAR_ERAS = {"2024": {"vllm": "0.4+", "trtllm": "0.9-"}, "2025": {"vllm": "0.4+", "trtllm": "0.10+"}}
+
+
+def engine_era(name: str, version: str | None) -> str:
+    """The era of `version`, or "" when it cannot be told.
+
+    >>> engine_era("vllm", "0.15.1"), engine_era("vllm", "2024, unstated"), engine_era("trtllm", "1.2.0rc6")
+    ('0.12+', '0.4+', '0.10+')
+    >>> engine_era("vllm", "0.2-0.3 era, modified"), engine_era("vllm", None), engine_era("sglang", "main")
+    ('0.3-', '', '')
+    """
+    text = (version or "").strip()
+    year = re.match(r"20\d\d", text)
+    if year:
+        return YEAR_ERAS.get(year.group(), {}).get(name, "")
+    number = re.match(r"v?(\d+)\.(\d+)", text)
+    if not number:
+        return ""
+    release = (int(number.group(1)), int(number.group(2)))
+    return next((era for first, era in reversed(ERAS.get(name, ())) if release >= first), "")
+
+
+def engine(constants: Constants, name: str, version: str | None = None, *, family: str = "") -> Engine:
+    """The engine's constants: the narrowest of its era, its name and the accelerator's family."""
+    era = engine_era(name, version)
+    scope = {"engine": name, "era": era, "family": family}
+    held = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
+    return Engine(name, era, **{each: constants.get(f"serving_{each}", **scope) for each in held})
+
+
+def default_activation_format(device: Device, weights_format: str) -> str:
+    """What activations are quantised to when nobody says: int4 is weight-only, mxfp4 wants 8-bit tensor cores
+    that take block scales, other formats match their weights."""
+    if weights_format == "int4":
+        return "bf16"
+    if weights_format == "mxfp4":
+        return "mxfp8" if device.family.startswith(("blackwell", "rubin", "cdna4")) else "bf16"
+    return weights_format

@@ -1,0 +1,286 @@
+"""Seconds of one step of a serving engine for any mix of prefill and decode, by part.
+
+Nothing here loops over candidates: every argument and every numeric field of the replica may be an array.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.inference.memory import HALF_BYTES, dense_format, expert_shards
+from twofold.inference.shape import ModelShape, is_mla
+from twofold.inference.types import Iteration, Replica
+from twofold.perf import (
+    Floats,
+    all_to_all_s,
+    attention_decode_s,
+    attention_prefill_s,
+    bytes_per_weight,
+    compute_format,
+    elementwise_s,
+    gemm_s,
+    grouped_gemm_s,
+    mla_decode_s,
+    point_to_point_s,
+    quantise_s,
+    serving_all_reduce_s,
+    smooth_max,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """One rank's share of a step: a pipeline carries one micro-batch per stage, dp ranks split the sequences."""
+
+    prefill: Floats
+    decode: Floats  # positions computed, drafts included
+    sequences: Floats  # decoding
+    prefill_context: Floats
+    decode_context: Floats
+
+    @property
+    def total(self) -> Floats:
+        return self.prefill + self.decode
+
+
+def iteration_s(
+    replica: Replica,
+    prefill_tokens: Floats,
+    prefill_context_tokens: Floats,
+    decode_sequences: Floats,
+    context_tokens: Floats,
+) -> Iteration:
+    """Seconds of one step that prefills and decodes together.
+
+    Formula  Σ layers (GEMM + attention + experts + collectives + elementwise) + host, with
+             host = h_0 + h_L·L + h_M·L_moe + h_s·D, and never below h_p·L when the step prefills
+    Why      Weights are read once for all tokens of the step; caches per sequence; prefill steps run without
+             a captured graph, so that each layer costs at least its launches.
+    Shapes   all arguments broadcast with the replica's numeric fields.
+    Units    tokens and sequences of the whole replica. `prefill_context_tokens` is how many tokens a prefilled
+             one attends to on average (half its prompt when nothing is cached); `context_tokens` is the mean
+             cache length of the decoding sequences.
+    Source   PHYSICS and SKETCHES, inference; kernels as fitted in `perf`, host times per engine and era.
+    Limits   no tokens: the host's step. Compute-bound prefill and bandwidth-bound decode both emerge.
+    """
+    tokens = _per_rank(replica, prefill_tokens, prefill_context_tokens, decode_sequences, context_tokens)
+    has_prefill = np.asarray(np.asarray(prefill_tokens) > 0, float)
+    engine = replica.engine
+    gemm = _gemms_s(replica, tokens) * engine.gemm_factor
+    attention = _attention_s(replica, tokens) * engine.attention_factor
+    moe = _experts_s(replica, tokens) * engine.moe_factor
+    communication = _communication_s(replica, tokens) * engine.communication_factor
+    elementwise = _elementwise_s(replica, tokens)
+    device = gemm + attention + moe + communication + elementwise
+    floor = engine.prefill_layer_s * replica.shape.layers * has_prefill
+    slowed = smooth_max(device, floor) - device
+    host = (
+        engine.host_step_s
+        + engine.host_layer_s * replica.shape.layers
+        + engine.host_moe_layer_s * replica.shape.moe_layers
+        + engine.host_sequence_s * np.asarray(decode_sequences)
+    )
+    return Iteration(gemm, attention, moe, communication, elementwise, host + slowed)
+
+
+def tokens_per_step(replica: Replica) -> Floats:
+    """Tokens that a decoding sequence gains per step: 1, or with drafts the expected accepted run plus one.
+
+    Formula  (1 − a^(γ+1)) / (1 − a) = 1 + a + … + a^γ for γ drafts, each accepted with probability a
+    Source   Leviathan, Kalman & Matias 2023, equation 1.
+    """
+    accept = np.minimum(np.asarray(replica.draft_accept_fraction, float), 1.0 - 1e-9)
+    gained: Floats = (1.0 - accept ** (np.asarray(replica.draft_tokens) + 1.0)) / (1.0 - accept)
+    return gained
+
+
+def _per_rank(
+    replica: Replica, prefill: Floats, prefill_context: Floats, sequences: Floats, context: Floats
+) -> _Tokens:
+    ways = replica.pp * replica.dp
+    # One sequence cannot be split over stages or ranks: a lone one sees all of its step.
+    own = np.minimum(sequences, np.maximum(np.minimum(sequences, 1.0), np.asarray(sequences) / ways))
+    return _Tokens(prefill / ways, own * (1.0 + replica.draft_tokens), own, prefill_context, context)
+
+
+def dense_compute(replica: Replica) -> tuple[str, str]:
+    """(format the maths runs in, format of the weights) of matrices outside the experts."""
+    weights = dense_format(replica.shape, replica.weights_format)
+    activation = replica.activation_format if weights == replica.weights_format else "bf16"
+    return compute_format(replica.cluster.device, weights, activation).format, weights
+
+
+def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
+    """Projections, dense and shared FFNs of all layers, other matrices, and the head over sampled rows."""
+    shape, tp = replica.shape, replica.tp
+    fmt, weights = dense_compute(replica)
+    m = tokens.total
+
+    def product(n: Floats, k: Floats) -> Floats:
+        return gemm_s(replica.cluster.device, m, n, k, fmt, "bf16", weights)
+
+    seconds = shape.softmax_layers * _by_attention(
+        shape,
+        lambda: _plain_projections_s(shape, tp, product),
+        lambda: _mla_projections_s(shape, tp, product),
+    )
+    up = shape.ffn_matrices - 1
+    for layers, width in (
+        (shape.dense_ffn_layers, shape.ffn_hidden),
+        (shape.moe_layers, shape.shared_ffn_hidden),
+    ):
+        if np.any(np.asarray(layers * np.asarray(width)) > 0):
+            one = product(up * width / tp, shape.hidden) + product(shape.hidden, width / tp)
+            seconds = seconds + np.where(np.asarray(width) > 0, layers * one, 0.0)
+    other = product(shape.other_weights / (shape.layers * shape.hidden) / tp, shape.hidden)
+    seconds = seconds + np.where(np.asarray(shape.linear_layers) > 0, shape.layers * other, 0.0)
+    if bytes_per_weight(fmt) < 2.0:
+        passes = shape.softmax_layers * 2.0 + shape.dense_ffn_layers * 2.0
+        seconds = seconds + passes * quantise_s(replica.cluster.device, m, shape.hidden, fmt)
+    sampled = tokens.decode + np.minimum(tokens.prefill, 1.0)
+    half = compute_format(replica.cluster.device, "bf16", "bf16").format
+    head = gemm_s(replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", "bf16")
+    return seconds + head
+
+
+def _plain_projections_s(shape: ModelShape, tp: Floats, product: Callable[..., Floats]) -> Floats:
+    # Past the number of KV heads, tensor parallelism copies them.
+    kv = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
+    qkv = product((shape.heads / tp + 2.0 * kv) * shape.head_dim, shape.hidden)
+    return qkv + product(shape.hidden, shape.heads * shape.head_dim / tp)
+
+
+def _mla_projections_s(shape: ModelShape, tp: Floats, product: Callable[..., Floats]) -> Floats:
+    latent = shape.mla_q_rank + shape.mla_kv_rank + shape.mla_qk_rope  # copied on every rank of TP
+    query = shape.heads * (shape.mla_qk_nope + shape.mla_qk_rope) / tp
+    expand = shape.heads * (shape.mla_qk_nope + shape.mla_v_head_dim) / tp
+    query_k = np.where(np.asarray(shape.mla_q_rank) > 0, shape.mla_q_rank, shape.hidden)
+    return (
+        product(latent, shape.hidden)
+        + product(query, query_k)
+        + product(expand, shape.mla_kv_rank)
+        + product(shape.hidden, shape.heads * shape.mla_v_head_dim / tp)
+    )
+
+
+def _by_attention(shape: ModelShape, plain: Callable[[], Floats], mla: Callable[[], Floats]) -> Floats:
+    """Evaluate what the shapes need: one kind of attention, or both where a sweep mixes models."""
+    latent = is_mla(shape) > 0
+    if np.all(latent):
+        return mla()
+    return np.where(latent, mla(), plain()) if np.any(latent) else plain()
+
+
+def _attention_s(replica: Replica, tokens: _Tokens) -> Floats:
+    shape = replica.shape
+    windowless = shape.softmax_layers - shape.sliding_layers
+    seconds = windowless * _attention_layer_s(replica, tokens, 0.0)
+    if np.any(np.asarray(shape.sliding_layers) > 0):
+        seconds = seconds + shape.sliding_layers * _attention_layer_s(replica, tokens, shape.sliding_window)
+    # A linear layer reads and writes its state once per sequence, and its inputs like any elementwise pass.
+    state = 8.0 * shape.hidden * 128.0 / replica.tp * tokens.sequences
+    return seconds + shape.linear_layers * elementwise_s(replica.cluster.device, state, 0.0)
+
+
+def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Floats:
+    """One layer: prefill where there is any, decode where there is any."""
+    shape, device, tp = replica.shape, replica.cluster.device, replica.tp
+    heads = shape.heads / tp
+    kv_heads = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
+    # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
+    query = np.maximum(np.minimum(tokens.prefill, 2.0 * tokens.prefill_context), 1e-9)
+    batch, before = tokens.prefill / query, np.maximum(tokens.prefill_context - query / 2.0, 0.0)
+
+    def prefill(query_heads: Floats, keys: Floats, width: Floats, v_width: Floats) -> Floats:
+        return attention_prefill_s(
+            device, batch, query, before, query_heads, keys, width, "bf16", window, v_width
+        )
+
+    def decode_plain() -> Floats:
+        return attention_decode_s(
+            device, tokens.sequences, tokens.decode_context, heads, kv_heads, shape.head_dim,
+            replica.kv_format, window,
+        )  # fmt: skip
+
+    def decode_mla() -> Floats:
+        return mla_decode_s(
+            device, tokens.sequences * (1.0 + replica.draft_tokens), tokens.decode_context, heads,
+            shape.mla_kv_rank, shape.mla_qk_rope, replica.kv_format,
+        )  # fmt: skip
+
+    seconds: Floats = 0.0
+    if np.any(np.asarray(tokens.prefill) > 0):
+        prefilled = _by_attention(
+            shape,
+            lambda: prefill(heads, kv_heads, shape.head_dim, shape.head_dim),
+            lambda: prefill(heads, heads, shape.mla_qk_nope + shape.mla_qk_rope, shape.mla_v_head_dim),
+        )
+        seconds = np.where(np.asarray(tokens.prefill) > 0, prefilled, 0.0)
+    if np.any(np.asarray(tokens.sequences) > 0):
+        decoded = _by_attention(shape, decode_plain, decode_mla)
+        seconds = seconds + np.where(np.asarray(tokens.sequences) > 0, decoded, 0.0)
+    return seconds
+
+
+def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
+    shape, device = replica.shape, replica.cluster.device
+    if not np.any(np.asarray(shape.experts) > 0):
+        return np.zeros(np.shape(tokens.total))
+    fmt = compute_format(device, replica.weights_format, replica.activation_format).format
+    shards = expert_shards(replica)
+    slices = shards / replica.ep
+    experts = np.maximum(shape.experts, 1.0)
+    group_tokens = tokens.total * shards / replica.tp
+    one = grouped_gemm_s(
+        device,
+        group_tokens,
+        experts,
+        shape.experts_topk,
+        experts / replica.ep,
+        shape.hidden,
+        shape.moe_ffn_hidden / slices,
+        fmt,
+        replica.weights_format,
+    )
+    return np.where(np.asarray(shape.experts) > 0, shape.moe_layers * one, 0.0)
+
+
+def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
+    shape, network, tp = replica.shape, replica.cluster.network, replica.tp
+    spread = np.asarray(replica.ep > np.asarray(tp), float) * np.asarray(np.asarray(shape.experts) > 0, float)
+    payload = tokens.total * shape.hidden * HALF_BYTES
+    reduces = 2.0 * shape.layers - spread * shape.moe_layers
+    seconds = reduces * serving_all_reduce_s(network, payload, tp)
+    if np.any(spread > 0):
+        seconds = seconds + spread * shape.moe_layers * _exchange_s(replica, tokens)
+    if np.any(np.asarray(replica.pp) > 1):
+        hops = (replica.pp - 1.0) * point_to_point_s(network, payload / tp, tp * replica.dp)
+        seconds = seconds + np.where(np.asarray(replica.pp) > 1, hops, 0.0)
+    return seconds
+
+
+def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes: Floats) -> Floats:
+    """Bytes that one token sends in one expert layer under expert parallelism: dispatch plus combine.
+
+    Formula  min(topk, ranks)·hidden·(activation bytes + 2)
+    Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
+    Source   DeepSeek-V3 report, section 3.4; R-053.
+    """
+    return np.minimum(shape.experts_topk, ranks) * shape.hidden * (activation_bytes + HALF_BYTES)
+
+
+def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
+    """Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage."""
+    fmt = compute_format(replica.cluster.device, replica.weights_format, replica.activation_format).format
+    per_token = exchange_bytes_per_token(replica.shape, replica.ep, bytes_per_weight(fmt))
+    one_way = tokens.total / replica.tp * per_token / 2.0
+    return 2.0 * all_to_all_s(replica.cluster.network, one_way, replica.ep)
+
+
+def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:
+    """Norms, rotary, residuals and activations: about ten passes over the residual, three over the inner width."""
+    shape = replica.shape
+    inner = np.maximum(shape.ffn_hidden, shape.experts_topk * shape.moe_ffn_hidden)
+    moved = tokens.total * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * HALF_BYTES
+    return shape.layers * elementwise_s(replica.cluster.device, moved, 0.0)

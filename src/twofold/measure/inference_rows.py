@@ -1,0 +1,211 @@
+"""Serving rows as a user could state them: what is read, what is assumed where a cell is blank, what is refused.
+
+Measured columns, `source`, `notes`, `id` and `tier` are never looked at.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from twofold.catalog import Accelerator, Catalog, Model
+from twofold.core import InputError
+from twofold.measure.truth import Row, number, text
+
+Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
+
+# Mean prompt tokens of public data sets, for rows that name the set but not its lengths (a: assumed).
+PROMPT_TOKENS = {
+    "lm-arena-chat": 100.0,
+    "gpqa": 250.0,
+    "sourcegraph-fim": 900.0,
+    "image-chat": 1000.0,
+    "video-chat": 4000.0,
+    "omni-chat": 1000.0,
+    "llama2-70b": 155.0,
+    "mixtral": 220.0,
+    "llama3.1-405b": 9400.0,
+    "llama3_1-405b": 9400.0,
+    "llama3.1-8b": 778.0,
+    "deepseek-r1": 800.0,
+    "sharegpt": 220.0,
+}
+ANSWER_TOKENS = {"sharegpt": 190.0}
+USUAL_TOKENS = 512.0
+FORMATS = {
+    "fp16": "bf16",
+    "half": "bf16",
+    "float16": "bf16",
+    "bfloat16": "bf16",
+    "fp4": "nvfp4",
+    "int8": "int8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row, read: everything that a prediction needs, and the names of what had to be assumed."""
+
+    model: Model
+    accelerator: Accelerator
+    engine: str
+    version: str
+    weights_format: str
+    kv_format: str
+    kind: Kind
+    accelerators: float  # in the whole deployment
+    tp: float
+    pp: float
+    ep: float
+    dp: float
+    prefill_workers: float
+    decode_workers: float
+    input_tokens: float
+    output_tokens: float
+    length_spread: float
+    concurrency: float  # of the whole deployment; 0 where a rate or saturation sets it
+    rate_per_s: float
+    max_batch: float
+    shared_prefix_fraction: float
+    draft_tokens: float
+    fixed_batch: bool  # the concurrency is the running batch itself
+    assumed: tuple[str, ...]
+
+    @property
+    def replicas(self) -> float:
+        """Equal copies that share the load."""
+        return max(1.0, self.accelerators / (self.tp * self.pp * self.dp))
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether it has routed experts."""
+        return self.model.experts > 0
+
+    @property
+    def is_mla(self) -> bool:
+        """Whether its cache holds a latent."""
+        return self.model.mla_kv_rank > 0
+
+
+def read_case(row: Row, catalog: Catalog) -> Case:
+    """Read one row; a model, accelerator or engine that is unknown or missing is an error."""
+    for column in ("model", "gpu"):
+        if not text(row, column):
+            raise InputError(f"a row needs '{column}'", hint=f"name a {column} of the catalogue")
+    model, accelerator = catalog.model(text(row, "model")), catalog.benchmark_accelerator(text(row, "gpu"))
+    assumed: list[str] = []
+    engine = text(row, "framework").lower() or "vllm"
+    if not text(row, "framework"):
+        assumed.append("engine")
+    weights = _weights_format(row, model, assumed)
+    kv = _format(text(row, "precision_kv"), model) or _usual_kv(engine, weights)
+    tp, pp, ep, dp, accelerators = _layout(row, model, accelerator, weights, assumed)
+    inputs, outputs, spread = _lengths(row, assumed)
+    kind, concurrency, rate = _load(row, assumed)
+    batch = number(row, "max_batch") or 0.0
+    shared = 0.2 if text(row, "prefix_cache") == "1" and "shared_prefix" in text(row, "isl_dist") else 0.0
+    if kind == "static":
+        concurrency = concurrency or batch
+    return Case(
+        model=model,
+        accelerator=accelerator,
+        engine=engine,
+        version="" if kind == "disaggregated" and engine == "trtllm" else text(row, "framework_version"),
+        weights_format=weights,
+        kv_format=kv,
+        kind=kind,
+        accelerators=accelerators,
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        dp=dp,
+        prefill_workers=number(row, "prefill_workers") or 1.0,
+        decode_workers=number(row, "decode_workers") or 1.0,
+        input_tokens=inputs,
+        output_tokens=outputs,
+        length_spread=spread,
+        concurrency=concurrency,
+        rate_per_s=rate,
+        max_batch=batch,
+        shared_prefix_fraction=shared,
+        draft_tokens=2.0 if text(row, "spec_decode") == "1" else 0.0,
+        fixed_batch=kind == "closed" and batch > 0,
+        assumed=tuple(assumed),
+    )
+
+
+def layouts(case: Case) -> list[Case]:
+    """The layouts to try where a row leaves it open: tensor parallelism over 1, 2, 4, 8 of its accelerators."""
+    if "layout" not in case.assumed:
+        return [case]
+    sizes = [size for size in (1, 2, 4, 8) if size <= case.accelerators and case.accelerators % size == 0]
+    found = [replace(case, tp=float(size), ep=1.0) for size in sizes if case.model.heads % size == 0]
+    if case.is_mla:
+        found += [replace(case, tp=1.0, ep=float(size), dp=float(size)) for size in sizes if size > 1]
+    return found or [case]
+
+
+def _format(name: str, model: Model) -> str:
+    name = FORMATS.get(name.lower(), name.lower())
+    return "fp8_block" if name == "fp8" and model.native_format.startswith("fp8") else name
+
+
+def _weights_format(row: Row, model: Model, assumed: list[str]) -> str:
+    stated = text(row, "precision_weights")
+    if not stated:
+        assumed.append("weights format")
+        stated = model.native_format.split(" ")[0]
+    return _format(stated, model) if _format(stated, model) != "fp32" else "bf16"
+
+
+def _usual_kv(engine: str, weights: str) -> str:
+    """TensorRT-LLM's quantised checkpoints bring an 8-bit cache; the others keep 16 bits unless told."""
+    return "fp8" if engine == "trtllm" and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
+
+
+def _layout(
+    row: Row, model: Model, accelerator: Accelerator, weights: str, assumed: list[str]
+) -> tuple[float, float, float, float, float]:
+    tp, dp = number(row, "tp"), number(row, "dp") or 1.0
+    pp, ep = number(row, "pp") or 1.0, number(row, "ep") or 1.0
+    accelerators = number(row, "gpus_total")
+    if accelerators is None:
+        accelerators = (tp or 1.0) * pp * dp
+        assumed.append("accelerator count")
+    if tp is None:
+        assumed.append("layout")
+        tp, pp, ep, dp = min(8.0, accelerators), 1.0, 1.0, 1.0
+    elif model.experts and number(row, "ep") is None:
+        assumed.append("expert parallelism")
+    return tp, pp, min(ep, tp * dp), dp, accelerators
+
+
+def _lengths(row: Row, assumed: list[str]) -> tuple[float, float, float]:
+    named = text(row, "isl_dist").lower()
+    inputs, outputs = number(row, "isl_mean"), number(row, "osl_mean")
+    if inputs is None:
+        known = next((tokens for name, tokens in PROMPT_TOKENS.items() if name in named), None)
+        inputs = known or USUAL_TOKENS
+        assumed.append(f"input length {inputs:.0f}" + (" as usual for the data set" if known else ""))
+    if outputs is None:
+        known = next((tokens for name, tokens in ANSWER_TOKENS.items() if name in named), None)
+        outputs = known or USUAL_TOKENS / 2.0
+        assumed.append(f"output length {outputs:.0f}")
+    spread = 0.06 if "uniform" in named else 0.0 if "fixed" in named else 0.8
+    return inputs, outputs, spread
+
+
+def _load(row: Row, assumed: list[str]) -> tuple[Kind, float, float]:
+    mode = text(row, "mode").lower()
+    concurrency, rate = number(row, "concurrency"), number(row, "request_rate_rps")
+    if mode == "disaggregated":
+        if concurrency is None:
+            assumed.append("concurrency 64")
+        return "disaggregated", concurrency or 64.0, 0.0
+    if mode == "offline":
+        given = concurrency or number(row, "max_batch")
+        return ("static", given, 0.0) if given else ("saturated", 0.0, 0.0)
+    if rate is not None and concurrency is None:
+        return "open", 0.0, rate
+    if concurrency is None:
+        assumed.append("load: all requests at once")
+        return "saturated", 0.0, 0.0
+    return "closed", concurrency, 0.0

@@ -1,0 +1,254 @@
+"""Predict serving rows: time to first token, time per output token and throughput, each with an 80 % range.
+
+Rows that share device, formats, engine and kind of load are priced in one pass; no row costs a model run.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import Catalog
+from twofold.core import TwofoldError
+from twofold.inference import (
+    CacheOptions,
+    Engine,
+    Lengths,
+    Replica,
+    Served,
+    closed_loop,
+    default_activation_format,
+    disaggregated,
+    engine,
+    engine_era,
+    max_throughput,
+    model_shape,
+    open_loop,
+    stack_shapes,
+    static_batch,
+)
+from twofold.measure.inference_rows import Case, layouts, read_case
+from twofold.measure.truth import Row
+from twofold.perf import Cluster, Constants, device, network
+
+Array = NDArray[np.float64]
+METRICS = ("ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s")
+RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
+NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
+DRAFT_ACCEPT_FRACTION = (
+    0.75  # of drafted tokens, multi-token prediction heads (DeepSeek-V3 report: 0.85–0.9 for one)
+)
+MAX_BATCH = {"vllm": 1024.0, "trtllm": 2048.0, "sglang": 2048.0}
+Z80 = 1.2815515655446004  # half-width of a normal's 80 % range, in standard deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Cases that one call prices: their place among all cases, and the replica that they run on as arrays."""
+
+    places: NDArray[np.intp]
+    cases: tuple[Case, ...]
+    replica: Replica
+    lengths: Lengths
+
+    def column(self, name: str) -> Array:
+        """A numeric field of all cases."""
+        return np.array([getattr(case, name) for case in self.cases], float)
+
+
+def predict_inference(rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
+    """The rows with `pred_…` columns appended; a row that cannot be answered says why in `pred_error`."""
+    read: list[Case | TwofoldError] = [_read(row, catalog) for row in rows]
+    candidates, owner = [], []
+    for place, case in enumerate(read):
+        for each in layouts(case) if isinstance(case, Case) else ():
+            candidates.append(each)
+            owner.append(place)
+    values = predict_cases(candidates, constants)
+    best: dict[int, int] = {}
+    for index, place in enumerate(owner):
+        held = best.get(place)
+        if held is None or _better(values, index, held):
+            best[place] = index
+    answered = []
+    for place, (row, case) in enumerate(zip(rows, read, strict=True)):
+        if isinstance(case, Case):
+            index = best[place]
+            predicted = {name: float(values[name][index]) for name in METRICS}
+            answered.append({**row, **_columns(candidates[index], predicted, constants)})
+        else:
+            answered.append({**row, **_refusal(f"{case.code}: {case.message}")})
+    return answered
+
+
+def predict_cases(cases: Sequence[Case], constants: Constants) -> dict[str, Array]:
+    """Medians of each metric for each case; NaN where the model does not fit the memory."""
+    values = {name: np.full(len(cases), np.nan) for name in METRICS}
+    for batch in batches(cases, constants):
+        for name, column in price_batch(batch).items():
+            values[name][batch.places] = column
+    return values
+
+
+def batches(cases: Sequence[Case], constants: Constants) -> list[Batch]:
+    """Group cases by what one call can share: device, formats, engine era, kind of load and of attention."""
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for place, case in enumerate(cases):
+        era = engine_era(case.engine, case.version)
+        kind = (case.kind, case.fixed_batch, case.is_moe, case.is_mla)
+        groups[case.accelerator.name, case.weights_format, case.kv_format, case.engine, era, kind].append(
+            place
+        )
+    return [
+        _batch(np.array(places), [cases[place] for place in places], constants) for places in groups.values()
+    ]
+
+
+def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants) -> Batch:
+    first = cases[0]
+    part = device(first.accelerator, constants)
+    rack = first.accelerator.scaleup_domain_count >= 64
+    fabric = network(
+        first.accelerator, RACK_SCALE_NODE if rack else 8, NIC_BYTES_PER_S, "infiniband", constants
+    )
+
+    def column(name: str) -> Array:
+        return np.array([getattr(case, name) for case in cases], float)
+
+    stated = column("max_batch")
+    usual = MAX_BATCH.get(first.engine, 1024.0)
+    lengths = Lengths(
+        column("input_tokens"), column("output_tokens"), column("length_spread"), column("length_spread")
+    )
+    replica = Replica(
+        shape=stack_shapes([model_shape(case.model) for case in cases]),
+        cluster=Cluster(part, fabric, int(max(column("accelerators")))),
+        engine=case_engine(first, constants),
+        weights_format=first.weights_format,
+        activation_format=default_activation_format(part, first.weights_format),
+        kv_format=first.kv_format,
+        tp=column("tp"),
+        pp=column("pp"),
+        ep=column("ep"),
+        dp=column("dp"),
+        max_batch=np.where(stated > 0, stated, usual),
+        cache=CacheOptions(shared_prefix_fraction=column("shared_prefix_fraction")),
+        draft_tokens=column("draft_tokens"),
+        draft_accept_fraction=DRAFT_ACCEPT_FRACTION,
+    )
+    return Batch(places, tuple(cases), replica, lengths)
+
+
+def case_engine(case: Case, constants: Constants) -> Engine:
+    """The engine's constants where the case runs."""
+    return engine(constants, case.engine, case.version, family=case.accelerator.family)
+
+
+def price_batch(batch: Batch) -> dict[str, Array]:
+    """Run the load model of the batch's kind; throughput counts all replicas of the deployment."""
+    replicas = batch.column("replicas")
+    served, copies = _PRICE[batch.cases[0].kind](batch, replicas)
+    values = {
+        "ttft_mean_ms": served.ttft.mean_s * 1e3,
+        "ttft_p50_ms": served.ttft.p50_s * 1e3,
+        "tpot_mean_ms": served.tpot.mean_s * 1e3,
+        "tpot_p50_ms": served.tpot.p50_s * 1e3,
+        "output_tok_s": served.output_tokens_per_s * copies,
+    }
+    return {name: np.broadcast_to(np.asarray(value, float), replicas.shape) for name, value in values.items()}
+
+
+def _static(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+    sequences = np.maximum(1.0, batch.column("concurrency") / replicas)
+    return static_batch(batch.replica, batch.lengths, sequences), replicas
+
+
+def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+    clients = np.maximum(batch.column("concurrency") / replicas, np.minimum(batch.column("concurrency"), 1.0))
+    return closed_loop(batch.replica, batch.lengths, clients), replicas
+
+
+def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+    """A rate beyond what the replica can sustain is served at what it can: the latencies are of a full batch."""
+    most = max_throughput(batch.replica, batch.lengths)
+    rate = np.minimum(batch.column("rate_per_s") / replicas, 0.98 * most.requests_per_s)
+    return open_loop(batch.replica, batch.lengths, rate), replicas
+
+
+def _saturated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+    return max_throughput(batch.replica, batch.lengths), replicas
+
+
+def _disaggregated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+    """Rows describe one decode worker; prefill workers share what accelerators are left."""
+    decode_workers, prefill_workers = batch.column("decode_workers"), batch.column("prefill_workers")
+    per_worker = batch.replica.accelerator_count
+    left = np.maximum(batch.column("accelerators") - decode_workers * per_worker, per_worker)
+    # A prefill worker of another size counts as so many of the decode worker's layout.
+    prefill_workers = np.maximum(left / per_worker, 1.0 * (prefill_workers > 0))
+    served = disaggregated(
+        batch.replica,
+        batch.replica,
+        batch.lengths,
+        batch.column("concurrency"),
+        prefill_workers,
+        decode_workers,
+    )
+    return served, np.ones_like(replicas)
+
+
+_PRICE: dict[str, Callable[[Batch, Array], tuple[Served, Array]]] = {
+    "static": _static,
+    "closed": _closed,
+    "open": _open,
+    "saturated": _saturated,
+    "disaggregated": _disaggregated,
+}
+
+
+def _read(row: Row, catalog: Catalog) -> Case | TwofoldError:
+    try:
+        return read_case(row, catalog)
+    except TwofoldError as error:
+        return error
+
+
+def _better(values: dict[str, Array], index: int, held: int) -> bool:
+    """Where the layout is open a deployer tunes it: the higher throughput wins."""
+    new, old = values["output_tok_s"][index], values["output_tok_s"][held]
+    return bool(np.isnan(old) or new > old)
+
+
+def _columns(case: Case, predicted: dict[str, float], constants: Constants) -> Row:
+    if not np.isfinite(predicted["tpot_mean_ms"]):
+        return _refusal(
+            f"E-memory: {case.model.name} does not fit {case.accelerators:g} × {case.accelerator.name}"
+        )
+    columns = {"pred_basis": "assumed" if case.assumed else "stated", "pred_error": ""}
+    columns["pred_assumptions"] = "; ".join(case.assumed)
+    for name, value in predicted.items():
+        low, high = interval(case, name, constants)
+        columns[f"pred_{name}"] = f"{value:.6g}"
+        columns[f"pred_{name}_low"] = f"{value * low:.6g}"
+        columns[f"pred_{name}_high"] = f"{value * high:.6g}"
+    return columns
+
+
+def interval(case: Case, metric: str, constants: Constants) -> tuple[float, float]:
+    """Factors on the median that hold the truth in four of five unseen rows, by what is known of the row."""
+    scope = {"metric": metric.split("_")[0], **interval_scope(case, constants)}
+    return constants.get("interval_serving_low", **scope), constants.get("interval_serving_high", **scope)
+
+
+def interval_scope(case: Case, constants: Constants) -> dict[str, str]:
+    """What is known of a row: its kind of model and of load."""
+    del constants
+    kind = "mla" if case.is_mla else "moe" if case.is_moe else "dense"
+    return {"model": kind, "load": case.kind, "basis": "assumed" if case.assumed else "stated"}
+
+
+def _refusal(reason: str) -> Row:
+    blank = {f"pred_{name}{end}": "" for name in METRICS for end in ("", "_low", "_high")}
+    return {**blank, "pred_basis": "", "pred_assumptions": "", "pred_error": reason}
