@@ -1,5 +1,7 @@
 """Every outside schema as data without behaviour, and the readers that say where a file is wrong."""
 
+from twofold.contracts.defaults import Default, defaults_used
+from twofold.contracts.names import Names
 from twofold.contracts.parts import FixedCluster, ModelReference, parse_cluster
 from twofold.contracts.plan import (
     Bound,
@@ -30,7 +32,9 @@ from twofold.contracts.plan import (
     plan_to_json,
     read_plan,
 )
-from twofold.contracts.service import LatencyClass, Lengths, Service, Slo, Traffic, Variant
+from twofold.contracts.reader import parse_spec, read_spec
+from twofold.contracts.render import render_error
+from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
 from twofold.contracts.spec import Spec
 from twofold.contracts.supply import Owned, Shop, Supply
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
@@ -42,6 +46,7 @@ __all__ = [
     "ClassPlan",
     "Count",
     "CrossCell",
+    "Default",
     "Derivation",
     "Digests",
     "Factor",
@@ -55,6 +60,7 @@ __all__ = [
     "Loser",
     "Machine",
     "ModelReference",
+    "Names",
     "Owned",
     "Part",
     "Plan",
@@ -65,8 +71,8 @@ __all__ = [
     "Service",
     "ServicePlan",
     "Shop",
-    "Slo",
     "SloOutcome",
+    "SloTargets",
     "Spec",
     "Supply",
     "Tenancy",
@@ -75,9 +81,13 @@ __all__ = [
     "TrainingRun",
     "Variant",
     "Window",
+    "defaults_used",
     "estimate_from",
     "parse_cluster",
+    "parse_spec",
     "plan_to_dict",
     "plan_to_json",
     "read_plan",
+    "read_spec",
+    "render_error",
 ]

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from twofold.contracts.names import unknown_name
 from twofold.core import (
     Dimension,
     InputError,
@@ -31,7 +32,11 @@ from twofold.core import (
 class Part(BaseModel):
     """A part of a spec: frozen, and a key it does not have is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def idle_fields(self) -> frozenset[str]:
+        """Fields whose defaults decide nothing here, because other fields make them idle."""
+        return frozenset()
 
 
 def refusal(kind: type[InputError], message: str, hint: str = "") -> PydanticCustomError:
@@ -146,6 +151,20 @@ def _path(value: object, info: ValidationInfo) -> Path:
     return Path(folder) / path if folder else path
 
 
+def _known(*tables: str) -> BeforeValidator:
+    """A name that one of the catalogue's tables holds, where the reader was given the catalogue's names."""
+
+    def check(value: object, info: ValidationInfo) -> str:
+        text = _text(value)
+        names = info.context.get("names") if isinstance(info.context, dict) else None
+        error = unknown_name(text, tables, names) if names else None
+        if error is not None:
+            raise refusal(type(error), error.message, error.hint)
+        return text
+
+    return BeforeValidator(check)
+
+
 def _listed(value: object) -> object:
     """One value is a list of one."""
     return [value] if isinstance(value, (str, dict)) else value
@@ -183,5 +202,12 @@ Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"
 Name = Annotated[str, BeforeValidator(_name)]
 Text = Annotated[str, BeforeValidator(_text)]
 Day = Annotated[date, BeforeValidator(_day)]
+ModelName = Annotated[str, _known("models")]
+AcceleratorName = Annotated[str, _known("accelerators")]
+NodeName = Annotated[str, _known("nodes")]
+RegionName = Annotated[str, _known("regions")]
+ProviderName = Annotated[str, _known("providers")]
+OfferName = Annotated[str, _known("providers", "accelerators")]  # what a shop may leave out
+FrameworkName = Annotated[str, _known("frameworks")]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Listed = BeforeValidator(_listed)  # for tuples: one value is a list of one

@@ -6,7 +6,15 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, model_serializer, model_validator
 
-from twofold.contracts.fields import FilePath, Part, PositiveCount, Text, refusal
+from twofold.contracts.fields import (
+    AcceleratorName,
+    FilePath,
+    ModelName,
+    NodeName,
+    Part,
+    PositiveCount,
+    refusal,
+)
 from twofold.core import ValueRefusedError
 
 _CLUSTER = re.compile(
@@ -24,7 +32,7 @@ class ModelReference(Part):
         }
     )
 
-    name: Text | None = None
+    name: ModelName | None = None
     config: FilePath | None = None
     measured: FilePath | None = None
 
@@ -67,9 +75,9 @@ class FixedCluster(Part):
         }
     )
 
-    accelerator: Text | None = None
+    accelerator: AcceleratorName | None = None
     accelerators_per_node: PositiveCount | None = None
-    node: Text | None = None
+    node: NodeName | None = None
     count: PositiveCount = Field(default=1, description="nodes")
 
     @model_validator(mode="before")

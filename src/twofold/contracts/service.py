@@ -90,6 +90,12 @@ class Traffic(Part):
             raise refusal(ValueRefusedError, "`scale` belongs to a `trace`", "change the rate itself")
         return self
 
+    def idle_fields(self) -> frozenset[str]:
+        if self.trace is not None:
+            return frozenset({"peak_ratio", "profile", "input", "output"})
+        by_the_day = {"peak_ratio", "profile"} if self.tokens_per_day is not None else set()
+        return frozenset({"scale_ratio"} | by_the_day)
+
     @property
     def mean_rate_per_s(self) -> float | None:
         """Requests per second; None where only the trace knows."""
@@ -98,7 +104,7 @@ class Traffic(Part):
         return self.rate_per_s
 
 
-class Slo(Part):
+class SloTargets(Part):
     """What a class promises. Absent: not promised."""
 
     ttft_s_p50: fields.Latency | None = Field(
@@ -139,14 +145,14 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
-def _default_slo(data: dict[str, Any]) -> Slo:
+def _default_slo(data: dict[str, Any]) -> SloTargets:
     """Its preset's; else a chat that feels prompt, or a day for work that is counted by the day."""
     if data.get("preset"):
-        return Slo.model_validate(PRESETS[data["preset"]])
+        return SloTargets.model_validate(PRESETS[data["preset"]])
     traffic = data.get("traffic")
     if traffic is not None and traffic.tokens_per_day is not None:
-        return Slo.model_validate({"finish_within": "24 h"})
-    return Slo.model_validate({"ttft_p95": "500 ms", "tpot_p95": "50 ms"})
+        return SloTargets.model_validate({"finish_within": "24 h"})
+    return SloTargets.model_validate({"ttft_p95": "500 ms", "tpot_p95": "50 ms"})
 
 
 class LatencyClass(Part):
@@ -157,7 +163,7 @@ class LatencyClass(Part):
         description="conversational (TTFT p95 100 ms), documents (e2e p95 500 ms), batch (e2e p95 30 s)",
     )
     traffic: Traffic = Field(description="how requests arrive")
-    slo: Slo = Field(
+    slo: SloTargets = Field(
         default_factory=_default_slo, description="what the class promises; adds to its preset's"
     )
 
@@ -206,7 +212,7 @@ class Service(Part):
     zones: fields.PositiveCount = Field(
         default=1, description="zones to spread over; the loss of one is survived from 2"
     )
-    regions: Annotated[tuple[fields.Text, ...], Listed] = Field(
+    regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
         default=(), description="where it may run; none: anywhere"
     )
     quantisation: Annotated[tuple[WeightFormat, ...], Listed] = Field(
@@ -220,3 +226,6 @@ class Service(Part):
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"
     )
+
+    def idle_fields(self) -> frozenset[str]:
+        return frozenset() if self.variants else frozenset({"variants"})

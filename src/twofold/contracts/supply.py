@@ -1,8 +1,8 @@
 """What a spec says about where capacity comes from."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from twofold.contracts import fields
 from twofold.contracts.fields import Listed, Part, refusal
@@ -11,13 +11,21 @@ from twofold.core import ValueRefusedError
 Term = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "community"]
 
 
+def _excluded(value: Any, check: ValidatorFunctionWrapHandler) -> str:
+    """A term, or a name that the catalogue's shops know."""
+    return value if value in get_args(Term) else str(check(value))
+
+
+Excluded = Annotated[fields.OfferName, WrapValidator(_excluded)]
+
+
 class Owned(Part):
     """Machines you have: so many nodes of a type, or so many accelerators."""
 
-    node: fields.Text | None = Field(default=None, description="a node type of the catalogue")
-    accelerator: fields.Text | None = Field(default=None, description="or an accelerator")
+    node: fields.NodeName | None = Field(default=None, description="a node type of the catalogue")
+    accelerator: fields.AcceleratorName | None = Field(default=None, description="or an accelerator")
     count: fields.PositiveCount = Field(description="nodes, or accelerators")
-    region: fields.Text | None = Field(default=None, description="where they stand")
+    region: fields.RegionName | None = Field(default=None, description="where they stand")
 
     @model_validator(mode="after")
     def _one_of(self) -> "Owned":
@@ -29,17 +37,19 @@ class Owned(Part):
 class Shop(Part):
     """What may be rented. An empty list allows everything."""
 
-    accelerators: Annotated[tuple[fields.Text, ...], Listed] = Field(
+    accelerators: Annotated[tuple[fields.AcceleratorName, ...], Listed] = Field(
         default=(), description="accelerators to consider"
     )
-    providers: Annotated[tuple[fields.Text, ...], Listed] = Field(
+    providers: Annotated[tuple[fields.ProviderName, ...], Listed] = Field(
         default=(), description="providers to consider"
     )
-    regions: Annotated[tuple[fields.Text, ...], Listed] = Field(default=(), description="regions to consider")
+    regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
+        default=(), description="regions to consider"
+    )
     terms: Annotated[tuple[Term, ...], Listed] = Field(
         default=("on_demand", "reserved_1y"), min_length=1, description="ways to pay"
     )
-    exclude: Annotated[tuple[fields.Text, ...], Listed] = Field(
+    exclude: Annotated[tuple[Excluded, ...], Listed] = Field(
         default=("community",), description="accelerators, providers or terms to leave out"
     )
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
@@ -61,3 +71,6 @@ class Supply(Part):
     oversubscription_ratio: fields.PeakRatio = Field(
         default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"
     )
+
+    def idle_fields(self) -> frozenset[str]:
+        return frozenset() if self.own else frozenset({"own"})

@@ -89,7 +89,7 @@ class TrainingRun(Part):
     precision: Precision = Field(default="bf16", description="format of the matrix multiplications")
     optimizer: Optimizer = Field(default="adam", description="decides the bytes of optimiser state")
     lora_rank: fields.PositiveCount = Field(default=16, description="rank of the adapters, kind lora only")
-    framework: fields.Text = Field(
+    framework: fields.FrameworkName = Field(
         default="megatron-core", description="training software; sets overlaps and host costs"
     )
     deadline_s: fields.Span | None = Field(
@@ -145,6 +145,9 @@ class TrainingRun(Part):
         if "lora_rank" in self.model_fields_set and self.kind != "lora":
             raise refusal(ValueRefusedError, f"`lora_rank` belongs to kind `lora`, not `{self.kind}`")
         return self
+
+    def idle_fields(self) -> frozenset[str]:
+        return frozenset() if self.kind == "lora" else frozenset({"lora_rank"})
 
     @property
     def batch_tokens(self) -> float:

@@ -1,5 +1,16 @@
 """Quantities in and out, estimates, and the tree of errors."""
 
+from twofold.core.display import (
+    format_bytes,
+    format_count,
+    format_estimate,
+    format_memory,
+    format_range,
+    format_seconds,
+    format_si,
+    format_usd,
+    format_usd_per_h,
+)
 from twofold.core.errors import (
     AliasError,
     BatchError,
@@ -64,7 +75,16 @@ __all__ = [
     "UsageError",
     "ValueRefusedError",
     "exact",
+    "format_bytes",
+    "format_count",
+    "format_estimate",
+    "format_memory",
     "format_quantity",
+    "format_range",
+    "format_seconds",
+    "format_si",
+    "format_usd",
+    "format_usd_per_h",
     "natural_quantity",
     "parse_quantity",
 ]

@@ -124,7 +124,8 @@ def format_quantity(value: float, unit: str) -> str:
     factor = next(table[unit] for table in UNITS.values() if unit in table)
     number = Decimal(repr(float(value))) / factor
     plain = f"{number:f}" if 1e-4 <= abs(number) < 1e15 or not number else f"{number:e}"
-    return f"{plain.rstrip('0').rstrip('.') if '.' in plain and 'e' not in plain else plain} {unit}"
+    digits = plain.rstrip("0").rstrip(".") if "." in plain and "e" not in plain else plain
+    return f"{digits}{unit}" if unit in UNITS[Dimension.MULTIPLIER] else f"{digits} {unit}"
 
 
 def natural_quantity(value: float, dimension: Dimension | str) -> str:

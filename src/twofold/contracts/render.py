@@ -1,0 +1,40 @@
+"""An error as people see it: the place, the line, a caret under the value, the hint."""
+
+import re
+from collections.abc import Sequence
+
+from twofold.core import InputErrors, TwofoldError
+
+WIDTH = 100
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:(?!: |:$|, |,$| #)[^\]}])+")
+
+
+def render_error(error: TwofoldError, source_lines: Sequence[str] = ()) -> str:
+    """The error's text; `source_lines` are the file's that it points into. Several errors end in a count."""
+    if isinstance(error, InputErrors):
+        texts = [render_error(one, source_lines) for one in error.errors]
+        return "\n\n".join([*texts, error.message] if len(texts) > 1 else texts)
+    where = f"{error.place}: " if error.place else ""
+    lines = [_clean(f"{where}error[{error.code}]: {error.message}")]
+    if error.place and 0 < error.place.line <= len(source_lines):
+        lines += _pointed(source_lines[error.place.line - 1], error.place.line, error.place.column)
+    if error.hint:
+        lines.append(_clean(f"hint: {error.hint}"))
+    return "\n".join(lines)
+
+
+def _pointed(source: str, line: int, column: int) -> list[str]:
+    """The line with carets under the value that starts at `column`; a long line is cut around it."""
+    cleaned = _clean(source.rstrip("\r\n"))
+    value = _VALUE.match(cleaned, min(column - 1, len(cleaned)))
+    width = max(1, len(value[0].rstrip())) if value else 1
+    cut = max(0, min(column - 1 - 20, len(cleaned) - (WIDTH - 8))) if len(cleaned) > WIDTH - 8 else 0
+    shown = cleaned[cut : cut + WIDTH - 8]
+    carets = "^" * max(1, min(width, WIDTH - 8 - (column - 1 - cut)))
+    return [f"{line:>5} | {shown}".rstrip(), f"      | {' ' * (column - 1 - cut)}{carets}"]
+
+
+def _clean(text: str) -> str:
+    """No control character reaches a terminal."""
+    return _CONTROL.sub(" ", text)

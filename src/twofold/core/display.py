@@ -1,0 +1,156 @@
+"""Numbers as people read them on every screen: two or three digits and the unit that keeps them short."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from twofold.core.estimate import Estimate
+
+
+class Scale(NamedTuple):
+    """Numbers from `lowest` on are shown divided by `divisor`, with the label.
+
+    `decimals` None: two digits below ten, whole numbers above; from ten to a hundred `tens_decimals`.
+    """
+
+    lowest: float
+    divisor: float
+    label: str
+    decimals: int | None = None
+    tens_decimals: int = 0
+
+
+def _steps(unit: str, prefixes: str = " kMGTPE") -> tuple[Scale, ...]:
+    """Decimal prefixes; the next one begins at 1,000."""
+    sized = [(prefix.strip(), 1e3**power) for power, prefix in enumerate(prefixes)]
+    scales = [Scale(size, size, f"{prefix}{unit}") for prefix, size in sized]
+    return (scales[0]._replace(lowest=0.0), *scales[1:])
+
+
+_DAY = 86400.0
+_TIME = (
+    Scale(0.0, 1e-9, "ns"),
+    Scale(1e-6, 1e-6, "µs"),
+    Scale(1e-3, 1e-3, "ms"),
+    Scale(1.0, 1.0, "s"),
+    Scale(120.0, 60.0, "min"),
+    Scale(7200.0, 3600.0, "h"),
+    Scale(2 * _DAY, _DAY, "d", None, 1),
+)
+_MEMORY = tuple(
+    Scale(0.0 if power == 0 else 2.0 ** (10 * power), 2.0 ** (10 * power), label)
+    for power, label in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))
+)
+_MONEY = (
+    Scale(0.0, 1.0, "$", 4),
+    Scale(0.1, 1.0, "$", 2),
+    Scale(1e3, 1e3, "k$"),
+    Scale(1e5, 1e6, "M$", 2),
+    Scale(1e6, 1e6, "M$"),
+    Scale(1e9, 1e9, "G$"),
+)
+_COUNT = (
+    Scale(0.0, 1.0, ""),
+    Scale(1e4, 1e3, "k"),
+    Scale(1e6, 1e6, "M", None, 1),
+    Scale(1e9, 1e9, "G", None, 1),
+    Scale(1e12, 1e12, "T", None, 1),
+)
+
+# By the SI unit that a number inside Twofold is in, as `Estimate.unit` writes it.
+SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
+    {
+        "s": _TIME,
+        "B": _steps("B"),
+        "memory B": _MEMORY,
+        "USD": _MONEY,
+        "USD/h": (Scale(0.0, 1.0, "$/h", 2), Scale(1e3, 1e3, "k$/h")),
+        "USD/y": tuple(scale._replace(label=f"{scale.label}/y") for scale in _MONEY),
+        "": _COUNT,
+        "fraction": (Scale(0.0, 0.01, "%"),),
+        "B/s": tuple(scale._replace(tens_decimals=1) for scale in _steps("B/s")),
+        "FLOP/s": _steps("FLOP/s"),
+        "FLOP": _steps("FLOP"),
+        "W": _steps("W"),
+        "J": _steps("J"),
+        "tok": _steps("tok"),
+        "tok/s": _steps("tok/s", " kM"),
+        "1/s": (Scale(0.0, 1.0, "/s"), Scale(1e4, 1e3, "k/s")),
+    }
+)
+_EARLY = {"TB", "PB", "EB"}  # 0.99 TB, not 990 GB: checkpoints and data sets are compared in TB
+
+
+def format_si(value: float, unit: str) -> str:
+    """A number in SI units as people read it: `8.6 s`, `0.99 TB`, `41 %`. An unknown unit stays behind it."""
+    scale = scale_of(value, unit)
+    return _labelled(_digits(value, scale), scale)
+
+
+def format_range(value: float, low: float, high: float, unit: str) -> str:
+    """The value and its range, all in the value's unit: `8.6 s [7.9–9.5]`."""
+    scale = scale_of(value, unit)
+    inside = f"[{_digits(low, scale)}–{_digits(high, scale)}]"
+    return f"{_labelled(_digits(value, scale), scale)} {inside}"
+
+
+def format_estimate(estimate: Estimate) -> str:
+    """An estimate with its range and its source letter: `8.6 s [7.9–9.5] f`."""
+    text = format_range(estimate.value, estimate.low, estimate.high, estimate.unit)
+    return f"{text} {estimate.source.value}"
+
+
+def format_seconds(value_s: float) -> str:
+    """`31 ms`, `8.6 s`, `109 min`, `17.0 d`."""
+    return format_si(value_s, "s")
+
+
+def format_bytes(value_bytes: float) -> str:
+    """Decimal, as disks and links count: `0.99 TB`."""
+    return format_si(value_bytes, "B")
+
+
+def format_memory(value_bytes: float) -> str:
+    """Binary, as device memory counts: `44 GiB`."""
+    return format_si(value_bytes, "memory B")
+
+
+def format_usd(value_usd: float) -> str:
+    """`0.61 M$`, `12 k$`, `2.10 $`, `0.0032 $`."""
+    return format_si(value_usd, "USD")
+
+
+def format_usd_per_h(value_usd_per_h: float) -> str:
+    """`$2.10/h`."""
+    return f"${value_usd_per_h:,.2f}/h"
+
+
+def format_count(value: float) -> str:
+    """`512`, `254 k`, `30.8 M`."""
+    return format_si(value, "")
+
+
+def scale_of(value: float, unit: str) -> Scale:
+    """The scale that shows a number of this unit shortest."""
+    scales = SCALES.get(unit, (Scale(0.0, 1.0, unit),))
+    size = abs(value)
+    if size == 0:
+        return next((scale for scale in scales if scale.divisor == 1.0), scales[0])
+    fitting = [scale for scale in scales if size >= scale.lowest * (0.9 if scale.label in _EARLY else 0.9995)]
+    return fitting[-1] if fitting else scales[0]  # NaN fits nowhere
+
+
+def _digits(value: float, scale: Scale) -> str:
+    number = value / scale.divisor
+    size = abs(number)
+    if number == 0 or (scale.divisor == 1.0 and not scale.decimals and number == round(number)):
+        return f"{number:,.0f}"
+    if scale.decimals is not None:
+        return f"{number:,.{scale.decimals}f}"
+    if size >= 9.95:
+        return f"{number:,.{scale.tens_decimals if size < 99.95 else 0}f}"
+    return f"{number:.1f}" if size >= 0.995 else f"{number:.2g}"
+
+
+def _labelled(digits: str, scale: Scale) -> str:
+    return f"{digits} {scale.label}" if scale.label else digits
