@@ -10,6 +10,7 @@ ATTENTION_BACKWARD_RATIO = (
     2.5  # flash: five products backward, the scores' recomputation among them, to two forward
 )
 UNFUSED_ATTENTION_BACKWARD_RATIO = 2.0  # the probabilities were kept: four products to two
+QUERY_TILE = 128.0
 GEMM_BACKWARD_RATIO = 2.0  # one product for the input's gradient, one for the weight's
 
 
@@ -27,25 +28,32 @@ def attention_prefill_s(
 ) -> Floats:
     """Seconds of causal flash attention of `query_tokens` over `context_tokens` cached and themselves.
 
-    Formula  smooth_max(2·b·h·pairs·(d + d_v) / (peak·e), bytes of Q, K, V, O / bandwidth) + floor
-             with pairs = q·c + q·(q+1)/2, or fewer under a window
-    Why      Two products per query-key pair; a query sees the cache, the queries before it, and itself.
+    Formula  smooth_max(2·b·h·pairs·(d + d_v + 2·softmax) / (peak·e), Q, K, V, O bytes / (bandwidth·e_m))
+             + tiles/SMs·tile + floor, with pairs = q·c + q·(q+1)/2 (fewer under a window), tiles = b·h·⌈q/128⌉
+    Why      Two products and one exponential per query-key pair, where the exponential costs as much as
+             some more dimensions; a query sees the cache, the queries before it, and itself.
     Shapes   all counts broadcast; heads and kv_heads are those of this device.
-    Units    counts; seconds out. `window` 0 is none.
+    Units    counts; seconds out. `window` 0 is none. `fmt` is that of the products and of the cache.
     Source   Dao 2023, FlashAttention-2; constants fitted on public kernel tables.
-    Limits   context 0: causal self-attention; one query: a decode step without split-KV; window ≥ all: none.
+    Limits   context 0: causal self-attention; window ≥ all: none; many short sequences: the tiles.
     """
-    v_dim = head_dim if v_head_dim is None else v_head_dim
+    dims = np.asarray(head_dim) + (head_dim if v_head_dim is None else v_head_dim)
     pairs = attended_pairs(query_tokens, context_tokens, window)
-    peak = device.peak_flops_per_s[_attention_peak(device, fmt)] * device.attention_efficiency_fraction
-    compute_s = 2.0 * batch * heads * pairs * (np.asarray(head_dim) + v_dim) / peak
+    compute_s = 2.0 * batch * heads * pairs * (dims + 2.0 * device.attention_softmax_dims)
+    compute_s = compute_s / _attention_flops_per_s(device, fmt)
     keys = query_tokens + _visible_context(context_tokens, window)
-    traffic_bytes = batch * (
-        query_tokens * heads * (np.asarray(head_dim) + v_dim) * 2.0
-        + keys * kv_heads * (np.asarray(head_dim) + v_dim) * bytes_per_weight(fmt)
-    )
-    memory_s = traffic_bytes / (device.memory_bytes_per_s * device.decode_efficiency_fraction)
-    return smooth_max(compute_s, memory_s) + device.attention_floor_s
+    token_bytes = np.asarray(query_tokens) * heads * 2.0 + keys * kv_heads * bytes_per_weight(fmt)
+    bandwidth = device.memory_bytes_per_s * device.attention_memory_efficiency_fraction
+    tiles = batch * np.asarray(heads) * np.ceil(np.asarray(query_tokens) / QUERY_TILE)
+    tiles_s = tiles / device.sm_count * device.attention_tile_s
+    return smooth_max(compute_s, batch * token_bytes * dims / bandwidth) + tiles_s + device.attention_floor_s
+
+
+def _attention_flops_per_s(device: Device, fmt: str) -> Floats:
+    """What the products of attention reach: fp8 where asked for and known to the device, else 16 bits."""
+    if peak_format(fmt) == "fp8" and "fp8" in device.peak_flops_per_s:
+        return device.peak_flops_per_s["fp8"] * device.attention_fp8_efficiency_fraction
+    return device.peak_flops_per_s[half_format(device)] * device.attention_efficiency_fraction
 
 
 def attended_pairs(query_tokens: Floats, context_tokens: Floats, window: Floats = 0) -> Floats:
@@ -75,11 +83,6 @@ def _visible_context(context_tokens: Floats, window: Floats) -> Floats:
     return visible
 
 
-def _attention_peak(device: Device, fmt: str) -> str:
-    name = peak_format(fmt)
-    return name if name in device.peak_flops_per_s else half_format(device)
-
-
 def attention_decode_s(
     device: Device,
     batch: Floats,
@@ -92,18 +95,24 @@ def attention_decode_s(
 ) -> Floats:
     """Seconds of one decode step of attention: each of `batch` sequences reads its cache once.
 
-    Formula  2·b·min(c, window)·kv_heads·d·s / (bandwidth·e) + floor
+    Formula  2·b·min(c, window)·kv_heads·d·s / (bandwidth·e) + b·kv_heads/SMs·tile + floor
     Why      One query per sequence: a FLOP or two per byte, far below any ridge; split-KV fills the device.
     Shapes   all counts broadcast; `context_tokens` is the mean over the batch.
     Units    counts; seconds out.
     Source   PHYSICS, Attention; constants fitted on public kernel tables.
-    Limits   empty cache: the floor. Grouped queries share what is read.
+    Limits   empty cache: floor and tiles. Grouped queries share what is read.
     """
     seen_tokens = batch * _visible_context(context_tokens, window)
     cache_bytes = 2.0 * seen_tokens * kv_heads * head_dim * bytes_per_weight(kv_fmt)
-    query_bytes = 4.0 * batch * heads * head_dim
-    bandwidth = device.memory_bytes_per_s * device.decode_efficiency_fraction
-    return (cache_bytes + query_bytes) / bandwidth + device.attention_floor_s
+    query_bytes = 4.0 * np.asarray(batch) * heads * head_dim
+    tiles_s = np.asarray(batch) * kv_heads / device.sm_count * device.decode_tile_s
+    return (cache_bytes + query_bytes) / _cache_bytes_per_s(device, kv_fmt) + tiles_s + device.decode_floor_s
+
+
+def _cache_bytes_per_s(device: Device, kv_fmt: str) -> Floats:
+    narrow = bytes_per_weight(kv_fmt) < 2.0
+    efficiency = device.decode_fp8_efficiency_fraction if narrow else device.decode_efficiency_fraction
+    return device.memory_bytes_per_s * efficiency
 
 
 def mla_decode_s(
@@ -127,5 +136,4 @@ def mla_decode_s(
     peak = device.peak_flops_per_s[half_format(device)] * device.mla_efficiency_fraction
     compute_s = 2.0 * batch * heads * context_tokens * (2.0 * kv_rank + rope_dim) / peak
     cache_bytes = batch * context_tokens * (np.asarray(kv_rank) + rope_dim) * bytes_per_weight(kv_fmt)
-    memory_s = cache_bytes / (device.memory_bytes_per_s * device.decode_efficiency_fraction)
-    return smooth_max(compute_s, memory_s) + device.attention_floor_s
+    return smooth_max(compute_s, cache_bytes / _cache_bytes_per_s(device, kv_fmt)) + device.decode_floor_s

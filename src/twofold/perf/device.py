@@ -2,13 +2,31 @@
 
 from types import MappingProxyType
 
-from twofold.catalog.types import Accelerator, Fabric
+from twofold.catalog import Accelerator, Fabric
 from twofold.perf.constants import Constants
 from twofold.perf.formats import FORMAT_BYTES, PEAK_OF
 from twofold.perf.types import Device, Floats, Network
 
 CATALOG_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 SAME_KERNELS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4"})  # formats that share another's constants
+WEIGHT_ONLY = [f"{name}_wo" for name, size in FORMAT_BYTES.items() if size < 2.0]
+PLAIN_CONSTANTS = (  # fields of Device that are read as they stand
+    "attention_floor_s",
+    "attention_memory_efficiency_fraction",
+    "attention_softmax_dims",
+    "attention_tile_s",
+    "decode_efficiency_fraction",
+    "decode_floor_s",
+    "decode_fp8_efficiency_fraction",
+    "decode_tile_s",
+    "gemm_half_k",
+    "gemm_ramp_k",
+    "gemm_ramp_ratio",
+    "grouped_floor_s",
+    "grouped_pad_rows",
+    "kernel_floor_s",
+    "memory_efficiency_fraction",
+)
 RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
 PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
 
@@ -18,13 +36,16 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
     scope = {"accelerator": accelerator.name, "family": accelerator.family}
     stated = {name: getattr(accelerator, f"{name}_flops_per_s") for name in CATALOG_FORMATS}
     peaks: dict[str, Floats] = {name: peak for name, peak in stated.items() if peak}
-    kernel_formats = [name for name in FORMAT_BYTES if PEAK_OF.get(name, name) in peaks]
+    kernel_formats = [name for name in FORMAT_BYTES if PEAK_OF.get(name, name) in peaks] + WEIGHT_ONLY
     sustained = _sustained_clock_fraction(accelerator, constants)
 
     def by_format(name: str, factor: float = 1.0) -> MappingProxyType[str, Floats]:
         return MappingProxyType(
             {f: constants.get(name, format=SAME_KERNELS.get(f, f), **scope) * factor for f in kernel_formats}
         )
+
+    def plain(name: str) -> float:
+        return constants.get(name, **scope)
 
     return Device(
         name=accelerator.name,
@@ -36,14 +57,10 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
         gemm_memory_efficiency_fraction=by_format("gemm_memory_efficiency_fraction"),
         grouped_efficiency_fraction=by_format("grouped_efficiency_fraction", sustained),
         grouped_memory_efficiency_fraction=by_format("grouped_memory_efficiency_fraction"),
-        grouped_floor_s=constants.get("grouped_floor_s", **scope),
-        attention_efficiency_fraction=constants.get("attention_efficiency_fraction", **scope) * sustained,
-        decode_efficiency_fraction=constants.get("decode_efficiency_fraction", **scope),
-        mla_efficiency_fraction=constants.get("mla_efficiency_fraction", **scope) * sustained,
-        attention_floor_s=constants.get("attention_floor_s", **scope),
-        memory_efficiency_fraction=constants.get("memory_efficiency_fraction", **scope),
-        gemm_half_k=constants.get("gemm_half_k", **scope),
-        kernel_floor_s=constants.get("kernel_floor_s", **scope),
+        attention_efficiency_fraction=plain("attention_efficiency_fraction") * sustained,
+        attention_fp8_efficiency_fraction=plain("attention_fp8_efficiency_fraction") * sustained,
+        mla_efficiency_fraction=plain("mla_efficiency_fraction") * sustained,
+        **{name: plain(name) for name in PLAIN_CONSTANTS},
         sm_count=accelerator.sm_count or 100,
         tdp_w=accelerator.tdp_w,
         idle_w=accelerator.idle_w or constants.get("idle_power_fraction", **scope) * accelerator.tdp_w,
@@ -108,6 +125,7 @@ def network(
         launch_s=constants.get("collective_launch_s", **scope),
         one_shot_launch_s=constants.get("one_shot_launch_s", **scope),
         all_to_all_efficiency_fraction=constants.get("all_to_all_efficiency_fraction", **scope),
+        pair_loss_fraction=constants.get("pair_loss_fraction", **scope),
     )
 
 

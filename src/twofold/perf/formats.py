@@ -53,6 +53,14 @@ def peak_format(format_name: str) -> str:
     return PEAK_OF.get(format_name, format_name)
 
 
+def kernel_format(format_name: str, weight_format: str | None = None) -> str:
+    """The key of a kernel's constants: the format it runs in, or `int4_wo` if only weights are narrow."""
+    if weight_format is None or bytes_per_weight(format_name) < 2.0:
+        return format_name
+    narrow = bytes_per_weight(weight_format) < bytes_per_weight(format_name)
+    return f"{weight_format}_wo" if narrow else format_name
+
+
 def half_format(device: Device) -> str:
     """The 16-bit format that the device multiplies in: bf16, or fp16 before Ampere, or fp32."""
     return next((name for name in ("bf16", "fp16") if name in device.peak_flops_per_s), "fp32")

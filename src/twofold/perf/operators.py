@@ -5,7 +5,7 @@ Every function is pure, broadcasts its array arguments and returns seconds.
 
 import numpy as np
 
-from twofold.perf.formats import bytes_per_weight, peak_format
+from twofold.perf.formats import bytes_per_weight, kernel_format, peak_format
 from twofold.perf.smoothing import smooth_max
 from twofold.perf.types import Device, Floats
 
@@ -21,20 +21,26 @@ def gemm_s(
 ) -> Floats:
     """Seconds of one matrix product, m×k activations by k×n weights, run in `fmt`.
 
-    Formula  smooth_max(2·m·n·(k + k_half) / (peak·e), (m·k·s + k·n·s_w + m·n·s_o) / (bandwidth·e_m)) + floor
-    Why      The larger of compute and traffic hides the other; short inner loops do not fill the pipeline.
+    Formula  smooth_max(2·m·n·(k + k_half) / (peak·e), (m·k·s + k·n·s_w + m·n·s_o) / (bandwidth·e_m))
+             + floor·(1 + ramp·k / (k + k_ramp))
+    Why      The larger of compute and traffic hides the other. Short inner loops do not fill the pipeline,
+             and a product of few tiles waits for its loop over k until split-k takes over. A count of waves
+             over tile shapes was fitted too and was no better: real libraries choose among too many tiles.
     Shapes   m, n, k broadcast.
     Units    counts; seconds out.
     Source   PHYSICS, Operators; constants fitted on public kernel tables.
     Limits   huge: flops / (peak·e); one row: weights / (bandwidth·e_m); tiny: the floor.
              `weight_fmt` narrower than `fmt` means weight-only quantisation: fewer bytes, the same maths.
+             Quantising the activations is not included: `quantise_s`.
     """
-    peak = device.peak_flops_per_s[peak_format(fmt)] * device.gemm_efficiency_fraction[fmt]
+    kernel = kernel_format(fmt, weight_fmt)
+    peak = device.peak_flops_per_s[peak_format(fmt)] * device.gemm_efficiency_fraction[kernel]
     compute_s = 2.0 * m * n * (k + device.gemm_half_k) / peak
     weight_bytes = bytes_per_weight(weight_fmt or fmt)
     traffic_bytes = m * k * bytes_per_weight(fmt) + k * n * weight_bytes + m * n * bytes_per_weight(out_fmt)
-    memory_s = traffic_bytes / (device.memory_bytes_per_s * device.gemm_memory_efficiency_fraction[fmt])
-    return smooth_max(compute_s, memory_s) + device.kernel_floor_s
+    memory_s = traffic_bytes / (device.memory_bytes_per_s * device.gemm_memory_efficiency_fraction[kernel])
+    ramp = 1.0 + device.gemm_ramp_ratio * k / (k + device.gemm_ramp_k)
+    return smooth_max(compute_s, memory_s) + device.kernel_floor_s * ramp
 
 
 def experts_touched(tokens: Floats, experts: Floats, topk: Floats) -> Floats:
@@ -74,9 +80,11 @@ def grouped_gemm_s(
     this device (after tensor parallelism); `matrices` 3 gated, 2 not. `imbalance` is the busiest device's
     load over the mean: 1.0 when routing is forced even, 1.08–1.2 in real use.
 
-    Formula  smooth_max(2·R·M·h·i / (peak·e), (touched·M·h·i·s_w + R·(2h + M·i)·s) / (bandwidth·e_m)) + floor
+    Formula  smooth_max(2·(R + touched·pad)·M·h·i / (peak·e),
+                        (touched·M·h·i·s_w + R·(2h + M·i)·2) / (bandwidth·e_m)) + floor
              with R = tokens·topk·experts_local/experts·imbalance rows
-    Why      Weights are read as far as experts are touched, activations once per routed token.
+    Why      Weights are read as far as experts are touched, activations once per routed token, and each
+             expert's last tile is part empty.
     Shapes   all counts broadcast.
     Units    counts; seconds out.
     Source   PHYSICS, MoE; constants fitted on public MoE kernel tables.
@@ -84,11 +92,12 @@ def grouped_gemm_s(
     """
     rows = tokens * topk * experts_local / experts * imbalance
     touched = experts_touched(tokens, experts, topk) * experts_local / experts
-    peak = device.peak_flops_per_s[peak_format(fmt)] * device.grouped_efficiency_fraction[fmt]
-    compute_s = 2.0 * rows * matrices * hidden * inter / peak
+    kernel = kernel_format(fmt, weight_fmt)
+    peak = device.peak_flops_per_s[peak_format(fmt)] * device.grouped_efficiency_fraction[kernel]
+    compute_s = 2.0 * (rows + touched * device.grouped_pad_rows) * matrices * hidden * inter / peak
     weight_bytes = touched * matrices * hidden * inter * bytes_per_weight(weight_fmt or fmt)
     row_bytes = rows * (2.0 * hidden + matrices * inter) * 2.0  # activations pass between kernels in 16 bits
-    bandwidth = device.memory_bytes_per_s * device.grouped_memory_efficiency_fraction[fmt]
+    bandwidth = device.memory_bytes_per_s * device.grouped_memory_efficiency_fraction[kernel]
     return smooth_max(compute_s, (weight_bytes + row_bytes) / bandwidth) + device.grouped_floor_s
 
 

@@ -20,5 +20,7 @@ def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
     """
     large = np.maximum(a, b)
     ratio = np.minimum(a, b) / np.where(large > 0.0, large, 1.0)
-    result: Floats = large * (1.0 + ratio**p) ** (1.0 / p)
+    # HOT: every operator ends here; square roots were 4 times faster than `**`: bench/perf.py.
+    norm = np.sqrt(np.sqrt(1.0 + np.square(np.square(ratio)))) if p == 4.0 else (1.0 + ratio**p) ** (1.0 / p)
+    result: Floats = large * norm
     return result

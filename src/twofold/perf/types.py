@@ -34,9 +34,19 @@ class Device:
     grouped_efficiency_fraction: Mapping[str, Floats]  # grouped GEMMs of experts, by kernel format
     grouped_memory_efficiency_fraction: Mapping[str, Floats]
     grouped_floor_s: Floats  # routing, permutation and two grouped GEMMs
-    decode_efficiency_fraction: Floats  # KV reads of decode attention, of memory bandwidth
+    grouped_pad_rows: Floats  # rows that an expert's tile wastes on average
+    decode_efficiency_fraction: Floats  # reads of a 16-bit KV cache, of memory bandwidth
     mla_efficiency_fraction: Floats  # absorbed FLOPs of MLA decode, of the 16-bit peak
     attention_floor_s: Floats
+    attention_fp8_efficiency_fraction: Floats  # prefill in fp8, of the fp8 peak
+    attention_softmax_dims: Floats  # what the exponentials of one pair cost, in dimensions of a head
+    attention_memory_efficiency_fraction: Floats  # Q, K, V and O of prefill
+    attention_tile_s: Floats  # one tile of 128 queries of one head on one SM, at least
+    decode_fp8_efficiency_fraction: Floats  # reads of an 8-bit KV cache
+    decode_floor_s: Floats
+    decode_tile_s: Floats  # one sequence and KV head on one SM, at least
+    gemm_ramp_ratio: Floats  # how many further floors a long inner loop costs a small product
+    gemm_ramp_k: Floats  # inner size where half of that is reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class Network:
     domain_size: int  # accelerators joined by fast links: 8 on HGX, 72 on NVL72, 1 on plain PCIe
     link_bytes_per_s: Floats  # inside the domain
     link_latency_s: Floats  # per collective step
-    link_half_bytes: Floats  # message at which the link reaches half of its rate
+    link_half_bytes: Floats  # bytes on the wire at which the link reaches half of its rate
     nic_bytes_per_s: Floats  # per accelerator, fabric efficiency and oversubscription already applied
     nic_latency_s: Floats
     jitter_fraction: Floats
@@ -60,6 +70,7 @@ class Network:
     launch_s: Floats = 8e-6  # what any collective costs before the first byte moves
     one_shot_launch_s: Floats = 5e-6
     all_to_all_efficiency_fraction: Floats = 0.8  # of what a ring reaches
+    pair_loss_fraction: Floats = 0.2  # of the rate, lost when only two ranks talk
 
 
 @dataclass(frozen=True, slots=True)
