@@ -41,6 +41,7 @@ class Accelerator:
     licence: str
     confidence: str
     notes: str = ""
+    memory_nominal_bytes: float = 0.0  # as the vendor names it; `memory_bytes` is what software sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,4 +175,62 @@ class Model:
     source: str = ""
     licence: str = ""
     confidence: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One profile that a device can be cut into. `starts` lists the memory slices where it may begin."""
+
+    accelerator: str
+    kind: Literal["mig", "amd"]
+    profile: str
+    count_max: int
+    compute_slices: int
+    compute_slices_total: int
+    core_count: int | None
+    memory_slices: int
+    memory_slices_total: int
+    memory_bytes: float
+    starts: str
+    memory_modes: str
+    source: str
+    licence: str
+    confidence: str
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPart:
+    """A switch, network card, transceiver or cable. Rates are one direction."""
+
+    name: str
+    kind: str  # switch_ib switch_eth switch_nvlink switch_ocs nic transceiver cable
+    port_count: int
+    port_bytes_per_s: float
+    bytes_per_s: float
+    power_w: float | None
+    power_w_max: float | None
+    usd: float | None
+    latency_s: float | None
+    source: str
+    licence: str
+    confidence: str
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One figure that a fleet reported about its failures, in its own `unit`."""
+
+    system: str
+    metric: str
+    cause: str
+    value: float
+    unit: str
+    period_days: float | None
+    accelerator_count: int | None
+    source: str
+    licence: str
+    confidence: str
     notes: str = ""

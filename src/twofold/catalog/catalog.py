@@ -1,0 +1,279 @@
+"""The catalogue: our tables with a user's rows laid over them, read when first asked for."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twofold.catalog.geography import distance_rtt_s
+from twofold.catalog.names import canonical, did_you_mean, resolve
+from twofold.catalog.schema import DATA, schema
+from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
+from twofold.catalog.types import (
+    Accelerator,
+    Fabric,
+    Model,
+    NetworkPart,
+    Node,
+    Observation,
+    Partition,
+    Price,
+    Region,
+    Storage,
+)
+from twofold.core import CatalogError, Place, UnknownNameError
+
+T = TypeVar("T")
+
+
+class Catalog:
+    """Every table, typed. Mutable only in what it has read so far: each table is parsed once, on demand."""
+
+    def __init__(self, ours: Mapping[str, Source], users: Mapping[str, Source]) -> None:
+        self._ours, self._users = ours, users
+        self._read: dict[object, Any] = {}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the bytes of all tables, a user's too: two equal digests plan alike."""
+        return self._once("digest", self._digest)
+
+    def accelerator(self, name: str) -> Accelerator:
+        """One device by name or alias. A name that fits several parts (`A100`) is refused naming them."""
+        return self._named("accelerator", "accelerators", name, self._accelerators())
+
+    def benchmark_accelerator(self, name: str) -> Accelerator:
+        """As `accelerator`, for names in published measurements, where `a100` means one known part."""
+        known = self._aliases().get("benchmark", {}).get(canonical(name), ())
+        return self.accelerator(known[0] if known else name)
+
+    def accelerators(self) -> tuple[Accelerator, ...]:
+        """Every device; those with `released` False are announced only."""
+        return tuple(self._accelerators().values())
+
+    def model(self, name: str) -> Model:
+        """The shape of a model by name, alias or repository name."""
+        return self._named("model", "models", name, self._records("models", Model))
+
+    def benchmark_model(self, name: str) -> Model:
+        """As `model`, for the model names of published measurements."""
+        known = self._aliases().get("benchmark", {}).get(canonical(name), ())
+        return self.model(known[0] if known else name)
+
+    def models(self) -> tuple[Model, ...]:
+        return tuple(self._records("models", Model).values())
+
+    def node(self, name: str) -> Node:
+        """A server or instance type by name."""
+        return self._named("node", "nodes", name, self._records("nodes", Node))
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self._records("nodes", Node).values())
+
+    def nodes_with(self, accelerator_name: str) -> tuple[Node, ...]:
+        """Nodes that hold this accelerator, in the order of the table."""
+        wanted = self.accelerator(accelerator_name).name
+        return tuple(node for node in self.nodes() if node.accelerator == wanted)
+
+    def fabric(self, name: str) -> Fabric:
+        """A class of network between nodes by name."""
+        return self._named("fabric", "fabrics", name, self._records("fabrics", Fabric))
+
+    def fabrics(self) -> tuple[Fabric, ...]:
+        return tuple(self._records("fabrics", Fabric).values())
+
+    def region(self, name: str) -> Region:
+        """A region as `provider:name`, or by its name alone where only one provider has it."""
+        aliases = self._once("region aliases", self._region_aliases)
+        regions = self._regions()
+        # Dashes count here: `us-east-1` and `us-east1` are two clouds' regions.
+        names = {own.lower(): own for own in regions}
+        return regions[resolve(name, "region", names, aliases, "regions", form=str.lower)]
+
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(self._regions().values())
+
+    def framework(self, name: str) -> str:
+        """The short name of a training or serving framework: `TensorRT-LLM` is `trtllm`."""
+        aliases = self._aliases().get("framework", {})
+        names = {canonical(name): name for fits in aliases.values() for name in fits}
+        return resolve(name, "framework", names, aliases, "aliases")
+
+    def prices(self) -> tuple[Price, ...]:
+        return tuple(self._records("prices", Price).values())
+
+    def prices_for(self, accelerator_name: str) -> tuple[Price, ...]:
+        """Every price of an instance with this accelerator; empty where none is known."""
+        return self._once("prices by accelerator", self._prices_by_accelerator).get(
+            self.accelerator(accelerator_name).name, ()
+        )
+
+    def storage(self) -> tuple[Storage, ...]:
+        return tuple(self._records("storage", Storage).values())
+
+    def network(self) -> tuple[NetworkPart, ...]:
+        """Switches, network cards, transceivers and cables: what a fabric is built of."""
+        return tuple(self._records("network", NetworkPart).values())
+
+    def reliability(self) -> tuple[Observation, ...]:
+        """What fleets reported about failures, one figure per row."""
+        return tuple(self._records("reliability", Observation).values())
+
+    def partitions(self, accelerator_name: str) -> tuple[Partition, ...]:
+        """The profiles that this accelerator can be cut into; empty where it cannot."""
+        wanted = self.accelerator(accelerator_name).name
+        return tuple(
+            part for part in self._records("partitions", Partition).values() if part.accelerator == wanted
+        )
+
+    def rtt_s(self, from_region: str, to_region: str) -> float:
+        """Round trip between two regions: measured (the slower direction), else guessed from distance."""
+        start, end = self.region(from_region), self.region(to_region)
+        pairs = self._once("rtt", self._measured_rtt_s)
+        ends = (f"{start.provider}:{start.name}", f"{end.provider}:{end.name}")
+        measured = [pairs[pair] for pair in (ends, ends[::-1]) if pair in pairs]
+        return max(measured) if measured else distance_rtt_s(start, end)
+
+    def table(self, name: str) -> Table:
+        """Any table as rows of cells in the units of its columns."""
+        if name not in schema():
+            raise UnknownNameError(
+                f"`{name}` is not a catalog table",
+                hint=did_you_mean(name, schema(), "tables: " + ", ".join(self.table_names())),
+            )
+        return self._once(("table", name), lambda: read_table(name, self._ours[name], self._users.get(name)))
+
+    def table_names(self) -> tuple[str, ...]:
+        return tuple(schema())
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        if key not in self._read:
+            self._read[key] = make()
+        found: T = self._read[key]
+        return found
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256()
+        for sources in (self._ours, self._users):
+            for name in sorted(sources):
+                digest.update(f"{name} {len(sources[name].data)}\n".encode() + sources[name].data)
+        return digest.hexdigest()
+
+    def _named(self, kind: str, table: str, name: str, records: Mapping[str, T]) -> T:
+        names = self._once(("names", kind), lambda: {canonical(row): row for row in records})
+        return records[resolve(name, kind, names, self._aliases().get(kind, {}), table)]
+
+    def _records(self, name: str, kind: type[T]) -> dict[str, T]:
+        """The table's rows as `kind`, by name, or by number where rows have no name of their own."""
+
+        def read() -> dict[str, T]:
+            table = self.table(name)
+            named = [column.name for column in table.columns if column.key] == ["name"]
+            build = record_builder(kind, table)
+            return {str(row["name"] if named else index): build(row) for index, row in enumerate(table.rows)}
+
+        return self._once(("records", name), read)
+
+    def _accelerators(self) -> dict[str, Accelerator]:
+        return self._records("accelerators", Accelerator)
+
+    def _regions(self) -> dict[str, Region]:
+        def read() -> dict[str, Region]:
+            regions = self._records("regions", Region).values()
+            return {f"{region.provider}:{region.name}": region for region in regions}
+
+        return self._once("regions", read)
+
+    def _aliases(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Kind → canonical alias → the names that it fits."""
+
+        def read() -> dict[str, dict[str, tuple[str, ...]]]:
+            found: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+            for row in self.table("aliases").rows:
+                kind = found[str(row["kind"])]
+                alias = canonical(str(row["alias"]))
+                kind[alias] = (*kind.get(alias, ()), str(row["name"]))
+            return dict(found)
+
+        return self._once("aliases", read)
+
+    def _region_aliases(self) -> dict[str, tuple[str, ...]]:
+        """A region's bare name fits every provider that has it, unless aliases.csv says which is meant."""
+        found: dict[str, tuple[str, ...]] = {}
+        for own, region in self._regions().items():
+            found[region.name.lower()] = (*found.get(region.name.lower(), ()), own)
+        rows = [row for row in self.table("aliases").rows if row["kind"] == "region"]
+        return found | {str(row["alias"]).lower(): (str(row["name"]),) for row in rows}
+
+    def _prices_by_accelerator(self) -> dict[str, tuple[Price, ...]]:
+        found: dict[str, list[Price]] = defaultdict(list)
+        for price in self.prices():
+            found[price.accelerator].append(price)
+        return {name: tuple(prices) for name, prices in found.items()}
+
+    def _measured_rtt_s(self) -> dict[tuple[str, str], float]:
+        rows = self.table("rtt").rows
+        return {(str(row["from"]), str(row["to"])): float(row["rtt_ms"] or 0.0) / 1e3 for row in rows}
+
+
+def load_catalog(folder: Path | None = None) -> Catalog:
+    """Our tables, overlaid by the CSV files of a user's `folder` (same names, same headers).
+
+    A row of the same name overrides ours, and columns that the user's file leaves out are kept from it.
+    The user's files are checked at once; ours are read when first asked for.
+    """
+    if folder is None:
+        return _shipped()
+    catalog = Catalog(_our_sources(), _user_sources(folder))
+    for name in catalog._users:
+        catalog.table(name)
+    return catalog
+
+
+def record_builder(kind: type[T], table: Table) -> Callable[[Row], T]:
+    """A function from one row of `table` to `kind`: fields by name, numbers in SI."""
+    wanted = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every record is a dataclass
+    taken = [column for column in table.columns if column.field in wanted]
+
+    def build(row: Row) -> T:
+        values: dict[str, Any] = {column.field: column.si(row[column.name]) for column in taken}
+        if kind is Accelerator:
+            visible_gib = row["visible_gib"]
+            values["memory_bytes"] = (
+                float(visible_gib) * 2**30 if visible_gib else values["memory_nominal_bytes"]
+            )
+        return kind(**values)
+
+    return build
+
+
+@cache
+def _our_sources() -> dict[str, Source]:
+    return {name: Source(f"{name}.csv", (DATA / f"{name}.csv").read_bytes()) for name in schema()}
+
+
+@cache
+def _shipped() -> Catalog:
+    return Catalog(_our_sources(), {})
+
+
+def _user_sources(folder: Path) -> dict[str, Source]:
+    """The tables in a user's folder. A CSV file that is no table is an error: its rows would not count."""
+    if not folder.is_dir():
+        raise CatalogError(f"`{folder}` is not a folder", hint="put tables such as accelerators.csv into it")
+    sources = {}
+    for path in sorted(folder.glob("*.csv")):
+        place = Place(str(path), 1, 1)
+        if path.stem not in schema():
+            hint = did_you_mean(path.stem, schema(), "tables: " + ", ".join(schema()))
+            raise CatalogError(f"`{path.name}` is not a catalog table", place=place, hint=hint)
+        try:
+            if path.stat().st_size > FILE_LIMIT_BYTES:
+                raise CatalogError(f"the file is larger than {FILE_LIMIT_BYTES >> 20} MiB", place=place)
+            sources[path.stem] = Source(str(path), path.read_bytes())
+        except OSError as error:
+            raise CatalogError(f"cannot read the table: {error.strerror}", place=place) from None
+    return sources

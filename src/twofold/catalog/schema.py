@@ -1,0 +1,125 @@
+"""What every column of every table means: one table, from which loader, messages and pages follow."""
+
+import csv
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+Cell = str | int | float | bool | None
+
+DATA = Path(__file__).parent / "data"
+
+# What one unit of a column is in SI. Units that are SI already, or ratios, are absent.
+SI_FACTOR = {
+    "GB": 1e9,
+    "GiB": 2.0**30,
+    "TB": 1e12,
+    "MB": 1e6,
+    "GB/s": 1e9,
+    "Gbit/s": 1e9 / 8,
+    "TFLOP/s": 1e12,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+}
+# A type that names a table holds the names of its rows.
+REFERENCES = {"accelerator": "accelerators", "fabric": "fabrics"}
+_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of one table, as schema.csv states it."""
+
+    name: str
+    field: str  # the name inside, in SI
+    key: int  # 1: rows that agree in these override one another; 2: tells rows of one file apart
+    type: str  # text int float flag date, the name of a table, or the allowed words between bars
+    unit: str
+    default: str  # "": the cell must be filled; "none": it may stay empty
+    range: str
+    meaning: str
+
+    def read(self, text: str) -> Cell:
+        """The cell as a number, flag or text, in the column's own unit. ValueError says what to write."""
+        if not text:
+            if not self.default:
+                raise ValueError(f"`{self.name}` is empty; write {self.expected()}")
+            text = "" if self.default == "none" else self.default
+            if not text:
+                return "" if self.is_text() else None
+        match self.type:
+            case "int" | "float":
+                return self._number(text)
+            case "flag":
+                if text not in {"0", "1"}:
+                    raise ValueError(f"`{text}` is not a flag; write {self.expected()}")
+                return text == "1"
+            case "date" if not _DATE.fullmatch(text):
+                raise ValueError(f"`{text}` is not a date; write {self.expected()}")
+        if "|" in self.type and text not in self.type.split("|"):
+            raise ValueError(f"`{text}` is not one of its words; write {self.expected()}")
+        return text
+
+    def si(self, cell: Cell) -> Cell:
+        """The number in SI; anything else as it is."""
+        factor = SI_FACTOR.get(self.unit)
+        return cell * factor if factor and isinstance(cell, (int, float)) else cell
+
+    def is_text(self) -> bool:
+        return self.type not in {"int", "float", "flag"}
+
+    def expected(self) -> str:
+        """What a good cell looks like, in words."""
+        if "|" in self.type:
+            return "one of " + ", ".join(self.type.split("|"))
+        kind = {
+            "int": "a whole number",
+            "float": "a number",
+            "flag": "0 or 1",
+            "date": "a date such as 2026-07-20",
+        }
+        words = kind.get(
+            self.type, f"a name of table {REFERENCES[self.type]}" if self.type in REFERENCES else "text"
+        )
+        unit = f" in {self.unit}" if self.unit else ""
+        bounds = f", {_bounds_in_words(self.range)}" if self.range else ""
+        return f"{words}{unit}{bounds}"
+
+    def _number(self, text: str) -> Cell:
+        try:
+            number = int(text) if self.type == "int" else float(text)
+        except ValueError:
+            raise ValueError(f"`{text}` is not {self.expected()}") from None
+        if not math.isfinite(number) or not _inside(number, self.range) or abs(number) > 1e18:
+            raise ValueError(f"`{text}` is out of range; write {self.expected()}")
+        return number
+
+
+@cache
+def schema() -> dict[str, tuple[Column, ...]]:
+    """The columns of every table, in the order of the files."""
+    tables: dict[str, list[Column]] = {}
+    with (DATA / "schema.csv").open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file)
+        next(lines)
+        for table, name, field, key, *rest in lines:
+            tables.setdefault(table, []).append(Column(name, field, int(key or 0), *rest))
+    return {table: tuple(columns) for table, columns in tables.items()}
+
+
+def _bounds_in_words(bounds: str) -> str:
+    if ".." in bounds:
+        return "from " + bounds.replace("..", " to ")
+    return f"{bounds[2:]} or more" if bounds.startswith(">=") else f"above {bounds[1:]}"
+
+
+def _inside(number: float, bounds: str) -> bool:
+    if not bounds:
+        return True
+    if ".." in bounds:
+        low, high = bounds.split("..")
+        return float(low) <= number <= float(high)
+    return number >= float(bounds[2:]) if bounds.startswith(">=") else number > float(bounds[1:])
