@@ -1,0 +1,136 @@
+"""What one rank exchanges: per layer and micro-batch inside a stage, and per step between replicas."""
+
+import numpy as np
+
+from twofold.perf import (
+    Floats,
+    Network,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    point_to_point_s,
+    reduce_scatter_s,
+)
+from twofold.training.compute import expert_tensor_ranks, rank_tokens
+from twofold.training.job import Dimension, Workload
+from twofold.training.layouts import Layouts, Recompute
+from twofold.training.parameters import dense_parameters, expert_parameters, lora_parameters
+
+# Ranks are laid out tensor first, then context, then data (experts among these), then pipeline.
+
+
+def tensor_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
+    """Tensor-parallel traffic of one layer and micro-batch, forward and backward.
+
+    Formula  4 all-reduces of T·h·2 bytes (two forward, two backward), two more under full recomputation
+    Why      Attention and FFN each end in a sum over ranks; with sequence parallelism the same bytes move as
+             a gather and a scatter.
+    Source   Shoeybi et al. 2019; Korthikanti et al. 2022.
+    """
+    payload_bytes = 2 * rank_tokens(work, layouts) * work.hidden
+    times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
+    return times * all_reduce_s(network, payload_bytes, layouts.tp)
+
+
+def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
+    """Keys and values that a softmax layer gathers from the other context ranks, and their gradients back.
+
+    Formula  gather forward, gather and scatter backward, of 2·mb·s·kv_heads·d/tp·2 bytes
+    Source   Llama 3 (all-gather context parallelism); a ring moves the same bytes.
+    """
+    kv_heads = np.maximum(work.kv_heads / layouts.tp, np.minimum(1, work.kv_heads))
+    width = kv_heads * (work.head_dim + work.v_head_dim)
+    payload_bytes = 2 * layouts.micro_batch * work.sequence_tokens * width
+    share = work.softmax_layers / work.layers
+    return 3 * share * all_gather_s(network, payload_bytes, layouts.cp, layouts.tp)
+
+
+def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
+    """Tokens sent to their experts and back, forward and backward, averaged over all layers.
+
+    Formula  4 all-to-alls of T/tp·topk·h·2 bytes, 6 under full recomputation
+    Source   Lepikhin et al. 2020 (GShard).
+    """
+    if not np.any(np.asarray(work.moe_layers) > 0):
+        return 0.0
+    payload_bytes = 2 * rank_tokens(work, layouts) / layouts.tp * work.experts_topk * work.hidden
+    times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
+    share = work.moe_layers / work.layers
+    return times * share * all_to_all_s(network, payload_bytes, layouts.ep)
+
+
+def handoff_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
+    """Activations to the next stage and gradients back, for one micro-batch and one chunk of layers."""
+    shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
+    payload_bytes = 2 * rank_tokens(work, layouts) * work.hidden / shards
+    stage_ranks = layouts.tp * layouts.cp * layouts.dp
+    sent_s = 2 * point_to_point_s(network, payload_bytes, stage_ranks)
+    return np.where(layouts.pp > 1, sent_s, 0.0)
+
+
+def stage_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
+    """Weights of the fullest stage on one tensor rank without experts: layers and vocabulary tables."""
+    tables = np.where(layouts.pp > 1, 1, work.embedding_copies) * work.vocab * work.hidden
+    return (np.ceil(work.layers / layouts.pp) * dense_parameters(work) + tables) / layouts.tp
+
+
+def stage_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
+    """Weights of the fullest stage's experts on one rank."""
+    experts = np.ceil(work.layers / layouts.pp) * expert_parameters(work)
+    return experts / (layouts.ep * expert_tensor_ranks(layouts))
+
+
+def trained_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
+    """Of `stage_dense_weights`, those that have a gradient: all, or the adapters alone."""
+    adapters = np.ceil(work.layers / layouts.pp) * lora_parameters(work) / layouts.tp
+    return np.where(np.asarray(work.lora_rank) > 0, adapters, stage_dense_weights(work, layouts))
+
+
+def trained_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
+    """Of `stage_expert_weights`, those that have a gradient: all, or none beside adapters."""
+    return np.where(np.asarray(work.lora_rank) > 0, 0.0, stage_expert_weights(work, layouts))
+
+
+def expert_replicas(layouts: Layouts) -> Dimension:
+    """Copies of each expert among the ranks of a stage."""
+    ranks = layouts.tp * layouts.cp * layouts.dp
+    return np.maximum(ranks / (layouts.ep * expert_tensor_ranks(layouts)), 1)
+
+
+def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradient_bytes: Floats) -> Floats:
+    """Gradients summed and weights spread again: once per step, or per micro-batch under ZeRO-3.
+
+    Formula  ZeRO-0: all-reduce of the gradients; 1, 2: scatter them, gather the weights;
+             3: per micro-batch gather the weights twice and scatter the gradients
+    Why      Dense weights are copied over data and context ranks; experts over those that do not split them.
+    Units    `gradient_bytes` per trained parameter; weights travel in 16 bits; nothing hidden yet.
+    Source   Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP).
+    """
+    dense = stage_dense_weights(work, layouts), trained_dense_weights(work, layouts)
+    seconds = _replica_s(work, layouts, network, dense, layouts.dp * layouts.cp, layouts.tp, gradient_bytes)
+    if np.any(np.asarray(work.moe_layers) > 0):
+        experts = stage_expert_weights(work, layouts), trained_expert_weights(work, layouts)
+        stride = layouts.ep * expert_tensor_ranks(layouts)
+        seconds = seconds + _replica_s(
+            work, layouts, network, experts, expert_replicas(layouts), stride, gradient_bytes
+        )
+    return seconds
+
+
+def _replica_s(
+    work: Workload,
+    layouts: Layouts,
+    network: Network,
+    weights: tuple[Dimension, Dimension],
+    replicas: Dimension,
+    stride: Dimension,
+    gradient_bytes: Floats,
+) -> Floats:
+    """As `data_parallel_s`, for one kind of weights: (all, trained)."""
+    held, trained = weights
+    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
+    scatter_s = reduce_scatter_s(network, trained * gradient_bytes, replicas, stride)
+    sharded = layouts.zero_stage == 3
+    gather_s = all_gather_s(network, np.where(sharded, held, trained) * 2, replicas, stride)
+    once_s = np.where(layouts.zero_stage == 0, 2 * scatter_s, scatter_s + gather_s)
+    return np.where(sharded, micro_batches * (2 * gather_s + scatter_s), once_s)

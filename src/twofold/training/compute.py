@@ -1,0 +1,239 @@
+"""What one device computes for one layer and one micro-batch, forward and backward, by kind of work."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.perf import (
+    ATTENTION_BACKWARD_RATIO,
+    GEMM_BACKWARD_RATIO,
+    Device,
+    Floats,
+    attention_prefill_s,
+    elementwise_s,
+    gemm_s,
+    grouped_gemm_s,
+    quantise_s,
+)
+from twofold.training.job import Dimension, Workload
+from twofold.training.layouts import Layouts
+from twofold.training.parameters import other_parameters
+from twofold.training.stack import Stack
+
+NORM_PASSES = 14  # reads and writes of the residual stream: two norms, two residual sums, rotary in and out
+ELEMENTWISE_BACKWARD_RATIO = 1.6
+LOSS_BYTES = 14  # per logit: read, fp32 softmax, gradient written and read
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Seconds of one piece of work, forward and backward."""
+
+    forward_s: Floats
+    backward_s: Floats
+
+    def __add__(self, other: "Pass") -> "Pass":
+        return Pass(self.forward_s + other.forward_s, self.backward_s + other.backward_s)
+
+    def scaled(self, forward: Floats, backward: Floats | None = None) -> "Pass":
+        """The same work done `forward` and `backward` times (both `forward` when one is given)."""
+        return Pass(self.forward_s * forward, self.backward_s * (forward if backward is None else backward))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCompute:
+    """The average layer on one device, one micro-batch."""
+
+    gemm: Pass
+    attention: Pass
+    experts: Pass
+    elementwise: Pass
+
+    @property
+    def forward_s(self) -> Floats:
+        """The whole forward pass."""
+        return (
+            self.gemm.forward_s
+            + self.attention.forward_s
+            + self.experts.forward_s
+            + self.elementwise.forward_s
+        )
+
+    @property
+    def backward_s(self) -> Floats:
+        """The whole backward pass, without recomputation."""
+        parts = (self.gemm, self.attention, self.experts, self.elementwise)
+        return sum((part.backward_s for part in parts[1:]), parts[0].backward_s)
+
+
+def rank_tokens(work: Workload, layouts: Layouts) -> Dimension:
+    """Tokens of one micro-batch on one context-parallel rank."""
+    return layouts.micro_batch * work.sequence_tokens / layouts.cp
+
+
+def layer_compute(
+    work: Workload, layouts: Layouts, device: Device, stack: Stack, fmt: str, half_fmt: str
+) -> LayerCompute:
+    """Time of the average layer: `fmt` is what matrices multiply in, `half_fmt` the rest."""
+    gemm = _projections(work, layouts, device, fmt) + _feed_forward(work, layouts, device, fmt)
+    return LayerCompute(
+        gemm=gemm.scaled(stack.kernel_factor),
+        attention=_attention(work, layouts, device, stack, half_fmt).scaled(stack.kernel_factor),
+        experts=_experts(work, layouts, device, stack, fmt).scaled(stack.kernel_factor),
+        elementwise=_elementwise(work, layouts, device, stack),
+    )
+
+
+def linear_s(
+    work: Workload, device: Device, tokens: Dimension, inner: Dimension, outer: Dimension, fmt: str
+) -> Pass:
+    """One linear layer on `tokens` rows: the product, and its two gradients.
+
+    Formula  forward m×n×k; backward m×k×n for the input and k×n×m for the weight (none for frozen weights)
+    Why      Each gradient is a product of the same FLOPs in another orientation; narrow formats quantise the
+             input once forward and the gradient once backward.
+    """
+    forward_s = gemm_s(device, tokens, outer, inner, fmt)
+    input_gradient_s = gemm_s(device, tokens, inner, outer, fmt)
+    weight_gradient_s = gemm_s(device, inner, outer, tokens, fmt) * (np.asarray(work.lora_rank) == 0)
+    if fmt in ("fp8", "fp4"):
+        forward_s = forward_s + quantise_s(device, tokens, inner)
+        input_gradient_s = input_gradient_s + quantise_s(device, tokens, outer)
+    return Pass(forward_s, input_gradient_s + weight_gradient_s)
+
+
+def _projections(work: Workload, layouts: Layouts, device: Device, fmt: str) -> Pass:
+    """Query, key, value and output products of a softmax layer, and what the shape does not describe."""
+    tokens, tp = rank_tokens(work, layouts), layouts.tp
+    heads = work.heads / tp
+    kv_heads = np.maximum(work.kv_heads / tp, np.minimum(1, work.kv_heads))
+    query_width, kv_width = heads * work.head_dim, kv_heads * (work.head_dim + work.v_head_dim)
+    if np.any(np.asarray(work.mla_kv_rank) > 0):
+        into = _latent_projections(work, device, tokens, heads, fmt)
+    else:
+        into = linear_s(work, device, tokens, work.hidden, query_width + kv_width, fmt)
+    out = linear_s(work, device, tokens, heads * work.v_head_dim, work.hidden, fmt)
+    projections = (into + out).scaled(work.softmax_layers / work.layers)
+    rest = other_parameters(work) / work.hidden / tp
+    if np.any(np.asarray(rest) >= 0.01 * np.asarray(work.hidden) / tp):
+        projections = projections + linear_s(work, device, tokens, work.hidden, rest, fmt)
+    return projections
+
+
+def _latent_projections(
+    work: Workload, device: Device, tokens: Dimension, heads: Dimension, fmt: str
+) -> Pass:
+    """Multi-head latent attention: down to the ranks on every tensor rank, up to this rank's heads."""
+    query_rank = np.where(np.asarray(work.mla_q_rank) > 0, work.mla_q_rank, work.hidden)
+    down_width = work.mla_q_rank + work.mla_kv_rank + work.mla_rope_dim
+    down = linear_s(work, device, tokens, work.hidden, down_width, fmt)
+    query = linear_s(work, device, tokens, query_rank, heads * work.head_dim, fmt)
+    key_value_width = heads * (work.head_dim - work.mla_rope_dim + work.v_head_dim)
+    return down + query + linear_s(work, device, tokens, work.mla_kv_rank, key_value_width, fmt)
+
+
+def _feed_forward(work: Workload, layouts: Layouts, device: Device, fmt: str) -> Pass:
+    """The dense FFN of dense layers and the shared experts of expert layers; gate and up are one product."""
+    tokens, tp = rank_tokens(work, layouts), layouts.tp
+    moe_share = np.asarray(work.moe_layers / work.layers)
+    total = Pass(0.0, 0.0)
+    for width, share in ((work.ffn_hidden, 1 - moe_share), (work.shared_ffn_hidden, moe_share)):
+        if np.any(np.asarray(width) * share > 0):
+            up = linear_s(work, device, tokens, work.hidden, (work.ffn_matrices - 1) * width / tp, fmt)
+            down = linear_s(work, device, tokens, width / tp, work.hidden, fmt)
+            total = total + (up + down).scaled(share * (np.asarray(width) > 0))
+    return total
+
+
+def _attention(work: Workload, layouts: Layouts, device: Device, stack: Stack, fmt: str) -> Pass:
+    """Scores and values of a softmax layer: flash kernels, or whole score matrices in old software.
+
+    A context-parallel rank holds 1/cp of the queries in balanced chunks: on average each sees half of the
+    sequence, which is what `context_tokens` makes of it.
+    """
+    queries = work.sequence_tokens / layouts.cp
+    context = (work.sequence_tokens - queries) / 2
+    heads = work.heads / layouts.tp
+    kv_heads = np.maximum(work.kv_heads / layouts.tp, np.minimum(1, work.kv_heads))
+
+    def attend(window: Dimension) -> Floats:
+        return attention_prefill_s(
+            device,
+            layouts.micro_batch,
+            queries,
+            context,
+            heads,
+            kv_heads,
+            work.head_dim,
+            fmt,
+            window,
+            work.v_head_dim,
+        )
+
+    forward_s = attend(0.0)
+    if np.any(np.asarray(work.sliding_layers) > 0):
+        share = work.sliding_layers / np.maximum(work.softmax_layers, 1)
+        forward_s = forward_s * (1 - share) + attend(work.sliding_window) * share
+    misaligned = np.where(np.asarray(work.head_dim) % 8 == 0, 1.0, stack.misaligned_factor)
+    score_bytes = 2 * layouts.micro_batch * heads * queries * work.sequence_tokens
+    softmax_s = elementwise_s(device, stack.softmax_passes_factor * score_bytes, 0.0)
+    forward_s = (
+        (forward_s * stack.attention_factor + softmax_s) * misaligned * (work.softmax_layers / work.layers)
+    )
+    return Pass(forward_s, forward_s * ATTENTION_BACKWARD_RATIO)
+
+
+def _experts(work: Workload, layouts: Layouts, device: Device, stack: Stack, fmt: str) -> Pass:
+    """Routed experts on one rank: E/ep experts whole, or all of them cut by tp where ep is 1."""
+    if not np.any(np.asarray(work.moe_layers) > 0):
+        return Pass(0.0, 0.0)
+    experts = np.maximum(work.experts, 1)
+    width_shards = expert_tensor_ranks(layouts)
+    group_tokens = rank_tokens(work, layouts) * layouts.ep * width_shards / layouts.tp
+    forward_s = grouped_gemm_s(
+        device,
+        group_tokens,
+        experts,
+        np.maximum(work.experts_topk, 1),
+        experts / layouts.ep,
+        work.hidden,
+        work.moe_ffn_hidden / width_shards,
+        fmt,
+        matrices=int(np.max(work.ffn_matrices)),
+        imbalance=stack.routing_imbalance_ratio,
+    )
+    forward_s = forward_s * (work.moe_layers / work.layers)
+    frozen = np.asarray(work.lora_rank) > 0
+    return Pass(forward_s, forward_s * np.where(frozen, 1.0, GEMM_BACKWARD_RATIO))
+
+
+def expert_tensor_ranks(layouts: Layouts) -> Dimension:
+    """Ranks that cut one expert's width: none once experts are spread, the tensor group otherwise."""
+    return np.where(layouts.ep > 1, 1, layouts.tp)
+
+
+def _elementwise(work: Workload, layouts: Layouts, device: Device, stack: Stack) -> Pass:
+    """Norms, residual sums, rotary and activation: passes over the residual stream and over the FFN width.
+
+    Formula  2·T·(14·h/sp + (matrices + 1)·width/tp) bytes; sp = tp with sequence parallelism, else 1
+    Why      Each pass reads or writes 16-bit values once; what a framework fuses is its `elementwise_factor`.
+    """
+    tokens = rank_tokens(work, layouts)
+    sequence_shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
+    moe_share = work.moe_layers / work.layers
+    routed = (
+        work.experts_topk * work.moe_ffn_hidden + work.shared_ffn_hidden + 2 * work.experts_topk * work.hidden
+    )
+    width = (1 - moe_share) * work.ffn_hidden + moe_share * routed
+    moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
+    forward_s = elementwise_s(device, 2 * tokens * moved, 0.0) * stack.elementwise_factor
+    return Pass(forward_s, forward_s * ELEMENTWISE_BACKWARD_RATIO)
+
+
+def head_s(work: Workload, layouts: Layouts, device: Device, stack: Stack, fmt: str) -> Pass:
+    """Logits and loss of one micro-batch on the last stage, the vocabulary cut over tensor ranks."""
+    tokens = rank_tokens(work, layouts)
+    vocab = work.vocab / layouts.tp
+    product = linear_s(work, device, tokens, work.hidden, vocab, fmt).scaled(stack.kernel_factor)
+    loss_s = elementwise_s(device, LOSS_BYTES * tokens * vocab, 4.0)
+    return product + Pass(loss_s / 2, loss_s / 2)

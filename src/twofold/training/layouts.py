@@ -1,0 +1,186 @@
+"""Parallel layouts as a struct of arrays: one entry per candidate, and all that are valid for a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.perf import Cluster
+from twofold.training.job import TrainingJob
+
+Counts = NDArray[Any]  # whole numbers
+
+
+class Recompute(IntEnum):
+    """How much of the forward pass the backward pass repeats."""
+
+    NONE = 0
+    SELECTIVE = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """How the model is cut over the accelerators; `dp` counts replicas, so tp·cp·pp·dp is the cluster.
+
+    Experts are spread over `ep` ranks out of the tp·cp·dp of a stage.
+    """
+
+    tp: Counts
+    cp: Counts
+    ep: Counts
+    pp: Counts
+    vpp: Counts
+    dp: Counts
+    zero_stage: Counts
+    micro_batch: Counts
+    recompute: Counts
+    sequence_parallel: Counts
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def row(self, i: int) -> "Layouts":
+        """Candidate `i` alone, still as arrays of length one."""
+        return self.take(np.array([i]))
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> "Layouts":
+        """The candidates at `index`."""
+        return Layouts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def describe(self, i: int = 0) -> str:
+        """Candidate `i`: `TP 8 · PP 4 ×5 · DP 16 · micro-batch 1 · selective recompute · ZeRO-1`."""
+        at = {f.name: int(getattr(self, f.name)[i]) for f in fields(self)}
+        pipeline = f"PP {at['pp']}" + (f" ×{at['vpp']}" if at["vpp"] > 1 else "")
+        words = [f"TP {at['tp']}", f"CP {at['cp']}", f"EP {at['ep']}", pipeline, f"DP {at['dp']}"]
+        shown = [word for word in words if not word.endswith(" 1")]
+        recompute = Recompute(at["recompute"]).name.lower()
+        shown += [f"micro-batch {at['micro_batch']}", f"{recompute} recompute", f"ZeRO-{at['zero_stage']}"]
+        return " · ".join(shown)
+
+
+def layouts_of(rows: Sequence[Sequence[int]]) -> Layouts:
+    """Layouts from rows in field order."""
+    columns = np.array(rows, np.int64).reshape(-1, len(fields(Layouts))).T
+    return Layouts(**{f.name: column.copy() for f, column in zip(fields(Layouts), columns, strict=True)})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a search tries. Sizes of None are every power of two, and every divisor where one is needed."""
+
+    tp_max: int | None = None  # None: one node, or the scale-up domain where that is larger
+    cp_max: int | None = None  # None: as many as leave 4096 tokens a rank
+    pp_max: int = 64
+    vpp_max: int = 12
+    micro_batch_max: int = 16
+    zero_stages: tuple[int, ...] = (1, 3)
+    recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+
+
+EVERYTHING = Limits()
+
+REASONS = ("devices", "heads", "sequence", "layers", "experts", "batch", "micro-batches", "zero")
+"""Why a combination of sizes is no layout, in the order in which they are counted."""
+
+
+def enumerate_layouts(
+    job: TrainingJob, cluster: Cluster, limits: Limits = EVERYTHING
+) -> tuple[Layouts, dict[str, int]]:
+    """Every valid layout of `job` on `cluster`, and the combinations that were refused by first reason.
+
+    Valid: tp·cp·pp divides the devices; tp divides the heads and the FFN; 2·cp divides the sequence; the
+    layers divide by pp·vpp evenly, or unevenly without interleaving; ep divides the experts and the ranks of
+    a stage; dp·micro-batch divides the batch; interleaving needs a multiple of pp
+    micro-batches; ZeRO-3 stands without a pipeline.
+    """
+    grid = _grid(job, cluster, limits)
+    valid = np.ones(len(grid), bool)
+    counts: dict[str, int] = {}
+    for reason, broken in _violations(job, cluster, grid).items():
+        counts[reason] = int(np.count_nonzero(valid & broken))
+        valid &= ~broken
+    return grid.take(valid), {reason: count for reason, count in counts.items() if count}
+
+
+def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> dict[str, NDArray[np.bool_]]:
+    """For each reason of `REASONS`, which candidates break it."""
+    model = job.model
+    count = cluster.accelerator_count
+    experts = max(model.experts, 1)
+    sequences = np.maximum(grid.dp * grid.micro_batch, 1)
+    micro_batches = job.global_batch_sequences // sequences
+    chunks = grid.pp * grid.vpp
+    # An interleaved pipeline counts the embedding and the head as layers where that makes it even.
+    uneven_chunks = np.all([(model.layers + extra) % chunks != 0 for extra in (0, 1, 2)], axis=0)
+    starved = -(-model.layers // grid.pp) * (grid.pp - 1) >= model.layers  # the last stage would hold nothing
+    uneven = np.where(grid.vpp > 1, uneven_chunks, starved)
+    broken = (
+        (grid.dp < 1) | (grid.tp * grid.cp * grid.pp * grid.dp != count),
+        (model.heads % grid.tp != 0) | _odd_kv_heads(model.kv_heads, grid.tp) | _odd_width(job, grid.tp),
+        (grid.cp > 1) & (job.sequence_tokens % (2 * grid.cp) != 0),
+        (grid.pp > model.layers) | uneven | ((grid.vpp > 1) & (grid.pp == 1)),
+        (experts % grid.ep != 0) | (grid.tp * grid.cp * grid.dp % grid.ep != 0),
+        job.global_batch_sequences % sequences != 0,
+        (grid.vpp > 1) & ((micro_batches < grid.pp) | (micro_batches % grid.pp != 0)),
+        (grid.zero_stage == 3) & (grid.pp > 1),
+    )
+    return dict(zip(REASONS, broken, strict=True))
+
+
+def _odd_kv_heads(kv_heads: int, tp: Counts) -> NDArray[np.bool_]:
+    """Key-value heads divide over the ranks, or whole copies of them do."""
+    odd: NDArray[np.bool_] = (kv_heads % tp != 0) & (tp % max(kv_heads, 1) != 0)
+    return odd
+
+
+def _odd_width(job: TrainingJob, tp: Counts) -> NDArray[np.bool_]:
+    widths = [width for width in (job.model.ffn_hidden, job.model.shared_ffn_hidden) if width]
+    return np.any([width % tp != 0 for width in widths], axis=0) if widths else np.zeros(len(tp), bool)
+
+
+def _grid(job: TrainingJob, cluster: Cluster, limits: Limits) -> Layouts:
+    """All combinations worth checking; dp is what the others leave, 0 when they do not divide."""
+    network = cluster.network
+    count = cluster.accelerator_count
+    tp_max = limits.tp_max or min(max(network.node_size, min(network.domain_size, 8)), count)
+    cp_max = limits.cp_max or max(1, job.sequence_tokens // 4096)
+    zero = np.array(limits.zero_stages if job.kind != "lora" else (0, 3))
+    axes = (
+        _divisors_up_to(count, min(tp_max, count)),
+        _powers_of_two(min(cp_max, count)),
+        _expert_sizes(job.model.experts, count),
+        _divisors_up_to(count, min(limits.pp_max, job.model.layers)),
+        _interleavings(job.model.layers, limits.vpp_max),
+        zero,
+        _powers_of_two(min(limits.micro_batch_max, job.global_batch_sequences)),
+        np.array([int(mode) for mode in limits.recompute]),
+    )
+    tp, cp, ep, pp, vpp, zero, micro, recompute = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
+    shards = tp * cp * pp
+    dp = np.where(count % shards == 0, count // shards, 0)
+    return Layouts(tp, cp, ep, pp, vpp, dp, zero, micro, recompute, (tp > 1).astype(np.int64))
+
+
+def _divisors_up_to(number: int, largest: int) -> Counts:
+    candidates: Counts = np.arange(1, max(largest, 1) + 1, dtype=np.int64)
+    divisors: Counts = candidates[number % candidates == 0]
+    return divisors
+
+
+def _powers_of_two(largest: int) -> Counts:
+    powers: Counts = 2 ** np.arange(int(np.log2(max(largest, 1))) + 1, dtype=np.int64)
+    return powers
+
+
+def _expert_sizes(experts: int, count: int) -> Counts:
+    if experts == 0:
+        return np.array([1], np.int64)
+    return _divisors_up_to(experts, min(experts, count))
+
+
+def _interleavings(layers: int, largest: int) -> Counts:
+    return np.arange(1, min(largest, layers) + 1, dtype=np.int64)

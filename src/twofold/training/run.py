@@ -1,0 +1,165 @@
+"""From a step to a run: steps, failures, checkpoints, goodput, storage, accelerator-hours and energy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.core import InputError
+from twofold.perf import Cluster, energy_j
+from twofold.training.job import TrainingJob, Workload, workload
+from twofold.training.parameters import trained_parameters
+
+CHECKPOINT_WEIGHT_BYTES = (
+    2.0  # 16-bit weights beside fp32 master copy and moments: 14 per parameter under Adam
+)
+TOKEN_BYTES = 4.0  # a token id on disk with its share of index
+COMPUTE_UTILISATION_FRACTION = 0.9  # of the dynamic power range that a training step draws
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """How often a cluster stops and how long it takes to go on."""
+
+    accelerator_h_between_failures: float = 50_700.0  # Llama 3: 419 interruptions, 16,384 GPUs, 54 days
+    detection_s: float = 120.0
+    restart_s: float = 600.0  # scheduling, processes, communicators; reading the checkpoint comes on top
+
+
+LLAMA_3 = Reliability()
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlan:
+    """What the job asks of storage, and which term asks for most."""
+
+    checkpoint_write_bytes_per_s: float
+    checkpoint_read_bytes_per_s: float
+    ingest_bytes_per_s: float
+    needed_bytes_per_s: float
+    source: str  # checkpoint write | restart read | data ingest
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A whole run. `wall_s` = compute + checkpoints + failures; headroom is bought on top of it."""
+
+    steps_count: int
+    compute_s: float
+    checkpoint_stall_s: float
+    failure_s: float
+    wall_s: float
+    goodput_fraction: float
+    base_accelerator_h: float
+    headroom_accelerator_h: Mapping[str, float]
+    total_accelerator_h: float
+    total_s: float  # wall time with headroom
+    failures_count: float
+    mean_time_between_failures_s: float
+    checkpoint_bytes: float
+    checkpoint_write_s: float
+    checkpoint_interval_s: float
+    lost_work_s: float  # per failure, on average
+    storage: StoragePlan
+    energy_j: float
+
+
+def run_plan(
+    job: TrainingJob,
+    step_s: float,
+    cluster: Cluster,
+    tokens: float,
+    headroom: Mapping[str, float] | None = None,
+    reliability: Reliability = LLAMA_3,
+    checkpoint_write_s: float = 60.0,
+    checkpoint_stall_s: float | None = None,
+) -> RunPlan:
+    """Everything that `tokens` of training take beyond the step.
+
+    `headroom` names shares of the base accelerator-hours kept for other causes (retries, validation, …).
+    Storage is sized to write a checkpoint in `checkpoint_write_s`; training stops for `checkpoint_stall_s` of
+    it (all by default; an asynchronous checkpoint stops for its snapshot alone).
+    """
+    shares = dict(headroom or {})
+    _check(step_s, tokens, checkpoint_write_s, shares)
+    stall_s = checkpoint_write_s if checkpoint_stall_s is None else checkpoint_stall_s
+    steps = int(np.ceil(tokens / job.tokens_per_step))
+    compute_s = steps * step_s
+    between_s = reliability.accelerator_h_between_failures * 3600 / cluster.accelerator_count
+    interval_s = checkpoint_interval_s(between_s, stall_s)
+    lost_s = interval_s / 2
+    stop_s = reliability.detection_s + reliability.restart_s + checkpoint_write_s + lost_s
+    stalled_s = compute_s / interval_s * stall_s
+    # A failure can strike while the run repeats lost work, so the time lost feeds on itself.
+    wall_s = (compute_s + stalled_s) / max(1 - stop_s / between_s, 0.05)
+    failures = wall_s / between_s
+    base_h = wall_s / 3600 * cluster.accelerator_count
+    size_bytes = checkpoint_bytes(workload(job))
+    total_factor = 1 + sum(shares.values())
+    return RunPlan(
+        steps_count=steps,
+        compute_s=compute_s,
+        checkpoint_stall_s=stalled_s,
+        failure_s=wall_s - compute_s - stalled_s,
+        wall_s=wall_s,
+        goodput_fraction=compute_s / wall_s,
+        base_accelerator_h=base_h,
+        headroom_accelerator_h={name: base_h * share for name, share in shares.items()},
+        total_accelerator_h=base_h * total_factor,
+        total_s=wall_s * total_factor,
+        failures_count=failures,
+        mean_time_between_failures_s=between_s,
+        checkpoint_bytes=size_bytes,
+        checkpoint_write_s=checkpoint_write_s,
+        checkpoint_interval_s=interval_s,
+        lost_work_s=lost_s,
+        storage=_storage(job, step_s, size_bytes, checkpoint_write_s, reliability),
+        energy_j=float(np.max(energy_j(cluster.device, wall_s, COMPUTE_UTILISATION_FRACTION)))
+        * cluster.accelerator_count,
+    )
+
+
+def _check(step_s: float, tokens: float, checkpoint_write_s: float, shares: Mapping[str, float]) -> None:
+    if not (
+        step_s > 0 and np.isfinite(step_s) and tokens > 0 and np.isfinite(tokens) and checkpoint_write_s > 0
+    ):
+        raise InputError("a run needs a positive step time, token count and checkpoint write time")
+    for name, share in shares.items():
+        if not 0 <= share < np.inf:
+            raise InputError(f"headroom '{name}' is {share}", hint="write a share of the run, such as 5 %")
+
+
+def checkpoint_interval_s(mean_time_between_failures_s: float, stall_s: float) -> float:
+    """Work between two checkpoints that loses least time to both stalls and repeated work.
+
+    Formula  sqrt(2·δ·M)·(1 + sqrt(δ/2M)/3 + δ/(18·M)) − δ for δ < 2M, else M
+    Why      Rare checkpoints repeat much work after a failure, frequent ones stall; Young's square root is
+             the balance, Daly's terms correct it where failures are as frequent as writes.
+    Units    seconds.
+    Source   Young 1974; Daly 2006, equation 37.
+    Limits   δ → 0: 0; M → ∞: never.
+
+    >>> round(checkpoint_interval_s(3.1 * 3600, 60.0) / 60)
+    18
+    """
+    between, stall = mean_time_between_failures_s, stall_s
+    if stall >= 2 * between:
+        return between
+    ratio = stall / (2 * between)
+    return float(np.sqrt(2 * stall * between) * (1 + np.sqrt(ratio) / 3 + ratio / 9) - stall)
+
+
+def checkpoint_bytes(work: Workload) -> float:
+    """Bytes of one checkpoint: trained weights in 16 bits, master copy, moments (14 B each)."""
+    return float(np.max(trained_parameters(work) * (CHECKPOINT_WEIGHT_BYTES + work.optimizer_bytes)))
+
+
+def _storage(
+    job: TrainingJob, step_s: float, size_bytes: float, write_s: float, reliability: Reliability
+) -> StoragePlan:
+    """Rates that the job needs; the largest names the source."""
+    write, ingest = size_bytes / write_s, job.tokens_per_step * TOKEN_BYTES / step_s
+    read = size_bytes / max(reliability.restart_s / 2, 1.0)  # half of a restart may go into reading
+    terms = {"checkpoint write": write, "restart read": read, "data ingest": ingest}
+    source = max(terms, key=lambda name: terms[name])
+    return StoragePlan(write, read, ingest, terms[source], source)

@@ -1,0 +1,151 @@
+"""The fastest layout that fits, the trade-offs beside it, and why the others lost."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.perf import Cluster
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import EVERYTHING, Layouts, Limits, Recompute, enumerate_layouts
+from twofold.training.memory import Memory, memory
+from twofold.training.stack import Stack
+from twofold.training.step import StepTime, step_time
+
+BLOCK = 8192  # candidates priced in one pass: their arrays stay in cache
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One layout with its step and its memory, each of length one."""
+
+    layouts: Layouts
+    step: StepTime
+    memory: Memory
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of its step."""
+        return float(self.step.total_s[..., 0])  # type: ignore[index]
+
+    @property
+    def high_bytes(self) -> float:
+        """Upper end of its memory range."""
+        return float(np.ravel(self.memory.high_bytes)[0])
+
+    def describe(self) -> str:
+        """The layout on one line."""
+        return self.layouts.describe()
+
+
+@dataclass(frozen=True, slots=True)
+class NearestMiss:
+    """The layout that came closest to fitting."""
+
+    candidate: Candidate
+    missing_bytes: float  # per device
+    change: str  # the smallest change that makes the job fit, in words
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search found. `reasons` counts the losers: by broken rule, by memory, by being slower."""
+
+    best: Candidate | None
+    front: tuple[Candidate, ...]  # no other is both faster and smaller; fastest first
+    evaluated_count: int
+    reasons: dict[str, int]
+    nearest_miss: NearestMiss | None  # when nothing fits
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Every valid layout with its time and the upper end of its memory."""
+
+    layouts: Layouts
+    step_s: NDArray[np.float64]
+    high_bytes: NDArray[np.float64]
+    refused: dict[str, int]
+
+
+def price_layouts(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EVERYTHING) -> Priced:
+    """Step time and memory of every valid layout, in blocks that stay in cache."""
+    layouts, refused = enumerate_layouts(job, cluster, limits)
+    step_s, high_bytes = np.empty(len(layouts)), np.empty(len(layouts))
+    for start in range(0, len(layouts), BLOCK):
+        block = slice(start, start + BLOCK)
+        part = layouts.take(np.arange(len(layouts))[block])
+        step_s[block] = step_time(job, part, cluster, stack).total_s
+        high_bytes[block] = memory(job, part, stack).high_bytes
+    return Priced(layouts, step_s, high_bytes, refused)
+
+
+def search(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EVERYTHING) -> SearchResult:
+    """Exhaust the layouts of `job` on `cluster`; what fits does so at the upper end of its memory range."""
+    priced = price_layouts(job, cluster, stack, limits)
+    fits = priced.high_bytes <= cluster.device.memory_bytes
+    count = len(priced.layouts)
+    reasons = dict(priced.refused)
+    if count > int(fits.sum()):
+        reasons["memory"] = count - int(fits.sum())
+    if not fits.any():
+        return SearchResult(None, (), count, reasons, _nearest_miss(job, cluster, stack, priced))
+    if fits.sum() > 1:
+        reasons["slower"] = int(fits.sum()) - 1
+    chosen = [candidate(job, priced.layouts.row(i), cluster, stack) for i in pareto_front(priced, fits)]
+    return SearchResult(chosen[0], tuple(chosen), count, reasons, None)
+
+
+def candidate(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> Candidate:
+    """One layout with everything that is known of it."""
+    return Candidate(layouts, step_time(job, layouts, cluster, stack), memory(job, layouts, stack))
+
+
+def pareto_front(priced: Priced, fits: NDArray[np.bool_]) -> list[int]:
+    """Indices of the feasible layouts that none beats in both time and memory, fastest first."""
+    index = np.flatnonzero(fits)
+    order = index[np.lexsort((priced.high_bytes[index], priced.step_s[index]))]
+    smallest = np.minimum.accumulate(priced.high_bytes[order])
+    first = np.concatenate([[True], smallest[1:] < smallest[:-1]])
+    return [int(i) for i in order[first]]
+
+
+def _nearest_miss(job: TrainingJob, cluster: Cluster, stack: Stack, priced: Priced) -> NearestMiss | None:
+    if not len(priced.layouts):
+        return None
+    closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), cluster, stack)
+    missing = closest.high_bytes - cluster.device.memory_bytes
+    return NearestMiss(closest, missing, _nearest_change(job, cluster, stack, closest))
+
+
+def _nearest_change(job: TrainingJob, cluster: Cluster, stack: Stack, closest: Candidate) -> str:
+    """What would make the job fit: more nodes, states in host memory, or more memory per device."""
+    words = [f"devices of {closest.high_bytes / 1e9:.0f} GB"]
+    nodes = -(-cluster.accelerator_count // cluster.network.node_size)
+    more = _smallest_count_that_fits(job, cluster, stack, nodes)
+    if more:
+        words.insert(0, f"{more} nodes of {cluster.network.node_size} instead of {nodes}")
+    if job.optimizer_place == "device":
+        offloaded = replace(job, optimizer_place="host")
+        if _fits(offloaded, cluster, stack, cluster.accelerator_count):
+            words.append("optimiser states in host memory")
+    return " · ".join(words)
+
+
+def _smallest_count_that_fits(job: TrainingJob, cluster: Cluster, stack: Stack, nodes: int) -> int | None:
+    tried = sorted(
+        {nodes + extra for extra in range(1, 5)} | {nodes * factor // 2 for factor in range(3, 17)}
+    )
+    sizes = (size for size in tried if size > nodes)
+    return next((n for n in sizes if _fits(job, cluster, stack, n * cluster.network.node_size)), None)
+
+
+def _fits(job: TrainingJob, cluster: Cluster, stack: Stack, accelerator_count: int) -> bool:
+    larger = replace(cluster, accelerator_count=accelerator_count)
+    lean = Limits(micro_batch_max=1, vpp_max=1, recompute=(Recompute.FULL,))
+    layouts, _ = enumerate_layouts(job, larger, lean)
+    return (
+        bool(np.any(memory(job, layouts, stack).high_bytes <= cluster.device.memory_bytes))
+        if len(layouts)
+        else False
+    )

@@ -1,0 +1,73 @@
+"""The software that drives a training step, as a dozen fitted constants per family of frameworks.
+
+Overlap, fusion and host time belong to the software, not to the device; a framework without measurements
+takes the constants of all.
+"""
+
+import re
+from dataclasses import dataclass, fields
+
+from twofold.perf import Constants, Floats
+
+SOFTWARE = {
+    "megatron": "megatron nemo primus megascale bridge meta te transformer-engine",
+    "fsdp": "fsdp torchtitan composer foundry accelerate huggingface torchtune axolotl pytorch",
+    "deepspeed": "deepspeed zero colossalai colossal",
+    "nanotron": "nanotron",
+    "internevo": "internevo internlm",
+    "jax": "maxtext paxml pax jax t5x levanter axlearn",
+}
+"""Families of training software and the words in a framework's name that tell them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One family's constants. Every field may carry a leading draw axis, or one entry per candidate."""
+
+    host_layer_s: Floats  # host time to launch one layer forward and backward
+    host_moe_layer_s: Floats  # what routing adds to it
+    host_step_s: Floats  # once per optimiser step
+    pipeline_tensor_host_s: Floats  # per tensor rank and layer when a pipeline crosses nodes
+    kernel_factor: Floats  # of every kernel: what a step loses against a kernel alone
+    elementwise_factor: Floats  # of the unfused passes counted
+    softmax_passes_factor: Floats  # passes over the score matrix; 0 with flash attention
+    attention_factor: Floats  # score pairs computed over those that causality needs
+    misaligned_factor: Floats  # of attention whose head size is no multiple of 8
+    selective_fraction: Floats  # of the forward pass that selective recomputation repeats
+    tp_exposed_fraction: Floats
+    cp_exposed_fraction: Floats
+    ep_exposed_fraction: Floats
+    dp_overlap_fraction: Floats  # of gradient and weight traffic that may hide behind compute
+    sharded_dp_factor: Floats  # of ZeRO-3 traffic time
+    handoff_s: Floats  # per pipeline hand-off, beside the wire
+    head_exposed_fraction: Floats  # of the head's time beyond an equal share of the stages
+    routing_imbalance_ratio: Floats  # busiest expert rank over the mean
+    optimizer_bytes_factor: Floats  # bytes moved per updated parameter
+    straggler_sigma: Floats  # spread of one rank's step over its mean
+    data_stall_fraction: Floats
+    gradient_bytes: Floats  # held per parameter
+    activation_factor: Floats  # held over counted
+    selective_memory_fraction: Floats  # of activations that selective recomputation drops
+    logits_bytes: Floats  # held per token and vocabulary entry
+    workspace_bytes: Floats  # context, communication buffers, kernels' scratch
+    fragmentation_fraction: Floats  # of everything held
+    memory_spread_factor: Floats  # upper end of the 80 % range over the middle
+
+
+def software_family(framework: str, precision: str = "bf16") -> str:
+    """The family whose constants fit a framework's name; `other` for one never heard of.
+
+    Megatron of the fp16 years (2021-2022) and Megatron-DeepSpeed did not fuse attention: their own family.
+    """
+    words = set(re.split(r"[^a-z]+", framework.lower())) | {framework.lower()}
+    if "megatron" in words and ("deepspeed" in words or (precision == "fp16" and "core" not in words)):
+        return "megatron-legacy"
+    return next((family for family, known in SOFTWARE.items() if words & set(known.split())), "other")
+
+
+def load_stack(
+    constants: Constants, framework: str, precision: str = "bf16", accelerator_family: str = ""
+) -> Stack:
+    """The constants of a framework, from the narrowest rows that fit it."""
+    scope = {"software": software_family(framework, precision), "family": accelerator_family}
+    return Stack(**{f.name: constants.get(f"training_{f.name}", **scope) for f in fields(Stack)})

@@ -1,0 +1,205 @@
+"""Seconds of one optimiser step, by part; the parts sum to the total."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from twofold.perf import (
+    Cluster,
+    Floats,
+    compute_format,
+    elementwise_s,
+    smooth_max,
+    straggler_factor,
+)
+from twofold.training.communication import (
+    context_parallel_s,
+    data_parallel_s,
+    expert_parallel_s,
+    expert_replicas,
+    handoff_s,
+    tensor_parallel_s,
+    trained_dense_weights,
+    trained_expert_weights,
+)
+from twofold.training.compute import LayerCompute, head_s, layer_compute
+from twofold.training.job import TrainingJob, Workload, workload
+from twofold.training.layouts import Layouts, Recompute
+from twofold.training.parameters import model_flops_per_token
+from twofold.training.stack import Stack
+
+HOST_NORM = 4.0  # the launch time of a layer hides behind its kernels but for their 4-norm
+BACKWARD_SHARE = 2 / 3  # of a micro-batch's compute that gradient traffic can hide behind
+HOST_OPTIMIZER_BYTES_PER_S = 10e9  # host Adam over PCIe, per accelerator: bound by host memory
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds per optimiser step on the critical path, each an array over candidates (draws first)."""
+
+    gemm_s: Floats
+    attention_s: Floats
+    experts_s: Floats
+    elementwise_s: Floats
+    recompute_s: Floats
+    tp_s: Floats  # exposed, as are the next four
+    cp_s: Floats
+    ep_s: Floats
+    pp_s: Floats
+    dp_s: Floats
+    host_s: Floats  # launches that kernels do not hide
+    head_s: Floats  # logits and loss, and stages that wait for a longer one
+    bubble_s: Floats
+    optimizer_s: Floats
+    data_s: Floats
+    jitter_s: Floats
+
+    @property
+    def total_s(self) -> Floats:
+        """The whole step."""
+        parts: list[Floats] = [getattr(self, f.name) for f in fields(self)]
+        return sum(parts[1:], parts[0])
+
+    @property
+    def compute_s(self) -> Floats:
+        """Arithmetic that the model asks for, recomputation apart."""
+        return self.gemm_s + self.attention_s + self.experts_s + self.elementwise_s
+
+    @property
+    def communication_s(self) -> Floats:
+        """Exposed communication of all kinds."""
+        return self.tp_s + self.cp_s + self.ep_s + self.pp_s + self.dp_s
+
+
+def step_time(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> StepTime:
+    """Seconds of one step of `job` for every layout."""
+    return workload_step_time(workload(job), job.precision, layouts, cluster, stack)
+
+
+def workload_step_time(
+    work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack
+) -> StepTime:
+    """Seconds of one step, by part.
+
+    Formula  (m + (p−1)/v)·(stage + hand-offs) + exposed DP + optimiser + stalls, with
+             stage = layers/p × 4-norm(compute + recompute + exposed traffic; host)
+    Why      1F1B runs m micro-batches through a stage; its ramp costs (p−1)/v more. Launch time is a floor.
+    Shapes   layouts are (N,); any constant or dimension may be (N,) or carry leading axes that broadcast.
+    Units    seconds.
+    Source   Narayanan et al. 2021 (schedule, bubble); PHYSICS and SKETCHES (floor, overlap).
+    Limits   one device: compute, head, optimiser and host alone; p = 1: no bubble, no hand-off.
+    """
+    device, network = cluster.device, cluster.network
+    half_fmt = "fp32" if precision == "fp32" else compute_format(device, "bf16", "bf16").format
+    fmt = compute_format(device, precision, precision).format
+    layer = layer_compute(work, layouts, device, stack, fmt, half_fmt)
+    recompute_s = _recompute_s(layer, layouts, stack)
+    tp_s = stack.tp_exposed_fraction * tensor_parallel_s(work, layouts, network)
+    cp_s = stack.cp_exposed_fraction * context_parallel_s(work, layouts, network)
+    ep_s = stack.ep_exposed_fraction * expert_parallel_s(work, layouts, network)
+    busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s
+    launched_s = smooth_max(busy_s, _host_layer_s(work, layouts, stack, network.node_size), HOST_NORM)
+
+    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
+    times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
+    head = head_s(work, layouts, device, stack, half_fmt)
+    slowest_s, uneven_s = _stages(work, layouts, launched_s, head.forward_s + head.backward_s, stack)
+    hop_s = (handoff_s(work, layouts, network) + np.where(layouts.pp > 1, stack.handoff_s, 0.0)) * layouts.vpp
+    stage_s = slowest_s + hop_s
+    window_s = times * launched_s
+    parts = {
+        "gemm_s": times * (layer.gemm.forward_s + layer.gemm.backward_s),
+        "attention_s": times * (layer.attention.forward_s + layer.attention.backward_s),
+        "experts_s": times * (layer.experts.forward_s + layer.experts.backward_s),
+        "elementwise_s": times * (layer.elementwise.forward_s + layer.elementwise.backward_s),
+        "recompute_s": times * recompute_s,
+        "tp_s": times * tp_s,
+        "cp_s": times * cp_s,
+        "ep_s": times * ep_s,
+        "pp_s": micro_batches * hop_s,
+        "dp_s": _exposed_dp_s(work, layouts, cluster, stack, window_s, micro_batches),
+        "host_s": times * (launched_s - busy_s) + stack.host_step_s,
+        "head_s": micro_batches * uneven_s,
+        "bubble_s": (layouts.pp - 1) / layouts.vpp * stage_s,
+        "optimizer_s": _optimizer_s(work, layouts, cluster, stack),
+    }
+    done_s = sum(parts.values(), np.zeros(1))
+    slow = straggler_factor(stack.straggler_sigma, cluster_ranks(layouts)) - 1
+    waiting_s = straggler_factor(network.jitter_fraction, cluster_ranks(layouts)) - 1
+    exposed_s = parts["tp_s"] + parts["cp_s"] + parts["ep_s"] + parts["pp_s"] + parts["dp_s"]
+    shape = np.broadcast(done_s, slow).shape
+    parts["data_s"] = done_s * stack.data_stall_fraction
+    parts["jitter_s"] = done_s * slow + exposed_s * waiting_s
+    return StepTime(**{name: np.broadcast_to(part, shape) for name, part in parts.items()})
+
+
+def cluster_ranks(layouts: Layouts) -> Floats:
+    """Accelerators that a layout uses."""
+    return np.asarray(layouts.tp * layouts.cp * layouts.pp * layouts.dp, float)
+
+
+def _recompute_s(layer: LayerCompute, layouts: Layouts, stack: Stack) -> Floats:
+    """Forward work that the backward pass of a layer repeats."""
+    modes = [layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.SELECTIVE]
+    return np.select(modes, [layer.forward_s, stack.selective_fraction * layer.forward_s], 0.0)
+
+
+def _host_layer_s(work: Workload, layouts: Layouts, stack: Stack, node_size: int) -> Floats:
+    """Host time of one layer and micro-batch: launches, a third more under full recomputation."""
+    launches_s = stack.host_layer_s + work.moe_layers / work.layers * stack.host_moe_layer_s
+    across = (layouts.pp > 1) & (layouts.tp > 1) & (cluster_ranks(layouts) > node_size)
+    repeated = np.where(layouts.recompute == Recompute.FULL, 4 / 3, 1.0)
+    return launches_s * repeated + across * layouts.tp * stack.pipeline_tensor_host_s
+
+
+def _stages(
+    work: Workload, layouts: Layouts, layer_s: Floats, head_total_s: Floats, stack: Stack
+) -> tuple[Floats, Floats]:
+    """Time of the slowest stage for one micro-batch, and its excess over an equal share of the layers.
+
+    The last stage computes the logits. Without a pipeline all of it counts; with one, what the last stage has
+    left over after holding fewer layers, less what an even split of the layers hides.
+    """
+    equal = work.layers / layouts.pp
+    longest = np.where(layouts.vpp > 1, equal, np.ceil(equal))
+    last = work.layers - (layouts.pp - 1) * longest
+    exposed = np.where(layouts.pp > 1, stack.head_exposed_fraction, 1.0)
+    slowest_s = np.maximum(longest * layer_s, last * layer_s + exposed * head_total_s)
+    return slowest_s, slowest_s - equal * layer_s
+
+
+def _exposed_dp_s(
+    work: Workload, layouts: Layouts, cluster: Cluster, stack: Stack, window_s: Floats, micro_batches: Floats
+) -> Floats:
+    """Data-parallel traffic that nothing hides.
+
+    Formula  t − overlap·min(t, window); window: one micro-batch's backward, or the whole step under ZeRO-3
+    Why      Gradients are complete only in the last micro-batch; sharded weights are fetched ahead in all.
+    """
+    traffic_s = data_parallel_s(work, layouts, cluster.network, stack.gradient_bytes)
+    sharded = layouts.zero_stage == 3
+    traffic_s = traffic_s * np.where(sharded, stack.sharded_dp_factor, 1.0)
+    hidden_s = np.where(sharded, window_s, BACKWARD_SHARE * window_s / micro_batches)
+    return traffic_s - stack.dp_overlap_fraction * np.minimum(traffic_s, hidden_s)
+
+
+def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stack) -> Floats:
+    """The update: states, gradient and weight of each parameter that a rank owns, read and written.
+
+    Formula  factor × 2·(states + gradient) bytes / bandwidth, the host's for states in host memory
+    """
+    sharded = layouts.zero_stage >= 1
+    dense = trained_dense_weights(work, layouts) / np.where(sharded, layouts.dp * layouts.cp, 1)
+    experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(layouts), 1)
+    moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + stack.gradient_bytes)
+    on_device_s = elementwise_s(cluster.device, stack.optimizer_bytes_factor * moved_bytes, 1.0)
+    return np.where(
+        np.asarray(work.optimizer_on_host) > 0, moved_bytes / HOST_OPTIMIZER_BYTES_PER_S, on_device_s
+    )
+
+
+def model_flops_utilisation(work: Workload, layouts: Layouts, cluster: Cluster, step_s: Floats) -> Floats:
+    """Share of the 16-bit peak that the model's own FLOPs use (MFU), recomputation not counted."""
+    tokens = work.sequence_tokens * work.batch_sequences
+    peak = cluster.device.peak_flops_per_s.get("bf16", cluster.device.peak_flops_per_s.get("fp16", np.nan))
+    return model_flops_per_token(work) * tokens / (step_s * cluster_ranks(layouts) * peak)
