@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from twofold.core import Estimate, InputError
+from twofold.core import Estimate, InputError, Source
 
 SCHEMA = "twofold/plan/1"
 
@@ -390,4 +390,4 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 def estimate_from(data: dict[str, Any]) -> Estimate:
     """The `Estimate` that `plan_to_dict` wrote."""
-    return Estimate(data["value"], data["low"], data["high"], data["unit"], data["source"])
+    return Estimate(data["value"], data["low"], data["high"], data["unit"], Source(data["source"]))

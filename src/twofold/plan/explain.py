@@ -1,0 +1,78 @@
+"""Where a number of a plan comes from: a tree down to catalogue rows, constants and the spec."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from twofold.contracts import estimate_from
+from twofold.core import InputError, format_estimate
+from twofold.plan.paths import children, is_estimate, leaves, resolve
+
+DEPTH_LIMIT = 12
+LEAVES_SHOWN = 40
+
+Derivations = Mapping[str, dict[str, Any]]
+
+
+def explain(plan: dict[str, Any], path: str) -> tuple[str, ...]:
+    """The lines of the tree of one path of a plan's JSON.
+
+    A path without a derivation of its own lists what stands below it. Raises InputError for an unknown path.
+    """
+    known = {row["path"]: row for row in plan["derivations"]}
+    if path not in known:
+        return _listing(plan, path)
+    derivation = known[path]
+    head = f"{path} = {_value_text(plan, known, path)}"
+    formula = f" = {derivation['formula']}" if derivation["formula"] else ""
+    lines = [head] if len(head) + len(formula) <= 100 and not formula else [head, f"│  {formula.strip()}"]
+    return (*lines, *_branches(known, derivation, "", frozenset({path})))
+
+
+def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
+    node = resolve(plan, path)
+    if not children(node):
+        return (f"{path} = {leaf_text(node)}",)
+    below = [(f"{path}.{key}" if path else key, leaf) for key, leaf in leaves(node)]
+    lines = [f"{key} = {leaf_text(leaf)}" for key, leaf in below[:LEAVES_SHOWN]]
+    more = len(below) - LEAVES_SHOWN
+    return (path, *lines, *([f"… and {more} more"] if more > 0 else []))
+
+
+def leaf_text(leaf: Any) -> str:
+    """A leaf as people read it: an estimate with its range and source letter, text as it is."""
+    if is_estimate(leaf):
+        return format_estimate(estimate_from(leaf))
+    if leaf is None or leaf == [] or leaf == {}:
+        return "none"
+    return f"{leaf:g}" if isinstance(leaf, float) else str(leaf)
+
+
+def _value_text(plan: dict[str, Any], known: Derivations, path: str) -> str:
+    """The value at a path; a step of a derivation that is no field of the plan shows what its user shows."""
+    try:
+        return leaf_text(resolve(plan, path))
+    except InputError:
+        used = (item["text"] for row in known.values() for item in row["inputs"] if item["path"] == path)
+        return next(used, "")
+
+
+def _branches(
+    known: Derivations, derivation: dict[str, Any], indent: str, above: frozenset[str]
+) -> list[str]:
+    lines: list[str] = []
+    inputs = derivation["inputs"]
+    for index, item in enumerate(inputs):
+        last = index == len(inputs) - 1
+        below = known.get(item["path"])
+        lines.append(f"{indent}{'└─' if last else '├─'} {_input_text(item, below)}")
+        if below and item["path"] not in above and len(above) < DEPTH_LIMIT:
+            deeper = f"{indent}{'   ' if last else '│  '}"
+            lines += _branches(known, below, deeper, above | {item["path"]})
+    return lines
+
+
+def _input_text(item: dict[str, Any], below: dict[str, Any] | None) -> str:
+    text = f"{item['label']} {item['text']}".strip()
+    if not item["path"]:
+        return f"{text} ({' '.join(word for word in (item['source'], item['reference']) if word)})"
+    return f"{text} = {below['formula']}" if below and below["formula"] else text

@@ -1,0 +1,166 @@
+"""What is not known, as a dozen named factors; the draws common to all figures, and the ranges made of them.
+
+A factor multiplies one property of the hardware, the software or the world. Every answer of a plan is
+re-evaluated over the same draws, so that two answers can be compared draw by draw.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.core import Estimate, Source
+from twofold.perf import Cluster, Constants, Device, Floats, Network
+
+DRAW_COUNT = 200
+RANGE_FRACTION = 0.8  # what the shown ranges hold
+NO_WIDTH = 1e-9  # samples that do not vary
+LOW_PERCENTILE, HIGH_PERCENTILE = 10.0, 90.0
+
+# Their order is the order of draws; the 80 % range of each is a row `uncertainty_factor` of constants.csv.
+FACTORS = MappingProxyType(
+    {
+        "compute": "FLOP/s that kernels reach",
+        "memory_bandwidth": "bytes/s of device memory that kernels reach",
+        "link": "bytes/s inside the scale-up domain",
+        "fabric": "bytes/s between nodes",
+        "host": "launch and scheduling time of the software",
+        "overlap": "communication that compute hides",
+        "memory_use": "bytes that a layout really takes",
+        "failure_rate": "interruptions per accelerator-hour",
+        "storage": "bytes/s of the file system, at checkpoints and at load",
+        "traffic": "requests at the peak, against the spec",
+        "power": "watts drawn, against the model",
+        "price": "what the same instance costs elsewhere or next quarter",
+    }
+)
+
+Draws = Mapping[str, NDArray[np.float64]]  # factor -> (count, 1); as a factor of time it is 1 / factor
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How wide measurements from sources that no fit saw lay around their predictions: an 80 % factor."""
+
+    low_factor: float
+    high_factor: float
+    reference: str  # the constant it is read from
+
+
+def draw_factors(constants: Constants, count: int = DRAW_COUNT, seed: int = 0) -> Draws:
+    """`count` draws of every factor, each of shape (count, 1) and of median 1.
+
+    Formula  exp(sigma · z), sigma = ln(high/low) / (2 · 1.2816), z standard normal
+    Why      Errors of performance models are ratios. A Latin hypercube puts one draw into each of `count`
+             equal slices of every factor, so that 200 draws give the deciles of one factor exactly.
+    Units    factors; the ranges are constants `uncertainty_factor`.
+    Source   McKay, Beckman and Conover 1979, Latin hypercube sampling.
+    Limits   Factors are independent. The same seed gives the same draws.
+    """
+    generator = np.random.default_rng(seed)
+    grid = _normal_grid(count)
+    z_80 = NormalDist().inv_cdf((1 + RANGE_FRACTION) / 2)
+    result = {}
+    for name in FACTORS:
+        row = constants.estimate("uncertainty_factor", factor=name)
+        sigma = np.log(row.high / row.low) / (2 * z_80)
+        result[name] = np.exp(sigma * generator.permutation(grid))[:, np.newaxis]
+    return MappingProxyType(result)
+
+
+def only(draws: Draws, name: str) -> Draws:
+    """The same draws with every factor but one held at 1: what this one alone does."""
+    return {key: value if key == name else np.ones_like(value) for key, value in draws.items()}
+
+
+def factor_ends(constants: Constants, name: str) -> tuple[float, float]:
+    """The 80 % range of one factor."""
+    row = constants.estimate("uncertainty_factor", factor=name)
+    return row.low, row.high
+
+
+def scale_cluster(cluster: Cluster, factors: Mapping[str, Floats]) -> Cluster:
+    """The cluster with its rates multiplied and its waits divided by the named factors; the rest stays.
+
+    `compute`, `memory_bandwidth`, `memory_capacity`, `link`, `fabric` and `host` mean something here. Scaling
+    by draws of shape (200, 1) reprices all candidates under all draws; scaling by 1.2 tells what binds.
+    """
+    return replace(
+        cluster,
+        device=_scale_device(cluster.device, factors),
+        network=_scale_network(cluster.network, factors),
+    )
+
+
+def _scale_device(device: Device, factors: Mapping[str, Floats]) -> Device:
+    compute, host = factors.get("compute", 1.0), factors.get("host", 1.0)
+    return replace(
+        device,
+        peak_flops_per_s=MappingProxyType(
+            {key: peak * compute for key, peak in device.peak_flops_per_s.items()}
+        ),
+        memory_bytes_per_s=device.memory_bytes_per_s * factors.get("memory_bandwidth", 1.0),
+        memory_bytes=device.memory_bytes * float(np.asarray(factors.get("memory_capacity", 1.0))),
+        kernel_floor_s=device.kernel_floor_s / host,
+    )
+
+
+def _scale_network(network: Network, factors: Mapping[str, Floats]) -> Network:
+    link, fabric = factors.get("link", 1.0), factors.get("fabric", 1.0)
+    return replace(
+        network,
+        link_bytes_per_s=network.link_bytes_per_s * link,
+        host_bytes_per_s=network.host_bytes_per_s * link,
+        nic_bytes_per_s=network.nic_bytes_per_s * fabric,
+    )
+
+
+def stretch(middle: float, samples: NDArray[np.float64], spread: Spread | None = None) -> NDArray[np.float64]:
+    """Samples around `middle`, widened where left-out sources showed more than the draws explain.
+
+    Formula  middle · (sample / median(samples))^k, k = max(1, log end of the spread / log decile of samples)
+    Why      The draws know what each factor does, the left-out sources how far off the whole is: the wider
+             holds, on either side. Samples that do not vary take the spread's own shape, in sample order.
+    Units    those of the samples, which are positive.
+    Source   Split-conformal widths measured by the fits, constants `interval_*`.
+    Limits   Keeps the ranks of the samples, so draws of two figures stay comparable.
+    """
+    logs: NDArray[np.float64] = np.log(np.asarray(samples, float).ravel() / np.median(samples))
+    if spread is None:
+        return middle * np.exp(logs)
+    if np.ptp(logs) < NO_WIDTH:
+        logs = _normal_grid(len(logs))
+    low, high = np.percentile(logs, (LOW_PERCENTILE, HIGH_PERCENTILE))
+    asked_low, asked_high = np.log(spread.low_factor), np.log(spread.high_factor)
+    scale = 0.0 if np.ptp(np.asarray(samples)) / np.median(samples) < NO_WIDTH else 1.0
+    below, above = (max(scale, asked / shown) for asked, shown in ((asked_low, low), (asked_high, high)))
+    stretched: NDArray[np.float64] = middle * np.exp(np.where(logs < 0, logs * below, logs * above))
+    return stretched
+
+
+def _normal_grid(count: int) -> NDArray[np.float64]:
+    """The middles of `count` equally likely slices of a standard normal, ascending."""
+    return np.array([NormalDist().inv_cdf((index + 0.5) / count) for index in range(count)])
+
+
+def estimate_of(
+    middle: float, samples: NDArray[np.float64], unit: str, source: Source = Source.FITTED
+) -> Estimate:
+    """The one place where samples become an `Estimate`: the given middle, the deciles of the draws."""
+    low, high = np.percentile(np.asarray(samples, float), (LOW_PERCENTILE, HIGH_PERCENTILE))
+    return Estimate(
+        float(middle), min(float(low), float(middle)), max(float(high), float(middle)), unit, source
+    )
+
+
+def flip_fraction(chosen: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """In what part of the draws some other candidate beats the choice; less is better.
+
+    Shapes   chosen (draws,), others (draws, candidates).
+    """
+    if others.size == 0:
+        return 0.0
+    return float(np.mean(others.min(axis=1) < chosen))

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.perf import load_constants
+from twofold.plan.uncertainty import (
+    DRAW_COUNT,
+    FACTORS,
+    Spread,
+    draw_factors,
+    estimate_of,
+    factor_ends,
+    flip_fraction,
+    only,
+    stretch,
+)
+
+CONSTANTS = load_constants()
+DRAWS = draw_factors(CONSTANTS)
+
+
+def log_width(samples: np.ndarray) -> float:
+    low, high = np.percentile(samples, (10, 90))
+    return float(np.log(high / low))
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_draws_have_median_one_and_the_stated_range(name: str) -> None:
+    low, high = factor_ends(CONSTANTS, name)
+    assert DRAWS[name].shape == (DRAW_COUNT, 1)
+    assert np.median(DRAWS[name]) == pytest.approx(1.0, rel=1e-4)
+    assert log_width(DRAWS[name]) == pytest.approx(np.log(high / low), rel=0.03)
+
+
+def test_the_same_seed_gives_the_same_draws() -> None:
+    again, other = draw_factors(CONSTANTS), draw_factors(CONSTANTS, seed=1)
+    assert all(np.array_equal(DRAWS[name], again[name]) for name in FACTORS)
+    assert not np.array_equal(DRAWS["compute"], other["compute"])
+
+
+def test_factors_are_nearly_independent() -> None:
+    logs = np.log(np.hstack([DRAWS[name] for name in FACTORS]))
+    correlation = np.corrcoef(logs.T) - np.eye(len(FACTORS))
+    assert np.abs(correlation).max() < 0.25
+
+
+def test_only_one_factor_moves_when_asked() -> None:
+    single = only(DRAWS, "link")
+    assert np.array_equal(single["link"], DRAWS["link"])
+    assert all(np.all(single[name] == 1) for name in FACTORS if name != "link")
+
+
+@given(
+    middle=st.floats(1e-3, 1e6),
+    sigma=st.floats(0.0, 0.5),
+    low=st.floats(0.3, 0.99),
+    high=st.floats(1.01, 3.0),
+)
+def test_a_range_is_at_least_what_left_out_sources_showed(
+    middle: float, sigma: float, low: float, high: float
+) -> None:
+    samples = np.exp(np.random.default_rng(3).normal(0, sigma, DRAW_COUNT))
+    wide = stretch(middle, samples, Spread(low, high, "interval"))
+    assert log_width(wide) >= min(log_width(samples), np.log(high / low)) * 0.999
+    low_end, high_end = np.percentile(wide, (10, 90))
+    assert low_end <= middle * low * 1.02 and high_end >= middle * high * 0.98
+    assert np.array_equal(np.argsort(samples, kind="stable"), np.argsort(wide, kind="stable")) or sigma == 0
+
+
+def test_samples_wider_than_the_spread_stay_as_they_are() -> None:
+    samples = np.exp(np.random.default_rng(0).normal(0, 0.5, DRAW_COUNT))
+    assert stretch(2.0, samples, Spread(0.99, 1.01, "")) == pytest.approx(2.0 * samples / np.median(samples))
+
+
+def test_an_estimate_is_the_middle_and_the_deciles() -> None:
+    estimate = estimate_of(5.0, np.linspace(0, 10, 101), "s")
+    assert (estimate.value, estimate.low, estimate.high) == (5.0, 1.0, 9.0)
+
+
+def test_a_choice_flips_where_another_wins() -> None:
+    chosen = np.array([1.0, 1.0, 1.0, 1.0])
+    others = np.array([[0.9, 2.0], [2.0, 0.5], [1.5, 1.5], [2.0, 2.0]])
+    assert flip_fraction(chosen, others) == 0.5
+    assert flip_fraction(chosen, np.empty((4, 0))) == 0.0
