@@ -1,3 +1,41 @@
-"""Twofold plans both halves of AI infrastructure, training and serving, from one spec."""
+"""Twofold plans both halves of AI infrastructure, training and serving, from one spec.
+
+    import twofold
+    plan = twofold.plan("twofold.yaml")   # a path, YAML text, a mapping
+    plan.training[0].step_s               # an estimate: value, 80 % range, unit, source
+    twofold.explain(plan, "training.pretrain.step_s")
+
+The names are those of `twofold.app`, imported when first asked for.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twofold.app import check as check
+    from twofold.app import diff as diff
+    from twofold.app import explain as explain
+    from twofold.app import plan as plan
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "check", "diff", "explain", "plan"]
+
+
+class _Package(ModuleType):
+    """`twofold.plan` is the verb, and also a room: importing the room must not hide the verb."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'twofold' has no attribute '{name}'")
+    from twofold import app
+
+    return getattr(app, name)
+
+
+sys.modules[__name__].__class__ = _Package

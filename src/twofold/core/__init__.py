@@ -10,6 +10,7 @@ from twofold.core.display import (
     format_si,
     format_usd,
     format_usd_per_h,
+    scale_of,
 )
 from twofold.core.errors import (
     AliasError,
@@ -41,7 +42,7 @@ from twofold.core.errors import (
     ValueRefusedError,
 )
 from twofold.core.estimate import Estimate, Source, exact
-from twofold.core.quantity import Dimension, format_quantity, natural_quantity, parse_quantity
+from twofold.core.quantity import Dimension, format_quantity, natural_quantity, parse_quantity, units_of
 
 __all__ = [
     "AliasError",
@@ -87,4 +88,6 @@ __all__ = [
     "format_usd_per_h",
     "natural_quantity",
     "parse_quantity",
+    "scale_of",
+    "units_of",
 ]

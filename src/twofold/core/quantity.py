@@ -48,10 +48,11 @@ def _exactly(**factors: str) -> dict[str, Decimal]:
 
 
 _TIME = _exactly(
-    s="1", ms="1e-3", us="1e-6", µs="1e-6", ns="1e-9", min="60", h="3600", d="86400", w="604800", y="31536000"
+    s="1", ms="1e-3", us="1e-6", ns="1e-9", min="60", h="3600", d="86400", w="604800", y="31536000"
 )
 _TIME |= _exactly(second="1", seconds="1", minute="60", minutes="60", hour="3600", hours="3600")
 _TIME |= _exactly(day="86400", days="86400", week="604800", weeks="604800", year="31536000", years="31536000")
+_TIME |= {"\u00b5s": Decimal("1e-6"), "\u03bcs": Decimal("1e-6")}  # micro sign and Greek mu look the same
 _PER = {"s": Decimal(1), "min": Decimal(1) / 60, "h": Decimal(1) / 3600, "d": Decimal(1) / 86400}
 
 # The first unit of a dimension has factor 1: what the number inside is in.
@@ -134,6 +135,11 @@ def natural_quantity(value: float, dimension: Dimension | str) -> str:
     texts = [format_quantity(value, unit) for unit in UNITS[dimension]]
     exact = [text for text in texts if parse_quantity(text, dimension) == value]
     return min(exact, key=len) if exact else texts[0]
+
+
+def units_of(dimension: Dimension | str) -> tuple[str, ...]:
+    """Every unit that a dimension reads, the SI one first."""
+    return tuple(UNITS[Dimension(dimension)])
 
 
 def suggested_unit(dimension: Dimension) -> str:

@@ -1,0 +1,79 @@
+"""What screens add to core's way of writing numbers: exactness, sums whose terms add up, shares of 100 %."""
+
+from collections.abc import Sequence
+from math import floor
+from types import MappingProxyType
+
+from twofold.core import Estimate, Source, format_estimate, format_si, scale_of
+
+LETTERS = MappingProxyType(
+    {
+        Source.MEASURED: "measured here",
+        Source.FITTED: "fitted on published measurements",
+        Source.VENDOR: "a vendor's figure",
+        Source.ASSUMED: "assumed",
+    }
+)
+
+
+def ranged(estimate: Estimate, unit: str = "") -> str:
+    """`8.6 s [7.9–9.5] f`; without brackets when it is exact. `unit` shows the same number on another scale.
+
+    >>> ranged(Estimate(8.6, 7.9, 9.5, "s")), ranged(Estimate(4.0, 4.0, 4.0, "s"))
+    ('8.6 s [7.9–9.5] f', '4 s f')
+    """
+    shown = Estimate(estimate.value, estimate.low, estimate.high, unit or estimate.unit, estimate.source)
+    if shown.low == shown.high:
+        return f"{format_si(shown.value, shown.unit)} {shown.source}"
+    return format_estimate(shown)
+
+
+def percent(fraction: float) -> str:
+    """A share that has no range of its own: `14 %`, `0.4 %`."""
+    value = 100 * fraction
+    return f"{value:,.0f} %" if abs(value) >= 10 else f"{round(value, 1):g} %"
+
+
+def watt_hours(energy: Estimate) -> str:
+    """Joules as they are billed: `230 MWh [207–253] f`."""
+    low, value, high = (number / 3600 for number in (energy.low, energy.value, energy.high))
+    return ranged(Estimate(value, low, high, "Wh", energy.source))
+
+
+def summed(parts: Sequence[tuple[str, float]], total: Estimate) -> str:
+    """`16.6 d compute + 0.2 d failures = 16.8 d [15–19] f`: the terms add up to the total as it is shown."""
+    texts, unit = in_unit_of(total.value, total.unit, [value for _, value in parts])
+    terms = [f"{text} {unit} {label}" for text, (label, _) in zip(texts, parts, strict=True)]
+    return f"{' + '.join(terms)} = {ranged(total)}"
+
+
+def in_unit_of(total: float, unit: str, values: Sequence[float]) -> tuple[list[str], str]:
+    """The parts of a total in the unit and decimals that the total is shown with, and that unit."""
+    scale = scale_of(total, unit)
+    digits = format_si(total, unit).split(" ")[0]
+    decimals = len(digits.partition(".")[2])
+    return apportioned([value / scale.divisor for value in values], decimals), scale.label
+
+
+def shares(parts: Sequence[tuple[str, float]]) -> list[str]:
+    """`compute 74 %`, … of the parts' own sum, 100 % together."""
+    whole = sum(value for _, value in parts) or 1.0
+    texts = apportioned([100 * value / whole for _, value in parts], 0)
+    return [f"{label} {text} %" for text, (label, _) in zip(texts, parts, strict=True)]
+
+
+def apportioned(values: Sequence[float], decimals: int) -> list[str]:
+    """The values at so many decimals, rounded so that what is shown adds up to the rounded sum.
+
+    Largest remainder: each is rounded down, and the units missing in the sum go to the largest remainders.
+
+    >>> apportioned([1.4, 1.4, 1.2], 0)
+    ['2', '1', '1']
+    """
+    unit = 10.0**-decimals
+    floors = [floor(value / unit + 1e-9) for value in values]
+    missing = round(sum(values) / unit) - sum(floors)
+    by_remainder = sorted(range(len(values)), key=lambda i: floors[i] - values[i] / unit)
+    for index in by_remainder[: max(missing, 0)]:
+        floors[index] += 1
+    return [f"{count * unit:,.{decimals}f}" for count in floors]

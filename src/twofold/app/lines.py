@@ -1,0 +1,77 @@
+"""Text on a screen of fixed width: fields that wrap between their pieces, and tables. No numbers here."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+WIDTH = 100
+INDENT = 13  # where the text of a field begins
+DOT = " · "
+
+
+def field(label: str, pieces: Iterable[str], *, separator: str = DOT) -> list[str]:
+    """`  label      piece · piece`, broken between pieces; a piece wider than the screen at its spaces.
+
+    >>> field("layout", ["TP 8", "PP 4"])
+    ['  layout     TP 8 · PP 4']
+    """
+    return _hung(f"  {label}", pieces, separator)
+
+
+def heading(label: str, pieces: Iterable[str], *, separator: str = DOT) -> list[str]:
+    """A field whose label stands at the margin."""
+    return _hung(label, pieces, separator)
+
+
+def _hung(head: str, pieces: Iterable[str], separator: str) -> list[str]:
+    room = WIDTH - INDENT
+    lines: list[str] = []
+    for part in (part for piece in pieces for part in _fitting(piece, room)):
+        joined = f"{lines[-1]}{separator}{part}" if lines else part
+        lines = [*lines[:-1], joined] if len(joined) <= room else [*lines, part]
+    if len(head) >= INDENT:
+        return [head[:WIDTH], *(" " * INDENT + line for line in lines)]
+    return [(head if number == 0 else "").ljust(INDENT) + line for number, line in enumerate(lines)]
+
+
+def both_ends(left: str, right: str) -> list[str]:
+    """One line with both ends filled; the right end goes below when they do not fit side by side."""
+    if len(left) + 2 + len(right) <= WIDTH:
+        return [left + right.rjust(WIDTH - len(left)) if right else left]
+    lines = wrap(left, WIDTH, subsequent_indent=" " * 10)
+    return [*lines, right.rjust(WIDTH)] if len(right) <= WIDTH else [*lines, *wrap(right, WIDTH)]
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()
+) -> list[str]:
+    """Columns as wide as what they hold, those in `numbers` set right; cells too wide for the screen wrap.
+
+    >>> table(["part", "GiB"], [["weights", "4.1"], ["gradients", "12.0"]], numbers=[1])
+    ['  part        GiB', '  weights     4.1', '  gradients  12.0']
+    """
+    cells = [list(headings), *(list(row) for row in rows)]
+    widths = _narrowed([max(len(row[i]) for row in cells) for i in range(len(headings))])
+    lines = []
+    for row in cells:
+        parts = [_fitting(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        for depth in range(max(map(len, parts), default=0)):
+            texts = [part[depth] if depth < len(part) else "" for part in parts]
+            line = "  ".join(
+                text.rjust(width) if column in numbers else text.ljust(width)
+                for column, (text, width) in enumerate(zip(texts, widths, strict=True))
+            )
+            lines.append(f"  {line}".rstrip())
+    return lines
+
+
+def _narrowed(widths: list[int]) -> list[int]:
+    """Takes from the widest column until the row fits, and never below four characters."""
+    room = WIDTH - 2 * len(widths)
+    while sum(widths) > room and max(widths) > 4:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _fitting(text: str, width: int) -> list[str]:
+    """The text in pieces of at most `width`: whole where it fits, else broken at spaces, else anywhere."""
+    return [text] if len(text) <= width else wrap(text, width)

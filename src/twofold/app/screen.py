@@ -1,0 +1,100 @@
+"""A plan on one screen of 100 columns: both halves, each on the other's fleet, why not something else."""
+
+from twofold.app.figures import LETTERS, percent, ranged
+from twofold.app.lines import DOT, both_ends, heading, table
+from twofold.app.screen_serving import serving_lines
+from twofold.app.screen_training import training_lines
+from twofold.contracts import Plan, ServicePlan, TrainingPlan
+from twofold.core import format_usd
+
+SHOWN_LOSERS = 3  # of each run and service; `--details` has them all
+FLIP_LIMIT_FRACTION = 0.2
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The screen that `twofold plan` prints."""
+    blocks = [
+        header_lines(plan),
+        *(training_lines(run) for run in plan.training),
+        *(serving_lines(service, plan.rehearsed) for service in plan.serving),
+        two_halves_lines(plan),
+        [*why_not_lines(plan), *note_lines(plan), *number_lines(plan), *next_lines(plan)],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+
+
+def header_lines(plan: Plan) -> list[str]:
+    """Name, models with their size, and the money of the first year."""
+    halves = halves_of(plan)
+    models = list(dict.fromkeys(f"{half.model}{DOT}{parameters_text(half.parameters)}" for half in halves))
+    what = models[0] if len(models) == 1 else f"{len(models)} models"
+    fleets = {1: "one fleet", 2: "two fleets"}.get(len(halves), f"{len(halves)} fleets")
+    money = f"first year {ranged(plan.first_year_usd)}" if plan.first_year_usd else "no price"
+    budget = (
+        f" of {format_usd(plan.budget_usd)}" if plan.budget_usd is not None and plan.first_year_usd else ""
+    )
+    return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}{budget}")
+
+
+def two_halves_lines(plan: Plan) -> list[str]:
+    """Each half on its own and on the other's fleet."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in plan.cross:
+        rows.setdefault((cell.half, cell.name), {})[cell.fleet] = cell.text
+    if not rows:
+        return []
+    verbs = {"training": "train", "serving": "serve"}
+    body = [
+        (f"{verbs.get(half, half)} {name}", cells.get("training", "–"), cells.get("serving", "–"))
+        for (half, name), cells in rows.items()
+    ]
+    first, *rest = table(("TWO HALVES", "on the training fleet", "on the serving fleet"), body)
+    return [first.replace("  TWO HALVES", "TWO HALVES  ", 1), *rest]
+
+
+def why_not_lines(plan: Plan) -> list[str]:
+    """What lost and by how much; how many candidates fell to which reason."""
+    lines: list[str] = []
+    for half in halves_of(plan):
+        counts = ", ".join(f"{count.count:,} {count.reason}" for count in half.rejected)
+        tried = f"{half.name}: {half.tried:,} tried" + (f" ({counts})" if counts else "")
+        losers = [f"{loser.what}: {loser.why}" for loser in half.losers[:SHOWN_LOSERS]]
+        lines += heading("" if lines else "WHY NOT", [tried, *losers])
+    return lines
+
+
+def note_lines(plan: Plan) -> list[str]:
+    """Warnings, and choices that the unknown could turn."""
+    notes = dict.fromkeys([*plan.warnings, *(w for half in halves_of(plan) for w in half.warnings)])
+    flips = [
+        f"{half.name}: a runner-up wins in {percent(half.flip_fraction)} of the draws"
+        for half in halves_of(plan)
+        if half.flip_fraction > FLIP_LIMIT_FRACTION and not any("draws" in text for text in half.warnings)
+    ]
+    lines: list[str] = []
+    for note in (*notes, *flips):
+        lines += heading("" if lines else "NOTE", [note])
+    return lines
+
+
+def number_lines(plan: Plan) -> list[str]:
+    """What the letters mean, and what these numbers rest on."""
+    letters = "; ".join(f"{source} {meaning}" for source, meaning in LETTERS.items())
+    return heading("NUMBERS", [f"80 % ranges; {letters}", plan.calibration or "none measured here"])
+
+
+def next_lines(plan: Plan) -> list[str]:
+    paths = [f"training.{run.name}.step_s" for run in plan.training]
+    paths += [f"serving.{service.name}.cost_usd_per_year" for service in plan.serving]
+    commands = ["twofold plan SPEC --out plan.json", f"twofold explain plan.json {paths[0]}"]
+    return heading("NEXT", [*commands, "twofold compare SPEC"])
+
+
+def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
+    """Runs, then services."""
+    return (*plan.training, *plan.serving)
+
+
+def parameters_text(count: int) -> str:
+    """`70.6 B parameters`: billions, as models are called."""
+    return f"{count / 1e9:.3g} B parameters"

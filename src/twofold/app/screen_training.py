@@ -1,0 +1,110 @@
+"""The TRAINING block of the one-screen plan, and the pieces of text that both halves share."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from twofold.app.figures import apportioned, percent, ranged, shares, summed, watt_hours
+from twofold.app.lines import DOT, both_ends, field
+from twofold.contracts import Bound, Machine, Part, PriceUsed, Run, TrainingPlan
+from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
+
+GIB = 2.0**30
+# What 20 % more of a resource is called, after its name in `Bound`.
+MORE_OF = MappingProxyType(
+    {
+        "compute": "FLOP/s",
+        "memory bandwidth": "memory bandwidth",
+        "memory capacity": "memory",
+        "link": "scale-up bandwidth",
+        "fabric": "bandwidth between nodes",
+        "host": "host speed",
+    }
+)
+
+
+def training_lines(run: TrainingPlan) -> list[str]:
+    """One training run: what to rent for how long, and how it runs there."""
+    step = [f"{ranged(run.step_s)} each", f"{run.run.steps:,.0f} steps", f"MFU {ranged(run.mfu_fraction)}"]
+    step.append(f"exposed communication {percent(run.communication_exposed_fraction)}")
+    return [
+        *both_ends(f"TRAINING  {run.name}: {_reservation(run)}", cost_text(run.cost_usd)),
+        *field("layout", [*run.layout.text.split(DOT), run.precision, run.framework]),
+        *field("step", step),
+        *field("", shares([(part.name, part.value.value) for part in run.step_parts])),
+        *memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes),
+        *field("run", _run_pieces(run.run), separator="; "),
+        *field("failures", _failure_pieces(run.run)),
+        *field("price", [price_text(run.machine.price), *_energy_pieces(run.run)]),
+        *field("bound by", bound_pieces(run.bounds)),
+    ]
+
+
+def cost_text(cost: Estimate | None, per: str = "") -> str:
+    return f"{ranged(cost)}{per}" if cost else "no price"
+
+
+def machine_text(machine: Machine) -> str:
+    """`64 × 8 H100-SXM5-80GB`: nodes × accelerators of each."""
+    nodes = f"{machine.node_count:,} × " if machine.node_count > 1 else ""
+    return f"{nodes}{machine.accelerators_per_node} {machine.accelerator}"
+
+
+def memory_lines(total: Estimate, parts: Sequence[Part], capacity_bytes: float) -> list[str]:
+    """The memory of one device, and its parts, which add up."""
+    texts = apportioned([part.value.value / GIB for part in parts], 1)
+    named = [f"{part.name} {text}" for part, text in zip(parts, texts, strict=True)]
+    return field(
+        "memory", [f"{ranged(total, 'memory B')} of {format_memory(capacity_bytes)} per device", *named]
+    )
+
+
+def price_text(price: PriceUsed | None) -> str:
+    """Which row of the catalogue the cost was made with."""
+    if price is None:
+        return "no price: this part is planned in accelerator-hours"
+    offer = " ".join(filter(None, (price.provider, price.instance, price.region, price.term, price.date)))
+    return f"{ranged(price.usd_per_accelerator_h, 'USD/h')} per accelerator ({offer})"
+
+
+def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
+    """`compute: 20 % more FLOP/s gains 15 %`, then what the other resources would gain."""
+    gains = [
+        f"20 % more {MORE_OF.get(bound.resource, bound.resource)} gains {percent(bound.gain_fraction)}"
+        for bound in bounds
+    ]
+    return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if bounds else ["nothing that was tried"]
+
+
+def _reservation(run: TrainingPlan) -> str:
+    machines = machine_text(run.machine)
+    if run.release_after_s is None:
+        return f"on {machines} for {format_seconds(run.run.total_s.value)}"
+    return f"reserve {machines} for {format_seconds(run.release_after_s)}, then release"
+
+
+def _run_pieces(run: Run) -> list[str]:
+    """From compute to the accelerator-hours that are paid: each sum is shown with its terms."""
+    base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
+    base.append(("failures", run.failure_s.value))
+    headroom = " + ".join(f"{percent(part.value.value)} {part.name}" for part in run.headroom)
+    return [
+        summed(base, run.wall_s),
+        f"with headroom {headroom or 'none'} = {ranged(run.total_s)}",
+        f"{ranged(run.accelerator_h, 'GPU-h')}",
+    ]
+
+
+def _failure_pieces(run: Run) -> list[str]:
+    saved = run.checkpoints
+    return [
+        f"{ranged(run.interruptions, 'interruptions')}",
+        f"goodput {ranged(run.goodput_fraction)}",
+        f"checkpoint of {format_bytes(saved.size_bytes)} every {ranged(saved.interval_s)}",
+        f"written in {format_seconds(saved.write_s)} at {format_si(saved.write_bytes_per_s, 'B/s')}",
+        f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}",
+    ]
+
+
+def _energy_pieces(run: Run) -> list[str]:
+    pieces = [f"energy {watt_hours(run.energy_j)}"]
+    return [*pieces, f"carbon {ranged(run.carbon_gco2)}"] if run.carbon_gco2 else pieces

@@ -1,0 +1,79 @@
+"""What verbs take as a spec: a file, a folder with a `twofold.yaml`, YAML text, a mapping, or a Spec."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twofold.catalog import Catalog, load_catalog
+from twofold.contracts import Names, Spec, parse_spec, read_spec
+
+SPEC_FILE = "twofold.yaml"
+CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
+
+SpecSource = Path | str | Mapping[str, Any] | Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A spec with the catalogue that it is planned against, and the digest that a plan records."""
+
+    spec: Spec
+    catalog: Catalog
+    digest: str
+
+
+def load(source: SpecSource) -> Loaded:
+    """Read and validate a spec. Text with a line break, or with `: `, is YAML; other text is a path."""
+    if isinstance(source, Spec):
+        catalog = load_catalog()
+        return Loaded(source, catalog, _digest(source.model_dump_json().encode()))
+    if isinstance(source, Mapping):
+        return _from_text(json.dumps(source, ensure_ascii=False, default=str))
+    if isinstance(source, str) and ("\n" in source or ": " in source):
+        return _from_text(source)
+    path = spec_path(Path(source))
+    folder = path.parent / CATALOG_FOLDER
+    catalog = load_catalog(folder if folder.is_dir() else None)
+    spec = read_spec(path, names_of(catalog))
+    return Loaded(spec, catalog, _digest(path.read_bytes()))
+
+
+def spec_path(path: Path) -> Path:
+    """The spec that a path means: a folder stands for the `twofold.yaml` in it."""
+    return path / SPEC_FILE if path.is_dir() else path
+
+
+def names_of(catalog: Catalog) -> Names:
+    """Every name and alias that a spec may use."""
+    aliases: dict[str, set[str]] = {}
+    for row in catalog.table("aliases").rows:
+        aliases.setdefault(str(row["kind"]), set()).add(str(row["alias"]))
+    named = {
+        "model": {model.name for model in catalog.models()},
+        "accelerator": {accelerator.name for accelerator in catalog.accelerators()},
+        "node": {node.name for node in catalog.nodes()},
+        "region": {
+            name for region in catalog.regions() for name in (region.name, f"{region.provider}:{region.name}")
+        },
+    }
+    full = {kind: frozenset(names | aliases.get(kind, set())) for kind, names in named.items()}
+    return Names(
+        models=full["model"],
+        accelerators=full["accelerator"],
+        nodes=full["node"],
+        regions=full["region"],
+        providers=frozenset(price.provider for price in catalog.prices()),
+        frameworks=frozenset(aliases.get("framework", ())),
+    )
+
+
+def _from_text(text: str) -> Loaded:
+    catalog = load_catalog()
+    return Loaded(parse_spec(text, "spec", names_of(catalog)), catalog, _digest(text.encode()))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,41 @@
+"""`twofold plan`: both halves of a spec on one screen."""
+
+from pathlib import Path
+
+import click
+
+from twofold.cli.output import check_free, force_option, json_option, out_option, print_lines, write_text
+
+
+@click.command("plan")
+@click.argument("spec", type=click.Path(path_type=Path))
+@json_option
+@click.option(
+    "--details", is_flag=True, help="Add memory by format, percentiles, the front, scaling, unknowns."
+)
+@click.option("--show-defaults", is_flag=True, help="List every value that the spec left open.")
+@out_option
+@force_option
+def command(
+    spec: Path, as_json: bool, details: bool, show_defaults: bool, out: Path | None, force: bool
+) -> None:
+    """Plan both halves of SPEC: a file, or a folder with a twofold.yaml.
+
+    `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
+    """
+    from twofold.app import default_lines, detail_lines, plan, plan_lines, plan_to_json
+
+    if out:
+        check_free(out, force)
+    answer = plan(spec)
+    if out:
+        write_text(out, plan_to_json(answer))
+    if as_json:
+        click.echo(plan_to_json(answer), nl=False)
+        return
+    lines = plan_lines(answer)
+    if details:
+        lines += ["", *detail_lines(answer)]
+    if show_defaults:
+        lines += ["", *default_lines(answer)]
+    print_lines(lines)
