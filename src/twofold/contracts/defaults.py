@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twofold.contracts.fields import Part
+from twofold.contracts.problems import part_of
 from twofold.contracts.spec import Spec
 
 
@@ -35,6 +36,17 @@ def _defaults(part: Part, path: str) -> Iterator[Default]:
                 yield from _defaults(inner, inner_path)
         else:
             yield Default(here, _flat(written[key]), field.description or "")
+
+
+def default_text(part: type[Part], key: str) -> str:
+    """A key's fixed default as a user would write it; empty when it has none, or depends on other keys."""
+    for name, field in part.model_fields.items():
+        fixed = None if field.is_required() or field.default_factory else field.default
+        is_part = part_of(field.annotation) is not None  # its own keys show their defaults
+        if key == (field.alias or name) and fixed is not None and not is_part:
+            example = part.model_construct(**{name: fixed})
+            return _flat(example.model_dump(mode="json", by_alias=True, include={name})[key])
+    return ""
 
 
 def _inner(value: Any, path: str) -> Iterator[tuple[str, Part]]:

@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from twofold.contracts.names import unknown_name
 from twofold.core import (
     Dimension,
+    FileError,
     InputError,
     QuantityError,
     UnitError,
@@ -65,7 +66,7 @@ class Quantity:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {"type": "string", "description": f"{self.dimension.value}, for example `{self.example()}`"}
+        return {"type": "string", "examples": [self.example()]}
 
     def read(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -145,10 +146,18 @@ def _every(value: object) -> object:
 
 
 def _path(value: object, info: ValidationInfo) -> Path:
-    """Paths in a spec are relative to its file."""
-    folder = (info.context or {}).get("folder") if isinstance(info.context, dict) else None
+    """Paths in a spec are relative to its file, which the reader names; there they must exist."""
+    folder = info.context.get("folder") if isinstance(info.context, dict) else None
     path = Path(_text(value))
-    return Path(folder) / path if folder else path
+    if folder is None:
+        return path
+    try:
+        is_file = (folder / path).is_file()
+    except (OSError, ValueError):  # too long, or holding a NUL
+        is_file = False
+    if not is_file:
+        raise refusal(FileError, f"`{_shown(value)}` is not a file", f"it is looked for in `{folder}`")
+    return Path(folder / path)
 
 
 def _known(*tables: str) -> BeforeValidator:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, model_serializer, model_validator
+from pydantic import Field, model_serializer, model_validator
 
 from twofold.contracts.fields import (
     AcceleratorName,
@@ -24,13 +24,6 @@ _CLUSTER = re.compile(
 
 class ModelReference(Part):
     """One of: a catalog name, a path to a Hugging Face config.json, `{measured: rows.csv}`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "type": ["string", "object"],
-            "description": "a catalog name, a path to a config.json, or {measured: rows.csv}",
-        }
-    )
 
     name: ModelName | None = None
     config: FilePath | None = None
@@ -67,13 +60,6 @@ class ModelReference(Part):
 
 class FixedCluster(Part):
     """Machines that are given: `64x8xH100-SXM` (nodes × per node), `4xH200`, {node: …}."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "type": ["string", "object"],
-            "description": "for example 64x8xH100-SXM, 4xH200, or {node: p5.48xlarge, count: 8}",
-        }
-    )
 
     accelerator: AcceleratorName | None = None
     accelerators_per_node: PositiveCount | None = None

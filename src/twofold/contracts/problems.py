@@ -18,6 +18,15 @@ _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_t
 _NEEDS_LIST = {"tuple_type", "list_type"}
 
 
+def parts_of(part: type[Part]) -> list[type[Part]]:
+    """A part and every kind of part below it, each once, in the order that a reader meets them."""
+    found = [part]
+    for owner in found:
+        inner = [part_of(field.annotation) for field in owner.model_fields.values()]
+        found += [one for one in dict.fromkeys(inner) if one is not None and one not in found]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The last node of a location that the file has, and the key that it stands under."""
@@ -81,7 +90,7 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part]) -> InputError:
         message = carried.message.replace(f"`{shown}`", f"`{key}: {shown}`", 1) if key else carried.message
         return type(carried)(message, place=place, hint=carried.hint)
     if kind == "literal_error":
-        choices = _literals(annotation_at(where, part))
+        choices = literals(annotation_at(where, part))
         hint = did_you_mean(shown, choices, f"one of: {', '.join(choices)}")
         return ValueRefusedError(f"`{key}: {shown}` is not a choice", place=place, hint=hint)
     if kind in _NEEDS_MAPPING:
@@ -155,7 +164,8 @@ def _kind(node: Node) -> str:
     return "a list" if isinstance(node, Sequence) else "a mapping"
 
 
-def _literals(annotation: Any) -> list[str]:
+def literals(annotation: Any) -> list[str]:
+    """The choices of a Literal inside an annotation."""
     if get_origin(annotation) is Literal:
         return [str(choice) for choice in get_args(annotation)]
-    return [choice for inner in get_args(annotation) for choice in _literals(inner)]
+    return [choice for inner in get_args(annotation) for choice in literals(inner)]

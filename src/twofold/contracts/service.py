@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from twofold.contracts import fields
 from twofold.contracts.fields import Listed, Part, refusal
@@ -21,8 +21,6 @@ DAY_S = 86400.0
 
 class Lengths(Part):
     """Tokens of one request's input or output: a mean, and how long the long ones are."""
-
-    model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     mean_tokens: fields.Tokens = Field(alias="mean", description="mean")
     p95_tokens: fields.Tokens = Field(
