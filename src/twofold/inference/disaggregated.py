@@ -33,8 +33,8 @@ def disaggregated(
 ) -> Served:
     """Prefill workers hand finished caches to decode workers; clients in a closed loop share both.
 
-    Formula  B per decode worker from Little's law; prefill as a first-come queue of `prefill_workers` servers;
-             hand-off 10 ms + cache bytes over the decode worker's network
+    Formula  B per decode worker from Little's law; prefill as a first-come queue of `prefill_workers`
+             servers; hand-off 10 ms + cache bytes over the decode worker's network
     Why      Two stations in a loop: the slower one sets the rate.
     Units    seconds; rate over all workers.
     Source   SKETCHES, disaggregated.

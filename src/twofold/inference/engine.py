@@ -7,7 +7,7 @@ from twofold.inference.types import Engine
 from twofold.perf import Constants, Device
 
 # Where an engine's step changed by more than its noise: scheduler rewrites, graphs, asynchronous output.
-# First version of each era, oldest first; a version that cannot be read has no era and takes the engine's mean.
+# First version of each era, oldest first; an unreadable version has no era and takes the engine's mean.
 ERAS: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
     "vllm": (((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 8), "0.8+"), ((0, 12), "0.12+")),
     "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+")),

@@ -31,7 +31,7 @@ from twofold.perf import (
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """One rank's share of a step: a pipeline carries one micro-batch per stage, dp ranks split the sequences."""
+    """One rank's share of a step: a pipeline has a micro-batch per stage, dp ranks split the sequences."""
 
     prefill: Floats
     decode: Floats  # positions computed, drafts included
@@ -58,9 +58,9 @@ def iteration_s(
     Why      Weights are read once for all tokens of the step; caches per sequence; prefill steps run without
              a captured graph, so that each layer costs at least its launches.
     Shapes   all arguments broadcast with the replica's numeric fields.
-    Units    tokens and sequences of the whole replica. `prefill_context_tokens` is how many tokens a prefilled
-             one attends to on average (half its prompt when nothing is cached); `context_tokens` is the mean
-             cache length of the decoding sequences.
+    Units    tokens and sequences of the whole replica. `prefill_context_tokens` is how many tokens a
+             prefilled one attends to on average (half its prompt when nothing is cached);
+             `context_tokens` is the mean cache length of the decoding sequences.
     Source   PHYSICS and SKETCHES, inference; kernels as fitted in `perf`, host times per engine and era.
     Limits   no tokens: the host's step. Compute-bound prefill and bandwidth-bound decode both emerge.
     """
@@ -257,7 +257,8 @@ def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
     if np.any(np.asarray(replica.pp) > 1):
         hops = (replica.pp - 1.0) * point_to_point_s(network, payload / tp, tp * replica.dp)
         seconds = seconds + np.where(np.asarray(replica.pp) > 1, hops, 0.0)
-    return seconds
+    total: Floats = seconds
+    return total
 
 
 def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes: Floats) -> Floats:
@@ -267,7 +268,8 @@ def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes:
     Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
     Source   DeepSeek-V3 report, section 3.4; R-053.
     """
-    return np.minimum(shape.experts_topk, ranks) * shape.hidden * (activation_bytes + HALF_BYTES)
+    sent: Floats = np.minimum(shape.experts_topk, ranks) * shape.hidden * (activation_bytes + HALF_BYTES)
+    return sent
 
 
 def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
@@ -279,7 +281,7 @@ def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
 
 
 def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:
-    """Norms, rotary, residuals and activations: about ten passes over the residual, three over the inner width."""
+    """Norms, rotary, residuals, activations: ten passes over the residual, three over the inner width."""
     shape = replica.shape
     inner = np.maximum(shape.ffn_hidden, shape.experts_topk * shape.moe_ffn_hidden)
     moved = tokens.total * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * HALF_BYTES

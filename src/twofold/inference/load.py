@@ -198,12 +198,12 @@ def open_loop(replica: Replica, lengths: Lengths, rate_per_s: Floats) -> Served:
     """
     limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
     low, high = np.ones(np.broadcast_shapes(np.shape(rate_per_s), np.shape(limit))), limit + 1.0
-    for _ in range(18):
-        middle = 0.5 * (low + high)
+    for _ in range(12):  # halves the logarithm: a thousandth of the batch in the end
+        middle = np.sqrt(low * high)
         steps = steady_steps(replica, lengths, middle)
         below = (middle - 1.0) < rate_per_s * lengths.output_tokens * steps.tpot_s
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return at_batch(replica, lengths, 0.5 * (low + high), rate_per_s)
+    return at_batch(replica, lengths, np.sqrt(low * high), rate_per_s)
 
 
 def at_batch(
@@ -294,7 +294,7 @@ def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: F
 
 
 def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:
-    """Mean first-token time of `admitted` prompts sent at once: they are prefilled one chunk after another."""
+    """Mean first-token time of `admitted` prompts sent at once: prefilled one chunk after another."""
     own = own_input_tokens(replica, lengths)
     per_token = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
     chunks = np.maximum(admitted * own / replica.chunk_tokens, own / steps.carried_tokens)
@@ -347,9 +347,12 @@ def served(
 
     def upper(name: str, normal: float) -> Floats:
         longer = later * tpot.mean_s * (_quantile_factor(lengths.output_spread, normal) - 1.0)
-        late = getattr(ttft, name) - ttft.mean_s
+        late = np.where(np.isfinite(ttft.mean_s), getattr(ttft, name), 0.0) - np.where(
+            np.isfinite(ttft.mean_s), ttft.mean_s, 0.0
+        )
         slow = later * (getattr(tpot, name) - tpot.mean_s)
-        return mean + np.sqrt(np.square(longer) + np.square(np.nan_to_num(late)) + np.square(slow))
+        spread: Floats = mean + np.sqrt(np.square(longer) + np.square(late) + np.square(slow))
+        return spread
 
     mean = ttft.mean_s + later * tpot.mean_s
     middle = ttft.p50_s + later * tpot.mean_s * _quantile_factor(lengths.output_spread, 0.0)

@@ -68,8 +68,9 @@ def weights_bytes(shape: ModelShape, weights_format: str) -> WeightsBytes:
 def kv_bytes_per_layer_token(shape: ModelShape, kv_format: str) -> Floats:
     """Cache bytes of one token in one attention layer: keys and values, or MLA's one latent.
 
-    >>> from types import SimpleNamespace as Shape  # Llama-3.1-70B: 8 KV heads of 128, 80 such layers
-    >>> float(80 * kv_bytes_per_layer_token(Shape(kv_heads=8, head_dim=128, mla_kv_rank=0, mla_qk_rope=0), "bf16"))
+    >>> from types import SimpleNamespace as Shape
+    >>> llama = Shape(kv_heads=8, head_dim=128, mla_kv_rank=0, mla_qk_rope=0)  # Llama-3.1-70B: 80 such layers
+    >>> float(80 * kv_bytes_per_layer_token(llama, "bf16"))
     327680.0
     """
     plain = 2.0 * shape.kv_heads * shape.head_dim
@@ -103,7 +104,7 @@ def expert_shards(replica: Replica) -> Floats:
 
 
 def kv_shards(replica: Replica) -> Floats:
-    """Accelerators that share one sequence's cache: KV heads split over TP as far as there are any, MLA never."""
+    """Accelerators that share one sequence's cache: KV heads split over TP, a latent is whole."""
     heads = np.where(is_mla(replica.shape) > 0, 1.0, np.maximum(replica.shape.kv_heads, 1.0))
     return np.minimum(replica.tp, heads) * replica.pp
 
@@ -140,7 +141,7 @@ def buffers_bytes(replica: Replica) -> Floats:
 
 
 def capacity(replica: Replica) -> Capacity:
-    """Memory of one accelerator by part; what is left is the cache, counted in tokens of the whole replica."""
+    """Memory of one accelerator by part; what is left is cache, counted in tokens of the whole replica."""
     device_bytes = np.where(
         np.asarray(replica.memory_bytes) > 0, replica.memory_bytes, replica.cluster.device.memory_bytes
     )

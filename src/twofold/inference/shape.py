@@ -13,7 +13,7 @@ STATE_WIDTH = 128  # state elements per channel of a linear-attention or Mamba-2
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What serving needs of a model. Every field is a float or an array over candidates; absent parts are 0."""
+    """What serving needs of a model. Fields are floats, or arrays over candidates; absent parts are 0."""
 
     layers: Floats
     dense_ffn_layers: Floats  # layer equivalents: what a hybrid's block count leaves

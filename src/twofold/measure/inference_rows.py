@@ -1,4 +1,4 @@
-"""Serving rows as a user could state them: what is read, what is assumed where a cell is blank, what is refused.
+"""Serving rows as a user could state them: what is read, what is assumed for a blank, what is refused.
 
 Measured columns, `source`, `notes`, `id` and `tier` are never looked at.
 """
@@ -97,7 +97,7 @@ def read_case(row: Row, catalog: Catalog) -> Case:
         assumed.append("engine")
     weights = _weights_format(row, model, assumed)
     kv = _format(text(row, "precision_kv"), model) or _usual_kv(engine, weights)
-    tp, pp, ep, dp, accelerators = _layout(row, model, accelerator, weights, assumed)
+    tp, pp, ep, dp, accelerators = _layout(row, model, assumed)
     inputs, outputs, spread = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)
     batch = number(row, "max_batch") or 0.0
@@ -133,7 +133,7 @@ def read_case(row: Row, catalog: Catalog) -> Case:
 
 
 def layouts(case: Case) -> list[Case]:
-    """The layouts to try where a row leaves it open: tensor parallelism over 1, 2, 4, 8 of its accelerators."""
+    """The layouts to try where a row leaves it open: tensor parallelism over 1 to 8 of its accelerators."""
     if "layout" not in case.assumed:
         return [case]
     sizes = [size for size in (1, 2, 4, 8) if size <= case.accelerators and case.accelerators % size == 0]
@@ -161,9 +161,7 @@ def _usual_kv(engine: str, weights: str) -> str:
     return "fp8" if engine == "trtllm" and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
 
 
-def _layout(
-    row: Row, model: Model, accelerator: Accelerator, weights: str, assumed: list[str]
-) -> tuple[float, float, float, float, float]:
+def _layout(row: Row, model: Model, assumed: list[str]) -> tuple[float, float, float, float, float]:
     tp, dp = number(row, "tp"), number(row, "dp") or 1.0
     pp, ep = number(row, "pp") or 1.0, number(row, "ep") or 1.0
     accelerators = number(row, "gpus_total")

@@ -171,7 +171,7 @@ def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
 
 
 def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    """A rate beyond what the replica can sustain is served at what it can: the latencies are of a full batch."""
+    """A rate beyond what the replica sustains is served at what it can: latencies are of a full batch."""
     most = max_throughput(batch.replica, batch.lengths)
     rate = np.minimum(batch.column("rate_per_s") / replicas, 0.98 * most.requests_per_s)
     return open_loop(batch.replica, batch.lengths, rate), replicas

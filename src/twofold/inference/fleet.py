@@ -1,0 +1,183 @@
+"""From one replica to a fleet: how many, how many spare and where, how fast they start, what they cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.inference.load import Served
+from twofold.inference.memory import weights_bytes
+from twofold.inference.types import Replica
+from twofold.perf import Floats, power_w
+
+HOUR_S = 3600.0
+WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
+REPLICA_AVAILABILITY = 0.995  # of the hours: restarts, host failures, driver resets
+TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what balancing leaves
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCount:
+    """Replicas of one pool: those that carry the peak, and spares for zones and failures."""
+
+    needed: int
+    spare: int
+    zones: int
+
+    @property
+    def total(self) -> int:
+        """All replicas."""
+        return self.needed + self.spare
+
+    @property
+    def by_zone(self) -> tuple[int, ...]:
+        """As even as whole numbers allow, fullest first."""
+        each, more = divmod(self.total, self.zones)
+        return tuple(each + (1 if zone < more else 0) for zone in range(self.zones))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCost:
+    """What a pool of replicas uses and costs at a load."""
+
+    usd_per_h: float | None
+    usd_per_1k_output_tokens: float | None
+    tokens_per_s_per_accelerator: float
+    tokens_per_s_per_w: float
+    power_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBudget:
+    """Where a request's time goes on its way; the parts sum to `total_s`."""
+
+    edge_s: float
+    gateway_s: float
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+
+    @property
+    def total_s(self) -> float:
+        """All parts."""
+        return self.edge_s + self.gateway_s + self.queue_s + self.prefill_s + self.decode_s
+
+
+def replicas_for(
+    peak_per_s: float,
+    limit_per_s: float,
+    *,
+    zones: int = 1,
+    availability_fraction: float = 0.999,
+    replica_availability_fraction: float = REPLICA_AVAILABILITY,
+) -> ReplicaCount:
+    """Replicas for a peak rate, with spares so that the promise holds through failures.
+
+    Formula  needed = ⌈peak / (0.9·limit)⌉; spare = the larger of what the loss of one zone takes and the
+             smallest k with P(at least `needed` of needed+k are up) ≥ availability
+    Why      Zones fail whole; replicas fail one by one, independently. The two are not added: a zone's loss
+             is rare enough that single failures meanwhile are borne.
+    Units    requests/s.
+    Source   N+k sizing by the binomial distribution.
+    Limits   no peak: no replicas; a limit of 0 cannot be met by any number (raises ValueError).
+    """
+    if peak_per_s <= 0:
+        return ReplicaCount(0, 0, max(1, zones))
+    if limit_per_s <= 0:
+        raise ValueError("a replica that carries nothing cannot be multiplied")
+    needed = int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9))
+    zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
+    spare = _failure_spares(needed, availability_fraction, replica_availability_fraction)
+    return ReplicaCount(needed, max(zone_spare, spare), max(1, zones))
+
+
+def _failure_spares(needed: int, availability: float, replica_availability: float) -> int:
+    """The smallest k with P(Binomial(needed + k, a) ≥ needed) ≥ availability; at most `needed` + 64."""
+    down = 1.0 - replica_availability
+    for spare in range(needed + 65):
+        total = needed + spare
+        probability, term = 0.0, replica_availability**total
+        for failed in range(spare + 1):
+            probability += term
+            term *= (total - failed) / (failed + 1) * down / replica_availability
+        if probability >= availability:
+            return spare
+    return needed + 64
+
+
+def cold_start_s(replica: Replica, load_bytes_per_s: Floats, warm_up_s: Floats = WARM_UP_S) -> Floats:
+    """Seconds from a granted machine to the first answer.
+
+    Formula  weights / bandwidth + warm-up
+    Why      A replica reads its weights once; capture and warm-up follow.
+    Units    bandwidth B/s into the whole replica, from wherever the weights lie.
+    Source   R-061; warm-up from engines' start-up logs.
+    """
+    return weights_bytes(replica.shape, replica.weights_format).total_bytes / load_bytes_per_s + warm_up_s
+
+
+def warm_pool(start_s: float, growth_per_s2: float, limit_per_s: float) -> int:
+    """Warm replicas that carry what traffic grows by while a cold one starts (growth in requests/s per s)."""
+    return int(np.ceil(max(0.0, growth_per_s2) * start_s / max(limit_per_s, 1e-12) - 1e-9))
+
+
+def throughput_of(
+    replica_counts: Sequence[int], limit_per_s: float, met_sequences: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rate that n replicas carry together, and the efficiency against n times one.
+
+    Formula  n·limit / (1 + √(2 ln n) / B)
+    Why      Least-loaded routing leaves the fullest of n replicas about √(2 ln n) requests above the mean of
+             B, and the fullest one's promise is the one that breaks.
+    Source   expected maximum of n deviations of about one request (PHYSICS, Collectives; balls into bins with
+             least-loaded choice).
+    """
+    counts = np.asarray(replica_counts, float)
+    efficiency = 1.0 / (1.0 + np.sqrt(2.0 * np.log(np.maximum(counts, 1.0))) / max(met_sequences, 1.0))
+    return counts * limit_per_s * efficiency, efficiency
+
+
+def fleet_cost(
+    replica: Replica,
+    served: Served,
+    count: ReplicaCount,
+    price_usd_per_accelerator_h: float | None,
+    rate_per_s: float,
+) -> FleetCost:
+    """Money and power of `count` replicas that together carry `rate_per_s`, per token that leaves them."""
+    accelerators = count.total * float(np.max(replica.accelerator_count))
+    tokens_per_request = float(np.max(served.output_tokens_per_s)) / max(
+        float(np.max(served.requests_per_s)), 1e-30
+    )
+    tokens = rate_per_s * tokens_per_request
+    usd_per_h = None if price_usd_per_accelerator_h is None else accelerators * price_usd_per_accelerator_h
+    busy = min(1.0, float(np.max(served.utilisation_fraction)))
+    # Decode keeps most of a device awake: power follows the time with any work, at least half when busy.
+    watts = accelerators * float(
+        np.max(power_w(replica.cluster.device, 0.5 * min(1.0, 4 * busy) + 0.5 * busy))
+    )
+    return FleetCost(
+        usd_per_h=usd_per_h,
+        usd_per_1k_output_tokens=None
+        if usd_per_h is None or tokens <= 0
+        else usd_per_h / HOUR_S / tokens * 1e3,
+        tokens_per_s_per_accelerator=tokens / max(accelerators, 1e-30),
+        tokens_per_s_per_w=tokens / max(watts, 1e-30),
+        power_w=watts,
+    )
+
+
+def latency_budget(
+    served: Served, output_tokens: float, *, edge_rtt_s: float = 0.03, gateway_s: float = 0.005
+) -> LatencyBudget:
+    """A mean request's time from the client and back: network, gateway, queue, prefill, decode."""
+    prefill = float(np.max(served.prefill_step_s))
+    ttft = float(np.max(served.ttft.mean_s))
+    return LatencyBudget(
+        edge_s=edge_rtt_s,
+        gateway_s=gateway_s,
+        queue_s=max(0.0, ttft - prefill),
+        prefill_s=min(prefill, ttft),
+        decode_s=max(0.0, output_tokens - 1.0) * float(np.max(served.tpot.mean_s)),
+    )

@@ -1,0 +1,423 @@
+"""The search: accelerator × layout × precision × batching to the cheapest fleet that meets every class.
+
+One pass per accelerator, model and precision prices all its layouts along all loads. Losers are kept as
+counts by reason and as each accelerator's best, so that a plan can say why not.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.core import InputError
+from twofold.inference.engine import default_activation_format
+from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, replicas_for
+from twofold.inference.load import Served, max_throughput, open_loop
+from twofold.inference.memory import capacity, weights_bytes
+from twofold.inference.shape import ModelShape
+from twofold.inference.slo import (
+    RateLimit,
+    TrafficClass,
+    for_class,
+    load_axis,
+    merged_class,
+    rate_limit,
+    shared_rate_limit,
+)
+from twofold.inference.types import Engine, Replica
+from twofold.perf import Cluster
+
+Array = NDArray[np.float64]
+DAY_S = 86400.0
+USEFUL_FRACTION = 0.02  # a replica that holds its promise only when nearly idle is no option
+LAYOUT_FIELDS = ("tp", "pp", "ep", "dp", "chunk_tokens")
+CHUNKS = (2048.0, 8192.0)
+PIPELINES = (1, 2, 4)
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVariant:
+    """A model that may serve, and what is known to be lost by taking it."""
+
+    name: str
+    shape: ModelShape
+    quality_note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Hardware that may be used. `engine` carries the constants of the software on this family."""
+
+    name: str
+    cluster: Cluster
+    engine: Engine
+    price_usd_per_accelerator_h: float | None
+    formats: tuple[str, ...] = ("bf16",)  # of weights, those that the offer and the user accept
+    replica_accelerators_max: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """Replicas of one layout that serve some classes."""
+
+    classes: tuple[str, ...]
+    offer: str
+    variant: str
+    replica: Replica  # numbers, no arrays
+    count: ReplicaCount
+    limit_per_s: float  # of one replica, within every promise
+    knee_per_s: float
+    binding: str
+    peak_per_s: float
+    usd_per_h: float | None
+    served: Served  # one replica at its share of the peak
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators of the pool."""
+        return round(self.count.total * float(np.max(self.replica.accelerator_count)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Pools that together meet every class, on one kind of accelerator."""
+
+    pools: tuple[PoolChoice, ...]
+    usd_per_h: float | None
+    accelerators: int
+    merged_usd_per_h: float | None  # one pool for all classes on the same accelerator; None where it cannot
+    merged_accelerators: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """The best that one offer could do, and why it was not taken."""
+
+    offer: str
+    reason: str  # memory slo dearer
+    detail: str
+    usd_per_h: float | None
+    miss_ratio: float = 1.0  # of the objective, without load
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """`best` is None when nothing meets every class; `binding` then says what stood in the way."""
+
+    best: Fleet | None
+    alternatives: tuple[Fleet, ...]  # the other offers' best, cheapest first
+    losers: tuple[Loser, ...]
+    refused: Mapping[str, int]  # candidates by reason
+    candidates: int
+    binding: str
+    would_fix: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What a fleet must survive."""
+
+    zones: int
+    availability_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """One variant and format on one offer: the layouts that fit, and all that were tried."""
+
+    variant: ModelVariant
+    replica: Replica
+    tried: Replica
+
+
+MakeReplica = Callable[[ModelVariant, Offer, str], Replica]
+
+
+def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Array]:
+    """Every (tp, pp, ep, dp, chunk) of one replica on up to `accelerators_max` that divides the model.
+
+    tp divides the heads, pp the layers; experts are sliced with tp, split over it, or split over
+    data-parallel attention (ep = dp). dp without experts is just more replicas, so that it is left out.
+    """
+    rows = []
+    experts, heads, layers = int(shape.experts), int(shape.heads), int(shape.layers)
+    for tp in (width for width in WIDTHS if width <= accelerators_max and heads % width == 0):
+        for pp in (
+            stages for stages in PIPELINES if tp * stages <= accelerators_max and layers % stages == 0
+        ):
+            spread = {1, tp} if experts and experts % tp == 0 else {1}
+            rows += [(tp, pp, ep, 1, chunk) for ep in sorted(spread) for chunk in CHUNKS]
+    if experts:
+        for dp in (w for w in WIDTHS if 1 < w <= accelerators_max and experts % w == 0):
+            rows += [(1, 1, dp, dp, chunk) for chunk in CHUNKS]
+    table = np.array(rows, float).T
+    return dict(zip(LAYOUT_FIELDS, table, strict=True))
+
+
+def search(
+    variants: Sequence[ModelVariant],
+    classes: Sequence[TrafficClass],
+    offers: Sequence[Offer],
+    *,
+    zones: int = 1,
+    availability_fraction: float = 0.999,
+    make_replica: MakeReplica | None = None,
+) -> SearchResult:
+    """The cheapest fleet that meets every class, on the best single kind of accelerator.
+
+    Each class may have its own pool and layout, or all share one; whichever is cheaper wins. Offers without a
+    price rank behind those with one, by accelerators. `make_replica` sets what layouts leave open (cache
+    options, formats of cache and activations); by default the KV cache takes 16 bits.
+    """
+    if not classes or not offers or not variants:
+        raise InputError("a search needs a model, a traffic class and an accelerator")
+    sizing = Sizing(zones, availability_fraction)
+    counted: Counter[str] = Counter()
+    found: list[Fleet] = []
+    losers: list[Loser] = []
+    for offer in offers:
+        priced = _price_offer(variants, offer, make_replica or default_replica, counted)
+        outcome = _best_fleet(priced, offer, classes, sizing, counted)
+        if isinstance(outcome, Fleet):
+            found.append(outcome)
+        else:
+            losers.append(outcome)
+    found.sort(key=_rank)
+    total = counted.pop("priced", 0) + counted["memory"]
+    if not found:
+        return SearchResult(None, (), tuple(losers), counted, total, *_infeasible(losers))
+    losers += [_dearer(fleet, found[0]) for fleet in found[1:]]
+    return SearchResult(found[0], tuple(found[1:]), tuple(losers), counted, total, "", ())
+
+
+def default_replica(variant: ModelVariant, offer: Offer, weights_format: str) -> Replica:
+    """A replica of defaults: activations as usual for the weights, a 16-bit cache."""
+    activation = default_activation_format(offer.cluster.device, weights_format)
+    return Replica(variant.shape, offer.cluster, offer.engine, weights_format, activation)
+
+
+def _price_offer(
+    variants: Sequence[ModelVariant], offer: Offer, make_replica: MakeReplica, counted: Counter[str]
+) -> list[_Sweep]:
+    """All layouts of one offer whose weights fit, per variant and format; the others are counted."""
+    sweeps = []
+    for variant in variants:
+        layouts = candidate_layouts(variant.shape, offer.replica_accelerators_max)
+        for weights_format in offer.formats:
+            replica = _laid_out(make_replica(variant, offer, weights_format), layouts)
+            fits = np.asarray(capacity(replica).kv_bytes) > 0
+            counted["memory"] += int(np.sum(~fits))
+            kept = {name: column[fits] for name, column in layouts.items()}
+            sweeps.append(_Sweep(variant, _laid_out(replica, kept), replica))
+    return sweeps
+
+
+def _best_fleet(
+    sweeps: Sequence[_Sweep],
+    offer: Offer,
+    classes: Sequence[TrafficClass],
+    sizing: Sizing,
+    counted: Counter[str],
+) -> Fleet | Loser:
+    pools: list[PoolChoice] = []
+    for traffic in classes:
+        choice = _best_pool(sweeps, offer, (traffic,), sizing, counted)
+        if isinstance(choice, Loser):
+            return choice
+        pools.append(choice)
+    interactive = tuple(each for each in classes if each.slo.finish_within_s is None)
+    merged = None
+    if len(interactive) > 1:
+        shared = _best_pool(sweeps, offer, interactive, sizing, counted)
+        if isinstance(shared, PoolChoice):
+            kept = [pool for pool in pools if not set(pool.classes) & set(shared.classes)]
+            merged = _fleet([shared, *kept], None)
+    own = _fleet(pools, merged)
+    return merged if merged is not None and _rank(merged) < _rank(own) else own
+
+
+def _fleet(pools: Sequence[PoolChoice], merged: Fleet | None) -> Fleet:
+    prices = [pool.usd_per_h for pool in pools]
+    usd = None if any(price is None for price in prices) else float(sum(price or 0.0 for price in prices))
+    return Fleet(
+        pools=tuple(pools),
+        usd_per_h=usd,
+        accelerators=sum(pool.accelerators for pool in pools),
+        merged_usd_per_h=merged.usd_per_h if merged else None,
+        merged_accelerators=merged.accelerators if merged else None,
+    )
+
+
+def _best_pool(
+    sweeps: Sequence[_Sweep],
+    offer: Offer,
+    classes: tuple[TrafficClass, ...],
+    sizing: Sizing,
+    counted: Counter[str],
+) -> PoolChoice | Loser:
+    """The cheapest layout for these classes together; or why none does."""
+    best: tuple[float, _Sweep, int, RateLimit] | None = None
+    missed: list[tuple[float, str]] = []
+    peak = sum(_required_rate(each) for each in classes)
+    for sweep in sweeps:
+        if not np.size(sweep.replica.tp):
+            continue
+        limit = _limits(sweep.replica, classes)
+        works = limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
+        counted["priced"] += works.size
+        for binding in limit.binding[~works]:
+            counted[f"slo {binding}"] += 1
+        counted["dearer"] += int(np.sum(works))
+        missed += _misses(limit, works, classes)
+        if np.any(works):
+            accelerators = _pool_accelerators(sweep.replica, limit, peak, works, sizing)
+            index = int(np.argmin(accelerators))
+            if best is None or accelerators[index] < best[0]:
+                best = (float(accelerators[index]), sweep, index, limit)
+    if best is None:
+        return _no_pool(sweeps, offer, missed)
+    counted["dearer"] -= 1
+    return _choice(best[1], best[2], best[3], offer, classes, peak, sizing)
+
+
+def _required_rate(traffic: TrafficClass) -> float:
+    """What replicas must carry: the rate, or a day's work within its window."""
+    window = traffic.slo.finish_within_s
+    return traffic.rate_per_s if window is None else traffic.rate_per_s * DAY_S / min(window, DAY_S)
+
+
+def _limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
+    if len(classes) > 1:
+        return shared_rate_limit(load_axis(replica), classes)
+    traffic = classes[0]
+    if traffic.slo.finish_within_s is None:
+        return rate_limit(load_axis(replica), traffic)
+    most = max_throughput(for_class(replica, traffic), traffic.lengths)
+    rate = np.asarray(most.requests_per_s, float)
+    batch = np.broadcast_to(np.asarray(most.batch_sequences, float), rate.shape)
+    return RateLimit(rate, batch, np.full(rate.shape, "throughput"), np.zeros_like(rate), rate, rate)
+
+
+def _pool_accelerators(
+    replica: Replica, limit: RateLimit, peak: float, works: NDArray[np.bool_], sizing: Sizing
+) -> Array:
+    """Accelerators of the whole pool per layout, spares included; infinite where the layout does not work."""
+    rate = np.where(works, limit.requests_per_s, 1.0)
+    needed = np.ceil(peak / (rate * TARGET_UTILISATION) - 1e-9)
+    distinct, place = np.unique(needed, return_inverse=True)
+    totals = np.array([_count(peak, number, sizing).total for number in distinct], float)
+    return np.where(works, totals[place] * replica.accelerator_count, np.inf)
+
+
+def _count(peak: float, needed: float, sizing: Sizing) -> ReplicaCount:
+    limit = peak / TARGET_UTILISATION / max(needed, 1.0)
+    return replicas_for(peak, limit, zones=sizing.zones, availability_fraction=sizing.availability_fraction)
+
+
+def _choice(
+    sweep: _Sweep,
+    index: int,
+    limit: RateLimit,
+    offer: Offer,
+    classes: tuple[TrafficClass, ...],
+    peak: float,
+    sizing: Sizing,
+) -> PoolChoice:
+    replica = pick(sweep.replica, index)
+    rate = float(limit.requests_per_s[index])
+    count = replicas_for(peak, rate, zones=sizing.zones, availability_fraction=sizing.availability_fraction)
+    traffic = classes[0] if len(classes) == 1 else merged_class(classes)
+    share = peak / max(count.needed, 1)
+    found = for_class(replica, traffic)
+    if traffic.slo.finish_within_s is None:
+        served = open_loop(found, traffic.lengths, share)
+    else:
+        served = max_throughput(found, traffic.lengths)
+    price = offer.price_usd_per_accelerator_h
+    accelerators = count.total * float(np.max(replica.accelerator_count))
+    return PoolChoice(
+        classes=tuple(each.name for each in classes),
+        offer=offer.name,
+        variant=sweep.variant.name,
+        replica=replica,
+        count=count,
+        limit_per_s=rate,
+        knee_per_s=float(limit.knee_requests_per_s[index]),
+        binding=str(limit.binding[index]),
+        peak_per_s=peak,
+        usd_per_h=None if price is None else accelerators * price,
+        served=served,
+    )
+
+
+def pick(replica: Replica, index: int) -> Replica:
+    """One candidate of a sweep over layouts, as plain numbers."""
+    return _laid_out(replica, {name: getattr(replica, name)[index] for name in LAYOUT_FIELDS})
+
+
+def _laid_out(replica: Replica, layouts: Mapping[str, Array]) -> Replica:
+    tp, pp, ep, dp, chunk = (layouts[name] for name in LAYOUT_FIELDS)
+    return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp, chunk_tokens=chunk)
+
+
+def _misses(
+    limit: RateLimit, works: NDArray[np.bool_], classes: tuple[TrafficClass, ...]
+) -> list[tuple[float, str]]:
+    """How far each hopeless layout misses without load: (ratio to the target, sentence)."""
+    targets = {name: value for each in classes for name, value in each.slo.targets().items()}
+    found = []
+    for binding, idle in zip(limit.binding[~works], limit.idle_s[~works], strict=True):
+        target = targets.get(str(binding))
+        if target:
+            metric, _, which = str(binding).split("_")
+            verb = "misses" if idle > target else "leaves no room under"
+            sentence = f"{metric.upper()} {which} {idle * 1e3:.0f} ms {verb} {target * 1e3:.0f} ms"
+            found.append((float(idle) / target, sentence))
+    return found
+
+
+def _no_pool(sweeps: Sequence[_Sweep], offer: Offer, missed: list[tuple[float, str]]) -> Loser:
+    if missed:
+        ratio, sentence = min(missed)
+        return Loser(offer.name, "slo", sentence, None, ratio)
+    lightest = max(sweeps, key=lambda sweep: float(np.max(capacity(sweep.tried).kv_bytes)))
+    short = -float(np.max(capacity(lightest.tried).kv_bytes))
+    per_device = float(np.max(capacity(lightest.tried).usable_bytes))
+    weights = float(np.max(weights_bytes(lightest.variant.shape, lightest.tried.weights_format).total_bytes))
+    chips = int(np.ceil(weights / per_device))
+    detail = (
+        f"{lightest.variant.name} misses {short / 1e9:.1f} GB per accelerator; weights alone take {chips}"
+    )
+    return Loser(offer.name, "memory", detail, None)
+
+
+def _rank(fleet: Fleet) -> tuple[bool, float]:
+    """Priced before unpriced, then cheaper, then fewer."""
+    return fleet.usd_per_h is None, fleet.accelerators if fleet.usd_per_h is None else fleet.usd_per_h
+
+
+def _dearer(fleet: Fleet, best: Fleet) -> Loser:
+    name = fleet.pools[0].offer
+    if fleet.usd_per_h is None or best.usd_per_h is None:
+        return Loser(name, "dearer", f"{fleet.accelerators} accelerators, no price", fleet.usd_per_h)
+    more = fleet.usd_per_h / best.usd_per_h - 1.0
+    return Loser(name, "dearer", f"+{more:.0%}, ${fleet.usd_per_h:.2f}/h", fleet.usd_per_h)
+
+
+def _infeasible(losers: Sequence[Loser]) -> tuple[str, tuple[str, ...]]:
+    """What binds when nothing meets, and what would help: by what stopped most offers."""
+    late = [loser for loser in losers if loser.reason == "slo"]
+    if late:
+        closest = min(late, key=lambda loser: loser.miss_ratio)
+        fixes = (
+            "a faster accelerator",
+            "a smaller or quantised model",
+            f"a looser objective than {closest.detail}",
+        )
+        return f"{closest.offer}: {closest.detail}", fixes
+    closest = losers[0]
+    fixes = ("more accelerators per replica", "a narrower weight format", "parts with more memory")
+    return f"memory: {closest.offer}: {closest.detail}", fixes
