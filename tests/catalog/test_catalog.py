@@ -119,6 +119,16 @@ def test_a_users_row_overrides_ours_and_keeps_what_it_does_not_say(folder_with: 
     assert load_catalog(folder).digest != CATALOG.digest
 
 
+def test_a_users_rows_name_parts_in_any_spelling(folder_with: Callable[..., Path]) -> None:
+    nodes = "name,provider,accelerator,accelerator_count,fabric\nbox,onprem,h100 sxm,4,IB\n"
+    box = load_catalog(folder_with(nodes=nodes)).node("box")
+    assert (box.accelerator, box.fabric) == ("H100-SXM5-80GB", "infiniband")
+    with pytest.raises(CatalogError) as error:
+        load_catalog(folder_with(nodes=nodes.replace("h100 sxm", "H100-SXM9")))
+    assert error.value.place is not None and error.value.place.line == 2
+    assert "`H100-SXM5-80GB`" in error.value.hint
+
+
 def test_a_users_alias_replaces_what_ours_meant(folder_with: Callable[..., Path]) -> None:
     catalog = load_catalog(folder_with(aliases="kind,alias,name\naccelerator,A100,A100-PCIe-80GB\n"))
     assert catalog.accelerator("a100").name == "A100-PCIe-80GB"

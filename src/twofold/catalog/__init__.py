@@ -1,8 +1,20 @@
 """What can be bought and run: accelerators, nodes, fabrics, prices, regions and model shapes, as tables."""
 
 from twofold.catalog.catalog import Catalog, load_catalog
-from twofold.catalog.schema import Column, schema
-from twofold.catalog.tables import Table
+from twofold.catalog.lints import Finding, lint
+from twofold.catalog.names import canonical, did_you_mean
+from twofold.catalog.offers import age_days, best_price, is_stale
+from twofold.catalog.parameters import count_parameters, dense_ffn_layers
+from twofold.catalog.partitions import (
+    PartitionRefused,
+    Placement,
+    check_partition_request,
+    legal_partitions,
+    partition,
+    partitioned,
+)
+from twofold.catalog.schema import Cell, Column, schema
+from twofold.catalog.tables import Row, Table
 from twofold.catalog.types import (
     Accelerator,
     Attention,
@@ -17,23 +29,42 @@ from twofold.catalog.types import (
     Region,
     Storage,
 )
+from twofold.catalog.where import select
 
 __all__ = [
     "Accelerator",
     "Attention",
     "Catalog",
+    "Cell",
     "Column",
     "Fabric",
+    "Finding",
     "Format",
     "Model",
     "NetworkPart",
     "Node",
     "Observation",
     "Partition",
+    "PartitionRefused",
+    "Placement",
     "Price",
     "Region",
+    "Row",
     "Storage",
     "Table",
+    "age_days",
+    "best_price",
+    "canonical",
+    "check_partition_request",
+    "count_parameters",
+    "dense_ffn_layers",
+    "did_you_mean",
+    "is_stale",
+    "legal_partitions",
+    "lint",
     "load_catalog",
+    "partition",
+    "partitioned",
     "schema",
+    "select",
 ]

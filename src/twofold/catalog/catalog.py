@@ -3,14 +3,14 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from twofold.catalog.geography import distance_rtt_s
 from twofold.catalog.names import canonical, did_you_mean, resolve
-from twofold.catalog.schema import DATA, schema
+from twofold.catalog.schema import DATA, REFERENCES, Column, schema
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
 from twofold.catalog.types import (
     Accelerator,
@@ -144,7 +144,7 @@ class Catalog:
                 f"`{name}` is not a catalog table",
                 hint=did_you_mean(name, schema(), "tables: " + ", ".join(self.table_names())),
             )
-        return self._once(("table", name), lambda: read_table(name, self._ours[name], self._users.get(name)))
+        return self._once(("table", name), lambda: self._read_table(name))
 
     def table_names(self) -> tuple[str, ...]:
         return tuple(schema())
@@ -154,6 +154,26 @@ class Catalog:
             self._read[key] = make()
         found: T = self._read[key]
         return found
+
+    def _read_table(self, name: str) -> Table:
+        """The table; in a user's rows, other spellings of parts become the names that our tables use."""
+        users = self._users.get(name)
+        table = read_table(name, self._ours[name], users)
+        columns = [column for column in table.columns if column.type in REFERENCES]
+        if not users or not columns:
+            return table
+        rows = list(table.rows)
+        for index, place in enumerate(table.places):
+            if place.file == users.file:
+                names = {c.name: self._referred(c, str(rows[index][c.name]), place) for c in columns}
+                rows[index] = {**rows[index], **names}
+        return replace(table, rows=tuple(rows))
+
+    def _referred(self, column: Column, name: str, place: Place) -> str:
+        try:
+            return self.fabric(name).name if column.type == "fabric" else self.accelerator(name).name
+        except UnknownNameError as error:
+            raise CatalogError(error.message, place=place, hint=error.hint) from None
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

@@ -23,11 +23,7 @@ def canonical(name: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], instead: str = "") -> str:
     """A hint with the nearest known names, or `instead`."""
-    by_canonical = {canonical(other): other for other in known}
-    near = get_close_matches(canonical(name), by_canonical, n=3, cutoff=0.6)
-    return (
-        "did you mean " + " or ".join(f"`{by_canonical[other]}`" for other in near) + "?" if near else instead
-    )
+    return _nearest(canonical(name), {canonical(other): other for other in known}) or instead
 
 
 def resolve(
@@ -54,9 +50,9 @@ def resolve(
                 f"{kind} `{name}` fits {len(fits)} rows: {', '.join(fits)}",
                 hint=f"write one of them, such as `{fits[0]}`",
             )
-    listed = f"`twofold catalog {table}` lists them"
-    hint = did_you_mean(name, [*names.values(), *aliases], listed)
-    raise UnknownNameError(f"unknown {kind} `{name}`", hint=hint if hint == listed else f"{hint} {listed}")
+    meant = {alias: fits[0] for alias, fits in aliases.items()} | dict(names)
+    hint = f"{_nearest(form(name), meant)} `twofold catalog {table}` lists them".strip()
+    raise UnknownNameError(f"unknown {kind} `{name}`", hint=hint)
 
 
 def _spellings(name: str) -> list[str]:
@@ -73,3 +69,9 @@ def _spellings(name: str) -> list[str]:
             if spelling.endswith(variant) and len(spelling) > len(variant) + 3:
                 spellings.append(spelling.removesuffix(variant))
     return spellings
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str:
+    """`did you mean …?` with what the nearest forms stand for, each once; empty where none is near."""
+    near = list(dict.fromkeys(known[form] for form in get_close_matches(name, known, n=3, cutoff=0.6)))
+    return f"did you mean {' or '.join(f'`{other}`' for other in near)}?" if near else ""

@@ -140,6 +140,7 @@ class Model:
     expert's width; `shared_ffn_hidden` is the width of all shared experts together (0 without).
     Hybrid: `softmax_attention_layers` of the layers attend over the context, the others are linear or SSM.
     Sliding: `sliding_layers` of the attention layers see at most `sliding_window` tokens.
+    Linear: each of `linear_layers` keeps linear_heads · linear_head_dim · linear_state numbers per sequence.
     """
 
     name: str
@@ -172,6 +173,14 @@ class Model:
     mla_qk_nope: int = 0
     mla_qk_rope: int = 0
     mla_v_head_dim: int = 0
+    attention_gate: bool = False  # softmax attention has an output gate as wide as its queries
+    moe_latent: int = 0  # routed experts work in a latent of this width; 0: in `hidden`
+    linear_kind: Literal["", "gated_delta", "mamba1", "mamba2", "lightning", "kda"] = ""
+    linear_layers: int = 0
+    linear_heads: int = 0
+    linear_key_heads: int = 0  # groups that share keys (B and C of Mamba-2)
+    linear_head_dim: int = 0
+    linear_state: int = 0
     source: str = ""
     licence: str = ""
     confidence: str = ""

@@ -1,0 +1,216 @@
+"""Cutting one device into several: which cuts are legal, why a request is not, what device a part is."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.names import canonical, did_you_mean
+from twofold.catalog.types import Accelerator, Partition
+from twofold.core import InputError, UnknownNameError
+
+MEDIA_ENGINES = "+me"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One partition at one place: `start` is its first memory slice."""
+
+    profile: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRefused:
+    """Why a set of profiles does not fit on one device."""
+
+    reason: str
+
+
+def legal_partitions(catalog: Catalog, accelerator_name: str) -> tuple[tuple[Placement, ...], ...]:
+    """Every full cut of the device: placements to which nothing can be added, largest part first.
+
+    MIG: partitions must not overlap in memory slices and start only where their profile may. Profiles that
+    differ only in media engines or memory give the same cuts and are left out. AMD: all parts of a device are
+    equal, so each compute mode is one cut.
+    """
+    profiles = catalog.partitions(accelerator_name)
+    if not profiles:
+        return ()
+    if profiles[0].kind == "amd":
+        return tuple(tuple(Placement(part.profile, start) for start in _starts(part)) for part in profiles)
+    plain = [part for part in profiles if _is_plain(part, profiles)]
+    cuts = _fill(plain, 0)
+    return tuple(sorted(cuts, key=lambda cut: [-_of(plain, placed.profile).compute_slices for placed in cut]))
+
+
+def check_partition_request(
+    catalog: Catalog, accelerator_name: str, profiles: Sequence[str]
+) -> tuple[Placement, ...] | PartitionRefused:
+    """Where the requested profiles go on one device, or why they cannot.
+
+    An unknown profile, or a device that cannot be cut, is an error; a request that does not fit is an answer.
+    """
+    device = catalog.accelerator(accelerator_name)
+    known = catalog.partitions(accelerator_name)
+    if not profiles:
+        raise InputError("no profile was requested", hint="write for example `3g.40gb`")
+    parts = [partition(catalog, accelerator_name, name) for name in profiles]
+    if known[0].kind == "amd":
+        return _check_modes(parts, device)
+    refused = _refused_by_counts(parts, device)
+    if refused:
+        return refused
+    placed = _place(sorted(parts, key=lambda part: -part.memory_slices), ())
+    if placed is None:
+        starts = ", ".join(f"{part.profile} at {part.starts.replace(' ', '/')}" for part in _unique(parts))
+        return PartitionRefused(
+            f"no placement: memory slices would overlap ({starts} of {parts[0].memory_slices_total})"
+        )
+    return tuple(sorted(placed, key=lambda place: place.start))
+
+
+def partition(catalog: Catalog, accelerator_name: str, profile: str) -> Partition:
+    """One profile of one device by name."""
+    device = catalog.accelerator(accelerator_name)
+    known = catalog.partitions(accelerator_name)
+    if not known:
+        raise UnknownNameError(
+            f"{device.name} cannot be partitioned",
+            hint="`twofold catalog partitions` lists the devices that can",
+        )
+    for part in known:
+        if canonical(part.profile) == canonical(profile):
+            return part
+    names = [part.profile for part in known]
+    hint = did_you_mean(profile, names, f"profiles: {', '.join(names)}")
+    raise UnknownNameError(f"{device.name} has no profile `{profile}`", hint=hint)
+
+
+def partitioned(catalog: Catalog, accelerator_name: str, profile: str) -> Accelerator:
+    """The device that one partition is: its share of compute, memory, bandwidth, cache and power.
+
+    Compute goes by SMs where they are published, else by compute slices; memory, bandwidth and cache go by
+    memory slices; power by compute. It has no links. One device holds `count_max` of them.
+    """
+    device, part = catalog.accelerator(accelerator_name), partition(catalog, accelerator_name, profile)
+    if part.count_max == 1 and part.memory_slices == part.memory_slices_total:
+        return device
+    cores = part.core_count if part.core_count and device.sm_count else None
+    compute = (
+        cores / device.sm_count
+        if cores and device.sm_count
+        else part.compute_slices / part.compute_slices_total
+    )
+    memory = part.memory_slices / part.memory_slices_total
+
+    def share(figure: float | None, of: float) -> float | None:
+        return figure * of if figure else figure
+
+    return replace(
+        device,
+        name=f"{device.name}:{part.profile}",
+        memory_bytes=device.memory_bytes * memory,
+        memory_nominal_bytes=part.memory_bytes,
+        memory_bytes_per_s=device.memory_bytes_per_s * memory,
+        fp32_flops_per_s=share(device.fp32_flops_per_s, compute),
+        tf32_flops_per_s=share(device.tf32_flops_per_s, compute),
+        bf16_flops_per_s=share(device.bf16_flops_per_s, compute),
+        fp16_flops_per_s=share(device.fp16_flops_per_s, compute),
+        fp8_flops_per_s=share(device.fp8_flops_per_s, compute),
+        int8_flops_per_s=share(device.int8_flops_per_s, compute),
+        fp4_flops_per_s=share(device.fp4_flops_per_s, compute),
+        sm_count=cores or (round(device.sm_count * compute) if device.sm_count else None),
+        l2_bytes=share(device.l2_bytes, memory),
+        scaleup_name="none",
+        scaleup_bytes_per_s=0.0,
+        scaleup_domain_count=1,
+        tdp_w=device.tdp_w * compute,
+        idle_w=share(device.idle_w, compute),
+        mig_slice_count=0,
+        notes=f"one {part.profile} partition; {part.count_max} fit on a device",
+    )
+
+
+def _starts(part: Partition) -> list[int]:
+    return [int(start) for start in part.starts.split()]
+
+
+def _of(parts: Sequence[Partition], profile: str) -> Partition:
+    return next(part for part in parts if part.profile == profile)
+
+
+def _unique(parts: Sequence[Partition]) -> list[Partition]:
+    return list({part.profile: part for part in parts}.values())
+
+
+def _is_plain(part: Partition, profiles: Sequence[Partition]) -> bool:
+    """The profile that stands for its compute size: no media engines, the least memory."""
+    rivals = [other for other in profiles if other.compute_slices == part.compute_slices]
+    least = min(other.memory_slices for other in rivals)
+    return not part.profile.endswith(MEDIA_ENGINES) and part.memory_slices == least
+
+
+def _fill(parts: Sequence[Partition], start: int) -> set[tuple[Placement, ...]]:
+    """All ways to fill the slices from `start` on, leaving out only where nothing may begin."""
+    total = parts[0].memory_slices_total
+    if start >= total:
+        return {()}
+    here = [part for part in parts if start in _starts(part) and start + part.memory_slices <= total]
+    if not here:
+        return _fill(parts, start + 1)
+    return {
+        (Placement(part.profile, start), *rest)
+        for part in here
+        for rest in _fill(parts, start + part.memory_slices)
+    }
+
+
+def _refused_by_counts(parts: Sequence[Partition], device: Accelerator) -> PartitionRefused | None:
+    """The plain reasons first: too many slices in all, or too many of one profile."""
+    asked = " + ".join(part.profile for part in parts)
+    for what, needed, total in (
+        ("compute", sum(part.compute_slices for part in parts), parts[0].compute_slices_total),
+        ("memory", sum(part.memory_slices for part in parts), parts[0].memory_slices_total),
+    ):
+        if needed > total:
+            return PartitionRefused(f"{asked} need {needed} {what} slices; {device.name} has {total}")
+    counts = Counter(part.profile for part in parts)
+    for part in parts:
+        if counts[part.profile] > part.count_max:
+            return PartitionRefused(
+                f"{device.name} holds {part.count_max} × {part.profile}, not {counts[part.profile]}"
+            )
+    media = sum(counts[part.profile] for part in _unique(parts) if part.profile.endswith(MEDIA_ENGINES))
+    return (
+        PartitionRefused(f"only one partition may have the media engines, not {media}") if media > 1 else None
+    )
+
+
+def _place(
+    parts: Sequence[Partition], taken: tuple[Placement, ...], used: frozenset[int] = frozenset()
+) -> tuple[Placement, ...] | None:
+    """The first placement of all parts without overlap, found by trying; at most eight slices."""
+    if not parts:
+        return taken
+    part, *rest = parts
+    for start in _starts(part):
+        slices = frozenset(range(start, start + part.memory_slices))
+        if not slices & used:
+            placed = _place(rest, (*taken, Placement(part.profile, start)), used | slices)
+            if placed is not None:
+                return placed
+    return None
+
+
+def _check_modes(parts: Sequence[Partition], device: Accelerator) -> tuple[Placement, ...] | PartitionRefused:
+    """AMD: one mode for the whole device, and no more parts than the mode has."""
+    modes = _unique(parts)
+    if len(modes) > 1:
+        names = " and ".join(part.profile for part in modes)
+        return PartitionRefused(f"{device.name} is in one compute mode at a time, not {names}")
+    if len(parts) > modes[0].count_max:
+        return PartitionRefused(f"{modes[0].profile} makes {modes[0].count_max} partitions, not {len(parts)}")
+    return tuple(
+        Placement(part.profile, start) for part, start in zip(parts, _starts(modes[0]), strict=False)
+    )
