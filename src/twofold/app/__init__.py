@@ -8,36 +8,67 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from twofold.app.checking import Checked, check, infer, starter
-    from twofold.app.figures import ranged
+    from twofold.app.catalogue import CatalogTable, catalog_columns, catalog_rows, catalog_tables
+    from twofold.app.checking import Checked, check
+    from twofold.app.details import default_lines, detail_lines
+    from twofold.app.figures import percent, ranged
+    from twofold.app.files import whole_file
     from twofold.app.lines import field, heading, table
-    from twofold.app.planning import ShownPlan, diff, explain, plan
+    from twofold.app.partitioning import Profiles, partitions
+    from twofold.app.planning import diff, explain, plan
+    from twofold.app.predicting import Predicted, predict
+    from twofold.app.screen import plan_lines
+    from twofold.app.shown import Difference, Explanation, ShownPlan
     from twofold.app.sources import Loaded, SpecSource, load
+    from twofold.app.starting import infer, starter
 
 __all__ = [
+    "CatalogTable",
     "Checked",
+    "Difference",
+    "Explanation",
     "Loaded",
+    "Predicted",
+    "Profiles",
     "ShownPlan",
     "SpecSource",
+    "catalog_columns",
+    "catalog_rows",
+    "catalog_tables",
     "check",
+    "default_lines",
+    "detail_lines",
     "diff",
     "explain",
     "field",
     "heading",
     "infer",
     "load",
+    "partitions",
+    "percent",
     "plan",
+    "plan_lines",
+    "predict",
     "ranged",
     "starter",
     "table",
+    "whole_file",
 ]
 
 _MODULES = {
-    "checking": ("Checked", "check", "infer", "starter"),
-    "figures": ("ranged",),
+    "catalogue": ("CatalogTable", "catalog_columns", "catalog_rows", "catalog_tables"),
+    "checking": ("Checked", "check"),
+    "details": ("default_lines", "detail_lines"),
+    "figures": ("percent", "ranged"),
+    "files": ("whole_file",),
     "lines": ("field", "heading", "table"),
-    "planning": ("ShownPlan", "diff", "explain", "plan"),
+    "partitioning": ("Profiles", "partitions"),
+    "planning": ("diff", "explain", "plan"),
+    "predicting": ("Predicted", "predict"),
+    "screen": ("plan_lines",),
+    "shown": ("Difference", "Explanation", "ShownPlan"),
     "sources": ("Loaded", "SpecSource", "load"),
+    "starting": ("infer", "starter"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,10 +1,9 @@
-"""`check` and `init`: is a spec right, and what is the first one that fits."""
+"""`check`: is a spec right?"""
 
 from dataclasses import dataclass
 
-from twofold.app.sources import SpecSource, load, names_of
-from twofold.catalog import load_catalog
-from twofold.contracts import Default, Spec, defaults_used, infer_spec, starter_spec
+from twofold.app.sources import SpecSource, load
+from twofold.contracts import Default, Spec, defaults_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +27,6 @@ def check(spec: SpecSource) -> Checked:
     """Read and validate a spec as `plan` would. Raises InputErrors with everything wrong, in one pass."""
     loaded = load(spec)
     return Checked(loaded.spec, defaults_used(loaded.spec))
-
-
-def starter(kind: str) -> str:
-    """A commented spec to begin with: `chat`, `train` or `both`."""
-    return starter_spec(kind)
-
-
-def infer(source: str) -> str:
-    """The spec that a `vllm serve …` line, a request log or a Slurm accounting file lets infer."""
-    return infer_spec(source, names_of(load_catalog()))
 
 
 def _counted(count: int, noun: str) -> str:

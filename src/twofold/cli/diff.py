@@ -17,7 +17,8 @@ CHANGED = 4
 @click.pass_context
 def command(ctx: click.Context, old: Path, new: Path, as_json: bool) -> None:
     """Show what changed from plan OLD to plan NEW; exit 4 when anything did."""
-    from twofold.app import diff, plan_to_dict
+    from twofold.app import diff
+    from twofold.contracts import plan_to_dict
 
     answer = diff(old, new)
     if as_json:

@@ -1,6 +1,7 @@
 """`twofold init`: the first spec."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -28,7 +29,9 @@ STDOUT = Path("-")
 )
 @force_option
 @json_option
-def command(kind: str, source: str | None, out: Path, force: bool, as_json: bool) -> None:
+def command(
+    kind: Literal["chat", "train", "both"], source: str | None, out: Path, force: bool, as_json: bool
+) -> None:
     """Write a commented starter spec; with --from, infer one, the rest marked `# assumed`."""
     from twofold.app import infer, starter
 

@@ -40,10 +40,8 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of the text or nothing: a file half written is worse than none."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        unfinished.write_text(text, "utf-8")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    """All of the text or nothing."""
+    from twofold.app import whole_file
+
+    with whole_file(path) as handle:
+        handle.write(text)

@@ -23,7 +23,8 @@ def command(
 
     `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
     """
-    from twofold.app import default_lines, detail_lines, plan, plan_lines, plan_to_json
+    from twofold.app import default_lines, detail_lines, plan, plan_lines
+    from twofold.contracts import plan_to_json
 
     if out:
         check_free(out, force)

@@ -111,6 +111,12 @@ class TraceError(InputError):
     code = "E-trace"
 
 
+class TableError(InputError):
+    """A CSV table of runs that cannot be read, or lacks the columns that a prediction needs."""
+
+    code = "E-table"
+
+
 class InferenceSourceError(InputError):
     """A command line, log or accounting file from which no spec can be inferred."""
 

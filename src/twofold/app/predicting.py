@@ -1,0 +1,126 @@
+"""`predict`: a table of runs gets predicted columns, chunk by chunk: no table is too long for memory."""
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO, Literal
+
+from twofold.app.files import whole_file
+from twofold.catalog import Catalog, load_catalog
+from twofold.core import EncodingError, Place, TableError
+from twofold.measure import predict_inference, predict_training
+from twofold.perf import Constants, load_constants
+
+CHUNK_ROWS = 512
+PREFIX = "pred_"
+Half = Literal["training", "inference"]
+Row = dict[str, str]
+Predictor = Callable[[Sequence[Row], Catalog, Constants], list[Row]]
+
+PREDICTORS: Mapping[Half, Predictor] = MappingProxyType(
+    {"training": predict_training, "inference": predict_inference}
+)
+# A table without these columns has no row that says enough.
+NEEDED: Mapping[Half, tuple[str, ...]] = MappingProxyType(
+    {"training": ("gpu", "gpus", "seq_len"), "inference": ("model", "gpu")}
+)
+
+
+def _ignored(fraction: float) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """How many rows were answered, and why the others were refused."""
+
+    row_count: int
+    stated_count: int
+    assumed_count: int
+    refused: Mapping[str, int]  # error code -> rows
+
+    def __str__(self) -> str:
+        answered = f"{self.stated_count:,} answered as stated, {self.assumed_count:,} with assumptions"
+        refused = "".join(f", {count:,} refused ({code})" for code, count in self.refused.items())
+        return f"{self.row_count:,} rows: {answered}{refused}"
+
+
+def predict(half: Half, rows: Path, out: Path, on_progress: Callable[[float], None] = _ignored) -> Predicted:
+    """Predict every row of the CSV file `rows` into `out`, with `pred_…` columns appended.
+
+    Other columns pass through unchanged. A row that cannot be predicted says why in `pred_error`, the rest
+    goes on. `on_progress` is called with the part of the file that is read.
+    """
+    counts: Counter[str] = Counter()
+    with rows.open("rb") as source, whole_file(out) as sink:
+        writer = csv.writer(sink, lineterminator="\n")
+        for number, (given, answers) in enumerate(_answered(source, half, rows)):
+            columns = [name for name in answers[0] if name.startswith(PREFIX)]
+            if number == 0:
+                writer.writerow([*given[0], *columns])
+            for row, answer in zip(given, answers, strict=True):
+                writer.writerow([*row.values(), *(answer[name] for name in columns)])
+            counts.update(map(_outcome, answers))
+            on_progress(source.tell() / max(rows.stat().st_size, 1))
+    if not counts:
+        raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
+    stated, assumed = counts.pop("stated", 0), counts.pop("assumed", 0)
+    return Predicted(stated + assumed + counts.total(), stated, assumed, dict(sorted(counts.items())))
+
+
+def _answered(source: BinaryIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Rows as they stand, and with their predictions, a chunk at a time."""
+    catalog, constants = load_catalog(), load_constants()
+    lines = _lines(source, path)
+    header = _header(next(lines, []), half, path)
+    while chunk := list(islice(lines, CHUNK_ROWS)):
+        given = [
+            {name: cell for name, cell in zip(header, cells, strict=True) if not name.startswith(PREFIX)}
+            for cells in chunk
+        ]
+        yield given, PREDICTORS[half](given, catalog, constants)
+
+
+def _lines(source: BinaryIO, path: Path) -> Iterator[list[str]]:
+    """The lines of the table as cells, as many as the header has; blank lines are left out."""
+    reader = csv.reader(TextIOWrapper(source, "utf-8-sig", newline=""), strict=True)
+    width = 0
+    try:
+        for cells in reader:
+            width = width or len(cells)
+            if len(cells) > width:
+                place = Place(str(path), reader.line_num, 1)
+                raise TableError(
+                    f"{len(cells)} cells under a header of {width}", place=place, hint="quote commas"
+                )
+            if cells:
+                yield cells + [""] * (width - len(cells))
+    except csv.Error as error:
+        raise TableError(f"not a CSV table: {error}", place=Place(str(path), reader.line_num, 1)) from error
+    except UnicodeDecodeError as error:
+        place = Place(str(path), reader.line_num + 1, 1)
+        raise EncodingError("not UTF-8 text", place=place, hint="save the table as UTF-8") from error
+
+
+def _header(names: list[str], half: Half, path: Path) -> list[str]:
+    missing = [name for name in NEEDED[half] if name not in names]
+    if missing:
+        raise TableError(
+            f"no column {' and no column '.join(f'`{name}`' for name in missing)}",
+            place=Place(str(path), 1, 1),
+            hint=f"a table of {half} runs needs at least {', '.join(NEEDED[half])}",
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise TableError(f"two columns are named `{twice[0]}`", place=Place(str(path), 1, 1))
+    return names
+
+
+def _outcome(answer: Row) -> str:
+    """`stated` or `assumed`, or the code that the row was refused with."""
+    return answer["pred_error"].partition(":")[0] or answer["pred_basis"]
