@@ -18,10 +18,25 @@ from twofold.perf.collectives import (
     serving_all_reduce_s,
     straggler_factor,
 )
-from twofold.perf.constants import ConstantRow, Constants, load_constants, write_constants
+from twofold.perf.constants import (
+    ConstantRow,
+    Constants,
+    constants_path,
+    load_constants,
+    parse_constants,
+    with_rows,
+    write_constants,
+)
 from twofold.perf.device import device, network
 from twofold.perf.energy import energy_j, power_w
-from twofold.perf.formats import FORMAT_BYTES, ComputeFormat, bytes_per_weight, compute_format
+from twofold.perf.formats import (
+    FORMAT_BYTES,
+    WEIGHT_ONLY,
+    ComputeFormat,
+    bytes_per_weight,
+    compute_format,
+    kernel_format,
+)
 from twofold.perf.operators import elementwise_s, experts_touched, gemm_s, grouped_gemm_s, quantise_s
 from twofold.perf.roofline import (
     decode_attention_flops_per_byte,
@@ -37,6 +52,7 @@ __all__ = [
     "FORMAT_BYTES",
     "GEMM_BACKWARD_RATIO",
     "UNFUSED_ATTENTION_BACKWARD_RATIO",
+    "WEIGHT_ONLY",
     "Cluster",
     "ComputeFormat",
     "ConstantRow",
@@ -52,6 +68,7 @@ __all__ = [
     "attention_prefill_s",
     "bytes_per_weight",
     "compute_format",
+    "constants_path",
     "decode_attention_flops_per_byte",
     "device",
     "elementwise_s",
@@ -60,9 +77,11 @@ __all__ = [
     "gemm_flops_per_byte",
     "gemm_s",
     "grouped_gemm_s",
+    "kernel_format",
     "load_constants",
     "mla_decode_s",
     "network",
+    "parse_constants",
     "point_to_point_s",
     "power_w",
     "prefill_attention_flops_per_byte",
@@ -72,5 +91,6 @@ __all__ = [
     "serving_all_reduce_s",
     "smooth_max",
     "straggler_factor",
+    "with_rows",
     "write_constants",
 ]

@@ -28,10 +28,10 @@ def attention_prefill_s(
 ) -> Floats:
     """Seconds of causal flash attention of `query_tokens` over `context_tokens` cached and themselves.
 
-    Formula  smooth_max(2·b·h·pairs·(d + d_v + 2·softmax) / (peak·e), Q, K, V, O bytes / (bandwidth·e_m))
-             + tiles/SMs·tile + floor, with pairs = q·c + q·(q+1)/2 (fewer under a window), tiles = b·h·⌈q/128⌉
-    Why      Two products and one exponential per query-key pair, where the exponential costs as much as
-             some more dimensions; a query sees the cache, the queries before it, and itself.
+    Formula  smooth_max(b·h·pairs·(2d + 2d_v + softmax) / (peak·e), Q, K, V, O bytes / (bandwidth·e_m))
+             + tiles/SMs·tile + floor; pairs = q·c + q·(q+1)/2 (fewer under a window), tiles = b·h·⌈q/128⌉
+    Why      Two products and one exponential per query-key pair, whose cost is that of so many FLOPs;
+             a query sees the cache, the queries before it, and itself.
     Shapes   all counts broadcast; heads and kv_heads are those of this device.
     Units    counts; seconds out. `window` 0 is none. `fmt` is that of the products and of the cache.
     Source   Dao 2023, FlashAttention-2; constants fitted on public kernel tables.
@@ -39,8 +39,8 @@ def attention_prefill_s(
     """
     dims = np.asarray(head_dim) + (head_dim if v_head_dim is None else v_head_dim)
     pairs = attended_pairs(query_tokens, context_tokens, window)
-    compute_s = 2.0 * batch * heads * pairs * (dims + 2.0 * device.attention_softmax_dims)
-    compute_s = compute_s / _attention_flops_per_s(device, fmt)
+    pair_flops = 2.0 * dims + device.attention_softmax_flops
+    compute_s = batch * heads * pairs * pair_flops / _attention_flops_per_s(device, fmt)
     keys = query_tokens + _visible_context(context_tokens, window)
     token_bytes = np.asarray(query_tokens) * heads * 2.0 + keys * kv_heads * bytes_per_weight(fmt)
     bandwidth = device.memory_bytes_per_s * device.attention_memory_efficiency_fraction
@@ -51,7 +51,7 @@ def attention_prefill_s(
 
 def _attention_flops_per_s(device: Device, fmt: str) -> Floats:
     """What the products of attention reach: fp8 where asked for and known to the device, else 16 bits."""
-    if peak_format(fmt) == "fp8" and "fp8" in device.peak_flops_per_s:
+    if peak_format(fmt) == "fp8" and "fp8" in device.native_formats:
         return device.peak_flops_per_s["fp8"] * device.attention_fp8_efficiency_fraction
     return device.peak_flops_per_s[half_format(device)] * device.attention_efficiency_fraction
 
@@ -73,14 +73,14 @@ def attended_pairs(query_tokens: Floats, context_tokens: Floats, window: Floats 
     limit = np.where(np.asarray(window) > 0, window, np.inf)
     # Queries whose view is still growing see position + 1 keys; the rest see exactly the window.
     growing = np.clip(limit - c, 0.0, q)
-    pairs: Floats = growing * c + growing * (growing + 1.0) / 2.0 + (q - growing) * np.asarray(window)
-    return pairs
+    pair_count: Floats = growing * c + growing * (growing + 1.0) / 2.0 + (q - growing) * np.asarray(window)
+    return pair_count
 
 
 def _visible_context(context_tokens: Floats, window: Floats) -> Floats:
     limit = np.where(np.asarray(window) > 0, window, np.inf)
-    visible: Floats = np.minimum(context_tokens, limit)
-    return visible
+    visible_tokens: Floats = np.minimum(context_tokens, limit)
+    return visible_tokens
 
 
 def attention_decode_s(

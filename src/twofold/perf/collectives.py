@@ -14,10 +14,10 @@ from twofold.perf.types import Floats, Network
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How a group lies: `inside` members per domain, `domains` crossed, and the link between them."""
+    """How a group lies: `inside_count` members per domain, `domain_count` crossed, the link between them."""
 
-    inside: Floats
-    domains: Floats
+    inside_count: Floats
+    domain_count: Floats
     outer_bytes_per_s: Floats
     outer_latency_s: Floats
 
@@ -37,8 +37,8 @@ def group_span(network: Network, ranks: Floats, stride: Floats = 1) -> Span:
     domains = np.ceil(ranks / inside)
     in_node = ranks * stride <= network.node_size
     return Span(
-        inside=ranks / domains,
-        domains=domains,
+        inside_count=ranks / domains,
+        domain_count=domains,
         outer_bytes_per_s=np.where(in_node, network.host_bytes_per_s, network.nic_bytes_per_s),
         outer_latency_s=np.where(in_node, network.host_latency_s, network.nic_latency_s),
     )
@@ -86,11 +86,15 @@ def all_reduce_s(network: Network, payload_bytes: Floats, ranks: Floats, stride:
 
 
 def _inside_s(network: Network, payload_bytes: Floats, span: Span) -> Floats:
-    steps = span.inside - 1.0
-    return steps * network.link_latency_s + _on_link_s(network, steps / span.inside * payload_bytes, steps)
+    steps = span.inside_count - 1.0
+    return steps * network.link_latency_s + _on_link_s(
+        network, steps / span.inside_count * payload_bytes, steps
+    )
 
 
-def _on_link_s(network: Network, wire_bytes: Floats, others: Floats) -> Floats:
+def _on_link_s(
+    network: Network, wire_bytes: Floats, others: Floats, half_bytes: Floats | None = None
+) -> Floats:
     """Seconds that `wire_bytes` of one rank take on its links to `others` ranks of the domain.
 
     Formula  w/B·(1 + sqrt(half/w)) with B = rate·(1 − loss/others)
@@ -102,21 +106,22 @@ def _on_link_s(network: Network, wire_bytes: Floats, others: Floats) -> Floats:
     Limits   w = half: half the rate; w → ∞: the rate; nothing to send: 0.
     """
     rate = network.link_bytes_per_s * (1.0 - network.pair_loss_fraction / np.maximum(others, 1.0))
-    seconds: Floats = (wire_bytes + np.sqrt(network.link_half_bytes * np.asarray(wire_bytes))) / rate
-    return seconds
+    half = network.link_half_bytes if half_bytes is None else half_bytes
+    total_s: Floats = (wire_bytes + np.sqrt(half * np.asarray(wire_bytes))) / rate
+    return total_s
 
 
 def _across_s(payload_bytes: Floats, span: Span) -> Floats:
-    steps = span.domains - 1.0
+    steps = span.domain_count - 1.0
     return (
         steps * span.outer_latency_s
-        + steps / span.domains * payload_bytes / span.inside / span.outer_bytes_per_s
+        + steps / span.domain_count * payload_bytes / span.inside_count / span.outer_bytes_per_s
     )
 
 
 def _none_if_alone(seconds: Floats, ranks: Floats) -> Floats:
-    alone: Floats = np.where(np.asarray(ranks) > 1, seconds, 0.0)
-    return alone
+    alone_s: Floats = np.where(np.asarray(ranks) > 1, seconds, 0.0)
+    return alone_s
 
 
 def all_to_all_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
@@ -132,12 +137,12 @@ def all_to_all_s(network: Network, payload_bytes: Floats, ranks: Floats, stride:
     span = group_span(network, ranks, stride)
     count = np.asarray(ranks, dtype=float)
     efficiency = network.all_to_all_efficiency_fraction
-    others = span.inside - 1.0
-    latency_s = (span.inside > 1) * network.link_latency_s
+    others = span.inside_count - 1.0
+    latency_s = (span.inside_count > 1) * network.link_latency_s
     inside_s = latency_s + _on_link_s(network, others / count * payload_bytes, others) / efficiency
-    outside_bytes = (count - span.inside) / count * payload_bytes
+    outside_bytes = (count - span.inside_count) / count * payload_bytes
     outside_s = (
-        outside_bytes / (span.outer_bytes_per_s * efficiency) + (span.domains > 1) * span.outer_latency_s
+        outside_bytes / (span.outer_bytes_per_s * efficiency) + (span.domain_count > 1) * span.outer_latency_s
     )
     return _none_if_alone(network.launch_s + np.maximum(inside_s, outside_s), ranks)
 
@@ -150,8 +155,8 @@ def point_to_point_s(network: Network, payload_bytes: Floats, stride: Floats = 1
     span = group_span(network, 2, stride)
     inside_s = network.link_latency_s + _on_link_s(network, payload_bytes, 1.0)
     outside_s = span.outer_latency_s + payload_bytes / span.outer_bytes_per_s
-    seconds: Floats = network.launch_s + np.where(span.domains > 1, outside_s, inside_s)
-    return seconds
+    total_s: Floats = network.launch_s + np.where(span.domain_count > 1, outside_s, inside_s)
+    return total_s
 
 
 def serving_all_reduce_s(
@@ -159,7 +164,7 @@ def serving_all_reduce_s(
 ) -> Floats:
     """Seconds of the all-reduce of a serving engine inside one domain: one-shot or two-shot, the faster.
 
-    Formula  one-shot launch_1 + (n−1)·S / rate; two-shot 2·launch_1 + 2·(n−1)/n·S on the link
+    Formula  one-shot launch + (n−1)·S on the link; two-shot 2·launch + 2·(n−1)/n·S on the link
     Why      In one shot every rank reads all others' tensors and sums: one step, more bytes. In two each
              sums its share and the shares are gathered. Captured in a graph, neither pays a library's launch.
     Shapes   arguments broadcast.
@@ -168,16 +173,17 @@ def serving_all_reduce_s(
     Limits   one rank: 0; a group that leaves its domain takes `all_reduce_s`.
     """
     span = group_span(network, ranks, stride)
-    others: Floats = np.asarray(ranks, dtype=float) - 1.0
-    one_shot_s = network.one_shot_launch_s + others * payload_bytes / network.link_bytes_per_s
-    two_shot_s = 2.0 * (
-        network.one_shot_launch_s + _on_link_s(network, others / (others + 1.0) * payload_bytes, others)
-    )
+    count: Floats = np.asarray(ranks, dtype=float)
+    one_wire_bytes = (count - 1.0) * payload_bytes
+    half_bytes = network.engine_half_bytes
+    one_shot_s = network.engine_launch_s + _on_link_s(network, one_wire_bytes, count - 1.0, half_bytes)
+    two_wire_bytes = 2.0 / count * one_wire_bytes
+    two_shot_s = 2.0 * network.engine_launch_s + _on_link_s(network, two_wire_bytes, count - 1.0, half_bytes)
     inside_s = _none_if_alone(np.minimum(one_shot_s, two_shot_s), ranks)
-    seconds: Floats = np.where(
-        span.domains > 1, all_reduce_s(network, payload_bytes, ranks, stride), inside_s
+    total_s: Floats = np.where(
+        span.domain_count > 1, all_reduce_s(network, payload_bytes, ranks, stride), inside_s
     )
-    return seconds
+    return total_s
 
 
 def straggler_factor(jitter_fraction: Floats, ranks: Floats) -> Floats:
@@ -190,5 +196,5 @@ def straggler_factor(jitter_fraction: Floats, ranks: Floats) -> Floats:
     Source   Extreme-value theory of the normal distribution; PHYSICS, Collectives.
     Limits   one rank or no jitter: 1. An upper estimate below about ten ranks.
     """
-    factor: Floats = 1.0 + jitter_fraction * np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)))
-    return factor
+    value: Floats = 1.0 + jitter_fraction * np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)))
+    return value

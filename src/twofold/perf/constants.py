@@ -109,7 +109,12 @@ def build_constants(version: int, rows: Iterable[ConstantRow]) -> Constants:
 @cache
 def load_constants() -> Constants:
     """The table that ships with the package."""
-    return parse_constants((files("twofold.perf") / "constants.csv").read_text(encoding="utf-8"))
+    return parse_constants(constants_path().read_text(encoding="utf-8"))
+
+
+def constants_path() -> Path:
+    """Where the shipped table lies."""
+    return Path(str(files("twofold.perf") / "constants.csv"))
 
 
 def parse_constants(text: str) -> Constants:
@@ -156,15 +161,22 @@ def format_constants(version: int, rows: Iterable[ConstantRow]) -> str:
     return out.getvalue()
 
 
-def write_constants(path: Path, fitted_by: str, rows: Iterable[ConstantRow]) -> None:
-    """Replace the rows that `fitted_by` owns by `rows`. The version rises when a byte changes."""
+def with_rows(constants: Constants, rows: Iterable[ConstantRow]) -> Constants:
+    """`constants` with `rows` in place of those of the same name and scope, or added."""
+    by_key = {(row.name, row.pairs): row for row in (*constants.rows, *rows)}
+    return build_constants(constants.version, by_key.values())
+
+
+def write_constants(path: Path, fitted_by: str, rows: Iterable[ConstantRow]) -> int:
+    """Replace the rows that `fitted_by` owns; the version, which rises when a byte changes."""
     rows = tuple(rows)
     foreign = [row.name for row in rows if row.fitted_by != fitted_by]
     if foreign:
         raise ConstantsError(f"the fit '{fitted_by}' may not write rows of others: {foreign[0]}")
     text = path.read_text(encoding="utf-8")
     old = parse_constants(text)
-    kept = [row for row in old.rows if row.fitted_by != fitted_by]
-    new = build_constants(old.version, [*kept, *rows])
-    if format_constants(old.version, new.rows) != text:
-        path.write_text(format_constants(old.version + 1, new.rows), encoding="utf-8")
+    new = build_constants(old.version, [*(row for row in old.rows if row.fitted_by != fitted_by), *rows])
+    if format_constants(old.version, new.rows) == text:
+        return old.version
+    path.write_text(format_constants(old.version + 1, new.rows), encoding="utf-8")
+    return old.version + 1

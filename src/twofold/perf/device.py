@@ -1,29 +1,29 @@
 """From catalogue rows and fitted constants to a `Device` and a `Network`."""
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from twofold.catalog import Accelerator, Fabric
 from twofold.perf.constants import Constants
-from twofold.perf.formats import FORMAT_BYTES, PEAK_OF
+from twofold.perf.formats import FORMAT_BYTES, PEAK_OF, WEIGHT_ONLY
 from twofold.perf.types import Device, Floats, Network
 
 CATALOG_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
-SAME_KERNELS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4"})  # formats that share another's constants
-WEIGHT_ONLY = [f"{name}_wo" for name, size in FORMAT_BYTES.items() if size < 2.0]
+SAME_KERNELS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4", "mxfp4": "nvfp4"})  # share their constants
 PLAIN_CONSTANTS = (  # fields of Device that are read as they stand
     "attention_floor_s",
     "attention_memory_efficiency_fraction",
-    "attention_softmax_dims",
+    "attention_softmax_flops",
     "attention_tile_s",
     "decode_efficiency_fraction",
     "decode_floor_s",
     "decode_fp8_efficiency_fraction",
     "decode_tile_s",
     "gemm_half_k",
-    "gemm_ramp_k",
+    "gemm_ramp_half_k",
     "gemm_ramp_ratio",
     "grouped_floor_s",
-    "grouped_pad_rows",
+    "grouped_pad_tokens",
     "kernel_floor_s",
     "memory_efficiency_fraction",
 )
@@ -36,7 +36,9 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
     scope = {"accelerator": accelerator.name, "family": accelerator.family}
     stated = {name: getattr(accelerator, f"{name}_flops_per_s") for name in CATALOG_FORMATS}
     peaks: dict[str, Floats] = {name: peak for name, peak in stated.items() if peak}
-    kernel_formats = [name for name in FORMAT_BYTES if PEAK_OF.get(name, name) in peaks] + WEIGHT_ONLY
+    native_formats = frozenset(name for name in FORMAT_BYTES if PEAK_OF.get(name, name) in peaks)
+    peaks |= {name: _stand_in_flops_per_s(peaks) for name in ("bf16", "fp16") if name not in peaks}
+    kernel_formats = [*sorted(native_formats | {"bf16", "fp16"}), WEIGHT_ONLY]
     sustained = _sustained_clock_fraction(accelerator, constants)
 
     def by_format(name: str, factor: float = 1.0) -> MappingProxyType[str, Floats]:
@@ -53,10 +55,12 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
         memory_bytes=accelerator.memory_bytes,
         memory_bytes_per_s=accelerator.memory_bytes_per_s,
         peak_flops_per_s=MappingProxyType(peaks),
+        native_formats=native_formats,
         gemm_efficiency_fraction=by_format("gemm_efficiency_fraction", sustained),
         gemm_memory_efficiency_fraction=by_format("gemm_memory_efficiency_fraction"),
         grouped_efficiency_fraction=by_format("grouped_efficiency_fraction", sustained),
         grouped_memory_efficiency_fraction=by_format("grouped_memory_efficiency_fraction"),
+        gemm_floor_ratio=by_format("gemm_floor_ratio"),
         attention_efficiency_fraction=plain("attention_efficiency_fraction") * sustained,
         attention_fp8_efficiency_fraction=plain("attention_fp8_efficiency_fraction") * sustained,
         mla_efficiency_fraction=plain("mla_efficiency_fraction") * sustained,
@@ -65,6 +69,15 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
         tdp_w=accelerator.tdp_w,
         idle_w=accelerator.idle_w or constants.get("idle_power_fraction", **scope) * accelerator.tdp_w,
     )
+
+
+def _stand_in_flops_per_s(peaks: Mapping[str, Floats]) -> Floats:
+    """The rate of a missing 16-bit format: the other one's, half of fp8's, a quarter of fp4's, or fp32's."""
+    shares = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.5, "fp4": 0.25, "fp32": 1.0}
+    known = next((name for name in shares if name in peaks), None)
+    return (
+        peaks[known] * shares[known] if known else 1.0
+    )  # a device that multiplies nothing: useless, not absent
 
 
 def _sustained_clock_fraction(accelerator: Accelerator, constants: Constants) -> float:
@@ -108,6 +121,8 @@ def network(
     host_bytes_per_s = PCIE_BYTES_PER_S.get(accelerator.pcie_generation or 4, 32e9) * constants.get(
         "host_link_efficiency_fraction", **scope
     )
+    if accelerator.family == "cpu":  # ranks on one machine meet in its memory
+        host_bytes_per_s = accelerator.memory_bytes_per_s * constants.get("shared_memory_link_fraction")
     linked = accelerator.scaleup_bytes_per_s > 0.0 and accelerator.scaleup_domain_count > 1
     link = accelerator.scaleup_bytes_per_s * constants.get("link_efficiency_fraction", **scope)
     return Network(
@@ -123,7 +138,8 @@ def network(
         host_bytes_per_s=host_bytes_per_s,
         host_latency_s=constants.get("host_link_latency_s", **scope),
         launch_s=constants.get("collective_launch_s", **scope),
-        one_shot_launch_s=constants.get("one_shot_launch_s", **scope),
+        engine_launch_s=constants.get("engine_launch_s", **scope),
+        engine_half_bytes=constants.get("engine_half_bytes", **scope),
         all_to_all_efficiency_fraction=constants.get("all_to_all_efficiency_fraction", **scope),
         pair_loss_fraction=constants.get("pair_loss_fraction", **scope),
     )

@@ -26,6 +26,7 @@ FORMAT_BYTES = MappingProxyType(
 )
 """Bytes of one number in each format, its share of scales included."""
 
+WEIGHT_ONLY = "weight_only"
 PEAK_OF = MappingProxyType({"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"})
 
 
@@ -54,16 +55,15 @@ def peak_format(format_name: str) -> str:
 
 
 def kernel_format(format_name: str, weight_format: str | None = None) -> str:
-    """The key of a kernel's constants: the format it runs in, or `int4_wo` if only weights are narrow."""
+    """The key of a kernel's constants: its format, or `weight_only` if weights are widened on the fly."""
     if weight_format is None or bytes_per_weight(format_name) < 2.0:
         return format_name
-    narrow = bytes_per_weight(weight_format) < bytes_per_weight(format_name)
-    return f"{weight_format}_wo" if narrow else format_name
+    return WEIGHT_ONLY if bytes_per_weight(weight_format) < bytes_per_weight(format_name) else format_name
 
 
 def half_format(device: Device) -> str:
-    """The 16-bit format that the device multiplies in: bf16, or fp16 before Ampere, or fp32."""
-    return next((name for name in ("bf16", "fp16") if name in device.peak_flops_per_s), "fp32")
+    """The 16-bit format that the device multiplies in: bf16, or fp16 before Ampere."""
+    return "bf16" if "bf16" in device.native_formats or "fp16" not in device.native_formats else "fp16"
 
 
 def compute_format(device: Device, weight_format: str, activation_format: str) -> ComputeFormat:
@@ -74,7 +74,7 @@ def compute_format(device: Device, weight_format: str, activation_format: str) -
     """
     half = half_format(device)
     wanted = max(activation_format, weight_format, key=bytes_per_weight)
-    if peak_format(wanted) in device.peak_flops_per_s:
+    if wanted in device.native_formats:
         return ComputeFormat(wanted, False)
     missing = f"{device.name} has no {peak_format(wanted)} tensor cores"
     return ComputeFormat(half, True, f"{missing}: {weight_format} weights, maths in {half}")

@@ -23,9 +23,9 @@ def gemm_s(
 
     Formula  smooth_max(2·m·n·(k + k_half) / (peak·e), (m·k·s + k·n·s_w + m·n·s_o) / (bandwidth·e_m))
              + floor·(1 + ramp·k / (k + k_ramp))
-    Why      The larger of compute and traffic hides the other. Short inner loops do not fill the pipeline,
-             and a product of few tiles waits for its loop over k until split-k takes over. A count of waves
-             over tile shapes was fitted too and was no better: real libraries choose among too many tiles.
+    Why      The larger of compute and traffic hides the other. Short inner loops (in bytes) do not fill the
+             pipeline, and a product of few tiles waits for its loop over k until split-k takes over. Counting
+             waves over tile shapes was tried and was no better: libraries choose among too many tiles.
     Shapes   m, n, k broadcast.
     Units    counts; seconds out.
     Source   PHYSICS, Operators; constants fitted on public kernel tables.
@@ -35,12 +35,14 @@ def gemm_s(
     """
     kernel = kernel_format(fmt, weight_fmt)
     peak = device.peak_flops_per_s[peak_format(fmt)] * device.gemm_efficiency_fraction[kernel]
-    compute_s = 2.0 * m * n * (k + device.gemm_half_k) / peak
+    half_k = device.gemm_half_k * (2.0 / bytes_per_weight(fmt))
+    compute_s = 2.0 * m * n * (k + half_k) / peak
     weight_bytes = bytes_per_weight(weight_fmt or fmt)
     traffic_bytes = m * k * bytes_per_weight(fmt) + k * n * weight_bytes + m * n * bytes_per_weight(out_fmt)
     memory_s = traffic_bytes / (device.memory_bytes_per_s * device.gemm_memory_efficiency_fraction[kernel])
-    ramp = 1.0 + device.gemm_ramp_ratio * k / (k + device.gemm_ramp_k)
-    return smooth_max(compute_s, memory_s) + device.kernel_floor_s * ramp
+    ramp = 1.0 + device.gemm_ramp_ratio * k / (k + device.gemm_ramp_half_k)
+    floor_s = device.kernel_floor_s * device.gemm_floor_ratio[kernel]
+    return smooth_max(compute_s, memory_s) + floor_s * ramp
 
 
 def experts_touched(tokens: Floats, experts: Floats, topk: Floats) -> Floats:
@@ -57,8 +59,8 @@ def experts_touched(tokens: Floats, experts: Floats, topk: Floats) -> Floats:
     8.0
     """
     share = np.minimum(np.asarray(topk) / experts, 1.0)
-    touched: Floats = experts * (1.0 - (1.0 - share) ** tokens)
-    return touched
+    touched_count: Floats = experts * (1.0 - (1.0 - share) ** tokens)
+    return touched_count
 
 
 def grouped_gemm_s(
@@ -71,7 +73,7 @@ def grouped_gemm_s(
     inter: Floats,
     fmt: str,
     weight_fmt: str | None = None,
-    matrices: int = 3,
+    matrices: Floats = 3,
     imbalance: Floats = 1.0,
 ) -> Floats:
     """Seconds of the expert FFN of one MoE layer on one device that holds `experts_local` of `experts`.
@@ -94,7 +96,7 @@ def grouped_gemm_s(
     touched = experts_touched(tokens, experts, topk) * experts_local / experts
     kernel = kernel_format(fmt, weight_fmt)
     peak = device.peak_flops_per_s[peak_format(fmt)] * device.grouped_efficiency_fraction[kernel]
-    compute_s = 2.0 * (rows + touched * device.grouped_pad_rows) * matrices * hidden * inter / peak
+    compute_s = 2.0 * (rows + touched * device.grouped_pad_tokens) * matrices * hidden * inter / peak
     weight_bytes = touched * matrices * hidden * inter * bytes_per_weight(weight_fmt or fmt)
     row_bytes = rows * (2.0 * hidden + matrices * inter) * 2.0  # activations pass between kernels in 16 bits
     bandwidth = device.memory_bytes_per_s * device.grouped_memory_efficiency_fraction[kernel]

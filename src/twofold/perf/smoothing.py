@@ -22,5 +22,5 @@ def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
     ratio = np.minimum(a, b) / np.where(large > 0.0, large, 1.0)
     # HOT: every operator ends here; square roots were 4 times faster than `**`: bench/perf.py.
     norm = np.sqrt(np.sqrt(1.0 + np.square(np.square(ratio)))) if p == 4.0 else (1.0 + ratio**p) ** (1.0 / p)
-    result: Floats = large * norm
-    return result
+    value: Floats = large * norm
+    return value

@@ -22,10 +22,11 @@ class Device:
     memory_bytes: float
     memory_bytes_per_s: Floats
     peak_flops_per_s: Mapping[str, Floats]  # by the catalogue's number formats; a format it lacks is absent
+    native_formats: frozenset[str]  # what its matrix units know; the other 16-bit peak is a stand-in
     gemm_efficiency_fraction: Mapping[str, Floats]  # large matrices, by kernel format
     attention_efficiency_fraction: Floats  # prefill, of the 16-bit peak
     memory_efficiency_fraction: Floats  # elementwise passes
-    gemm_half_k: Floats  # inner size at which a GEMM reaches half of its efficiency
+    gemm_half_k: Floats  # inner size, in 16-bit numbers, at which a GEMM reaches half of its efficiency
     kernel_floor_s: Floats  # the shortest kernel
     sm_count: int
     tdp_w: float
@@ -34,19 +35,20 @@ class Device:
     grouped_efficiency_fraction: Mapping[str, Floats]  # grouped GEMMs of experts, by kernel format
     grouped_memory_efficiency_fraction: Mapping[str, Floats]
     grouped_floor_s: Floats  # routing, permutation and two grouped GEMMs
-    grouped_pad_rows: Floats  # rows that an expert's tile wastes on average
+    grouped_pad_tokens: Floats  # routed tokens that an expert's tile wastes on average
     decode_efficiency_fraction: Floats  # reads of a 16-bit KV cache, of memory bandwidth
     mla_efficiency_fraction: Floats  # absorbed FLOPs of MLA decode, of the 16-bit peak
     attention_floor_s: Floats
     attention_fp8_efficiency_fraction: Floats  # prefill in fp8, of the fp8 peak
-    attention_softmax_dims: Floats  # what the exponentials of one pair cost, in dimensions of a head
+    attention_softmax_flops: Floats  # what one query-key pair's exponential costs, as FLOPs of the products
     attention_memory_efficiency_fraction: Floats  # Q, K, V and O of prefill
     attention_tile_s: Floats  # one tile of 128 queries of one head on one SM, at least
     decode_fp8_efficiency_fraction: Floats  # reads of an 8-bit KV cache
     decode_floor_s: Floats
     decode_tile_s: Floats  # one sequence and KV head on one SM, at least
+    gemm_floor_ratio: Mapping[str, Floats]  # a product's floor over `kernel_floor_s`, by kernel format
     gemm_ramp_ratio: Floats  # how many further floors a long inner loop costs a small product
-    gemm_ramp_k: Floats  # inner size where half of that is reached
+    gemm_ramp_half_k: Floats  # inner size where half of that is reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ class Network:
     host_bytes_per_s: Floats = 20e9  # between domains of one node: PCIe and host memory
     host_latency_s: Floats = 10e-6
     launch_s: Floats = 8e-6  # what any collective costs before the first byte moves
-    one_shot_launch_s: Floats = 5e-6
+    engine_launch_s: Floats = 5e-6  # one step of a serving engine's own all-reduce
+    engine_half_bytes: Floats = 1e6
     all_to_all_efficiency_fraction: Floats = 0.8  # of what a ring reaches
     pair_loss_fraction: Floats = 0.2  # of the rate, lost when only two ranks talk
 

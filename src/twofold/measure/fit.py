@@ -1,0 +1,40 @@
+"""Refit the constants: `python -m twofold.measure.fit TRUTH [NAME …]` runs each fit and writes its rows.
+
+Kernels come first, because the others stand on them. Each fit owns the rows that name it and leaves the rest.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from twofold.perf import constants_path, parse_constants, write_constants
+
+FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> list[ConstantRow]`
+    ("kernels", "twofold.measure.fit_kernels"),
+    ("training", "twofold.measure.fit_training"),
+    ("inference", "twofold.measure.fit_inference"),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named fits, or all; the exit code."""
+    if not arguments or not Path(arguments[0]).is_dir():
+        print(
+            "usage: python -m twofold.measure.fit TRUTH_FOLDER [kernels|training|inference …]",
+            file=sys.stderr,
+        )
+        return 2
+    truth, wanted = Path(arguments[0]), set(arguments[1:]) or {name for name, _ in FITS}
+    path = constants_path()
+    for name, module in FITS:
+        if name not in wanted or find_spec(module) is None:
+            continue
+        rows = import_module(module).fit(truth, parse_constants(path.read_text(encoding="utf-8")))
+        version = write_constants(path, name, rows)
+        print(f"{name}: {len(rows)} rows fitted, the constants are version {version}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,274 @@
+"""The public kernel tables as rows to fit: which are used, their shapes, our operators that predict them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import load_catalog
+from twofold.measure.pooled import Array, Rows
+from twofold.measure.truth import Row, read_rows
+from twofold.perf import (
+    Constants,
+    Device,
+    Network,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    attention_decode_s,
+    attention_prefill_s,
+    device,
+    gemm_s,
+    grouped_gemm_s,
+    kernel_format,
+    network,
+    quantise_s,
+    reduce_scatter_s,
+    serving_all_reduce_s,
+    smooth_max,
+)
+
+T = TypeVar("T", Device, Network)
+
+ACCELERATORS = {  # the tables' names -> the catalogue's
+    "a100_sxm": "A100-SXM4-80GB",
+    "b200_sxm": "B200-SXM-180GB",
+    "gb200": "GB200-186GB",
+    "h100_sxm": "H100-SXM5-80GB",
+    "h200_sxm": "H200-SXM5-141GB",
+    "l40s": "L40S",
+}
+GEMM_FORMATS = {  # dtype -> format of the products, of the weights
+    "bfloat16": ("bf16", None),
+    "fp8": ("fp8", None),
+    "fp8_block": ("fp8_block", None),
+    "nvfp4": ("nvfp4", None),
+    "sq": ("int8", None),
+    "int8_wo": ("bf16", "int8"),
+    "int4_wo": ("bf16", "int4"),
+}
+MOE_FORMATS = GEMM_FORMATS | {
+    "int4_wo": ("bf16", "int4"),
+    "w4a16_mxfp4": ("bf16", "mxfp4"),
+    "w4a8_mxfp4_mxfp8": ("mxfp8", "mxfp4"),
+}
+COLLECTIVES = {
+    "all_gather": all_gather_s,
+    "all_reduce": all_reduce_s,
+    "alltoall": all_to_all_s,
+    "reduce_scatter": reduce_scatter_s,
+}
+ENGINE_ALL_REDUCES = ("SGLang_CustomAllReduce_graph", "TRTLLM", "vLLM_custom_graph")
+NETWORK_FIELDS = {  # constant -> field of Network
+    "link_latency_s": "link_latency_s",
+    "link_half_bytes": "link_half_bytes",
+    "collective_launch_s": "launch_s",
+    "engine_launch_s": "engine_launch_s",
+    "engine_half_bytes": "engine_half_bytes",
+    "all_to_all_efficiency_fraction": "all_to_all_efficiency_fraction",
+    "pair_loss_fraction": "pair_loss_fraction",
+}
+EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
+FORMAT_FIELDS = (
+    "gemm_floor_ratio",
+    "gemm_efficiency_fraction",
+    "gemm_memory_efficiency_fraction",
+    "grouped_efficiency_fraction",
+    "grouped_memory_efficiency_fraction",
+)
+
+
+def families() -> dict[str, str]:
+    """Family of every accelerator in the tables."""
+    catalog = load_catalog()
+    return {name: catalog.accelerator(name).family for name in ACCELERATORS.values()}
+
+
+def table(truth: Path, name: str) -> list[Row]:
+    """Rows of `kernels_<name>.csv` without those that the caches flattered."""
+    return [row for row in read_rows(truth / f"kernels_{name}.csv") if not row.get("flag")]
+
+
+def column(rows: Sequence[Row], name: str) -> Array:
+    """One numeric column."""
+    return np.array([float(row[name]) for row in rows])
+
+
+def leaves(rows: Sequence[Row]) -> NDArray[np.str_]:
+    """The catalogue's accelerator of each row."""
+    return np.array([ACCELERATORS[row["gpu"]] for row in rows])
+
+
+def device_of_rows(leaf: NDArray[np.str_], constants: Constants) -> Device:
+    """One device whose every number is an array: that of each row's accelerator."""
+    catalog = load_catalog()
+    devices = {name: device(catalog.accelerator(name), constants) for name in sorted(set(leaf))}
+    return _gather(devices, leaf)
+
+
+def network_of_rows(leaf: NDArray[np.str_], constants: Constants) -> Network:
+    """One network of eight-accelerator nodes whose link numbers are arrays; nothing leaves a node here."""
+    catalog = load_catalog()
+    networks = {
+        name: network(catalog.accelerator(name), 8, 1e9, "infiniband", constants)
+        for name in sorted(set(leaf))
+    }
+    return replace(_gather(networks, leaf), domain_size=8, node_size=8)
+
+
+def _gather(by_leaf: Mapping[str, T], leaf: NDArray[np.str_]) -> T:
+    """The records of `by_leaf` as one, each number (or number by format) an array over rows."""
+    first = next(iter(by_leaf.values()))
+    arrays: dict[str, Any] = {}
+    for field in fields(first):
+        values = {name: getattr(record, field.name) for name, record in by_leaf.items()}
+        if isinstance(getattr(first, field.name), Mapping):
+            known = set.intersection(*(set(value) for value in values.values()))
+            arrays[field.name] = {key: np.array([values[one][key] for one in leaf]) for key in known}
+        elif isinstance(getattr(first, field.name), int | float):
+            arrays[field.name] = np.array([values[one] for one in leaf])
+    return replace(first, **arrays)
+
+
+def with_values(base: Device, values: Mapping[str, Array], kernel: str) -> Device:
+    """`base` with fitted constants in place; those by format are set for the format `kernel`."""
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in FORMAT_FIELDS:
+            changes[name] = {**getattr(base, name), kernel: value}
+        elif hasattr(base, name):
+            changes[name] = value
+    return replace(base, **changes)
+
+
+def eager_floor_s(kernel: NDArray[np.str_], leaf: NDArray[np.str_], measured_s: Array) -> Array:
+    """The host's floor of each row: its kernel's fastest time, where that shows a run without CUDA graphs."""
+    group = np.char.add(np.char.add(kernel, " "), leaf)
+    fastest_s = {one: measured_s[group == one].min() for one in set(group)}
+    return np.array([fastest_s[one] if fastest_s[one] > EAGER_FLOOR_S else 0.0 for one in group])
+
+
+def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
+    """Products of one dtype. Narrow activations are quantised in a kernel of their own, so that is added."""
+    rows = [row for row in table_rows if row["dtype"] == dtype]
+    fmt, weight_fmt = GEMM_FORMATS[dtype]
+    m, n, k = (column(rows, name) for name in "mnk")
+    leaf, kernel, measured_s = (
+        leaves(rows),
+        np.array([row["kernel"] for row in rows]),
+        column(rows, "time_us") * 1e-6,
+    )
+    base = device_of_rows(leaf, constants)
+    floor_s = eager_floor_s(kernel, leaf, measured_s) if fmt != "bf16" or weight_fmt else 0.0
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        one = with_values(base, values, kernel_format(fmt, weight_fmt))
+        total_s = gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
+        if fmt != "bf16":
+            total_s = total_s + quantise_s(one, m, k, fmt)
+        return np.asarray(smooth_max(total_s, floor_s, 8.0))
+
+    return Rows(leaf, kernel, measured_s, predict)
+
+
+def attention_rows(table_rows: Sequence[Row], phase: str, kv_dtype: str, constants: Constants) -> Rows:
+    """Prefill or decode in one cache format by kernels made for the device, not generic ones (Triton)."""
+    dtype = "fp8" if phase == "prefill" and kv_dtype == "fp8" else "bfloat16"
+    rows = [
+        row
+        for row in table_rows
+        if (row["phase"], row["dtype"], row["kv_dtype"]) == (phase, dtype, kv_dtype)
+        and "triton" not in row["kernel"]
+    ]
+    names = ("batch", "isl_or_kv_len", "heads", "kv_heads", "head_dim", "window")
+    batch, tokens, heads, kv_heads, head_dim, window = (column(rows, name) for name in names)
+    fmt = "fp8" if kv_dtype == "fp8" else "bf16"
+    leaf, kernel = leaves(rows), np.array([row["kernel"] for row in rows])
+    base = device_of_rows(leaf, constants)
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        one = with_values(base, values, fmt)
+        if phase == "decode":
+            return np.asarray(attention_decode_s(one, batch, tokens, heads, kv_heads, head_dim, fmt, window))
+        return np.asarray(attention_prefill_s(one, batch, tokens, 0, heads, kv_heads, head_dim, fmt, window))
+
+    return Rows(leaf, kernel, column(rows, "time_us") * 1e-6, predict)
+
+
+def moe_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
+    """Expert layers of one dtype. Here every rank sees all tokens, and skewed routing loads the busiest rank:
+    `sorting_passes` and `skew` absorb both and are not shipped."""
+    rows = [row for row in table_rows if row["dtype"] == dtype]
+    fmt, weight_fmt = MOE_FORMATS[dtype]
+    names = ("tokens", "experts", "topk", "hidden", "inter", "moe_tp", "moe_ep")
+    tokens, experts, topk, hidden, inter, moe_tp, moe_ep = (column(rows, name) for name in names)
+    leaf, kernel = leaves(rows), np.array([row["kernel"] for row in rows])
+    matrices = np.array([2 if "nongated" in one else 3 for one in kernel])
+    skewed = np.array([row["distribution"] != "balanced" for row in rows]) & (moe_ep > 1)
+    base = device_of_rows(leaf, constants)
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        one = with_values(base, values, kernel_format(fmt, weight_fmt))
+        load = np.where(skewed, values["skew"], 1.0)
+        shapes = (tokens, experts, topk, experts / moe_ep, hidden, inter / moe_tp)
+        total_s = grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices=matrices, imbalance=load)
+        sorted_bytes = np.where(moe_ep > 1, values["sorting_passes"] * tokens * hidden * 2.0, 0.0)
+        return np.asarray(total_s + sorted_bytes / one.memory_bytes_per_s)
+
+    return Rows(leaf, kernel, column(rows, "time_us") * 1e-6, predict)
+
+
+def comm_rows(table_rows: Sequence[Row], library: str, constants: Constants) -> Rows:
+    """Collectives inside one node: the library's (`nccl`), or a serving engine's all-reduce (`engine`).
+
+    The PCIe card of the table ran without peer access between sockets: it says nothing about others.
+    """
+    rows = [
+        row
+        for row in table_rows
+        if row["gpu"] != "l40s"
+        and (row["library"] == "nccl" if library == "nccl" else row["kernel"] in ENGINE_ALL_REDUCES)
+    ]
+    leaf = leaves(rows)
+    operation = np.array([row["op"] for row in rows])
+    payload_bytes, ranks = column(rows, "bytes"), column(rows, "gpus")
+    base = network_of_rows(leaf, constants)
+    peak = np.array([load_catalog().accelerator(one).scaleup_bytes_per_s for one in leaf])
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        changes: dict[str, Any] = {
+            NETWORK_FIELDS[name]: values[name] for name in values.keys() & NETWORK_FIELDS
+        }
+        links = replace(base, **changes)
+        if "link_efficiency_fraction" in values:
+            links = replace(links, link_bytes_per_s=peak * values["link_efficiency_fraction"])
+        if library != "nccl":
+            return np.asarray(serving_all_reduce_s(links, payload_bytes, ranks))
+        chosen = [operation == name for name in COLLECTIVES]
+        return np.select(chosen, [run(links, payload_bytes, ranks) for run in COLLECTIVES.values()])
+
+    return Rows(leaf, operation, column(rows, "time_us") * 1e-6, predict)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Several row sets as one: each predicts its own share."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([part.measured_s.size for part in parts])
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        pieces = zip(parts, ends, strict=True)
+        return np.concatenate(
+            [
+                part.predict(
+                    {name: value[end - part.measured_s.size : end] for name, value in values.items()}
+                )
+                for part, end in pieces
+            ]
+        )
+
+    leaf, kernel = (np.concatenate([getattr(part, name) for part in parts]) for name in ("leaf", "kernel"))
+    return Rows(leaf, kernel, np.concatenate([part.measured_s for part in parts]), predict)
