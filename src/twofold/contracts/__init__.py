@@ -1,6 +1,7 @@
 """Every outside schema as data without behaviour, and the readers that say where a file is wrong."""
 
 from twofold.contracts.defaults import Default, defaults_used
+from twofold.contracts.infer import infer_spec
 from twofold.contracts.names import Names
 from twofold.contracts.parts import FixedCluster, ModelReference, parse_cluster
 from twofold.contracts.plan import (
@@ -34,12 +35,16 @@ from twofold.contracts.plan import (
 )
 from twofold.contracts.reader import parse_spec, read_spec
 from twofold.contracts.render import render_error
+from twofold.contracts.schema import shipped_schema_text, spec_json_schema
 from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
 from twofold.contracts.spec import Spec
+from twofold.contracts.starter import StarterKind, starter_spec
 from twofold.contracts.supply import Owned, Shop, Supply
+from twofold.contracts.trace import Arrival, TokenSummary, Trace, read_arrivals, read_trace
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
 
 __all__ = [
+    "Arrival",
     "Bound",
     "Checkpoint",
     "Checkpoints",
@@ -74,8 +79,11 @@ __all__ = [
     "SloOutcome",
     "SloTargets",
     "Spec",
+    "StarterKind",
     "Supply",
     "Tenancy",
+    "TokenSummary",
+    "Trace",
     "Traffic",
     "TrainingPlan",
     "TrainingRun",
@@ -83,11 +91,17 @@ __all__ = [
     "Window",
     "defaults_used",
     "estimate_from",
+    "infer_spec",
     "parse_cluster",
     "parse_spec",
     "plan_to_dict",
     "plan_to_json",
+    "read_arrivals",
     "read_plan",
     "read_spec",
+    "read_trace",
     "render_error",
+    "shipped_schema_text",
+    "spec_json_schema",
+    "starter_spec",
 ]

@@ -146,7 +146,7 @@ def scale_of(value: float, unit: str) -> Scale:
 def _digits(value: float, scale: Scale) -> str:
     number = value / scale.divisor
     size = abs(number)
-    if number == 0 or (scale.divisor == 1.0 and not scale.decimals and number == round(number)):
+    if number == 0 or (scale.divisor == 1.0 and not scale.decimals and float(number).is_integer()):
         return f"{number:,.0f}"
     if scale.decimals is not None:
         return f"{number:,.{scale.decimals}f}"

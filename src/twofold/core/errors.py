@@ -41,7 +41,7 @@ class InputErrors(InputError):
     """Several errors found in one pass over one input; each keeps its own place and hint."""
 
     def __init__(self, errors: list[InputError]) -> None:
-        super().__init__(f"{len(errors)} errors")
+        super().__init__(f"{len(errors)} error{'s' if len(errors) != 1 else ''}")
         self.errors = errors
 
 
