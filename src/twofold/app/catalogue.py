@@ -1,19 +1,24 @@
 """`catalog`: any table of the catalogue, filtered and cut to some of its columns."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
-from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from textwrap import wrap
 
 from twofold.app.lines import WIDTH, table
-from twofold.catalog import Catalog, Column, age_days, is_stale, load_catalog
-from twofold.core import UnknownKeyError, ValueRefusedError
-
-Cell = str | int | float | bool | None
+from twofold.catalog import (
+    Catalog,
+    Cell,
+    Column,
+    Row,
+    age_days,
+    did_you_mean,
+    is_stale,
+    load_catalog,
+    select,
+)
+from twofold.core import UnknownKeyError
 
 PROVENANCE = {"source", "licence", "confidence", "notes"}  # shown when asked for
 # What most people ask of the widest tables; of the others, and after these, the leading columns that fit.
@@ -29,31 +34,12 @@ VIEWS = {
         "tdp_w",
     ),
     "models": ("name", "arch", "parameters", "parameters_active", "layers", "hidden", "heads", "kv_heads"),
-    "prices": (
-        "provider",
-        "accelerator",
-        "region",
-        "term",
-        "usd_per_accelerator_h",
-        "date",
-        "age_days",
-        "stale",
-    ),
+    "prices": ("provider", "accelerator", "term", "usd_per_accelerator_h", "age_days", "stale", "region"),
 }
 AGE = (
     Column("age_days", "age_days", 0, "int", "d", "none", ">=0", "Days since the price was seen"),
     Column("stale", "stale", 0, "flag", "", "none", "", "Whether that is more than 12 months"),
 )
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "<=": le,
-    ">=": ge,
-    "<": lt,
-    ">": gt,
-    "=": eq,
-    "!=": ne,
-}
-_CONDITION = re.compile(r"\s*([A-Za-z]\w*)\s*(<=|>=|!=|==|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
-_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +85,23 @@ def catalog_rows(
     folder: Path | None = None,
     today: date | None = None,
 ) -> CatalogTable:
-    """Rows of a table that meet `where`, such as `mem_gb >= 80 and vendor = nvidia`.
+    """Rows of a table that meet `where`, such as `mem_gb >= 80 and vendor == nvidia`.
 
-    Conditions compare a column with a number in its unit, or with text whatever its case; `~` is `contains`.
     Without `columns`, those that fit on a screen are taken. With `today`, prices have an age in days.
     """
     catalog = load_catalog(folder)
     found = catalog.table(name)
     by_name = {column.name: column for column in found.columns}
-    all_rows: Sequence[Mapping[str, Cell]] = found.rows
+    all_rows: Sequence[Row] = found.rows
     if name == "prices" and today:
         by_name |= {column.name: column for column in AGE}
         all_rows = _with_age(found.rows, catalog, today)
     for column in columns:
         _known(column, by_name)
-    tests = [_test(condition, by_name) for condition in _AND.split(where.strip()) if where.strip()]
-    rows = [row for row in all_rows if all(test(row) for test in tests)]
-    shown = list(columns) or _fitting([*VIEWS.get(name, ()), *by_name], rows)
+    rows = select(all_rows, where)
+    shown = list(columns) or _fitting(
+        [*(view for view in VIEWS.get(name, ()) if view in by_name), *by_name], rows
+    )
     return CatalogTable(
         name,
         tuple(by_name[column] for column in shown),
@@ -124,7 +110,7 @@ def catalog_rows(
     )
 
 
-def _with_age(rows: Sequence[Mapping[str, Cell]], catalog: Catalog, today: date) -> list[Mapping[str, Cell]]:
+def _with_age(rows: Sequence[Row], catalog: Catalog, today: date) -> list[Row]:
     """The rows of the table of prices, each with its age."""
     return [
         {**row, "age_days": round(age_days(price, today)), "stale": is_stale(price, today)}
@@ -132,7 +118,7 @@ def _with_age(rows: Sequence[Mapping[str, Cell]], catalog: Catalog, today: date)
     ]
 
 
-def _fitting(columns: Iterable[str], rows: Sequence[Mapping[str, Cell]]) -> list[str]:
+def _fitting(columns: Iterable[str], rows: Sequence[Row]) -> list[str]:
     """As many leading columns as fit side by side; provenance only when asked for."""
     shown: list[str] = []
     used = 0
@@ -144,43 +130,10 @@ def _fitting(columns: Iterable[str], rows: Sequence[Mapping[str, Cell]]) -> list
     return shown
 
 
-def _test(condition: str, columns: Mapping[str, Column]) -> Callable[[Mapping[str, Cell]], bool]:
-    """One condition as a predicate on rows. Unknown cells meet no condition but `!=`."""
-    match = _CONDITION.fullmatch(condition)
-    if not match:
-        raise ValueRefusedError(
-            f"`{condition}` is not a condition", hint="write for example `mem_gb >= 80 and vendor = nvidia`"
-        )
-    name, operator, value = match[1], match[2].replace("==", "="), match[3].strip("'\"")
-    column = _known(name, columns)
-    if operator == "~" or column.is_text():
-        return _text_test(name, operator, value)
-    try:
-        wanted = {"true": 1.0, "false": 0.0}.get(value.lower()) if column.type == "flag" else None
-        wanted = float(value) if wanted is None else wanted
-    except ValueError:
-        raise ValueRefusedError(f"`{value}` is not {column.expected()}", hint=f"in `{condition}`") from None
-    compare = _COMPARE[operator]
-
-    def meets(row: Mapping[str, Cell]) -> bool:
-        cell = row[name]
-        return operator == "!=" if not isinstance(cell, (int, float)) else compare(cell, wanted)
-
-    return meets
-
-
-def _text_test(name: str, operator: str, value: str) -> Callable[[Mapping[str, Cell]], bool]:
-    tests: dict[str, Callable[[str, str], bool]] = {"~": str.__contains__, "=": eq, "!=": ne}
-    tests |= {"<": lt, ">": gt, "<=": le, ">=": ge}  # dates compare as text
-    return lambda row: tests[operator](_text(row[name]).lower(), value.lower())
-
-
-def _known(name: str, columns: Mapping[str, Column]) -> Column:
+def _known(name: str, columns: Iterable[str]) -> None:
     if name not in columns:
-        near = get_close_matches(name, columns, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"columns: {', '.join(columns)}"
-        raise UnknownKeyError(f"`{name}` is not a column", hint=hint)
-    return columns[name]
+        listed = f"columns: {', '.join(columns)}"
+        raise UnknownKeyError(f"`{name}` is not a column", hint=did_you_mean(name, columns, listed))
 
 
 def _text(cell: Cell) -> str:
@@ -190,4 +143,6 @@ def _text(cell: Cell) -> str:
         return "yes" if cell else "no"
     if isinstance(cell, str):
         return cell
-    return f"{cell:,.10g}" if isinstance(cell, float) or cell >= 10_000 else str(cell)
+    if isinstance(cell, int):
+        return f"{cell:,}" if cell >= 10_000 else str(cell)  # years and widths as they are written
+    return f"{cell:,.10g}"

@@ -15,7 +15,7 @@ PARTITIONS_SCHEMA = "twofold/partitions/1"
 @click.command("catalog")
 @click.argument("table", required=False)
 @click.argument("gpu", required=False)
-@click.option("--where", default="", help="Conditions, such as 'mem_gb >= 80 and vendor = nvidia'.")
+@click.option("--where", default="", help="Conditions, such as 'mem_gb >= 80 and vendor == nvidia'.")
 @click.option("--columns", default="", help="Columns to show, with commas between; `all` shows every one.")
 @click.option(
     "--fit", default="", help="With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'."
