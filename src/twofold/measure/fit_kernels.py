@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from twofold.core import Source
 from twofold.measure.kernel_tables import (
     FORMAT_FIELDS,
+    Kernels,
     attention_rows,
     comm_rows,
     families,
@@ -22,6 +23,7 @@ from twofold.measure.kernel_tables import (
     joined,
     moe_rows,
     table,
+    weight_only_rows,
 )
 from twofold.measure.pooled import Z_80, Array, Pooled, Prior, Rows, fit_pooled, fold_masks
 from twofold.perf import WEIGHT_ONLY, ConstantRow, Constants, load_constants, with_rows
@@ -160,6 +162,43 @@ def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
         measured = part.build(truth, constants)
         rows += constant_rows(part, measured, fit_pooled(measured, part.priors, families()))
         constants = with_rows(constants, rows)
+    return [*rows, *fallback_rows(truth, constants)]
+
+
+def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:
+    """What a fallback costs: measured over predicted time of the kernel that it stands in for, by family.
+
+    Attention: generic kernels against those made for the part. Products: weight-only kernels against 16-bit
+    ones of the same shape, where time is more than launching.
+    """
+    attention = [
+        attention_rows(table(truth, "attention"), phase, "bfloat16", constants, Kernels.GENERIC)
+        for phase in ("prefill", "decode")
+    ]
+    products = [weight_only_rows(table(truth, "gemm"), dtype, constants) for dtype in ("int8_wo", "int4_wo")]
+    rows = []
+    for operation, parts in (("attention", attention), ("gemm", products)):
+        ratio = np.concatenate([part.measured_s / part.predict({}) for part in parts])
+        leaf = np.concatenate([part.leaf for part in parts])
+        family = np.array([families()[one] for one in leaf])
+        for node in ["", *sorted(set(family))]:
+            here = ratio[family == node] if node else ratio
+            scope = f"family={node};operation={operation}" if node else f"operation={operation}"
+            low, middle, high = np.maximum(np.quantile(here, (0.1, 0.5, 0.9)), 1.0)
+            rows.append(
+                ConstantRow(
+                    "fallback_slowdown_ratio",
+                    scope,
+                    middle,
+                    low,
+                    high,
+                    "ratio",
+                    Source.FITTED,
+                    here.size,
+                    FITTED_BY,
+                    f"{operation} fallbacks",
+                )
+            )
     return rows
 
 

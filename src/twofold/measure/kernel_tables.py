@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,6 +72,11 @@ NETWORK_FIELDS = {  # constant -> field of Network
     "all_to_all_efficiency_fraction": "all_to_all_efficiency_fraction",
     "pair_loss_fraction": "pair_loss_fraction",
 }
+UNTUNED_EXPERTS = (  # at least twice as slow as other kernels for the same layer on the same part
+    "sglang_flashinfer_cutlass_moe",
+    "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts",
+    "vllm_mxfp4_moe",
+)
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
 FORMAT_FIELDS = (
     "gemm_floor_ratio",
@@ -79,6 +85,13 @@ FORMAT_FIELDS = (
     "grouped_efficiency_fraction",
     "grouped_memory_efficiency_fraction",
 )
+
+
+class Kernels(Enum):
+    """Which attention kernels to look at."""
+
+    OWN = "made for the part"
+    GENERIC = "generic"
 
 
 def families() -> dict[str, str]:
@@ -174,14 +187,16 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
     return Rows(leaf, kernel, measured_s, predict)
 
 
-def attention_rows(table_rows: Sequence[Row], phase: str, kv_dtype: str, constants: Constants) -> Rows:
-    """Prefill or decode in one cache format by kernels made for the device, not generic ones (Triton)."""
+def attention_rows(
+    table_rows: Sequence[Row], phase: str, kv_dtype: str, constants: Constants, kernels: Kernels = Kernels.OWN
+) -> Rows:
+    """Prefill or decode in one cache format, by kernels made for the device or by generic ones (Triton)."""
     dtype = "fp8" if phase == "prefill" and kv_dtype == "fp8" else "bfloat16"
     rows = [
         row
         for row in table_rows
         if (row["phase"], row["dtype"], row["kv_dtype"]) == (phase, dtype, kv_dtype)
-        and "triton" not in row["kernel"]
+        and ("triton" in row["kernel"]) == (kernels is Kernels.GENERIC)
     ]
     names = ("batch", "isl_or_kv_len", "heads", "kv_heads", "head_dim", "window")
     batch, tokens, heads, kv_heads, head_dim, window = (column(rows, name) for name in names)
@@ -198,10 +213,22 @@ def attention_rows(table_rows: Sequence[Row], phase: str, kv_dtype: str, constan
     return Rows(leaf, kernel, column(rows, "time_us") * 1e-6, predict)
 
 
+def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
+    """Weight-only products that take longer than their launch, predicted as if the weights had 16 bits."""
+    rows = [row for row in table_rows if row["dtype"] == dtype and float(row["time_us"]) > 50.0]
+    m, n, k = (column(rows, name) for name in "mnk")
+    leaf = leaves(rows)
+    base = device_of_rows(leaf, constants)
+    kernel = np.array([row["kernel"] for row in rows])
+    return Rows(
+        leaf, kernel, column(rows, "time_us") * 1e-6, lambda _: np.asarray(gemm_s(base, m, n, k, "bf16"))
+    )
+
+
 def moe_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
     """Expert layers of one dtype. Here every rank sees all tokens, and skewed routing loads the busiest rank:
     `sorting_passes` and `skew` absorb both and are not shipped."""
-    rows = [row for row in table_rows if row["dtype"] == dtype]
+    rows = [row for row in table_rows if row["dtype"] == dtype and row["kernel"] not in UNTUNED_EXPERTS]
     fmt, weight_fmt = MOE_FORMATS[dtype]
     names = ("tokens", "experts", "topk", "hidden", "inter", "moe_tp", "moe_ep")
     tokens, experts, topk, hidden, inter, moe_tp, moe_ep = (column(rows, name) for name in names)
@@ -239,9 +266,8 @@ def comm_rows(table_rows: Sequence[Row], library: str, constants: Constants) -> 
     peak = np.array([load_catalog().accelerator(one).scaleup_bytes_per_s for one in leaf])
 
     def predict(values: Mapping[str, Array]) -> Array:
-        changes: dict[str, Any] = {
-            NETWORK_FIELDS[name]: values[name] for name in values.keys() & NETWORK_FIELDS
-        }
+        known = values.keys() & NETWORK_FIELDS
+        changes: dict[str, Any] = {NETWORK_FIELDS[name]: values[name] for name in known}
         links = replace(base, **changes)
         if "link_efficiency_fraction" in values:
             links = replace(links, link_bytes_per_s=peak * values["link_efficiency_fraction"])

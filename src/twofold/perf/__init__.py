@@ -45,6 +45,7 @@ from twofold.perf.roofline import (
     ridge_flops_per_byte,
 )
 from twofold.perf.smoothing import smooth_max
+from twofold.perf.support import KernelSupport, engines, kernel_support
 from twofold.perf.types import Cluster, Device, Floats, Network
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Constants",
     "Device",
     "Floats",
+    "KernelSupport",
     "Network",
     "all_gather_s",
     "all_reduce_s",
@@ -73,11 +75,13 @@ __all__ = [
     "device",
     "elementwise_s",
     "energy_j",
+    "engines",
     "experts_touched",
     "gemm_flops_per_byte",
     "gemm_s",
     "grouped_gemm_s",
     "kernel_format",
+    "kernel_support",
     "load_constants",
     "mla_decode_s",
     "network",

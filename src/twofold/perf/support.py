@@ -1,0 +1,88 @@
+"""Which kernels an engine has on a device: native, a fallback with its slowdown, or none."""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from io import StringIO
+from typing import Literal
+
+from twofold.core import UnknownNameError
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.formats import FORMAT_BYTES, bytes_per_weight
+from twofold.perf.types import Device
+
+Support = Literal["native", "fallback", "missing"]
+OPERATIONS = ("gemm", "attention", "norm")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSupport:
+    """How an engine runs one operation in one format; `slowdown_ratio` is over a native 16-bit kernel's time."""
+
+    operation: str
+    format: str
+    support: Support
+    slowdown_ratio: float
+    source: str
+
+
+def kernel_support(
+    device: Device, engine: str, constants: Constants | None = None
+) -> tuple[KernelSupport, ...]:
+    """Every operation and format of `engine` on `device`, by the shipped constants unless others are given.
+
+    A fallback's slowdown is measured: generic attention kernels over those made for the part, and weight-only
+    products over 16-bit ones of the same shape. What is missing has no time: `inf`.
+    """
+    constants = constants or load_constants()
+    stated = _rows(engine)
+    found = {(row["operation"], row["format"]): row for row in stated}
+    return tuple(
+        _judge(device, operation, name, found.get((operation, name), {}), constants)
+        for operation in OPERATIONS
+        for name in FORMAT_BYTES
+        if name in {row["format"] for row in stated}
+    )
+
+
+def _judge(
+    device: Device, operation: str, name: str, row: dict[str, str], constants: Constants
+) -> KernelSupport:
+    """Native needs both the engine's kernel and matrix units that know the format."""
+    native = _lists(row.get("native_families", ""), device.family)
+    if native and operation == "gemm":
+        native = name in device.native_formats or bytes_per_weight(name) >= 2.0
+    fallback = _lists(row.get("fallback_families", ""), device.family)
+    source = row.get("source", "not listed by the engine")
+    if native:
+        return KernelSupport(operation, name, "native", 1.0, source)
+    if fallback:
+        slowdown = constants.get("fallback_slowdown_ratio", family=device.family, operation=operation)
+        return KernelSupport(operation, name, "fallback", slowdown, source)
+    if operation == "norm":  # norms run in 16 bits whatever the products run in
+        return KernelSupport(operation, name, "fallback", 1.0, "norms run in 16 bits")
+    return KernelSupport(operation, name, "missing", float("inf"), source)
+
+
+def _lists(families: str, family: str) -> bool:
+    return families == "*" or family in families.split()
+
+
+@cache
+def _table() -> tuple[dict[str, str], ...]:
+    text = (files("twofold.perf") / "kernel_support.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(StringIO(text)))
+
+
+def _rows(engine: str) -> list[dict[str, str]]:
+    rows = [row for row in _table() if row["engine"] == engine]
+    if not rows:
+        known = ", ".join(engines())
+        raise UnknownNameError(f"no kernel table for engine '{engine}'", hint=f"engines: {known}")
+    return rows
+
+
+def engines() -> tuple[str, ...]:
+    """The engines whose kernels are known."""
+    return tuple(sorted({row["engine"] for row in _table()}))
