@@ -48,12 +48,17 @@ def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Fl
 def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
     """Tokens sent to their experts and back, forward and backward, averaged over all layers.
 
-    Formula  4 all-to-alls of T/tp·topk·h·2 bytes, 6 under full recomputation
-    Source   Lepikhin et al. 2020 (GShard).
+    Formula  4 all-to-alls of T/tp·min(topk, d·(1−(1−1/d)^topk) where it leaves the domain)·h·2 bytes, 6 under
+             full recomputation; d domains hold the expert group
+    Why      A token that visits several experts of another domain crosses the fabric once.
+    Source   Lepikhin et al. 2020 (GShard); DeepSeek-V3, section 3.2.2 (node-limited dispatch).
     """
     if not np.any(np.asarray(work.moe_layers) > 0):
         return 0.0
-    payload_bytes = 2 * rank_tokens(work, layouts) / layouts.tp * work.experts_topk * work.hidden
+    domains = np.maximum(layouts.ep / np.minimum(layouts.ep, network.domain_size), 1)
+    copies = domains * (1 - (1 - 1 / domains) ** work.experts_topk)
+    copies = np.where(domains > 1, np.minimum(copies, work.experts_topk), work.experts_topk)
+    payload_bytes = 2 * rank_tokens(work, layouts) / layouts.tp * copies * work.expert_input
     times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
     share = work.moe_layers / work.layers
     return times * share * all_to_all_s(network, payload_bytes, layouts.ep)

@@ -6,13 +6,11 @@ import numpy as np
 
 from twofold.perf import (
     ATTENTION_BACKWARD_RATIO,
-    GEMM_BACKWARD_RATIO,
     Device,
     Floats,
     attention_prefill_s,
     elementwise_s,
     gemm_s,
-    grouped_gemm_s,
     quantise_s,
 )
 from twofold.training.job import Dimension, Workload
@@ -137,7 +135,8 @@ def _feed_forward(work: Workload, layouts: Layouts, device: Device, fmt: str) ->
     tokens, tp = rank_tokens(work, layouts), layouts.tp
     moe_share = np.asarray(work.moe_layers / work.layers)
     total = Pass(0.0, 0.0)
-    for width, share in ((work.ffn_hidden, 1 - moe_share), (work.shared_ffn_hidden, moe_share)):
+    dense_share = np.asarray(work.dense_ffn_layers / work.layers)
+    for width, share in ((work.ffn_hidden, dense_share), (work.shared_ffn_hidden, moe_share)):
         if np.any(np.asarray(width) * share > 0):
             up = linear_s(work, device, tokens, work.hidden, (work.ffn_matrices - 1) * width / tp, fmt)
             down = linear_s(work, device, tokens, width / tp, work.hidden, fmt)
@@ -184,27 +183,21 @@ def _attention(work: Workload, layouts: Layouts, device: Device, stack: Stack, f
 
 
 def _experts(work: Workload, layouts: Layouts, device: Device, stack: Stack, fmt: str) -> Pass:
-    """Routed experts on one rank: E/ep experts whole, or all of them cut by tp where ep is 1."""
+    """Routed experts on one rank: E/ep experts whole, or all of them cut by tp where ep is 1.
+
+    Formula  (E/ep) × FFN of T·topk·ep·shards/(tp·E) rows, times the busiest rank's load over the mean
+    Why      Training routes thousands of rows to each expert, and grouped kernels run one product per expert.
+    """
     if not np.any(np.asarray(work.moe_layers) > 0):
         return Pass(0.0, 0.0)
     experts = np.maximum(work.experts, 1)
-    width_shards = expert_tensor_ranks(layouts)
-    group_tokens = rank_tokens(work, layouts) * layouts.ep * width_shards / layouts.tp
-    forward_s = grouped_gemm_s(
-        device,
-        group_tokens,
-        experts,
-        np.maximum(work.experts_topk, 1),
-        experts / layouts.ep,
-        work.hidden,
-        work.moe_ffn_hidden / width_shards,
-        fmt,
-        matrices=int(np.max(work.ffn_matrices)),
-        imbalance=stack.routing_imbalance_ratio,
-    )
-    forward_s = forward_s * (work.moe_layers / work.layers)
-    frozen = np.asarray(work.lora_rank) > 0
-    return Pass(forward_s, forward_s * np.where(frozen, 1.0, GEMM_BACKWARD_RATIO))
+    shards = expert_tensor_ranks(layouts)
+    rows = rank_tokens(work, layouts) * work.experts_topk * layouts.ep * shards / (layouts.tp * experts)
+    width = np.maximum(work.moe_ffn_hidden, 1) / shards
+    up = linear_s(work, device, rows, work.expert_input, (work.ffn_matrices - 1) * width, fmt)
+    down = linear_s(work, device, rows, width, work.expert_input, fmt)
+    here = experts / layouts.ep * (work.moe_layers / work.layers)
+    return (up + down).scaled(here * stack.routing_imbalance_ratio)
 
 
 def expert_tensor_ranks(layouts: Layouts) -> Dimension:
@@ -221,10 +214,8 @@ def _elementwise(work: Workload, layouts: Layouts, device: Device, stack: Stack)
     tokens = rank_tokens(work, layouts)
     sequence_shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
     moe_share = work.moe_layers / work.layers
-    routed = (
-        work.experts_topk * work.moe_ffn_hidden + work.shared_ffn_hidden + 2 * work.experts_topk * work.hidden
-    )
-    width = (1 - moe_share) * work.ffn_hidden + moe_share * routed
+    routed = work.experts_topk * (work.moe_ffn_hidden + 2 * work.expert_input) + work.shared_ffn_hidden
+    width = work.dense_ffn_layers / work.layers * work.ffn_hidden + moe_share * routed
     moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
     forward_s = elementwise_s(device, 2 * tokens * moved, 0.0) * stack.elementwise_factor
     return Pass(forward_s, forward_s * ELEMENTWISE_BACKWARD_RATIO)

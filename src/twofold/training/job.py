@@ -59,11 +59,13 @@ class Workload:
     sliding_layers: Dimension
     sliding_window: Dimension
     moe_layers: Dimension
+    dense_ffn_layers: Dimension
     ffn_hidden: Dimension
     ffn_matrices: Dimension
     experts: Dimension
     experts_topk: Dimension
     moe_ffn_hidden: Dimension
+    expert_input: Dimension  # what routed experts read and write: the hidden size, or a narrower latent
     shared_ffn_hidden: Dimension
     mla_kv_rank: Dimension
     mla_q_rank: Dimension
@@ -99,11 +101,13 @@ def workload(job: TrainingJob) -> Workload:
         sliding_layers=model.sliding_layers,
         sliding_window=model.sliding_window,
         moe_layers=model.moe_layers,
+        dense_ffn_layers=dense_ffn_layers(model),
         ffn_hidden=model.ffn_hidden,
         ffn_matrices=model.ffn_matrices,
         experts=model.experts,
         experts_topk=model.experts_topk,
         moe_ffn_hidden=model.moe_ffn_hidden,
+        expert_input=model.moe_latent or model.hidden,
         shared_ffn_hidden=model.shared_ffn_hidden,
         mla_kv_rank=model.mla_kv_rank,
         mla_q_rank=model.mla_q_rank,
@@ -118,6 +122,14 @@ def workload(job: TrainingJob) -> Workload:
         optimizer_bytes=MASTER_BYTES.get(job.precision, 4.0) + MOMENT_BYTES[job.optimizer],
         optimizer_on_host=float(job.optimizer_place == "host"),
     )
+
+
+def dense_ffn_layers(model: Model) -> int:
+    """Layers that hold a dense FFN: those without experts; in some hybrids a block is one mixer or one FFN."""
+    mixers = model.softmax_attention_layers + model.linear_layers
+    if model.linear_layers and mixers + model.moe_layers < model.layers:
+        return model.layers - mixers - model.moe_layers
+    return model.layers - model.moe_layers if model.ffn_hidden else 0
 
 
 def stack_workloads(workloads: Sequence[Workload]) -> Workload:

@@ -152,8 +152,9 @@ def layer_activation_bytes(work: Workload, layouts: Layouts) -> Dimension:
     attention = 2 * (work.heads * (work.head_dim + work.v_head_dim) + kv_width)
     moe_share = work.moe_layers / work.layers
     per_width = np.where(dropout, 4, 6)
-    dense = per_width * ((1 - moe_share) * work.ffn_hidden + moe_share * work.shared_ffn_hidden)
-    routed = moe_share * work.experts_topk * (per_width * work.moe_ffn_hidden + 4 * work.hidden)
+    dense_share = work.dense_ffn_layers / work.layers
+    dense = per_width * (dense_share * work.ffn_hidden + moe_share * work.shared_ffn_hidden)
+    routed = moe_share * work.experts_topk * (per_width * work.moe_ffn_hidden + 4 * work.expert_input)
     return tokens * (copied / shards + (attention + dense + routed) / layouts.tp)
 
 

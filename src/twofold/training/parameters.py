@@ -31,14 +31,14 @@ def dense_parameters(work: Workload) -> Dimension:
 def described_dense_parameters(work: Workload) -> Dimension:
     """As `dense_parameters`, without what the shape does not explain."""
     moe_share = work.moe_layers / work.layers
-    dense = (1 - moe_share) * work.ffn_matrices * work.hidden * work.ffn_hidden
+    dense = work.dense_ffn_layers / work.layers * work.ffn_matrices * work.hidden * work.ffn_hidden
     shared = moe_share * work.hidden * (work.ffn_matrices * work.shared_ffn_hidden + work.experts)
     return work.softmax_layers / work.layers * attention_parameters(work) + dense + shared
 
 
 def expert_parameters(work: Workload) -> Dimension:
     """Weights of the average layer's routed experts, all of them."""
-    experts = work.experts * work.ffn_matrices * work.hidden * work.moe_ffn_hidden
+    experts = work.experts * work.ffn_matrices * work.expert_input * work.moe_ffn_hidden
     return work.moe_layers / work.layers * experts
 
 

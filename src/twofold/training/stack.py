@@ -28,6 +28,7 @@ class Stack:
     host_moe_layer_s: Floats  # what routing adds to it
     host_step_s: Floats  # once per optimiser step
     pipeline_tensor_host_s: Floats  # per tensor rank and layer when a pipeline crosses nodes
+    spread_tensor_host_s: Floats  # per tensor rank and layer when a tensor group leaves its domain
     kernel_factor: Floats  # of every kernel: what a step loses against a kernel alone
     elementwise_factor: Floats  # of the unfused passes counted
     softmax_passes_factor: Floats  # passes over the score matrix; 0 with flash attention

@@ -7,6 +7,7 @@ import numpy as np
 from twofold.perf import (
     Cluster,
     Floats,
+    Network,
     compute_format,
     elementwise_s,
     smooth_max,
@@ -98,7 +99,7 @@ def workload_step_time(
     cp_s = stack.cp_exposed_fraction * context_parallel_s(work, layouts, network)
     ep_s = stack.ep_exposed_fraction * expert_parallel_s(work, layouts, network)
     busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s
-    launched_s = smooth_max(busy_s, _host_layer_s(work, layouts, stack, network.node_size), HOST_NORM)
+    launched_s = smooth_max(busy_s, _host_layer_s(work, layouts, stack, network), HOST_NORM)
 
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
@@ -144,12 +145,14 @@ def _recompute_s(layer: LayerCompute, layouts: Layouts, stack: Stack) -> Floats:
     return np.select(modes, [layer.forward_s, stack.selective_fraction * layer.forward_s], 0.0)
 
 
-def _host_layer_s(work: Workload, layouts: Layouts, stack: Stack, node_size: int) -> Floats:
+def _host_layer_s(work: Workload, layouts: Layouts, stack: Stack, network: Network) -> Floats:
     """Host time of one layer and micro-batch: launches, a third more under full recomputation."""
     launches_s = stack.host_layer_s + work.moe_layers / work.layers * stack.host_moe_layer_s
-    across = (layouts.pp > 1) & (layouts.tp > 1) & (cluster_ranks(layouts) > node_size)
+    across = (layouts.pp > 1) & (layouts.tp > 1) & (cluster_ranks(layouts) > network.node_size)
     repeated = np.where(layouts.recompute == Recompute.FULL, 4 / 3, 1.0)
-    return launches_s * repeated + across * layouts.tp * stack.pipeline_tensor_host_s
+    spread = (layouts.tp > max(network.domain_size, network.node_size)) & ~across
+    waiting_s = across * stack.pipeline_tensor_host_s + spread * stack.spread_tensor_host_s
+    return launches_s * repeated + layouts.tp * waiting_s
 
 
 def _stages(

@@ -1,0 +1,300 @@
+"""From a row of training truth to what the model needs; what a row leaves open becomes candidates.
+
+Only columns that a user could know before the run are read.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from twofold.catalog import Accelerator, Catalog, Model
+from twofold.core import InputError, UnknownNameError
+from twofold.measure.truth import Row, count, number, signed_number, text
+from twofold.training import Recompute, TrainingJob, Workload, software_family, workload
+
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
+RECOMPUTE = {"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}
+FABRICS = {
+    "omni-path": "omnipath",
+    "infiniband": "infiniband",
+    "roce": "roce",
+    "rdma": "roce",
+    "efa": "efa",
+    "tcpx": "tcpx",
+    "ethernet": "ethernet",
+    "ici": "ici",
+}
+INFINIBAND_BITS_PER_S = {"edr": 100e9, "hdr": 200e9, "ndr": 400e9, "xdr": 800e9}
+OMNIPATH_NODE_BITS_PER_S = 400e9  # four 100 Gb/s ports a node, the usual build
+NEEDED = ("layers", "hidden", "vocab")
+USUAL_HEAD_DIM = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What rows are grouped by: one device, one network, one software."""
+
+    accelerator: str
+    node_size: int
+    nic_bytes_per_s: float
+    fabric: str
+    framework: str
+    precision: str
+    latent: bool  # multi-head latent attention runs other products
+    moe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row under one reading of what it leaves open; `layout` is in the order of `Layouts`."""
+
+    row: int
+    work: Workload
+    layout: tuple[int, ...]
+    machine: Machine
+    assumptions: tuple[str, ...]
+
+
+def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
+    """The readings of one row: one where everything is stated."""
+    accelerator = catalog.benchmark_accelerator(text(row, "gpu"))
+    precision = text(row, "precision").lower() or "bf16"
+    if precision not in PRECISIONS:
+        raise InputError(f"unknown precision '{precision}'", hint="one of " + ", ".join(PRECISIONS))
+    model, framework = row_model(row, catalog), text(row, "framework")
+    assumed = {name for name in ("framework", "precision") if not text(row, name)}
+    if model.name == text(row, "model") and number(row, "heads") is None:
+        assumed.add("heads")
+    sequence, batch = _lengths(row)
+    machine, guessed = _machine(row, accelerator, catalog, framework, precision, model)
+    job = TrainingJob(model, "pretrain", sequence, batch, precision, framework)  # type: ignore[arg-type]
+    work = workload(job)
+    layouts, missing = _layouts(row, job, machine.node_size)
+    names = tuple(sorted(assumed | guessed | missing))
+    return [Entry(index, work, layout, machine, names) for layout in layouts]
+
+
+def _lengths(row: Row) -> tuple[int, int]:
+    sequence, batch = number(row, "seq_len"), number(row, "global_batch_seqs")
+    if sequence is None or batch is None:
+        column = "seq_len" if sequence is None else "global_batch_seqs"
+        raise InputError(f"'{column}' is blank: a training step needs its length and its batch")
+    return round(sequence), round(batch)
+
+
+def row_model(row: Row, catalog: Catalog) -> Model:
+    """The row's model: the catalogue's where its size agrees, else built from the row's own dimensions."""
+    known = _known_model(row, catalog)
+    stated = {name: number(row, name) for name in ("layers", "hidden", "ffn_hidden", "vocab")}
+    if known is not None:
+        widths = (known.ffn_hidden, known.moe_ffn_hidden)
+        agrees = all(
+            stated[name] in (None, getattr(known, name)) for name in ("layers", "hidden", "vocab")
+        ) and (stated["ffn_hidden"] is None or stated["ffn_hidden"] in widths)
+        if agrees:
+            return known
+    if any(number(row, name) is None for name in NEEDED):
+        if known is not None:
+            return known
+        raise UnknownNameError(
+            f"model '{text(row, 'model')}' is not in the catalogue and its dimensions are not stated",
+            hint="state layers, hidden and vocab",
+        )
+    return _stated_model(row, known)
+
+
+def _known_model(row: Row, catalog: Catalog) -> Model | None:
+    try:
+        return catalog.benchmark_model(text(row, "model"))
+    except UnknownNameError:
+        return None
+
+
+def _stated_model(row: Row, known: Model | None) -> Model:
+    """A model from the row's dimensions; gating and tied tables are what the parameters say."""
+    hidden = count(row, "hidden", 1)
+    heads = count(row, "heads", max(1, hidden // USUAL_HEAD_DIM))
+    layers, experts = count(row, "layers", 1), round(number(row, "experts") or 0)
+    ffn = count(row, "ffn_hidden", 4 * hidden)
+    head_dim = count(row, "head_dim", hidden // heads)
+    kv_heads = count(row, "kv_heads", heads)
+    base = known if known is not None and known.mla_kv_rank else _plain_model(text(row, "model"))
+    parameters = number(row, "params_total") or 0.0
+    shape = replace(
+        base,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=count(row, "vocab", 32000),
+        softmax_attention_layers=layers,
+        ffn_hidden=base.ffn_hidden if experts and base.ffn_hidden else 0 if experts else ffn,
+        experts=experts,
+        experts_topk=count(row, "experts_topk", 1) if experts else 0,
+        moe_layers=max(0, layers - (base.layers - base.moe_layers))
+        if experts and base.moe_layers
+        else layers,
+        moe_ffn_hidden=ffn if experts else 0,
+        shared_ffn_hidden=base.shared_ffn_hidden if experts else 0,
+        arch="moe" if experts else "dense",
+    )
+    if not experts:
+        shape = replace(shape, moe_layers=0)
+    options = [
+        replace(shape, ffn_matrices=matrices, tied_embeddings=tied)
+        for matrices, tied in itertools.product((2, 3), (True, False))
+    ]
+    if not parameters:
+        parameters = _described_parameters(options[-1])
+    best = min(options, key=lambda option: abs(_described_parameters(option) - parameters))
+    return replace(best, parameters=round(parameters), parameters_active=round(parameters))
+
+
+def _described_parameters(model: Model) -> float:
+    attention = model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads)
+    ffn = model.ffn_matrices * model.hidden * model.ffn_hidden * (model.layers - model.moe_layers)
+    width = model.experts * model.moe_ffn_hidden + model.shared_ffn_hidden
+    experts = model.ffn_matrices * model.hidden * width * model.moe_layers
+    tables = (1 if model.tied_embeddings else 2) * model.vocab * model.hidden
+    return float(model.layers * attention + ffn + experts + tables)
+
+
+def _plain_model(name: str) -> Model:
+    return Model(
+        name=name,
+        family=name,
+        arch="dense",
+        parameters=0,
+        parameters_active=0,
+        layers=0,
+        hidden=0,
+        heads=0,
+        kv_heads=0,
+        head_dim=0,
+        ffn_hidden=0,
+        ffn_matrices=3,
+        vocab=0,
+        tied_embeddings=False,
+        max_context_tokens=0,
+        attention="gqa",
+        native_format="bf16",
+        softmax_attention_layers=0,
+    )
+
+
+def _machine(
+    row: Row, accelerator: Accelerator, catalog: Catalog, framework: str, precision: str, model: Model
+) -> tuple[Machine, set[str]]:
+    """Device, node, network and software; the network is read from its description or the usual node's."""
+    nodes = catalog.nodes_with(accelerator.name)
+    usual = nodes[0] if nodes else None
+    node_size = count(row, "gpus_per_node", usual.accelerator_count if usual else 8)
+    stated = text(row, "interconnect")
+    nic, fabric = read_interconnect(stated, node_size)
+    guessed = set()
+    if nic is None:
+        nic = usual.nic_bytes_per_s / usual.accelerator_count if usual else 25e9
+        if count(row, "gpus", 1) > node_size:
+            guessed.add("network")
+    machine = Machine(
+        accelerator=accelerator.name,
+        node_size=node_size,
+        nic_bytes_per_s=nic,
+        fabric=fabric or (usual.fabric if usual else "infiniband"),
+        framework=framework,
+        precision=precision,
+        latent=model.mla_kv_rank > 0,
+        moe=model.moe_layers > 0,
+    )
+    return machine, guessed
+
+
+def read_interconnect(stated: str, node_size: int) -> tuple[float | None, str]:
+    """Rate per accelerator in B/s and class of fabric from words such as `4x100 Gb/s RoCE per node`.
+
+    >>> read_interconnect("NVLink intra; 4x100 Gb/s RoCE per node", 8)
+    (6250000000.0, 'roce')
+    """
+    parts = [part.strip().lower() for part in stated.split(";")]
+    between = next((part for part in parts if part and not part.startswith(("nvlink", "pcie"))), "")
+    fabric = next((name for word, name in FABRICS.items() if word in between), "")
+    generation = next((word for word in INFINIBAND_BITS_PER_S if word in between), "")
+    rate = re.search(r"(\d+(?:\.\d+)?)\s*(gb/s)", between)
+    ports = re.search(r"(\d+)\s*x", between)
+    if rate is None:
+        if fabric == "omnipath":
+            return OMNIPATH_NODE_BITS_PER_S / 8 / node_size, fabric
+        return (INFINIBAND_BITS_PER_S[generation] / 8 if generation else None), fabric
+    in_bytes = "GB/s" in stated.split(";")[parts.index(between)]
+    per_port = float(rate[1]) * 1e9 / (1 if in_bytes else 8)
+    total = per_port * (int(ports[1]) if ports else 1)
+    shared = "per node" in between or "node-to-node" in between
+    return total / node_size if shared else total, fabric
+
+
+def _layouts(row: Row, job: TrainingJob, node_size: int) -> tuple[list[tuple[int, ...]], set[str]]:
+    """Every reading of the row's layout, and the names of what it leaves open."""
+    gpus = number(row, "gpus")
+    if gpus is None:
+        raise InputError("'gpus' is blank: how many accelerators take part?")
+    missing = {"layout"} if number(row, "tp") is None or number(row, "pp") is None else set()
+    family = software_family(job.framework, job.precision)
+    readings = []
+    for tp, pp in _grids(row, job, round(gpus), node_size):
+        readings += _readings(row, job, round(gpus), tp, pp, family)
+    if not readings:
+        raise InputError("tp, pp, cp and dp do not multiply to the stated 'gpus'")
+    missing |= {"micro-batch"} if number(row, "micro_batch") is None else set()
+    missing |= {"recompute"} if text(row, "recompute") not in RECOMPUTE else set()
+    missing |= {"zero"} if signed_number(row, "zero_stage") is None else set()
+    missing |= {"interleaving"} if number(row, "vpp") is None and count(row, "pp", 1) > 1 else set()
+    return readings, missing
+
+
+def _grids(row: Row, job: TrainingJob, gpus: int, node_size: int) -> list[tuple[int, int]]:
+    """Tensor and pipeline sizes: those stated, or what divides heads, layers and devices."""
+    model = job.model
+    tps = [count(row, "tp", 1)] if number(row, "tp") else [t for t in (1, 2, 4, 8) if t <= node_size]
+    pps = [count(row, "pp", 1)] if number(row, "pp") else [1, 2, 4, 8, 16]
+    pairs = itertools.product(tps, pps)
+    stated = number(row, "tp") is not None and number(row, "pp") is not None
+    return [
+        (tp, pp)
+        for tp, pp in pairs
+        if stated or (gpus % (tp * pp) == 0 and model.heads % tp == 0 and pp <= model.layers)
+    ]
+
+
+def _readings(row: Row, job: TrainingJob, gpus: int, tp: int, pp: int, family: str) -> list[tuple[int, ...]]:
+    cp = count(row, "cp", 1)
+    dp = count(row, "dp", max(1, gpus // (tp * pp * cp)))
+    zero = signed_number(row, "zero_stage")
+    stage = round(zero) if zero is not None else {"fsdp": 3, "megatron-legacy": 0}.get(family, 1)
+    parallel = signed_number(row, "sp")
+    sequence_parallel = int(
+        tp > 1 and (parallel > 0 if parallel is not None else family != "megatron-legacy")
+    )
+    modes = [RECOMPUTE[text(row, "recompute")]] if text(row, "recompute") in RECOMPUTE else list(Recompute)
+    readings = []
+    for vpp, micro, mode in itertools.product(
+        _interleavings(row, job.model.layers, pp, family), _micro_batches(row, job, dp), modes
+    ):
+        readings.append(
+            (tp, cp, count(row, "ep", 1), pp, vpp, dp, stage, micro, int(mode), sequence_parallel)
+        )
+    return readings
+
+
+def _micro_batches(row: Row, job: TrainingJob, dp: int) -> Sequence[int]:
+    if number(row, "micro_batch") is not None:
+        return [count(row, "micro_batch", 1)]
+    share = max(1, job.global_batch_sequences // dp)
+    return [size for size in (1, 2, 4) if share % size == 0]
+
+
+def _interleavings(row: Row, layers: int, pp: int, family: str) -> Sequence[int]:
+    if number(row, "vpp") is not None or pp == 1 or family == "megatron-legacy":
+        return [count(row, "vpp", 1)]
+    return [v for v in (1, 2, 4, 8) if v == 1 or layers % (pp * v) == 0]
