@@ -38,7 +38,6 @@ def parse_spec(text: str, file: str, names: Names | None = None, folder: Path | 
 
 def read_text(path: Path) -> str:
     """A text file of at most 1 MB. Its size is asked before a byte is read."""
-    place = Place(str(path), 1, 1)
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
@@ -53,10 +52,11 @@ def read_text(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         raise EncodingError(
             f"byte {error.start} is not UTF-8 text",
-            place=place._replace(line=line),
+            place=Place(str(path), line, column),
             hint="save the file as UTF-8",
         ) from error
 

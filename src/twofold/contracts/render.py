@@ -27,7 +27,8 @@ def render_error(error: TwofoldError, source_lines: Sequence[str] = ()) -> str:
 def _pointed(source: str, line: int, column: int) -> list[str]:
     """The line with carets under the value that starts at `column`; a long line is cut around it."""
     cleaned = _clean(source.rstrip("\r\n"))
-    value = _VALUE.match(cleaned, min(column - 1, len(cleaned)))
+    column = min(column, len(cleaned) + 1)
+    value = _VALUE.match(cleaned, column - 1)
     width = max(1, len(value[0].rstrip())) if value else 1
     cut = max(0, min(column - 1 - 20, len(cleaned) - (WIDTH - 8))) if len(cleaned) > WIDTH - 8 else 0
     shown = cleaned[cut : cut + WIDTH - 8]

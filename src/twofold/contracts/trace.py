@@ -134,7 +134,7 @@ class TraceStatistics:
         if not count:
             raise TraceError(f"`{file}` holds no request", place=Place(file, 1, 1))
         duration_s = self.last_s - self.first_s
-        if duration_s <= 0:
+        if duration_s < 1e-6:
             raise TraceError(
                 f"all {count} requests of `{file}` arrive at once, so there is no rate",
                 place=Place(file, 2, 1),

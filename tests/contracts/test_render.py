@@ -1,0 +1,58 @@
+"""The look of an error: place, line, caret under the value, hint, and the count."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.contracts import parse_spec, render_error
+from twofold.core import InputErrors, Place, UnitError
+
+TEXT = """model: llama-3.1-70b
+serving:
+  classes:
+    chat:
+      traffic: {rate: 40 /s, scale_factor: 2x}
+      slo: {ttft_p95: 500, tpot_p95: 40 ms}
+"""
+LOOK = """\
+twofold.yaml:5:30: error[E-key]: `scale_factor` is not a key of `traffic`
+    5 |       traffic: {rate: 40 /s, scale_factor: 2x}
+      |                              ^^^^^^^^^^^^
+hint: did you mean `scale`? keys: rate, peak, profile, input, output, trace, scale, shared_prefix, \
+tokens_per_day
+
+twofold.yaml:6:23: error[E-unit]: `ttft_p95: 500` needs a unit
+    6 |       slo: {ttft_p95: 500, tpot_p95: 40 ms}
+      |                       ^^^
+hint: write `500 ms`
+
+2 errors"""
+
+
+def test_the_look_of_the_example_page() -> None:
+    with pytest.raises(InputErrors) as caught:
+        parse_spec(TEXT, "twofold.yaml")
+    assert render_error(caught.value, TEXT.splitlines()) == LOOK
+
+
+@given(line=st.text(max_size=300), column=st.integers(1, 310), message=st.text(max_size=50))
+def test_a_rendered_error_is_safe_for_a_terminal_and_fits(line: str, column: int, message: str) -> None:
+    error = UnitError(message, place=Place("a.yaml", 1, column), hint=message)
+    shown = render_error(error, [line])
+    assert not any(ord(letter) < 32 and letter != "\n" for letter in shown)
+    assert len(shown.split("\n")) <= 4
+    assert all(len(text) <= 100 for text in shown.split("\n")[1:3])
+
+
+def test_a_long_line_is_cut_around_the_value() -> None:
+    source = "a: {" + "x: 1, " * 60 + "bad: 500}"
+    column = source.index("500") + 1
+    rendered = render_error(UnitError("m", place=Place("f", 1, column)), [source]).split("\n")
+    start = rendered[2].index("^")
+    assert rendered[1][start : start + 3] == "500"
+
+
+def test_an_error_without_a_source_line_still_says_everything() -> None:
+    error = UnitError("m", place=Place("f", 9, 1), hint="h")
+    assert render_error(error, ["one line"]) == "f:9:1: error[E-unit]: m\nhint: h"
+    assert render_error(UnitError("m")) == "error[E-unit]: m"
