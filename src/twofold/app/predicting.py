@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Literal
+from typing import Literal, TextIO
 
 from twofold.app.files import whole_file
 from twofold.catalog import Catalog, load_catalog
@@ -57,7 +57,11 @@ def predict(half: Half, rows: Path, out: Path, on_progress: Callable[[float], No
     goes on. `on_progress` is called with the part of the file that is read.
     """
     counts: Counter[str] = Counter()
-    with rows.open("rb") as source, whole_file(out) as sink:
+    with (
+        rows.open("rb") as raw,
+        TextIOWrapper(raw, "utf-8-sig", newline="") as source,
+        whole_file(out) as sink,
+    ):
         writer = csv.writer(sink, lineterminator="\n")
         for number, (given, answers) in enumerate(_answered(source, half, rows)):
             columns = [name for name in answers[0] if name.startswith(PREFIX)]
@@ -66,14 +70,14 @@ def predict(half: Half, rows: Path, out: Path, on_progress: Callable[[float], No
             for row, answer in zip(given, answers, strict=True):
                 writer.writerow([*row.values(), *(answer[name] for name in columns)])
             counts.update(map(_outcome, answers))
-            on_progress(source.tell() / max(rows.stat().st_size, 1))
-    if not counts:
-        raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
+            on_progress(raw.tell() / max(rows.stat().st_size, 1))
+        if not counts:
+            raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
     stated, assumed = counts.pop("stated", 0), counts.pop("assumed", 0)
     return Predicted(stated + assumed + counts.total(), stated, assumed, dict(sorted(counts.items())))
 
 
-def _answered(source: BinaryIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
+def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
     """Rows as they stand, and with their predictions, a chunk at a time."""
     catalog, constants = load_catalog(), load_constants()
     lines = _lines(source, path)
@@ -86,9 +90,9 @@ def _answered(source: BinaryIO, half: Half, path: Path) -> Iterator[tuple[list[R
         yield given, PREDICTORS[half](given, catalog, constants)
 
 
-def _lines(source: BinaryIO, path: Path) -> Iterator[list[str]]:
+def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
     """The lines of the table as cells, as many as the header has; blank lines are left out."""
-    reader = csv.reader(TextIOWrapper(source, "utf-8-sig", newline=""), strict=True)
+    reader = csv.reader(source, strict=True)
     width = 0
     try:
         for cells in reader:
