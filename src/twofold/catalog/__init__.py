@@ -2,6 +2,7 @@
 
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.lints import Finding, lint
+from twofold.catalog.model_config import read_model_config
 from twofold.catalog.names import canonical, did_you_mean
 from twofold.catalog.offers import age_days, best_price, is_stale
 from twofold.catalog.parameters import count_parameters, dense_ffn_layers
@@ -21,6 +22,7 @@ from twofold.catalog.types import (
     Fabric,
     Format,
     Model,
+    ModelFamily,
     NetworkPart,
     Node,
     Observation,
@@ -41,6 +43,7 @@ __all__ = [
     "Finding",
     "Format",
     "Model",
+    "ModelFamily",
     "NetworkPart",
     "Node",
     "Observation",
@@ -65,6 +68,7 @@ __all__ = [
     "load_catalog",
     "partition",
     "partitioned",
+    "read_model_config",
     "schema",
     "select",
 ]

@@ -16,6 +16,7 @@ from twofold.catalog.types import (
     Accelerator,
     Fabric,
     Model,
+    ModelFamily,
     NetworkPart,
     Node,
     Observation,
@@ -65,6 +66,10 @@ class Catalog:
 
     def models(self) -> tuple[Model, ...]:
         return tuple(self._records("models", Model).values())
+
+    def family(self, model_type: str) -> ModelFamily:
+        """What configs of this `model_type` leave unsaid."""
+        return self._records("families", ModelFamily).get(model_type, ModelFamily(model_type))
 
     def node(self, name: str) -> Node:
         """A server or instance type by name."""

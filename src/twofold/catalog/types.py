@@ -188,6 +188,19 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFamily:
+    """What the configs of one `model_type` leave unsaid; the defaults are those of most families."""
+
+    name: str
+    tied: bool = False
+    gated: bool = True
+    four_times_hidden: bool = False  # an unstated MLP is four times as wide as the model
+    output_gate: bool = False
+    encoder: bool = False
+    window_layers: Literal["", "alternate", "three_of_four", "pattern", "after_max_window_layers"] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """One profile that a device can be cut into. `starts` lists the memory slices where it may begin."""
 

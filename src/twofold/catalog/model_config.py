@@ -1,0 +1,180 @@
+"""A Hugging Face config.json becomes a `Model`. It is data: `auto_map` and other code is never run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.config_fields import ConfigFields, read_fields
+from twofold.catalog.config_layers import HEADS, HIDDEN, layer_counts, layer_words
+from twofold.catalog.parameters import count_parameters, dense_ffn_layers
+from twofold.catalog.types import Attention, Model, ModelFamily
+
+# Names of one field across families; the first that stands is read.
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads", "num_query_groups")
+FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "ffn_config.ffn_hidden_size")
+VOCAB = ("vocab_size", "padded_vocab_size")
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "ffn_config.moe_num_experts")
+TOPK = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts")
+EXPERT_FFN = ("moe_intermediate_size", "moe_ffn_hidden_size", *FFN)
+SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+# What stands in a quantisation's description, and the format of the weights that it means.
+QUANTISED = (
+    ("mxfp4", "mxfp4"),
+    ("fp4", "nvfp4"),
+    ("fp8", "fp8"),
+    ("float8", "fp8"),
+    ("awq", "int4"),
+    ("gptq", "int4"),
+    ('"num_bits": 4', "int4"),
+    ("load_in_4bit", "int4"),
+    ('"num_bits": 8', "int8"),
+    ("load_in_8bit", "int8"),
+)
+SHARED_FFN = ("shared_expert_intermediate_size", "shared_intermediate_size")
+
+
+def read_model_config(path: Path) -> Model:
+    """The shape that a config.json states; ModelConfigError names the field that is missing or wrong."""
+    fields = read_fields(path)
+    _refuse_other_kinds(fields)
+    family = load_catalog().family(fields.word("model_type", default="unknown"))
+    hidden = fields.count(*HIDDEN)
+    values = layer_counts(fields, family, layer_words(fields))
+    values |= _attention(fields, family, hidden, values["softmax_attention_layers"])
+    values |= _experts(fields, family) if values["moe_layers"] else {}
+    values["attention"] = _attention_kind(values)
+    model = Model(
+        name=fields.name,
+        family=family.name,
+        arch=_arch(family, values),
+        parameters=1,
+        parameters_active=1,
+        hidden=hidden,
+        ffn_hidden=1,
+        ffn_matrices=3 if family.gated else 2,
+        vocab=fields.count(*VOCAB),
+        tied_embeddings=fields.flag("tie_word_embeddings", default=family.tied),
+        max_context_tokens=fields.count(*CONTEXT, default=0),
+        native_format=_native_format(fields),
+        source=f"config of {fields.name}",
+        licence="user",
+        confidence="recomputed",
+        **values,
+    )
+    has_dense = dense_ffn_layers(model) > 0
+    model = replace(model, ffn_hidden=_dense_ffn(fields, family, hidden) if has_dense else 0)
+    total, active = count_parameters(model)
+    return replace(model, parameters=total, parameters_active=active)
+
+
+def _refuse_other_kinds(fields: ConfigFields) -> None:
+    """Shapes that a `Model` cannot describe."""
+    if fields.flag("is_encoder_decoder", default=False):
+        raise fields.wrong("is_encoder_decoder", "encoder-decoder models are not read")
+    if fields.listed("block_configs"):
+        raise fields.wrong("block_configs", "models whose layers differ one by one are not read")
+
+
+def _attention(fields: ConfigFields, family: ModelFamily, hidden: int, softmax_layers: int) -> dict[str, Any]:
+    """Heads and their widths; multi-head latent attention by its ranks."""
+    if not softmax_layers:
+        return {"heads": 0, "kv_heads": 0, "head_dim": 0}
+    heads = fields.count(*HEADS)
+    kv_heads = _kv_heads(fields, family, heads)
+    if heads % kv_heads:
+        raise fields.wrong(KV_HEADS, f"{heads} heads do not divide by {kv_heads} key-value heads")
+    values = {"heads": heads, "kv_heads": kv_heads}
+    values["attention_gate"] = fields.flag(
+        "attn_output_gate", "attention_output_gate", "mla_use_output_gate", default=family.output_gate
+    )
+    if rank := fields.count("kv_lora_rank", default=0):
+        nope, rope = fields.count("qk_nope_head_dim"), fields.count("qk_rope_head_dim")
+        return values | {
+            "head_dim": nope + rope,
+            "mla_kv_rank": rank,
+            "mla_q_rank": fields.count("q_lora_rank", default=0),
+            "mla_qk_nope": nope,
+            "mla_qk_rope": rope,
+            "mla_v_head_dim": fields.count("v_head_dim"),
+        }
+    head_dim = fields.count("head_dim", "attention_head_dim", "kv_channels", default=0)
+    if not head_dim and hidden % heads:
+        raise fields.wrong(HEADS, f"width {hidden} does not divide by {heads} heads; state `head_dim`")
+    return values | {"head_dim": head_dim or hidden // heads}
+
+
+def _kv_heads(fields: ConfigFields, family: ModelFamily, heads: int) -> int:
+    """Stated, or by the older switches: Falcon's and BigCode's `multi_query`, ChatGLM's group number."""
+    old_falcon = family.name == "falcon" and not fields.flag("new_decoder_architecture", default=False)
+    if (old_falcon or family.name == "gpt_bigcode") and fields.flag("multi_query", default=True):
+        return 1
+    if fields.flag("multi_query_attention", default=False):
+        return fields.count("multi_query_group_num")
+    return fields.count(*KV_HEADS, default=0) or heads
+
+
+def _dense_ffn(fields: ConfigFields, family: ModelFamily, hidden: int) -> int:
+    """Width of the dense MLP; pure state-space models have none."""
+    if family.name in {"mamba", "mamba2"}:
+        return 0
+    if family.name == "mpt":
+        return hidden * fields.count("expansion_ratio", default=4)
+    apart = fields.count("intermediate_size_mlp", "dense_intermediate_size", default=0)
+    return apart or fields.count(*FFN, default=4 * hidden if family.four_times_hidden else None)
+
+
+def _experts(fields: ConfigFields, family: ModelFamily) -> dict[str, Any]:
+    """Routed and shared experts of one layer."""
+    experts, topk = fields.count(*EXPERTS), fields.count(*TOPK, "ffn_config.moe_top_k")
+    if topk > experts:
+        raise fields.wrong(TOPK, f"{topk} experts per token of {experts}")
+    width = fields.count(*EXPERT_FFN)
+    shared = fields.count(*SHARED_FFN, default=0)
+    if family.name.startswith("llama4"):
+        shared = width  # one shared expert, by architecture
+    elif fields.flag("enable_moe_block", default=False):
+        shared = fields.count(*FFN)  # Gemma 4: the dense MLP runs beside the experts
+    elif not shared:
+        count = fields.count(*SHARED, default=0)
+        shared = count * (fields.count("moe_shared_expert_intermediate_size", default=0) or width)
+    return {
+        "experts": experts,
+        "experts_topk": topk,
+        "moe_ffn_hidden": width,
+        "shared_ffn_hidden": shared,
+        "moe_latent": fields.count("moe_latent_size", "routed_expert_hidden_size", default=0),
+    }
+
+
+def _arch(family: ModelFamily, values: dict[str, Any]) -> Literal["dense", "moe", "hybrid", "encoder"]:
+    if family.encoder:
+        return "encoder"
+    if values["linear_layers"]:
+        return "hybrid"
+    return "moe" if values["moe_layers"] else "dense"
+
+
+def _attention_kind(values: dict[str, Any]) -> Attention:
+    if values["linear_layers"]:
+        return "hybrid_linear"
+    if values.get("mla_kv_rank"):
+        return "mla"
+    if values.get("sliding_layers"):
+        return "sliding"
+    if values["kv_heads"] == values["heads"]:
+        return "mha"
+    return "mqa" if values["kv_heads"] == 1 else "gqa"
+
+
+def _native_format(fields: ConfigFields) -> str:
+    """The format of the weights: by the quantisation that is stated, else by the data type."""
+    stated = fields.nested("quantization_config")
+    text = json.dumps({key: value for key, value in stated.items() if key != "ignore"}).lower()
+    for mark, name in QUANTISED:
+        if mark in text:
+            return name
+    kind = fields.word("torch_dtype", "dtype", default="bfloat16").removeprefix("torch.")
+    return {"float32": "fp32", "float16": "fp16", "float8_e4m3fn": "fp8", "int8": "int8"}.get(kind, "bf16")
