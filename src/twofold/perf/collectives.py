@@ -173,7 +173,7 @@ def serving_all_reduce_s(
     Limits   one rank: 0; a group that leaves its domain takes `all_reduce_s`.
     """
     span = group_span(network, ranks, stride)
-    count: Floats = np.asarray(ranks, dtype=float)
+    count = np.asarray(ranks, dtype=float)
     one_wire_bytes = (count - 1.0) * payload_bytes
     half_bytes = network.engine_half_bytes
     one_shot_s = network.engine_launch_s + _on_link_s(network, one_wire_bytes, count - 1.0, half_bytes)

@@ -1,6 +1,7 @@
 """Which kernels an engine has on a device: native, a fallback with its slowdown, or none."""
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -9,16 +10,15 @@ from typing import Literal
 
 from twofold.core import UnknownNameError
 from twofold.perf.constants import Constants, load_constants
-from twofold.perf.formats import FORMAT_BYTES, bytes_per_weight
+from twofold.perf.formats import bytes_per_weight
 from twofold.perf.types import Device
 
 Support = Literal["native", "fallback", "missing"]
-OPERATIONS = ("gemm", "attention", "norm")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSupport:
-    """How an engine runs one operation in one format; `slowdown_ratio` is over a native 16-bit kernel's time."""
+    """How an engine runs one operation in one format; `slowdown_ratio` is over a native 16-bit kernel."""
 
     operation: str
     format: str
@@ -36,32 +36,24 @@ def kernel_support(
     products over 16-bit ones of the same shape. What is missing has no time: `inf`.
     """
     constants = constants or load_constants()
-    stated = _rows(engine)
-    found = {(row["operation"], row["format"]): row for row in stated}
+    found = {(row["operation"], row["format"]): row for row in _rows(engine)}
     return tuple(
         _judge(device, operation, name, found.get((operation, name), {}), constants)
-        for operation in OPERATIONS
-        for name in FORMAT_BYTES
-        if name in {row["format"] for row in stated}
+        for operation, name in sorted({(row["operation"], row["format"]) for row in _table()})
     )
 
 
 def _judge(
-    device: Device, operation: str, name: str, row: dict[str, str], constants: Constants
+    device: Device, operation: str, name: str, row: Mapping[str, str], constants: Constants
 ) -> KernelSupport:
-    """Native needs both the engine's kernel and matrix units that know the format."""
-    native = _lists(row.get("native_families", ""), device.family)
-    if native and operation == "gemm":
-        native = name in device.native_formats or bytes_per_weight(name) >= 2.0
-    fallback = _lists(row.get("fallback_families", ""), device.family)
+    """Native needs both the engine's kernel and, for products, matrix units that know the format."""
+    known = operation != "gemm" or name in device.native_formats or bytes_per_weight(name) >= 2.0
     source = row.get("source", "not listed by the engine")
-    if native:
+    if known and _lists(row.get("native_families", ""), device.family):
         return KernelSupport(operation, name, "native", 1.0, source)
-    if fallback:
+    if _lists(row.get("fallback_families", ""), device.family):
         slowdown = constants.get("fallback_slowdown_ratio", family=device.family, operation=operation)
         return KernelSupport(operation, name, "fallback", slowdown, source)
-    if operation == "norm":  # norms run in 16 bits whatever the products run in
-        return KernelSupport(operation, name, "fallback", 1.0, "norms run in 16 bits")
     return KernelSupport(operation, name, "missing", float("inf"), source)
 
 

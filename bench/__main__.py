@@ -1,0 +1,15 @@
+"""`python -m bench [NAME …]`: run `main` of every module in this folder, or of those named."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+
+def names() -> list[str]:
+    """The benches, by file name."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+
+
+for name in sys.argv[1:] or names():
+    print(f"== {name}")
+    import_module(f"bench.{name}").main()

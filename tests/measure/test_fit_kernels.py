@@ -1,0 +1,117 @@
+"""The pooled fit finds what it was given, stays within physics, and the shipped constants fit the tables."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from twofold.catalog import load_catalog
+from twofold.measure.fit_kernels import SLICES, constant_rows, fit
+from twofold.measure.kernel_tables import ACCELERATORS, families
+from twofold.measure.pooled import Pooled, Prior, Rows, fit_pooled
+from twofold.perf import device, gemm_s, load_constants
+
+TRUTH = Path(__file__).parents[3] / "shared" / "truth"
+FAMILIES = {"a1": "old", "a2": "old", "b1": "new"}
+PRIORS = (Prior("rate", 0.5, 0.5, 0.05, 1.0), Prior("floor_s", 2e-6, 1.0, 1e-7, 1e-4))
+
+
+def drawn_rows(rates: dict[str, float], noise_log: float, seed: int) -> Rows:
+    """Rows of `work / rate + floor` with rates by leaf."""
+    generator = np.random.default_rng(seed)
+    leaf = np.array(sorted(rates)).repeat(60)
+    work_s = 10 ** generator.uniform(-7, -2, leaf.size)
+
+    def predict(values: dict[str, np.ndarray]) -> np.ndarray:
+        return work_s / values["rate"] + values["floor_s"]
+
+    true = {"rate": np.array([rates[one] for one in leaf]), "floor_s": np.full(leaf.size, 5e-6)}
+    noise = np.exp(generator.normal(0.0, noise_log, leaf.size))
+    return Rows(leaf, np.full(leaf.size, "one"), predict(true) * noise, predict)
+
+
+def rate(pooled: Pooled, node: str) -> float:
+    return pooled.values["rate", node]
+
+
+def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
+    pooled = fit_pooled(drawn_rows({"a1": 0.7, "a2": 0.8, "b1": 0.4}, 0.05, 1), PRIORS, FAMILIES)
+    for leaf, true in (("a1", 0.7), ("a2", 0.8), ("b1", 0.4)):
+        assert rate(pooled, leaf) == pytest.approx(true, rel=0.05)
+        assert pooled.values["floor_s", leaf] == pytest.approx(5e-6, rel=0.1)
+
+
+def test_a_part_without_rows_takes_its_familys_value_and_a_family_that_of_all() -> None:
+    pooled = fit_pooled(drawn_rows({"a1": 0.8}, 0.05, 2), PRIORS, FAMILIES)
+    assert rate(pooled, "a2") == pytest.approx(rate(pooled, "old"), rel=1e-4)
+    assert rate(pooled, "new") == pytest.approx(rate(pooled, ""), rel=1e-4)
+    assert rate(pooled, "") < rate(pooled, "old") < rate(pooled, "a1")  # each nearer to the prior
+
+
+def test_wild_rows_hardly_move_a_fit() -> None:
+    clean = drawn_rows({"a1": 0.6}, 0.03, 3)
+    wild_s = clean.measured_s.copy()
+    wild_s[::15] *= 8.0
+    spoilt = Rows(clean.leaf, clean.kernel, wild_s, clean.predict)
+    assert rate(fit_pooled(spoilt, PRIORS, FAMILIES), "a1") == pytest.approx(
+        rate(fit_pooled(clean, PRIORS, FAMILIES), "a1"), rel=0.04
+    )
+
+
+def test_no_value_leaves_its_physical_bounds() -> None:
+    pooled = fit_pooled(drawn_rows({"a1": 3.0}, 0.05, 4), PRIORS, FAMILIES)  # three times what physics allows
+    assert all(value <= 1.0 for (name, _), value in pooled.values.items() if name == "rate")
+
+
+def test_a_parent_is_less_sure_than_its_children() -> None:
+    spreads = fit_pooled(drawn_rows({"a1": 0.7, "b1": 0.4}, 0.05, 5), PRIORS, FAMILIES).spreads_log
+    assert spreads["rate", "a1"] < spreads["rate", "old"] < spreads["rate", ""]
+
+
+@pytest.fixture(scope="module")
+def truth() -> Path:
+    if not TRUTH.is_dir():
+        pytest.skip("the kernel tables are not here")
+    return TRUTH
+
+
+# Mean error over an accelerator's bf16 products, as the goal of the fit states it.
+@pytest.mark.parametrize(
+    "name", ["A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB", "B200-SXM-180GB", "GB200-186GB"]
+)
+def test_shipped_constants_predict_bf16_products_within_twelve_percent(truth: Path, name: str) -> None:
+    one = device(load_catalog().accelerator(name), load_constants())
+    rows = SLICES[0].build(truth, load_constants())
+    errors = np.abs(rows.predict({}) / rows.measured_s - 1.0)[rows.leaf == name]
+    assert errors.mean() <= 0.12
+    assert float(gemm_s(one, 8192, 8192, 8192, "bf16")) > 0
+
+
+def test_shipped_constants_predict_collectives_within_twelve_percent(truth: Path) -> None:
+    part = next(one for one in SLICES if one.title == "collectives nccl")
+    rows = part.build(truth, load_constants())
+    assert np.abs(rows.predict({}) / rows.measured_s - 1.0).mean() <= 0.12
+
+
+def test_the_fit_reproduces_the_shipped_rows(truth: Path) -> None:
+    shipped = {(row.name, row.scope): row for row in load_constants().rows if row.fitted_by == "kernels"}
+    fitted = {(row.name, row.scope): row for row in fit(truth, load_constants())}
+    assert fitted.keys() == shipped.keys()
+    for key, row in fitted.items():
+        assert row.value == pytest.approx(shipped[key].value, rel=0.02), key
+
+
+def test_rows_are_written_for_measured_nodes_alone() -> None:
+    part = SLICES[0]
+    leaf = np.array(["A100-SXM4-80GB"] * 30)
+    rows = Rows(leaf, np.full(30, "one"), np.full(30, 1e-3), lambda values: values["kernel_floor_s"] * 400.0)
+    scopes = {row.scope for row in constant_rows(part, rows, fit_pooled(rows, part.priors, families()))}
+    assert scopes == {
+        "",
+        "format=bf16",
+        "family=ampere",
+        "family=ampere;format=bf16",
+        "accelerator=A100-SXM4-80GB;family=ampere",
+        "accelerator=A100-SXM4-80GB;family=ampere;format=bf16",
+    }
+    assert set(families()) == set(ACCELERATORS.values())

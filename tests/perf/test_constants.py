@@ -1,0 +1,93 @@
+"""The table of constants: the narrowest scope answers, ties and gaps are errors, fits own their rows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twofold.core import ConstantsError, Source
+from twofold.perf import ConstantRow, Constants, load_constants, parse_constants, with_rows, write_constants
+
+TABLE = """# version 3
+name,scope,value,low,high,unit,source,rows,fitted_by,note
+speed,,1,0.5,2,ratio,a,0,none,
+speed,family=hopper,2,1,3,ratio,f,9,kernels,
+speed,family=hopper;format=fp8,3,2,4,ratio,f,9,kernels,
+speed,format=int8,4,2,8,ratio,a,0,none,
+"""
+
+
+@pytest.fixture
+def small() -> Constants:
+    return parse_constants(TABLE)
+
+
+def test_the_narrowest_scope_answers(small: Constants) -> None:
+    assert small.get("speed") == 1
+    assert small.get("speed", family="ada", format="bf16") == 1
+    assert small.get("speed", family="hopper", format="bf16") == 2
+    assert small.get("speed", family="hopper", format="fp8", accelerator="any") == 3
+
+
+def test_a_tie_and_a_gap_are_errors(small: Constants) -> None:
+    with pytest.raises(ConstantsError, match="ambiguous"):
+        small.get("speed", family="hopper", format="int8")
+    with pytest.raises(ConstantsError, match="no constant 'sped'"):
+        small.get("sped")
+
+
+def test_an_estimate_carries_range_and_source(small: Constants) -> None:
+    one = small.estimate("speed", family="hopper")
+    assert (one.low, one.value, one.high, one.source) == (1, 2, 3, Source.FITTED)
+
+
+def test_an_override_changes_one_row_and_the_digest(small: Constants) -> None:
+    changed = small.with_overrides({("speed", "family=hopper"): 2.5})
+    assert changed.get("speed", family="hopper") == 2.5
+    assert changed.get("speed") == 1
+    assert changed.digest != small.digest
+    with pytest.raises(ConstantsError, match="to override"):
+        small.with_overrides({("speed", "family=none"): 1.0})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (TABLE.replace("# version 3", "version 3"), "first line"),
+        (TABLE.replace("2,1,3", "9,1,3"), "outside its own range"),
+        (TABLE.replace("2,1,3", "two,1,3"), "cannot be read"),
+        (TABLE + "speed,,1,1,1,ratio,a,0,none,\n", "two rows"),
+    ],
+)
+def test_a_broken_table_is_refused_with_the_reason(wrong: str, said: str) -> None:
+    with pytest.raises(ConstantsError, match=said):
+        parse_constants(wrong)
+
+
+def test_a_fit_rewrites_its_own_rows_alone(tmp_path: Path) -> None:
+    path = tmp_path / "constants.csv"
+    path.write_text(TABLE)
+    row = ConstantRow("speed", "family=hopper", 2.2, 2.0, 2.4, "ratio", Source.FITTED, 12, "kernels")
+    assert write_constants(path, "kernels", [row]) == 4
+    new = parse_constants(path.read_text())
+    assert new.get("speed", family="hopper", format="fp8") == 2.2
+    assert new.get("speed", format="int8") == 4
+    assert write_constants(path, "kernels", [row]) == 4  # the same rows: the same bytes
+    with pytest.raises(ConstantsError, match="rows of others"):
+        write_constants(path, "training", [row])
+
+
+def test_rows_replace_those_of_their_scope(small: Constants) -> None:
+    row = replace(small.rows[1], value=2.9)
+    assert with_rows(small, [row]).get("speed", family="hopper") == 2.9
+    assert len(with_rows(small, [row]).rows) == len(small.rows)
+
+
+def test_the_shipped_table_is_sorted_and_physical() -> None:
+    rows = load_constants().rows
+    assert [(row.name, row.pairs) for row in rows] == sorted((row.name, row.pairs) for row in rows)
+    for row in rows:
+        assert row.low <= row.value <= row.high, row
+        if row.name.endswith("efficiency_fraction"):
+            assert 0.0 < row.value <= 1.0, row
+        assert (row.rows > 0) or row.source is not Source.FITTED or row.fitted_by == "training", row
