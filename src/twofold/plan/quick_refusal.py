@@ -1,0 +1,45 @@
+"""Being told no: what a training job needs, what was tried, and what would fit."""
+
+import numpy as np
+
+from twofold.core import InfeasibleError, format_bytes, format_memory
+from twofold.plan.given import Given
+from twofold.training import Memory, Priced, Stack, TrainingJob, candidate, search
+
+
+def machines_text(machines: Given) -> str:
+    """`64 × 8 H100-SXM5-80GB`."""
+    nodes = f"{machines.node_count:,} × " if machines.node_count > 1 else ""
+    return f"{nodes}{machines.accelerators_per_node} {machines.accelerator.name}"
+
+
+def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Stack) -> InfeasibleError:
+    """No layout of the job fits the machines: by how much, and what would."""
+    closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), machines.cluster, stack)
+    held, count = closest.memory, machines.accelerator_count
+    capacity = machines.cluster.device.memory_bytes
+    found = search(job, machines.cluster, stack)
+    change = found.nearest_miss.change if found.nearest_miss else "another layout: state less of it"
+    lines = (
+        ("needs", f"{_parts_text(held)} per device; each has {format_memory(capacity)}"),
+        ("", f"all {count:,} together have {format_bytes(capacity * count)}"),
+        ("tried", f"{len(priced.layouts):,} layouts: every one exceeds memory"),
+        (
+            "closest",
+            f"{closest.describe()}: misses by {format_memory(closest.high_bytes - capacity)} per device",
+        ),
+        ("would fit", change),
+    )
+    return InfeasibleError(f"no layout of {job.model.name} trains on {machines_text(machines)}", lines=lines)
+
+
+def _parts_text(held: Memory) -> str:
+    total = format_memory(float(np.max(held.high_bytes)))
+    named = {
+        "weights": held.weights_bytes,
+        "gradients": held.gradients_bytes,
+        "optimiser": held.optimizer_bytes,
+        "activations": held.activations_bytes,
+    }
+    parts = ", ".join(f"{name} {format_memory(float(np.max(value)))}" for name, value in named.items())
+    return f"up to {total} ({parts})"
