@@ -1,0 +1,290 @@
+"""Whatever a user gets wrong ends in a coded message and an exit code (INV-8), kept as a transcript."""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SPEC = """\
+name: small
+model: llama-3.1-8b
+training:
+  kind: finetune
+  tokens: 1 Gtok
+  sequence: 4096 tok
+  global_batch: 64 seq
+  deadline: 10 d
+  on: 1x8xH100-SXM
+serving:
+  quantisation: [fp8]
+  on: 1xH100-SXM
+  classes:
+    chat:
+      traffic: {rate: 2 /s, peak: 2x, input: 500 tok, output: 100 tok}
+      slo: {ttft_p95: 1 s, tpot_p95: 50 ms}
+"""
+MODEL_WHOSE_HEADS_DO_NOT_DIVIDE = """\
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 4,
+ "num_attention_heads": 32, "num_key_value_heads": 5, "intermediate_size": 11008, "vocab_size": 32000}
+"""
+
+
+def changed(*changes: tuple[str, str]) -> bytes:
+    """The good spec with some of its text replaced."""
+    text = SPEC
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text.encode()
+
+
+def alias_bomb() -> bytes:
+    levels = (f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    return b"l0: &l0 [lol, lol]\n" + "".join(levels).encode()
+
+
+BROKEN = {
+    "alias-bomb": alias_bomb(),
+    "batch-does-not-divide": changed(("global_batch: 64 seq", "global_batch: 100 ktok")),
+    "binary": bytes(range(256)) * 8,
+    "broken-yaml": b"name: [open\nmodel: x\n",
+    "control-characters": changed(("name: small", 'name: "\\e[31msmall"')),
+    "deep-nesting": b"a: " + b"[" * 500 + b"]" * 500,
+    "duplicate-key": changed(("  sequence: 4096 tok", "  sequence: 4096 tok\n  tokens: 2 Gtok")),
+    "empty": b"",
+    "huge-value": changed(("name: small", f"name: {'x' * 5000}")),
+    "infinite": changed(("tokens: 1 Gtok", "tokens: inf tok")),
+    "many-errors": changed(("deadline:", "dedline:"), ("ttft_p95: 1 s", "ttft_p95: 500"), ("2x", "2")),
+    "missing-key": changed(("model: llama-3.1-8b\n", "")),
+    "missing-unit": changed(("ttft_p95: 1 s", "ttft_p95: 500")),
+    "negative": changed(("rate: 2 /s", "rate: -2 /s")),
+    "no-traffic": changed(("rate: 2 /s, ", "")),
+    "not-a-mapping": b"- a list\n- of things\n",
+    "not-a-number": changed(("deadline: 10 d", "deadline: nan d")),
+    "nothing-to-plan": b"name: empty\nmodel: llama-3.1-8b\n",
+    "only-comments": b"# nothing yet\n",
+    "overflow": changed(("tokens: 1 Gtok", "tokens: 1e999 tok")),
+    "unknown-accelerator": changed(("1xH100-SXM\n  classes", "1xH100-SMX\n  classes")),
+    "unknown-key": changed(("deadline:", "dedline:")),
+    "unknown-model": changed(("llama-3.1-8b", "llama-3.1-8bb")),
+    "wrong-unit": changed(("deadline: 10 d", "deadline: 10 GB")),
+    "zero-budget": SPEC.encode() + b"supply: {budget: 0 $}\n",
+    "zero-rate": changed(("rate: 2 /s", "rate: 0 /s")),
+}
+INFEASIBLE = {
+    "deadline-nothing-meets": changed(("deadline: 10 d", "deadline: 1 min")),
+    "model-does-not-fit": changed(("model: llama-3.1-8b", "model: llama-3.1-405b")),
+    "slo-below-physics": changed(("tpot_p95: 50 ms", "tpot_p95: 1 us")),
+    "tiny-budget": SPEC.encode() + b"supply: {budget: 1 $}\n",
+}
+
+
+def assert_readable(text: str) -> None:
+    """No traceback, no control character, and no endless line but lists in hints."""
+    assert "Traceback" not in text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+    assert all(len(line) <= 150 or line.startswith("hint:") for line in text.splitlines()), text
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_spec_is_refused_with_a_code_and_a_hint(name, run, golden) -> None:  # INV-8
+    Path("spec.yaml").write_bytes(BROKEN[name])
+    done = run("twofold check spec.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert re.search(r"error\[E-[a-z-]+\]: \S", done.err)
+    assert_readable(done.err)
+    golden(f"check-{name}", done.transcript)
+
+
+@pytest.mark.parametrize("name", INFEASIBLE)
+def test_a_plan_that_nothing_meets_says_what_binds(name, run, golden) -> None:
+    Path("spec.yaml").write_bytes(INFEASIBLE[name])
+    done = run("twofold plan spec.yaml")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith("infeasible: ")
+    assert_readable(done.err)
+    golden(f"plan-{name}", done.transcript)
+
+
+def test_an_infeasible_plan_is_data_with_json(run) -> None:
+    Path("spec.yaml").write_bytes(INFEASIBLE["slo-below-physics"])
+    done = run("twofold plan spec.yaml --json")
+    error = json.loads(done.out)
+    assert (done.code, error["schema"], error["exit_code"]) == (3, "twofold/error/1", 3)
+    assert error["errors"][0]["code"] == "E-infeasible"
+    assert error["errors"][0]["lines"]
+
+
+def test_every_error_of_a_file_is_told_in_one_pass(run) -> None:
+    Path("spec.yaml").write_bytes(BROKEN["many-errors"])
+    done = run("twofold check spec.yaml")
+    assert done.err.count("error[") == 3
+    assert done.err.endswith("3 errors\n")
+
+
+def test_errors_are_data_with_json(run) -> None:
+    Path("spec.yaml").write_bytes(BROKEN["many-errors"])
+    done = run("twofold check spec.yaml --json")
+    errors = json.loads(done.out)["errors"]
+    assert [error["place"]["line"] for error in errors] == [8, 15, 16]
+    assert all(error["code"].startswith("E-") and error["message"] for error in errors)
+
+
+def test_a_file_of_100_mb_is_refused_before_it_is_read(run, golden) -> None:
+    with Path("spec.yaml").open("wb") as handle:
+        handle.truncate(100_000_000)
+    done = run("twofold check spec.yaml")
+    assert (done.code, done.out) == (2, "")
+    golden("check-100-mb", done.transcript)
+
+
+def test_a_model_whose_heads_do_not_divide_is_refused(run, golden) -> None:
+    Path("config.json").write_text(MODEL_WHOSE_HEADS_DO_NOT_DIVIDE)
+    Path("spec.yaml").write_bytes(changed(("llama-3.1-8b", "config.json")))
+    done = run("twofold plan spec.yaml")
+    assert done.code == 2
+    assert "32 heads do not divide by 5" in done.err
+    golden("plan-heads-do-not-divide", done.transcript)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("missing", None),
+        ("binary", bytes(range(256))),
+        ("empty", b""),
+        ("broken", b"arrival_s,input_tokens\n1\n"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_refused(name, content, run, golden) -> None:
+    if content is not None:
+        Path("trace.csv").write_bytes(content)
+    traffic = "rate: 2 /s, peak: 2x, input: 500 tok, output: 100 tok"
+    Path("spec.yaml").write_bytes(changed((traffic, "trace: trace.csv")))
+    done = run("twofold plan spec.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert_readable(done.err)
+    golden(f"plan-trace-{name}", done.transcript)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "twofold plan missing.yaml",
+        "twofold plan folder",
+        "twofold explain spec.yaml training",
+        "twofold diff missing.json missing.json",
+        "twofold predict training --in missing.csv --out out.csv",
+        "twofold predict training --in folder --out out.csv",
+        "twofold predict inference --in spec.yaml --out out.csv",
+        "twofold catalog modles",
+        "twofold catalog accelerators --columns nme",
+        "twofold catalog accelerators --where 'memory > 80'",
+        "twofold catalog partitions h100 --fit '7g.80gb + 1g.10gb'",
+        "twofold catalog accelerators h100",
+        "twofold init --from nowhere.xyz --out -",
+        "twofold plann spec.yaml",
+        "twofold plan",
+        "twofold plan spec.yaml --jsn",
+        "twofold plan spec.yaml --out folder",
+        "twofold plan spec.yaml --out spec.yaml",
+        "twofold plan spec.yaml --out nowhere/plan.json",
+        "twofold init --kind poem",
+    ],
+)
+def test_a_wrong_command_line_is_told(line, run, golden) -> None:
+    Path("folder").mkdir()
+    Path("spec.yaml").write_text(SPEC)
+    done = run(line)
+    assert done.code in {2, 3}
+    assert done.out == ""
+    assert_readable(done.err)
+    golden(f"line-{re.sub(r'[^a-z0-9.]+', '-', line.lower().removeprefix('twofold '))}", done.transcript)
+
+
+def test_an_existing_file_is_kept_unless_forced(run) -> None:
+    Path("twofold.yaml").write_text("mine")
+    assert run("twofold init").code == 2
+    assert Path("twofold.yaml").read_text() == "mine"
+    assert run("twofold init --force").code == 0
+    assert run("twofold check twofold.yaml").code == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["twofold.yaml"]
+
+
+def test_a_folder_that_may_not_be_written_is_told(run, monkeypatch, golden) -> None:
+    """The system's refusal is faked: whoever runs the tests may be allowed everything."""
+
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refuse)
+        done = run("twofold init")
+    assert (done.code, done.out) == (2, "")
+    golden("init-read-only-folder", done.transcript)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_behind(run, monkeypatch, golden) -> None:
+    def fill(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self), None, str(target))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fill)
+        done = run("twofold init")
+    assert done.code == 2
+    assert list(Path().iterdir()) == []
+    golden("init-full-disk", done.transcript)
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(run, monkeypatch, golden) -> None:
+    monkeypatch.setattr("twofold.cli.entry.twofold.invoke", interrupt)
+    Path("spec.yaml").write_text(SPEC)
+    done = run("twofold plan spec.yaml")
+    assert done.code == 130
+    golden("plan-ctrl-c", done.transcript)
+
+
+def interrupt(_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_our_own_bug_is_called_one_and_tells_how_to_see_more(run, monkeypatch) -> None:
+    def break_down(_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("twofold.cli.entry.twofold.invoke", break_down)
+    done = run("twofold check spec.yaml")
+    assert done.code == 1
+    assert "our bug" in done.err and "Traceback" not in done.err
+    monkeypatch.setenv("TWOFOLD_DEBUG", "1")
+    assert "Traceback" in run("twofold check spec.yaml").err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    program = f"{sys.executable} -m twofold catalog models --columns all | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.strip().startswith("name")
+
+
+def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
+    program = """if True:
+        import os, signal, sys, time
+        import twofold.cli.entry as entry
+
+        def press_ctrl_c(context):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(9)
+
+        entry.twofold.invoke = press_ctrl_c
+        sys.exit(entry.main(["check", "x"]))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
