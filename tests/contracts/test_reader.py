@@ -120,6 +120,8 @@ def test_all_mistakes_are_found_in_one_pass_in_the_order_of_the_file(names: Name
         ("[" * 10_000, "E-nesting", 1),
         ("? {a: b}\n: c\n", "E-shape", 1),
         ("training:\nname: a\n", "E-shape", 1),
+        ("name:\ntraining: {model: m, tokens: 1 Gtok}\n", "E-shape", 1),
+        ("".join(f"k{n}: 1\n" for n in range(20_000)), "E-file-size", 10_000),
         ("training: 7\n", "E-shape", 1),
         ("serving: {classes: [a]}\nmodel: m\n", "E-shape", 1),
         ("serving: {model: m}\n", "E-missing", 1),
@@ -131,6 +133,12 @@ def test_what_is_no_spec_has_its_own_code(text: str, code: str, line: int) -> No
     assert errors[0].code == code
     assert errors[0].place is not None
     assert errors[0].place.line == line
+
+
+def test_a_file_of_mistakes_is_cut_short() -> None:
+    errors = errors_of("".join(f"k{n}: 1\n" for n in range(200)))
+    assert len(errors) == 51
+    assert errors[-1].message == "150 more mistakes"
 
 
 def test_an_alias_bomb_is_refused_at_its_first_anchor() -> None:

@@ -14,6 +14,7 @@ from twofold.contracts.yaml_nodes import Mapping, Node, Scalar, Sequence
 from twofold.core import InputError, MissingKeyError, Place, ShapeError, UnknownKeyError, ValueRefusedError
 
 Location = tuple[int | str, ...]
+ERROR_LIMIT = 50  # a file with more is another kind of file
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 
@@ -45,7 +46,14 @@ def problems(error: ValidationError, root: Node, part: type[Part]) -> list[Input
         problem = _problem(details, root, part)
         assert problem.place is not None
         found.setdefault((problem.place, problem.message), problem)
-    return sorted(found.values(), key=lambda one: one.place or Place("", 0, 0))
+    ordered = sorted(found.values(), key=lambda one: one.place or Place("", 0, 0))
+    left_over = len(ordered) - ERROR_LIMIT
+    if left_over <= 0:
+        return ordered
+    return [
+        *ordered[:ERROR_LIMIT],
+        InputError(f"{left_over} more mistakes", place=ordered[ERROR_LIMIT].place),
+    ]
 
 
 def keys_of(part: type[Part]) -> dict[str, FieldInfo]:
@@ -86,6 +94,8 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part]) -> InputError:
     found = _found(where, root)
     place, key, shown = _place(where, found), found.key, _shown(found.node)
     carried = details.get("ctx", {}).get("error")
+    if isinstance(found.node, Scalar) and not found.node.text and key:
+        return ShapeError(f"`{key}` has no value", place=place, hint=getattr(carried, "hint", ""))
     if isinstance(carried, InputError):
         message = carried.message.replace(f"`{shown}`", f"`{key}: {shown}`", 1) if key else carried.message
         return type(carried)(message, place=place, hint=carried.hint)

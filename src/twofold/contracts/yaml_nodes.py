@@ -24,6 +24,7 @@ from twofold.core import (
     AliasError,
     DuplicateKeyError,
     EmptyError,
+    FileSizeError,
     NestingError,
     Place,
     ShapeError,
@@ -31,6 +32,7 @@ from twofold.core import (
 )
 
 DEPTH_LIMIT = 20
+NODE_LIMIT = 20_000  # texts, lists and mappings; the largest portfolio has a few thousand
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ def plain(node: Node) -> Any:
 def _assemble(events: Iterator[Any], file: str) -> Node | None:
     root: Node | None = None
     open_nodes: list[Sequence | Mapping] = []
-    document_count = 0
+    document_count = node_count = 0
     for event in events:
         place = Place(file, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, DocumentStartEvent):
@@ -102,6 +104,9 @@ def _assemble(events: Iterator[Any], file: str) -> Node | None:
             open_nodes.pop()
         elif isinstance(event, (AliasEvent, ScalarEvent, MappingStartEvent, SequenceStartEvent)):
             node = _node(event, place)
+            node_count += 1
+            if node_count > NODE_LIMIT:
+                raise FileSizeError(f"more than {NODE_LIMIT:,} values", place=place)
             if open_nodes:
                 _attach(open_nodes[-1], node)
             elif not (isinstance(node, Scalar) and not node.text):
