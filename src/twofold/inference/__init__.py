@@ -60,7 +60,7 @@ from twofold.inference.selection import (
     hardware_table,
     layout_table,
 )
-from twofold.inference.shape import ModelShape, model_shape, stack_shapes
+from twofold.inference.shape import ModelShape, model_kind, model_shape, stack_shapes
 from twofold.inference.slo import (
     RateLimit,
     Slo,
@@ -135,6 +135,7 @@ __all__ = [
     "measured_latency",
     "measured_rate_limit",
     "measured_service",
+    "model_kind",
     "model_shape",
     "open_loop",
     "rate_limit",

@@ -42,7 +42,7 @@ def disaggregated(
     """
     own = own_input_tokens(prefill, lengths)
     attended = lengths.input_tokens - own / 2.0
-    prompts = np.maximum(1.0, np.floor(prefill.chunk_tokens / own))
+    prompts = np.maximum(1.0, np.floor(prefill.chunk_tokens / own)) * prefill.dp
     one_s = iteration_s(prefill, own, attended, 0.0, 0.0).total_s
     full_s = iteration_s(prefill, own * prompts, attended, 0.0, 0.0).total_s
     most = prefill_workers * prompts / full_s

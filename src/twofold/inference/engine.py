@@ -10,7 +10,7 @@ from twofold.perf import Constants, Device
 # First version of each era, oldest first; an unreadable version has no era and takes the engine's mean.
 ERAS: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
     "vllm": (((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 8), "0.8+"), ((0, 12), "0.12+")),
-    "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+")),
+    "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+"), ((1, 1), "1.1+")),
     "sglang": (((0, 0), "0.4-"), ((0, 5), "0.5+")),
 }
 YEAR_ERAS = {"2024": {"vllm": "0.4+", "trtllm": "0.9-"}, "2025": {"vllm": "0.4+", "trtllm": "0.10+"}}
@@ -20,7 +20,7 @@ def engine_era(name: str, version: str | None) -> str:
     """The era of `version`, or "" when it cannot be told.
 
     >>> engine_era("vllm", "0.15.1"), engine_era("vllm", "2024, unstated"), engine_era("trtllm", "1.2.0rc6")
-    ('0.12+', '0.4+', '0.10+')
+    ('0.12+', '0.4+', '1.1+')
     >>> engine_era("vllm", "0.2-0.3 era, modified"), engine_era("vllm", None), engine_era("sglang", "main")
     ('0.3-', '', '')
     """
@@ -35,10 +35,21 @@ def engine_era(name: str, version: str | None) -> str:
     return next((era for first, era in reversed(ERAS.get(name, ())) if release >= first), "")
 
 
-def engine(constants: Constants, name: str, version: str | None = None, *, family: str = "") -> Engine:
-    """The engine's constants: the narrowest of its era, its name and the accelerator's family."""
+def engine(
+    constants: Constants,
+    name: str,
+    version: str | None = None,
+    *,
+    family: str = "",
+    model: str = "dense",
+    weights_format: str = "bf16",
+) -> Engine:
+    """The engine's constants: the narrowest of name and era, the device's family, the model and its format.
+
+    `model` is `dense`, `moe` or `mla` (see `model_kind`).
+    """
     era = engine_era(name, version)
-    scope = {"engine": name, "era": era, "family": family}
+    scope = {"engine": name, "era": era, "family": family, "model": model, "format": weights_format}
     held = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
     return Engine(name, era, **{each: constants.get(f"serving_{each}", **scope) for each in held})
 

@@ -82,6 +82,11 @@ def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
     return own
 
 
+def chunk_tokens(replica: Replica) -> Floats:
+    """Prefill tokens that one step of the replica may carry: each data-parallel rank has its own budget."""
+    return replica.chunk_tokens * np.asarray(replica.dp)
+
+
 def steady_steps(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Steps:
     """The steps of a replica that keeps `batch_sequences` decoding.
 
@@ -96,7 +101,7 @@ def steady_steps(replica: Replica, lengths: Lengths, batch_sequences: Floats) ->
     own = own_input_tokens(replica, lengths)
     gained = tokens_per_step(replica)
     per_step = batch_sequences * own * gained / np.maximum(lengths.output_tokens, 1.0)
-    carried = np.minimum(replica.chunk_tokens, np.maximum(own, per_step))
+    carried = np.minimum(chunk_tokens(replica), np.maximum(own, per_step))
     share = np.minimum(1.0, per_step / carried)
     context = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
     attended = lengths.input_tokens - own / 2.0
@@ -109,7 +114,7 @@ def steady_steps(replica: Replica, lengths: Lengths, batch_sequences: Floats) ->
 def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """The batch that prefill can keep full: with a full chunk in every step, chunk·output/input sequences."""
     own = own_input_tokens(replica, lengths)
-    fed = replica.chunk_tokens * lengths.output_tokens / (own * tokens_per_step(replica))
+    fed = chunk_tokens(replica) * lengths.output_tokens / (own * tokens_per_step(replica))
     return np.minimum(batch_sequences, np.maximum(fed, 1.0))
 
 
@@ -124,7 +129,7 @@ def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) ->
     size = np.asarray(batch_sequences) / waves
     prompts = size * own_input_tokens(replica, lengths)
     attended = lengths.input_tokens - own_input_tokens(replica, lengths) / 2.0
-    first = iteration_s(replica, prompts, attended, 0.0, 0.0).total_s + first_token_s(replica, 0.0)
+    first = iteration_s(replica, prompts, attended, 0.0, 0.0).total_s
     middle = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
     step = iteration_s(replica, 0.0, 0.0, size, middle).total_s
     tpot = step / tokens_per_step(replica)
@@ -278,8 +283,9 @@ def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: F
     )
     residual = mean_square / (2.0 * mean_step)
     per_token = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
-    chunk_s = steps.plain_s + replica.chunk_tokens * per_token
-    busy = np.minimum(np.asarray(rate_per_s) * own * chunk_s / replica.chunk_tokens, 0.98)
+    chunk = chunk_tokens(replica)
+    chunk_s = steps.plain_s + chunk * per_token
+    busy = np.minimum(np.asarray(rate_per_s) * own * chunk_s / chunk, 0.98)
     queue = np.square(busy) / (1.0 - busy) * chunk_s / 2.0
     service = np.maximum(1.0, own / steps.carried_tokens) * steps.carrying_s
     mean = residual + queue + service + first_token_s(replica, steps.plain_s)
@@ -297,9 +303,10 @@ def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats)
     """Mean first-token time of `admitted` prompts sent at once: prefilled one chunk after another."""
     own = own_input_tokens(replica, lengths)
     per_token = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
-    chunks = np.maximum(admitted * own / replica.chunk_tokens, own / steps.carried_tokens)
+    chunk = chunk_tokens(replica)
+    chunks = np.maximum(admitted * own / chunk, own / steps.carried_tokens)
     # Decoding grows from nothing to the whole batch meanwhile: half of it on average.
-    each = 0.5 * steps.plain_s + np.minimum(replica.chunk_tokens, admitted * own) * per_token
+    each = 0.5 * steps.plain_s + np.minimum(chunk, admitted * own) * per_token
     return (chunks + 1.0) / 2.0 * each + first_token_s(replica, steps.plain_s)
 
 

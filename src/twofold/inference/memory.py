@@ -142,10 +142,9 @@ def buffers_bytes(replica: Replica) -> Floats:
 
 def capacity(replica: Replica) -> Capacity:
     """Memory of one accelerator by part; what is left is cache, counted in tokens of the whole replica."""
-    device_bytes = np.where(
-        np.asarray(replica.memory_bytes) > 0, replica.memory_bytes, replica.cluster.device.memory_bytes
-    )
-    usable = device_bytes * replica.memory_fraction
+    told = replica.memory_fraction
+    fraction = replica.engine.memory_fraction if told is None else told
+    usable = replica.cluster.device.memory_bytes * np.asarray(fraction)
     weights = weights_bytes_per_accelerator(replica)
     buffers = buffers_bytes(replica)
     adapters = replica.adapter_weights * HALF_BYTES / (replica.tp * replica.pp)

@@ -133,3 +133,8 @@ def total_weights(shape: ModelShape) -> Floats:
 def is_mla(shape: ModelShape) -> Floats:
     """1 where the cache holds a latent (multi-head latent attention), else 0."""
     return np.asarray(np.asarray(shape.mla_kv_rank) > 0, float)
+
+
+def model_kind(model: Model) -> str:
+    """How engines treat it: `mla` with a latent cache, `moe` with routed experts, else `dense`."""
+    return "mla" if model.mla_kv_rank else "moe" if model.experts else "dense"

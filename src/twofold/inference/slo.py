@@ -254,7 +254,7 @@ def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:
             link_bytes_per_s=network.link_bytes_per_s * factor,
             link_latency_s=network.link_latency_s / factor,
             launch_s=network.launch_s / factor,
-            one_shot_launch_s=network.one_shot_launch_s / factor,
+            engine_launch_s=network.engine_launch_s / factor,
             nic_bytes_per_s=network.nic_bytes_per_s * factor,
             host_bytes_per_s=network.host_bytes_per_s * factor,
         )

@@ -17,10 +17,14 @@ class Engine:
     host_moe_layer_s: Floats  # the same, further per expert layer
     host_sequence_s: Floats  # detokenising and bookkeeping: per decoding sequence and step
     prefill_layer_s: Floats  # a step with prefill runs eagerly: no layer is faster
-    gemm_factor: Floats  # time of this engine's kernels over the pinned ones, by kind
-    attention_factor: Floats
+    launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
+    weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
+    expert_read_gain: Floats
+    device_factor: Floats  # time of all kernels, where a family has no kernel tables
+    attention_factor: Floats  # further, by kind
     moe_factor: Floats
     communication_factor: Floats
+    memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together
     first_token_s: Floats  # tokenising, HTTP and streaming before a first token leaves
     first_token_steps: Floats  # further steps before a first token leaves
 
@@ -56,8 +60,7 @@ class Replica:
     dp: Floats = 1.0
     max_batch: Floats = 1024.0  # decoding sequences
     chunk_tokens: Floats = 8192.0  # prefill tokens that one step may carry
-    memory_fraction: Floats = 0.9
-    memory_bytes: Floats = 0.0  # allocatable per accelerator; 0 means the device's
+    memory_fraction: Floats | None = None  # of the device's; None: what the engine takes when not told
     cache: CacheOptions = field(default_factory=CacheOptions)
     adapter_weights: Floats = 0.0  # LoRA weights held resident, all adapters together
     draft_tokens: Floats = 0.0  # speculative decoding: tokens proposed per step

@@ -5,7 +5,7 @@ Rows that share device, formats, engine and kind of load are priced in one pass;
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from twofold.inference import (
     engine,
     engine_era,
     max_throughput,
+    model_kind,
     model_shape,
     open_loop,
     stack_shapes,
@@ -41,7 +42,7 @@ DRAFT_ACCEPT_FRACTION = (
     0.75  # of drafted tokens, multi-token prediction heads (DeepSeek-V3 report: 0.85–0.9 for one)
 )
 MAX_BATCH = {"vllm": 1024.0, "trtllm": 2048.0, "sglang": 2048.0}
-Z80 = 1.2815515655446004  # half-width of a normal's 80 % range, in standard deviations
+SUSTAINED_FRACTION = 0.95  # of saturation, up to which a stated rate is taken at its word
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +61,30 @@ class Batch:
 
 def predict_inference(rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
     """The rows with `pred_…` columns appended; a row that cannot be answered says why in `pred_error`."""
-    read: list[Case | TwofoldError] = [_read(row, catalog) for row in rows]
-    candidates, owner = [], []
-    for place, case in enumerate(read):
-        for each in layouts(case) if isinstance(case, Case) else ():
-            candidates.append(each)
-            owner.append(place)
-    values = predict_cases(candidates, constants)
-    best: dict[int, int] = {}
-    for index, place in enumerate(owner):
-        held = best.get(place)
-        if held is None or _better(values, index, held):
-            best[place] = index
+    read = [_read(row, catalog) for row in rows]
+    priced = iter(best_layouts([case for case in read if isinstance(case, Case)], constants))
     answered = []
-    for place, (row, case) in enumerate(zip(rows, read, strict=True)):
+    for row, case in zip(rows, read, strict=True):
         if isinstance(case, Case):
-            index = best[place]
-            predicted = {name: float(values[name][index]) for name in METRICS}
-            answered.append({**row, **_columns(candidates[index], predicted, constants)})
+            chosen, predicted = next(priced)
+            answered.append({**row, **_columns(chosen, predicted, constants)})
         else:
             answered.append({**row, **_refusal(f"{case.code}: {case.message}")})
     return answered
+
+
+def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case, dict[str, float]]]:
+    """Each case with its medians; where a row leaves the layout open, the one of the highest throughput."""
+    tried = [(place, each) for place, case in enumerate(cases) for each in layouts(case)]
+    values = predict_cases([each for _, each in tried], constants)
+    best: dict[int, int] = {}
+    for index, (place, _) in enumerate(tried):
+        if place not in best or _better(values, index, best[place]):
+            best[place] = index
+    return [
+        (tried[index][1], {name: float(values[name][index]) for name in METRICS})
+        for index in (best[place] for place in range(len(cases)))
+    ]
 
 
 def predict_cases(cases: Sequence[Case], constants: Constants) -> dict[str, Array]:
@@ -143,7 +147,14 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
 
 def case_engine(case: Case, constants: Constants) -> Engine:
     """The engine's constants where the case runs."""
-    return engine(constants, case.engine, case.version, family=case.accelerator.family)
+    return engine(
+        constants,
+        case.engine,
+        case.version,
+        family=case.accelerator.family,
+        model=model_kind(case.model),
+        weights_format=case.weights_format,
+    )
 
 
 def price_batch(batch: Batch) -> dict[str, Array]:
@@ -171,9 +182,9 @@ def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
 
 
 def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    """A rate beyond what the replica sustains is served at what it can: latencies are of a full batch."""
+    """A rate that somebody measured was sustained: near saturation our error must not become a queue."""
     most = max_throughput(batch.replica, batch.lengths)
-    rate = np.minimum(batch.column("rate_per_s") / replicas, 0.98 * most.requests_per_s)
+    rate = np.minimum(batch.column("rate_per_s") / replicas, SUSTAINED_FRACTION * most.requests_per_s)
     return open_loop(batch.replica, batch.lengths, rate), replicas
 
 
@@ -182,20 +193,26 @@ def _saturated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
 
 
 def _disaggregated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    """Rows describe one decode worker; prefill workers share what accelerators are left."""
+    """Rows describe one decode worker; prefill workers share what accelerators are left.
+
+    Prefill of an expert model runs data-parallel attention over its worker's accelerators, of a dense one
+    tensor-parallel.
+    """
     decode_workers, prefill_workers = batch.column("decode_workers"), batch.column("prefill_workers")
-    per_worker = batch.replica.accelerator_count
-    left = np.maximum(batch.column("accelerators") - decode_workers * per_worker, per_worker)
-    # A prefill worker of another size counts as so many of the decode worker's layout.
-    prefill_workers = np.maximum(left / per_worker, 1.0 * (prefill_workers > 0))
-    served = disaggregated(
+    per_worker = np.asarray(batch.replica.accelerator_count)
+    left = batch.column("accelerators") - decode_workers * per_worker
+    size = np.where(left >= prefill_workers, left / prefill_workers, per_worker)
+    one = np.ones_like(size)
+    spread = batch.cases[0].is_moe
+    prefill = replace(
         batch.replica,
-        batch.replica,
-        batch.lengths,
-        batch.column("concurrency"),
-        prefill_workers,
-        decode_workers,
+        tp=one if spread else size,
+        ep=size if spread else one,
+        dp=size if spread else one,
+        pp=one,
     )
+    clients = batch.column("concurrency")
+    served = disaggregated(prefill, batch.replica, batch.lengths, clients, prefill_workers, decode_workers)
     return served, np.ones_like(replicas)
 
 
@@ -245,8 +262,11 @@ def interval(case: Case, metric: str, constants: Constants) -> tuple[float, floa
 def interval_scope(case: Case, constants: Constants) -> dict[str, str]:
     """What is known of a row: its kind of model and of load."""
     del constants
-    kind = "mla" if case.is_mla else "moe" if case.is_moe else "dense"
-    return {"model": kind, "load": case.kind, "basis": "assumed" if case.assumed else "stated"}
+    return {
+        "model": model_kind(case.model),
+        "load": case.kind,
+        "basis": "assumed" if case.assumed else "stated",
+    }
 
 
 def _refusal(reason: str) -> Row:
