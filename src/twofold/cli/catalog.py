@@ -1,11 +1,10 @@
 """`twofold catalog`: the tables that plans are made from."""
 
-from datetime import date
 from pathlib import Path
 
 import click
 
-from twofold.cli.output import json_option, print_json, print_lines
+from twofold.cli.output import json_option, print_json, print_lines, today
 from twofold.core import UsageError
 
 SCHEMA = "twofold/catalog/1"
@@ -73,7 +72,7 @@ def _show_table(table: str, where: str, columns: str, folder: Path | None, as_js
     wanted = [name.strip() for name in columns.split(",") if name.strip()]
     if wanted == ["all"] or (as_json and not wanted):
         wanted = catalog_columns(table)
-    answer = catalog_rows(table, where, wanted, folder, date.today())
+    answer = catalog_rows(table, where, wanted, folder, today())
     if as_json:
         units = {column.name: column.unit for column in answer.columns}
         rows = [dict(zip(units, row, strict=True)) for row in answer.rows]

@@ -1,7 +1,9 @@
 """What verbs share: the options `--json`, `--out` and `--force`, and writing to stdout and to files."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,12 @@ json_option = click.option(
 )
 out_option = click.option("--out", "out", type=click.Path(path_type=Path), help="Write to this file instead.")
 force_option = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+
+
+def today() -> date:
+    """The day that prices are judged by; SOURCE_DATE_EPOCH fixes it where output must be repeatable."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdigit() else date.today()
 
 
 def print_lines(lines: Iterable[str]) -> None:

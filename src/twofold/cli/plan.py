@@ -4,7 +4,15 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.output import check_free, force_option, json_option, out_option, print_lines, write_text
+from twofold.cli.output import (
+    check_free,
+    force_option,
+    json_option,
+    out_option,
+    print_lines,
+    today,
+    write_text,
+)
 
 
 @click.command("plan")
@@ -28,7 +36,7 @@ def command(
 
     if out:
         check_free(out, force)
-    answer = plan(spec)
+    answer = plan(spec, today())
     if out:
         write_text(out, plan_to_json(answer))
     if as_json:
