@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twofold.contracts import Spec, shipped_schema_text, spec_json_schema
-from twofold.contracts.problems import keys_of, parts_of
+from twofold.contracts.keys import keys_of, parts_of
 from twofold.contracts.reference import PAGE, reference_page
 from twofold.contracts.schema import spec_schema_text
 
@@ -54,7 +54,7 @@ def test_every_key_is_in_the_schema_and_on_the_page() -> None:
         for key, field in keys_of(part).items():
             assert f'"{key}"' in text
             assert f"| `{key}` |" in reference_page()
-            assert field.description or part.__doc__, f"{part.__name__}.{key} says nothing"
+            assert field.description, f"{part.__name__}.{key} says nothing"
 
 
 @pytest.mark.parametrize(

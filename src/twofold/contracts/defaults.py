@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twofold.contracts.fields import Part
-from twofold.contracts.problems import part_of
+from twofold.contracts.keys import part_of
 from twofold.contracts.spec import Spec
 
 

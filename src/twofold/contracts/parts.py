@@ -25,9 +25,11 @@ _CLUSTER = re.compile(
 class ModelReference(Part):
     """One of: a catalog name, a path to a Hugging Face config.json, `{measured: rows.csv}`."""
 
-    name: ModelName | None = None
-    config: FilePath | None = None
-    measured: FilePath | None = None
+    name: ModelName | None = Field(default=None, description="the catalogue's name; the text form says it")
+    config: FilePath | None = Field(
+        default=None, description="a config.json; a text that ends in .json says it"
+    )
+    measured: FilePath | None = Field(default=None, description="a csv of measured step or service times")
 
     @model_validator(mode="before")
     @classmethod
@@ -61,9 +63,9 @@ class ModelReference(Part):
 class FixedCluster(Part):
     """Machines that are given: `64x8xH100-SXM` (nodes × per node), `4xH200`, {node: …}."""
 
-    accelerator: AcceleratorName | None = None
-    accelerators_per_node: PositiveCount | None = None
-    node: NodeName | None = None
+    accelerator: AcceleratorName | None = Field(default=None, description="an accelerator, or a `node`")
+    accelerators_per_node: PositiveCount | None = Field(default=None, description="in one node")
+    node: NodeName | None = Field(default=None, description="a node type of the catalogue")
     count: PositiveCount = Field(default=1, description="nodes")
 
     @model_validator(mode="before")

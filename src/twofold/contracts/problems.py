@@ -1,31 +1,19 @@
 """What pydantic found wrong becomes our errors: each at its place, with a hint that says what to write."""
 
-import types
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from twofold.contracts.fields import Part
+from twofold.contracts.keys import Location, annotation_at, keys_of, literals, part_of
 from twofold.contracts.names import did_you_mean
 from twofold.contracts.yaml_nodes import Mapping, Node, Scalar, Sequence
 from twofold.core import InputError, MissingKeyError, Place, ShapeError, UnknownKeyError, ValueRefusedError
 
-Location = tuple[int | str, ...]
 ERROR_LIMIT = 50  # a file with more is another kind of file
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
-
-
-def parts_of(part: type[Part]) -> list[type[Part]]:
-    """A part and every kind of part below it, each once, in the order that a reader meets them."""
-    found = [part]
-    for owner in found:
-        inner = [part_of(field.annotation) for field in owner.model_fields.values()]
-        found += [one for one in dict.fromkeys(inner) if one is not None and one not in found]
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +42,6 @@ def problems(error: ValidationError, root: Node, part: type[Part]) -> list[Input
         *ordered[:ERROR_LIMIT],
         InputError(f"{left_over} more mistakes", place=ordered[ERROR_LIMIT].place),
     ]
-
-
-def keys_of(part: type[Part]) -> dict[str, FieldInfo]:
-    """The fields by the keys that a file writes."""
-    return {field.alias or name: field for name, field in part.model_fields.items()}
-
-
-def part_of(annotation: Any) -> type[Part] | None:
-    """The one kind of part inside an annotation such as `tuple[Service, ...]`."""
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
-        return annotation if issubclass(annotation, Part) else None
-    return next((part for part in map(part_of, get_args(annotation)) if part), None)
-
-
-def annotation_at(where: Location, part: type[Part]) -> Any:
-    """The annotation that a location leads to; a step that names an entry of a mapping is passed over."""
-    annotation: Any = part
-    is_entry_name = False
-    for step in where:
-        if isinstance(step, int) or is_entry_name:
-            is_entry_name = False
-            continue
-        owner = part_of(annotation)
-        field = keys_of(owner).get(step) if owner else None
-        if field is None:
-            return None
-        annotation = field.annotation
-        is_entry_name = get_origin(annotation) is dict
-    return annotation
 
 
 def _problem(details: ErrorDetails, root: Node, part: type[Part]) -> InputError:
@@ -172,10 +131,3 @@ def _kind(node: Node) -> str:
     if isinstance(node, Scalar):
         return f"the text `{_shown(node)}`" if node.text else "nothing"
     return "a list" if isinstance(node, Sequence) else "a mapping"
-
-
-def literals(annotation: Any) -> list[str]:
-    """The choices of a Literal inside an annotation."""
-    if get_origin(annotation) is Literal:
-        return [str(choice) for choice in get_args(annotation)]
-    return [choice for inner in get_args(annotation) for choice in literals(inner)]

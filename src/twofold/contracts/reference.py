@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from twofold.contracts.defaults import default_text
 from twofold.contracts.fields import Part, Quantity
-from twofold.contracts.problems import keys_of, literals, part_of, parts_of
+from twofold.contracts.keys import keys_of, literals, part_of, parts_of
 from twofold.contracts.schema import FILE_NAME, spec_schema_text
 from twofold.contracts.service import PRESETS
 from twofold.contracts.spec import Spec

@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import Any
 
 from twofold.contracts.defaults import default_text
-from twofold.contracts.problems import keys_of, parts_of
+from twofold.contracts.keys import keys_of, parts_of
 from twofold.contracts.spec import Spec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

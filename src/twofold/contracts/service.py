@@ -22,7 +22,7 @@ DAY_S = 86400.0
 class Lengths(Part):
     """Tokens of one request's input or output: a mean, and how long the long ones are."""
 
-    mean_tokens: fields.Tokens = Field(alias="mean", description="mean")
+    mean_tokens: fields.Tokens = Field(alias="mean", description="mean of all requests")
     p95_tokens: fields.Tokens = Field(
         default_factory=lambda data: 3 * data.get("mean_tokens", 1.0),
         alias="p95",
@@ -185,7 +185,7 @@ class LatencyClass(Part):
 class Variant(Part):
     """A smaller or sparser model that may serve instead."""
 
-    model: ModelReference
+    model: ModelReference = Field(description="a distilled, pruned or smaller model")
     quality_note: fields.Text = Field(
         default="quality not stated", description="what is lost, in the user's words"
     )

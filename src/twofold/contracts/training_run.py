@@ -44,8 +44,8 @@ class Checkpoint(Part):
 class Window(Part):
     """The days that a run may use, both included."""
 
-    start: fields.Day
-    end: fields.Day
+    start: fields.Day = Field(description="first day")
+    end: fields.Day = Field(description="last day")
 
     @model_validator(mode="after")
     def _forward(self) -> "Window":
