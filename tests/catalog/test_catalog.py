@@ -105,6 +105,7 @@ def test_round_trips_are_measured_or_follow_the_distance() -> None:
 def test_frameworks_have_one_short_name() -> None:
     assert CATALOG.framework("TensorRT-LLM") == CATALOG.framework("trtllm") == "trtllm"
     assert CATALOG.framework("Megatron-Core 0.8") == "megatron-core"
+    assert CATALOG.framework("NeMo 99.01 (a version to come)") == "nemo"
     with pytest.raises(UnknownNameError):
         CATALOG.framework("caffe")
 
@@ -127,6 +128,13 @@ def test_a_users_rows_name_parts_in_any_spelling(folder_with: Callable[..., Path
         load_catalog(folder_with(nodes=nodes.replace("h100 sxm", "H100-SXM9")))
     assert error.value.place is not None and error.value.place.line == 2
     assert "`H100-SXM5-80GB`" in error.value.hint
+
+
+def test_a_users_price_needs_no_more_than_its_offer(folder_with: Callable[..., Path]) -> None:
+    prices = "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,date\n"
+    catalog = load_catalog(folder_with(prices=prices + "mine,box,Gaudi 3,8,all,reserved_1y,16,2026-10\n"))
+    (price,) = catalog.prices_for("Gaudi3")
+    assert (price.usd_per_accelerator_h, price.date_precision, price.source) == (2.0, "month", "user")
 
 
 def test_a_users_alias_replaces_what_ours_meant(folder_with: Callable[..., Path]) -> None:

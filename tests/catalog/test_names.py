@@ -1,5 +1,7 @@
 """Names that people write find the row they mean, or say which rows they could mean."""
 
+import csv
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -64,6 +66,20 @@ def test_published_measurements_may_use_a_name_that_people_may_not() -> None:
     assert CATALOG.benchmark_accelerator("a100").name == "A100-SXM4-80GB"
     assert CATALOG.benchmark_accelerator("H100-80GB").name == "H100-SXM5-80GB"
     assert CATALOG.benchmark_model("mpt-30b").name != CATALOG.model("mpt-30b").name
+
+
+def test_every_name_in_the_published_measurements_resolves() -> None:
+    path = Path(__file__).parents[3] / "shared" / "truth" / "aliases.csv"
+    if not path.exists():
+        pytest.skip(f"{path.name} of the published measurements is not beside this checkout")
+    finds = {
+        "gpu": lambda name: CATALOG.benchmark_accelerator(name).name,
+        "model": lambda name: CATALOG.benchmark_model(name).name,
+        "framework": CATALOG.framework,
+    }
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["catalog_name"]]
+    assert [row for row in rows if finds[row["kind"]](row["alias"]) != row["catalog_name"]] == []
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:

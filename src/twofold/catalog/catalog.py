@@ -1,6 +1,7 @@
 """The catalogue: our tables with a user's rows laid over them, read when first asked for."""
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 from twofold.catalog.geography import distance_rtt_s
 from twofold.catalog.names import canonical, did_you_mean, resolve
-from twofold.catalog.schema import DATA, REFERENCES, Column, schema
+from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, schema
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
 from twofold.catalog.types import (
     Accelerator,
@@ -95,7 +96,7 @@ class Catalog:
         aliases = self._once("region aliases", self._region_aliases)
         regions = self._regions()
         # Dashes count here: `us-east-1` and `us-east1` are two clouds' regions.
-        names = {own.lower(): own for own in regions}
+        names = self._once("region names", lambda: {own.lower(): own for own in regions})
         return regions[resolve(name, "region", names, aliases, "regions", form=str.lower)]
 
     def regions(self) -> tuple[Region, ...]:
@@ -105,7 +106,9 @@ class Catalog:
         """The short name of a training or serving framework: `TensorRT-LLM` is `trtllm`."""
         aliases = self._aliases().get("framework", {})
         names = {canonical(name): name for fits in aliases.values() for name in fits}
-        return resolve(name, "framework", names, aliases, "aliases")
+        bare = re.split(r"[\s:(]", name.strip(), maxsplit=1)[0]  # `NeMo 26.01`: a version that we do not list
+        known = canonical(name) in {*names, *aliases} or canonical(bare) not in {*names, *aliases}
+        return resolve(name if known else bare, "framework", names, aliases, "aliases")
 
     def prices(self) -> tuple[Price, ...]:
         return tuple(self._records("prices", Price).values())
@@ -260,19 +263,33 @@ def load_catalog(folder: Path | None = None) -> Catalog:
 
 def record_builder(kind: type[T], table: Table) -> Callable[[Row], T]:
     """A function from one row of `table` to `kind`: fields by name, numbers in SI."""
-    wanted = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every record is a dataclass
+    wanted = {field.name for field in fields(kind)} | {"memory_visible_bytes"}  # type: ignore[arg-type]  # every record is a dataclass
     taken = [column for column in table.columns if column.field in wanted]
 
     def build(row: Row) -> T:
         values: dict[str, Any] = {column.field: column.si(row[column.name]) for column in taken}
-        if kind is Accelerator:
-            visible_gib = row["visible_gib"]
-            values["memory_bytes"] = (
-                float(visible_gib) * 2**30 if visible_gib else values["memory_nominal_bytes"]
-            )
+        if complete := _COMPLETIONS.get(kind):
+            complete(values)
         return kind(**values)
 
     return build
+
+
+def _complete_accelerator(values: dict[str, Any]) -> None:
+    values["memory_bytes"] = values.pop("memory_visible_bytes") or values["memory_nominal_bytes"]
+
+
+def _complete_price(values: dict[str, Any]) -> None:
+    share = values["usd_per_h"] / values["accelerator_count"]
+    values["usd_per_accelerator_h"] = values["usd_per_accelerator_h"] or share
+    values["date_precision"] = values["date_precision"] or DATE_PRECISION[len(values["date"])]
+
+
+# Fields that follow from others where a row leaves them empty.
+_COMPLETIONS: dict[type, Callable[[dict[str, Any]], None]] = {
+    Accelerator: _complete_accelerator,
+    Price: _complete_price,
+}
 
 
 @cache

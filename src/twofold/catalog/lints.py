@@ -7,7 +7,7 @@ from statistics import median
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.parameters import count_parameters
-from twofold.catalog.schema import REFERENCES
+from twofold.catalog.schema import DATE_PRECISION, REFERENCES
 from twofold.catalog.types import Accelerator
 
 # Terms under which figures may be passed on with ours; another word needs a decision here.
@@ -136,7 +136,6 @@ def prices(catalog: Catalog) -> Iterator[Finding]:
         if price.term == "on_demand"
     }
     counts = {(node.provider, node.name): node.accelerator_count for node in catalog.nodes()}
-    digits = {"year": 4, "month": 7, "day": 10}
     for price in catalog.prices():
         count = price.accelerator_count
         wrong = {
@@ -149,7 +148,7 @@ def prices(catalog: Catalog) -> Iterator[Finding]:
                 > on_demand.get((price.provider, price.instance, count, price.region), price.usd_per_h)
             ),
             f"date {price.date} is not known to the {price.date_precision}": (
-                len(price.date) != digits[price.date_precision]
+                DATE_PRECISION[len(price.date)] != price.date_precision
             ),
             f"the node does not have {count} accelerators": (
                 counts.get((price.provider, price.instance), count) != count

@@ -1,6 +1,7 @@
 """What every column of every table means: one table, from which loader, messages and pages follow."""
 
 import csv
+import datetime
 import math
 import re
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ SI_FACTOR = {
 }
 # A type that names a table holds the names of its rows.
 REFERENCES = {"accelerator": "accelerators", "fabric": "fabrics"}
-_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
+DATE_PRECISION = {4: "year", 7: "month", 10: "day"}  # by the letters of a date
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Column:
                 if text not in {"0", "1"}:
                     raise ValueError(f"`{text}` is not a flag; write {self.expected()}")
                 return text == "1"
-            case "date" if not _DATE.fullmatch(text):
+            case "date" if not _is_date(text):
                 raise ValueError(f"`{text}` is not a date; write {self.expected()}")
         if "|" in self.type and text not in self.type.split("|"):
             raise ValueError(f"`{text}` is not one of its words; write {self.expected()}")
@@ -108,6 +110,15 @@ def schema() -> dict[str, tuple[Column, ...]]:
         for table, name, field, key, *rest in lines:
             tables.setdefault(table, []).append(Column(name, field, int(key or 0), *rest))
     return {table: tuple(columns) for table, columns in tables.items()}
+
+
+def _is_date(text: str) -> bool:
+    """A year, a month or a day that the calendar has."""
+    try:
+        datetime.date.fromisoformat(text + "-01-01"[len(text) - 4 :])
+    except ValueError:
+        return False
+    return bool(_DATE.fullmatch(text))
 
 
 def _bounds_in_words(bounds: str) -> str:
