@@ -64,6 +64,5 @@ def main() -> None:
     print(f"{'operator':24}{'M/s':>8}{'ms per 100k':>13}{'× multiply':>12}")
     for name, run in operators.items():
         seconds = best_s(run)
-        print(
-            f"{name:24}{CANDIDATE_COUNT / seconds / 1e6:8.1f}{seconds * 1e3:13.2f}{seconds / multiply_s:12.0f}"
-        )
+        rate = CANDIDATE_COUNT / seconds / 1e6
+        print(f"{name:24}{rate:8.1f}{seconds * 1e3:13.2f}{seconds / multiply_s:12.0f}")

@@ -58,11 +58,16 @@ def test_ranks_alone_in_their_domains_ring_over_their_nics(idle: Network) -> Non
 
 
 def test_every_member_of_a_domain_drives_its_own_nic(idle: Network) -> None:
-    """Sixteen nodes: eight rings carry an eighth each, side by side: an eighth of one ring's time."""
+    """Eight nodes: eight rings carry an eighth each, side by side: an eighth of one ring's time."""
     fast_links = replace(idle, link_bytes_per_s=1e15)
-    many_rings = float(all_reduce_s(fast_links, PAYLOAD_BYTES, 128))
-    one_ring = float(all_reduce_s(fast_links, PAYLOAD_BYTES, 16, stride=8))
-    assert many_rings == pytest.approx(one_ring / 8, rel=0.01)
+    one_ring_s = simulated_ring_s(64, PAYLOAD_BYTES, float(idle.nic_bytes_per_s))
+    assert float(all_reduce_s(fast_links, PAYLOAD_BYTES, 64)) == pytest.approx(one_ring_s / 8, rel=0.01)
+
+
+def test_links_inside_carry_what_all_nics_bring(idle: Network) -> None:
+    fast_nics = replace(idle, nic_bytes_per_s=1e15)
+    expected_s = simulated_ring_s(64, PAYLOAD_BYTES, float(idle.link_bytes_per_s))
+    assert float(all_reduce_s(fast_nics, PAYLOAD_BYTES, 64)) == pytest.approx(expected_s, rel=0.01)
 
 
 def test_the_domain_is_not_the_node(nvl72: Network) -> None:

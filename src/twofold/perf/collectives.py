@@ -8,7 +8,9 @@ adds what waiting for the slowest rank costs.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from twofold.perf.smoothing import smooth_max
 from twofold.perf.types import Floats, Network
 
 
@@ -16,8 +18,8 @@ from twofold.perf.types import Floats, Network
 class Span:
     """How a group lies: `inside_count` members per domain, `domain_count` crossed, the link between them."""
 
-    inside_count: Floats
-    domain_count: Floats
+    inside_count: NDArray[np.float64]
+    domain_count: NDArray[np.float64]
     outer_bytes_per_s: Floats
     outer_latency_s: Floats
 
@@ -33,31 +35,35 @@ def group_span(network: Network, ranks: Floats, stride: Floats = 1) -> Span:
     Limits   stride ≥ domain: every member in its own; a group that does not divide is averaged.
     """
     ranks, stride = np.asarray(ranks, dtype=float), np.asarray(stride, dtype=float)
-    inside = np.minimum(ranks, np.maximum(1.0, network.domain_size // stride))
+    inside = np.minimum(ranks, np.maximum(1.0, np.floor(network.domain_size / stride)))
     domains = np.ceil(ranks / inside)
     in_node = ranks * stride <= network.node_size
     return Span(
         inside_count=ranks / domains,
         domain_count=domains,
-        outer_bytes_per_s=np.where(in_node, network.host_bytes_per_s, network.nic_bytes_per_s),
-        outer_latency_s=np.where(in_node, network.host_latency_s, network.nic_latency_s),
+        outer_bytes_per_s=_choose(in_node, network.host_bytes_per_s, network.nic_bytes_per_s),
+        outer_latency_s=_choose(in_node, network.host_latency_s, network.nic_latency_s),
     )
+
+
+def _choose(here: NDArray[np.bool_], inside: Floats, outside: Floats) -> Floats:
+    """`inside` where `here` holds, else `outside`, both finite."""
+    # HOT: in every collective; `np.where` on a mask without order was 5 times slower: bench/perf.py.
+    return here * inside + ~here * outside
 
 
 def all_gather_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
     """Seconds to give every rank the whole tensor of `payload_bytes`, of which each holds 1/ranks.
 
-    Formula  launch + across: (d−1)·α_o + (d−1)/d·S/a / B_o + inside: (a−1)·α + (a−1)/a·S / B
-    Why      Each of the a members inside a domain drives its own NIC with 1/a of the tensor (k rings),
-             then the domain shares what it got.
+    Formula  launch + (a−1)·α + (d−1)·α_o + smooth_max(w / B, w / (a·B_o)), w = (n−1)/n·S
+    Why      Rings through all ranks, one per NIC: each of a domain's a members drives its own NIC
+             with 1/a of the tensor, while the links inside carry all of it; chunks keep both busy at once.
     Shapes   arguments broadcast.
     Units    payload is bytes of the full tensor on one rank after the gather; seconds out.
-    Source   Ring all-gather; hierarchy as in SKETCHES (one ring per NIC).
-    Limits   one rank: 0; one domain: the ring law (n−1)/n·S/B; all strided: (n−1)/n·S/NIC.
+    Source   Ring all-gather; SKETCHES: bytes / min(link, k·NIC), the largest term of sharded training.
+    Limits   one rank: 0; one domain: the ring law (n−1)/n·S/B; all strided: (n−1)/n·S/B_o.
     """
-    span = group_span(network, ranks, stride)
-    seconds = network.launch_s + _across_s(payload_bytes, span) + _inside_s(network, payload_bytes, span)
-    return _none_if_alone(seconds, ranks)
+    return _none_if_alone(network.launch_s + _ring_s(network, payload_bytes, ranks, stride), ranks)
 
 
 def reduce_scatter_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
@@ -71,25 +77,26 @@ def reduce_scatter_s(network: Network, payload_bytes: Floats, ranks: Floats, str
 def all_reduce_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
     """Seconds to leave every rank the sum of all ranks' tensors of `payload_bytes` each.
 
-    Formula  launch + 2·(inside + across), the parts of `all_gather_s`
-    Why      Reduce-scatter inside, all-reduce across on 1/a of the tensor per NIC, all-gather inside.
+    Formula  launch + 2·(what `all_gather_s` takes without its launch)
+    Why      A reduce-scatter and an all-gather on the same rings.
     Shapes   arguments broadcast.
     Units    payload is bytes of the full tensor on each rank; seconds out.
-    Source   Patarasuk & Yuan 2009, bandwidth-optimal all-reduce, per level.
+    Source   Patarasuk & Yuan 2009, bandwidth-optimal all-reduce.
     Limits   one rank: 0; one domain and a large tensor: 2(n−1)/n·S/B.
     """
+    return _none_if_alone(network.launch_s + 2.0 * _ring_s(network, payload_bytes, ranks, stride), ranks)
+
+
+def _ring_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats) -> Floats:
+    """One pass of `payload_bytes` around all ranks, without launch."""
     span = group_span(network, ranks, stride)
-    seconds = network.launch_s + 2.0 * (
-        _across_s(payload_bytes, span) + _inside_s(network, payload_bytes, span)
-    )
-    return _none_if_alone(seconds, ranks)
-
-
-def _inside_s(network: Network, payload_bytes: Floats, span: Span) -> Floats:
-    steps = span.inside_count - 1.0
-    return steps * network.link_latency_s + _on_link_s(
-        network, steps / span.inside_count * payload_bytes, steps
-    )
+    count = np.maximum(ranks, 1.0)
+    wire_bytes = (count - 1.0) / count * payload_bytes
+    others, hops = span.inside_count - 1.0, span.domain_count - 1.0
+    inside_s = np.asarray(others > 0.0, dtype=np.float64) * _on_link_s(network, wire_bytes, others)
+    across_s = (hops > 0.0) * (wire_bytes / (span.inside_count * span.outer_bytes_per_s))
+    latency_s = others * network.link_latency_s + hops * span.outer_latency_s
+    return latency_s + smooth_max(inside_s, across_s)
 
 
 def _on_link_s(
@@ -111,17 +118,8 @@ def _on_link_s(
     return total_s
 
 
-def _across_s(payload_bytes: Floats, span: Span) -> Floats:
-    steps = span.domain_count - 1.0
-    return (
-        steps * span.outer_latency_s
-        + steps / span.domain_count * payload_bytes / span.inside_count / span.outer_bytes_per_s
-    )
-
-
 def _none_if_alone(seconds: Floats, ranks: Floats) -> Floats:
-    alone_s: Floats = np.where(np.asarray(ranks) > 1, seconds, 0.0)
-    return alone_s
+    return np.asarray(np.asarray(ranks) > 1, dtype=np.float64) * seconds
 
 
 def all_to_all_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
@@ -155,8 +153,7 @@ def point_to_point_s(network: Network, payload_bytes: Floats, stride: Floats = 1
     span = group_span(network, 2, stride)
     inside_s = network.link_latency_s + _on_link_s(network, payload_bytes, 1.0)
     outside_s = span.outer_latency_s + payload_bytes / span.outer_bytes_per_s
-    total_s: Floats = network.launch_s + np.where(span.domain_count > 1, outside_s, inside_s)
-    return total_s
+    return network.launch_s + _choose(span.domain_count > 1, outside_s, inside_s)
 
 
 def serving_all_reduce_s(
@@ -180,10 +177,8 @@ def serving_all_reduce_s(
     two_wire_bytes = 2.0 / count * one_wire_bytes
     two_shot_s = 2.0 * network.engine_launch_s + _on_link_s(network, two_wire_bytes, count - 1.0, half_bytes)
     inside_s = _none_if_alone(np.minimum(one_shot_s, two_shot_s), ranks)
-    total_s: Floats = np.where(
-        span.domain_count > 1, all_reduce_s(network, payload_bytes, ranks, stride), inside_s
-    )
-    return total_s
+    across_s = all_reduce_s(network, payload_bytes, ranks, stride)
+    return _choose(span.domain_count > 1, across_s, inside_s)
 
 
 def straggler_factor(jitter_fraction: Floats, ranks: Floats) -> Floats:

@@ -4,6 +4,8 @@ import numpy as np
 
 from twofold.perf.types import Floats
 
+SMALLEST = np.finfo(np.float64).tiny  # stands in for a divisor of 0
+
 
 def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
     """The p-norm of two non-negative costs that run side by side.
@@ -19,8 +21,8 @@ def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
     (3.0, 0.0, 5.0)
     """
     large = np.maximum(a, b)
-    ratio = np.minimum(a, b) / np.where(large > 0.0, large, 1.0)
-    # HOT: every operator ends here; square roots were 4 times faster than `**`: bench/perf.py.
+    ratio = np.minimum(a, b) / np.maximum(large, SMALLEST)
+    # HOT: every operator ends here; `**` was up to 10 times slower where one cost is 0: bench/perf.py.
     norm = np.sqrt(np.sqrt(1.0 + np.square(np.square(ratio)))) if p == 4.0 else (1.0 + ratio**p) ** (1.0 / p)
     value: Floats = large * norm
     return value
