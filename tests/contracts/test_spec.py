@@ -165,6 +165,11 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
         ("training: {tokens: 1 Gtok, name: a.b}", "`name: a.b` is not a name"),
         ("serving: {classes: {chat: {traffic: {rate: 1 /s, trace: a.csv}}}}", "gives `rate` and `trace`"),
         ("serving: {classes: {chat: {traffic: {rate: 1 /s, scale: 2x}}}}", "`scale` belongs to a `trace`"),
+        (
+            "serving: {classes: {chat: {traffic: {trace: a.csv, input: 9 tok}}}}",
+            "`input` is read from the `trace`",
+        ),
+        ("serving: {classes: {chat: {traffic: {tokens_per_day: 1 Gtok, peak: 2x}}}}", "any time of day"),
         ("serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {}}}}", "`slo` promises nothing"),
         (
             "serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {ttft_p95: 0 ms}}}}",

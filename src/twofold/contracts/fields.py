@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -14,6 +14,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -35,9 +36,17 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    def idle_fields(self) -> frozenset[str]:
-        """Fields whose defaults decide nothing here, because other fields make them idle."""
-        return frozenset()
+    def idle_fields(self) -> dict[str, str]:
+        """Fields that decide nothing here because of what others say, each with the reason."""
+        return {}
+
+    @model_validator(mode="after")
+    def _writes_nothing_idle(self) -> Self:
+        for name, reason in self.idle_fields().items():
+            if name in self.model_fields_set:
+                key = type(self).model_fields[name].alias or name
+                raise refusal(ValueRefusedError, f"`{key}` {reason}", f"remove `{key}`")
+        return self
 
 
 def refusal(kind: type[InputError], message: str, hint: str = "") -> PydanticCustomError:

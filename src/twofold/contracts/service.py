@@ -84,15 +84,16 @@ class Traffic(Part):
             raise refusal(
                 ValueRefusedError, f"traffic {what}", "write one of `rate`, `trace`, `tokens_per_day`"
             )
-        if self.trace is None and "scale_ratio" in self.model_fields_set:
-            raise refusal(ValueRefusedError, "`scale` belongs to a `trace`", "change the rate itself")
         return self
 
-    def idle_fields(self) -> frozenset[str]:
+    def idle_fields(self) -> dict[str, str]:
         if self.trace is not None:
-            return frozenset({"peak_ratio", "profile", "input", "output"})
-        by_the_day = {"peak_ratio", "profile"} if self.tokens_per_day is not None else set()
-        return frozenset({"scale_ratio"} | by_the_day)
+            read = "is read from the `trace`"
+            return dict.fromkeys(("peak_ratio", "profile", "input", "output"), read)
+        idle = {"scale_ratio": "belongs to a `trace`"}
+        if self.tokens_per_day is not None:
+            idle |= dict.fromkeys(("peak_ratio", "profile"), "has no meaning for work at any time of day")
+        return idle
 
     @property
     def mean_rate_per_s(self) -> float | None:
@@ -224,6 +225,3 @@ class Service(Part):
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"
     )
-
-    def idle_fields(self) -> frozenset[str]:
-        return frozenset() if self.variants else frozenset({"variants"})

@@ -71,6 +71,3 @@ class Supply(Part):
     oversubscription_ratio: fields.PeakRatio = Field(
         default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"
     )
-
-    def idle_fields(self) -> frozenset[str]:
-        return frozenset() if self.own else frozenset({"own"})

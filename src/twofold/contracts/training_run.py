@@ -142,12 +142,10 @@ class TrainingRun(Part):
                 f"training `{self.name}` has a `deadline` and a `window`",
                 "write one of them",
             )
-        if "lora_rank" in self.model_fields_set and self.kind != "lora":
-            raise refusal(ValueRefusedError, f"`lora_rank` belongs to kind `lora`, not `{self.kind}`")
         return self
 
-    def idle_fields(self) -> frozenset[str]:
-        return frozenset() if self.kind == "lora" else frozenset({"lora_rank"})
+    def idle_fields(self) -> dict[str, str]:
+        return {} if self.kind == "lora" else {"lora_rank": f"belongs to kind `lora`, not `{self.kind}`"}
 
     @property
     def batch_tokens(self) -> float:
