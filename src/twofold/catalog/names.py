@@ -5,7 +5,6 @@ from difflib import get_close_matches
 
 from twofold.core import UnknownNameError
 
-_DROPPED = str.maketrans("", "", " _-")
 # Words in front of and behind a name that do not tell parts or shapes apart.
 MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "instinct")
 VARIANTS = ("instruct", "chat", "it", "base", "hf")
@@ -18,7 +17,7 @@ def canonical(name: str) -> str:
     >>> canonical("H100-SXM 80GB") == canonical("h100_sxm_80gb")
     True
     """
-    return name.lower().translate(_DROPPED)
+    return name.lower().replace(" ", "").replace("_", "").replace("-", "")
 
 
 def did_you_mean(name: str, known: Iterable[str], instead: str = "") -> str:

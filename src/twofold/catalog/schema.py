@@ -27,6 +27,7 @@ SI_FACTOR = {
 }
 # A type that names a table holds the names of its rows.
 REFERENCES = {"accelerator": "accelerators", "fabric": "fabrics"}
+LARGEST = 1e18  # no figure of a table is larger; NaN and infinity fail the comparison
 DATE_PRECISION = {4: "year", 7: "month", 10: "day"}  # by the letters of a date
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 
@@ -46,6 +47,8 @@ class Column:
 
     def read(self, text: str) -> Cell:
         """The cell as a number, flag or text, in the column's own unit. ValueError says what to write."""
+        if text and self.type == "text":  # most cells
+            return text
         if not text:
             if not self.default:
                 raise ValueError(f"`{self.name}` is empty; write {self.expected()}")
@@ -95,7 +98,7 @@ class Column:
             number = int(text) if self.type == "int" else float(text)
         except ValueError:
             raise ValueError(f"`{text}` is not {self.expected()}") from None
-        if not math.isfinite(number) or not _inside(number, self.range) or abs(number) > 1e18:
+        if not -LARGEST <= number <= LARGEST or (self.range and not _inside(number, self.range)):
             raise ValueError(f"`{text}` is out of range; write {self.expected()}")
         return number
 
@@ -128,9 +131,15 @@ def _bounds_in_words(bounds: str) -> str:
 
 
 def _inside(number: float, bounds: str) -> bool:
-    if not bounds:
-        return True
+    low, high, low_is_outside = _limits(bounds)
+    return low <= number <= high and not (low_is_outside and number == low)
+
+
+@cache
+def _limits(bounds: str) -> tuple[float, float, bool]:
+    """Lowest and highest number of a range, and whether the lowest is outside of it."""
     if ".." in bounds:
         low, high = bounds.split("..")
-        return float(low) <= number <= float(high)
-    return number >= float(bounds[2:]) if bounds.startswith(">=") else number > float(bounds[1:])
+        return float(low), float(high), False
+    low = bounds.lstrip(">=") or "-inf"
+    return float(low), math.inf, bounds.startswith(">") and not bounds.startswith(">=")

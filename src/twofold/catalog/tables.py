@@ -38,32 +38,25 @@ class Table:
 def read_table(name: str, ours: Source, users: Source | None = None) -> Table:
     """Our rows, those that a user's file overrides replaced in place, its others appended."""
     columns = schema()[name]
-    merged = _by_key(columns, _rows(columns, ours, {}))
+    merged = _groups(columns, ours, {})
     if users:
-        merged |= _by_key(columns, _rows(columns, users, merged))
+        merged |= _groups(columns, users, merged)
     flat = [located for group in merged.values() for located in group]
     return Table(name, columns, tuple(row for row, _ in flat), tuple(place for _, place in flat))
 
 
 _Located = tuple[Row, Place]
-_Groups = dict[tuple[str, ...], list[_Located]]
+_Groups = dict[tuple[str, ...], list[_Located]]  # rows by what makes them override one another
 
 
-def _by_key(columns: tuple[Column, ...], rows: list[_Located]) -> _Groups:
-    keys = [column.name for column in columns if column.key == 1]
-    groups: _Groups = {}
-    for row, place in rows:
-        groups.setdefault(tuple(canonical(str(row[key])) for key in keys), []).append((row, place))
-    return groups
-
-
-def _rows(columns: tuple[Column, ...], source: Source, base: _Groups) -> list[_Located]:
+def _groups(columns: tuple[Column, ...], source: Source, base: _Groups) -> _Groups:
     """Every row of one file; all its errors in one pass."""
     lines = _lines(source)
     _, header = next(lines, (1, []))
     slots = _slots(columns, header, source)
-    keys = [(column.name, column.key) for column in columns if column.key]
-    rows: list[_Located] = []
+    overriding = [column.name for column in columns if column.key == 1]
+    telling_apart = [column.name for column in columns if column.key == 2]
+    groups: _Groups = {}
     errors: list[InputError] = []
     seen: dict[tuple[str, ...], int] = {}
     for line, cells in lines:
@@ -75,13 +68,14 @@ def _rows(columns: tuple[Column, ...], source: Source, base: _Groups) -> list[_L
             if len(errors) == ERROR_LIMIT:
                 break
             continue
-        identity = tuple(canonical(str(row[key])) for key, _ in keys)
+        key = tuple([canonical(str(row[name])) for name in overriding])
+        identity = (*key, *(canonical(str(row[name])) for name in telling_apart))
         if seen.setdefault(identity, line) != line:
             errors.append(CatalogError(f"this row is there already, in line {seen[identity]}", place=place))
-        rows.append((row, place))
+        groups.setdefault(key, []).append((row, place))
     if errors:
         raise errors[0] if len(errors) == 1 else InputErrors(errors)
-    return rows
+    return groups
 
 
 def _lines(source: Source) -> Iterator[tuple[int, list[str]]]:
@@ -117,11 +111,12 @@ def _slots(columns: tuple[Column, ...], header: list[str], source: Source) -> di
     known = [column.name for column in columns]
     slots: dict[str, int] = {}
     for index, name in enumerate(header):
-        place = Place(source.file, 1, _cell_column(source, 1, index))
         if name not in known:
+            place = Place(source.file, 1, _cell_column(source, 1, index))
             hint = did_you_mean(name, known) or "columns: " + ", ".join(known)
             raise CatalogError(f"`{name}` is not a column of this table", place=place, hint=hint)
         if name in slots:
+            place = Place(source.file, 1, _cell_column(source, 1, index))
             raise CatalogError(f"column `{name}` stands twice", place=place)
         slots[name] = index
     missing = [column.name for column in columns if column.key and column.name not in slots]
@@ -156,10 +151,12 @@ def _row(
         except ValueError as error:
             at = Place(place.file, place.line, _cell_column(source, place.line, index))
             raise CatalogError(str(error), place=at, hint=f"{column.name}: {column.meaning}") from None
-    key = [column.name for column in columns if column.key == 1]
-    overridden = base.get(tuple(canonical(str(row[name])) for name in key), [])
-    if overridden:  # other tables refer to the row as we spell it
-        row |= {name: overridden[0][0][name] for name in key}
+    overridden: list[_Located] = []
+    if base:
+        key = [column.name for column in columns if column.key == 1]
+        overridden = base.get(tuple(canonical(str(row[name])) for name in key), [])
+        if overridden:  # other tables refer to the row as we spell it
+            row |= {name: overridden[0][0][name] for name in key}
     for column in absent:
         row[column.name] = _inherited(column, overridden, users=bool(base), place=place)
     return row
