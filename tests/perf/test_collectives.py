@@ -126,3 +126,16 @@ def test_eight_h100_reach_the_published_bus_bandwidth(hgx: Network) -> None:
     """Public tables: an all-reduce of 256 MB over eight H100 moves 320–470 GB/s on the bus."""
     bus = 2 * 7 / 8 * 268435456 / float(all_reduce_s(hgx, 268435456, 8))
     assert 300e9 <= bus <= 470e9
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_draws_broadcast_over_candidates(hgx: Network, collective: Collective) -> None:
+    draws = np.linspace(0.8, 1.2, 5)[:, None]
+    drawn = replace(
+        hgx, link_bytes_per_s=hgx.link_bytes_per_s * draws, nic_bytes_per_s=hgx.nic_bytes_per_s * draws
+    )
+    ranks = np.array([1.0, 4.0, 8.0, 64.0])
+    seconds = np.asarray(collective(drawn, 1e8, ranks))
+    assert seconds.shape == (5, 4)
+    assert np.all(np.diff(seconds[:, 1:], axis=0) < 0)  # faster links, draw by draw
+    np.testing.assert_allclose(seconds[2], collective(hgx, 1e8, ranks))
