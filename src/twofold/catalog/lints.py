@@ -236,16 +236,8 @@ def released(catalog: Catalog) -> Iterator[Finding]:
 
 def rate_flops_per_s(accelerator: Accelerator, number_format: str) -> float | None:
     """The dense rate of one number format; None where the device has none."""
-    rates: Mapping[str, float | None] = {
-        "fp32": accelerator.fp32_flops_per_s,
-        "tf32": accelerator.tf32_flops_per_s,
-        "bf16": accelerator.bf16_flops_per_s,
-        "fp16": accelerator.fp16_flops_per_s,
-        "fp8": accelerator.fp8_flops_per_s,
-        "int8": accelerator.int8_flops_per_s,
-        "fp4": accelerator.fp4_flops_per_s,
-    }
-    return rates[number_format]
+    rate: float | None = getattr(accelerator, f"{number_format}_flops_per_s")
+    return rate
 
 
 LINTS: Mapping[str, Callable[[Catalog], Iterator[Finding]]] = {

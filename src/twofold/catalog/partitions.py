@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.names import canonical, did_you_mean
@@ -10,6 +10,7 @@ from twofold.catalog.types import Accelerator, Partition
 from twofold.core import InputError, UnknownNameError
 
 MEDIA_ENGINES = "+me"
+_RATES = [field.name for field in fields(Accelerator) if field.name.endswith("_flops_per_s")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,31 +105,23 @@ def partitioned(catalog: Catalog, accelerator_name: str, profile: str) -> Accele
     )
     memory = part.memory_slices / part.memory_slices_total
 
-    def share(figure: float | None, of: float) -> float | None:
-        return figure * of if figure else figure
-
+    rates = {name: rate * compute for name in _RATES if (rate := getattr(device, name))}
     return replace(
         device,
         name=f"{device.name}:{part.profile}",
         memory_bytes=device.memory_bytes * memory,
         memory_nominal_bytes=part.memory_bytes,
         memory_bytes_per_s=device.memory_bytes_per_s * memory,
-        fp32_flops_per_s=share(device.fp32_flops_per_s, compute),
-        tf32_flops_per_s=share(device.tf32_flops_per_s, compute),
-        bf16_flops_per_s=share(device.bf16_flops_per_s, compute),
-        fp16_flops_per_s=share(device.fp16_flops_per_s, compute),
-        fp8_flops_per_s=share(device.fp8_flops_per_s, compute),
-        int8_flops_per_s=share(device.int8_flops_per_s, compute),
-        fp4_flops_per_s=share(device.fp4_flops_per_s, compute),
         sm_count=cores or (round(device.sm_count * compute) if device.sm_count else None),
-        l2_bytes=share(device.l2_bytes, memory),
+        l2_bytes=device.l2_bytes * memory if device.l2_bytes else None,
         scaleup_name="none",
         scaleup_bytes_per_s=0.0,
         scaleup_domain_count=1,
         tdp_w=device.tdp_w * compute,
-        idle_w=share(device.idle_w, compute),
+        idle_w=device.idle_w * compute if device.idle_w else None,
         mig_slice_count=0,
         notes=f"one {part.profile} partition; {part.count_max} fit on a device",
+        **rates,
     )
 
 
