@@ -117,6 +117,24 @@ def test_a_partition_is_a_device_without_links() -> None:
     assert partitioned(CATALOG, "H100 SXM", "7g.80gb") == CATALOG.accelerator("H100 SXM")
 
 
+def test_a_partition_is_planned_with_like_any_device() -> None:
+    name = "h100:1g.10gb"
+    part = CATALOG.accelerator(name)
+    assert part == partitioned(CATALOG, "H100 SXM", "1g.10gb") == CATALOG.accelerator(part.name)
+    whole = {node.name: node for node in CATALOG.nodes_with("h100")}
+    cut = CATALOG.nodes_with(name)
+    assert len(cut) == len(whole)
+    for node in cut:
+        assert CATALOG.node(node.name) == node and node.accelerator == part.name
+        assert node.accelerator_count == 7 * whole[node.name.split(":")[0]].accelerator_count
+    for price in CATALOG.prices_for(name):
+        assert price.usd_per_accelerator_h * price.accelerator_count == pytest.approx(
+            price.usd_per_h, rel=0.01
+        )
+    with pytest.raises(UnknownNameError):
+        CATALOG.accelerator("h100:9g")
+
+
 def test_unknown_profiles_and_whole_devices_are_errors() -> None:
     with pytest.raises(UnknownNameError) as error:
         partitioned(CATALOG, "H100 SXM", "3g.20gb")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from twofold.catalog.geography import distance_rtt_s
 from twofold.catalog.names import canonical, did_you_mean, resolve
+from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, schema
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
 from twofold.catalog.types import (
@@ -44,8 +45,13 @@ class Catalog:
         return self._once("digest", self._digest)
 
     def accelerator(self, name: str) -> Accelerator:
-        """One device by name or alias. A name that fits several parts (`A100`) is refused naming them."""
-        return self._named("accelerator", "accelerators", name, self._accelerators())
+        """One device by name or alias. A name that fits several parts (`A100`) is refused naming them.
+
+        A profile behind a colon is a partition: `H100-SXM:1g.10gb`.
+        """
+        name, _, profile = name.partition(":")
+        device = self._named("accelerator", "accelerators", name, self._accelerators())
+        return part_of(device, self._profile(device, profile)) if profile else device
 
     def benchmark_accelerator(self, name: str) -> Accelerator:
         """As `accelerator`, for names in published measurements, where `a100` means one known part."""
@@ -73,16 +79,19 @@ class Catalog:
         return self._records("families", ModelFamily).get(model_type, ModelFamily(model_type))
 
     def node(self, name: str) -> Node:
-        """A server or instance type by name."""
-        return self._named("node", "nodes", name, self._records("nodes", Node))
+        """A server or instance type by name; `DGX-H100:1g.10gb` is one with its devices cut."""
+        name, _, profile = name.partition(":")
+        node = self._named("node", "nodes", name, self._records("nodes", Node))
+        return cut_node(node, self._profile(self.accelerator(node.accelerator), profile)) if profile else node
 
     def nodes(self) -> tuple[Node, ...]:
         return tuple(self._records("nodes", Node).values())
 
     def nodes_with(self, accelerator_name: str) -> tuple[Node, ...]:
         """Nodes that hold this accelerator, in the order of the table."""
-        wanted = self.accelerator(accelerator_name).name
-        return tuple(node for node in self.nodes() if node.accelerator == wanted)
+        name, _, profile = self.accelerator(accelerator_name).name.partition(":")
+        nodes = tuple(node for node in self.nodes() if node.accelerator == name)
+        return tuple(self.node(f"{node.name}:{profile}") for node in nodes) if profile else nodes
 
     def fabric(self, name: str) -> Fabric:
         """A class of network between nodes by name."""
@@ -115,9 +124,13 @@ class Catalog:
 
     def prices_for(self, accelerator_name: str) -> tuple[Price, ...]:
         """Every price of an instance with this accelerator; empty where none is known."""
-        return self._once("prices by accelerator", self._prices_by_accelerator).get(
-            self.accelerator(accelerator_name).name, ()
-        )
+        by_name = self._once("prices by accelerator", self._prices_by_accelerator)
+        full = self.accelerator(accelerator_name).name
+        name, _, profile = full.partition(":")
+        if not profile:
+            return by_name.get(name, ())
+        part = self._profile(self.accelerator(name), profile)
+        return (*by_name.get(full, ()), *(cut_price(price, part) for price in by_name.get(name, ())))
 
     def storage(self) -> tuple[Storage, ...]:
         return tuple(self._records("storage", Storage).values())
@@ -182,6 +195,9 @@ class Catalog:
             return self.fabric(name).name if column.type == "fabric" else self.accelerator(name).name
         except UnknownNameError as error:
             raise CatalogError(error.message, place=place, hint=error.hint) from None
+
+    def _profile(self, device: Accelerator, profile: str) -> Partition:
+        return find_profile(device, self.partitions(device.name), profile)
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

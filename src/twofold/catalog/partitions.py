@@ -2,15 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 from twofold.catalog.catalog import Catalog
-from twofold.catalog.names import canonical, did_you_mean
+from twofold.catalog.parts import find_profile, part_of
 from twofold.catalog.types import Accelerator, Partition
-from twofold.core import InputError, UnknownNameError
+from twofold.core import InputError
 
 MEDIA_ENGINES = "+me"
-_RATES = [field.name for field in fields(Accelerator) if field.name.endswith("_flops_per_s")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,55 +73,13 @@ def check_partition_request(
 def partition(catalog: Catalog, accelerator_name: str, profile: str) -> Partition:
     """One profile of one device by name."""
     device = catalog.accelerator(accelerator_name)
-    known = catalog.partitions(accelerator_name)
-    if not known:
-        raise UnknownNameError(
-            f"{device.name} cannot be partitioned",
-            hint="`twofold catalog partitions` lists the devices that can",
-        )
-    for part in known:
-        if canonical(part.profile) == canonical(profile):
-            return part
-    names = [part.profile for part in known]
-    hint = did_you_mean(profile, names, f"profiles: {', '.join(names)}")
-    raise UnknownNameError(f"{device.name} has no profile `{profile}`", hint=hint)
+    return find_profile(device, catalog.partitions(device.name), profile)
 
 
 def partitioned(catalog: Catalog, accelerator_name: str, profile: str) -> Accelerator:
-    """The device that one partition is: its share of compute, memory, bandwidth, cache and power.
-
-    Compute goes by SMs where they are published, else by compute slices; memory, bandwidth and cache go by
-    memory slices; power by compute. It has no links. One device holds `count_max` of them.
-    """
-    device, part = catalog.accelerator(accelerator_name), partition(catalog, accelerator_name, profile)
-    if part.count_max == 1 and part.memory_slices == part.memory_slices_total:
-        return device
-    cores = part.core_count if part.core_count and device.sm_count else None
-    compute = (
-        cores / device.sm_count
-        if cores and device.sm_count
-        else part.compute_slices / part.compute_slices_total
-    )
-    memory = part.memory_slices / part.memory_slices_total
-
-    rates = {name: rate * compute for name in _RATES if (rate := getattr(device, name))}
-    return replace(
-        device,
-        name=f"{device.name}:{part.profile}",
-        memory_bytes=device.memory_bytes * memory,
-        memory_nominal_bytes=part.memory_bytes,
-        memory_bytes_per_s=device.memory_bytes_per_s * memory,
-        sm_count=cores or (round(device.sm_count * compute) if device.sm_count else None),
-        l2_bytes=device.l2_bytes * memory if device.l2_bytes else None,
-        scaleup_name="none",
-        scaleup_bytes_per_s=0.0,
-        scaleup_domain_count=1,
-        tdp_w=device.tdp_w * compute,
-        idle_w=device.idle_w * compute if device.idle_w else None,
-        mig_slice_count=0,
-        notes=f"one {part.profile} partition; {part.count_max} fit on a device",
-        **rates,
-    )
+    """The device that one partition is; `catalog.accelerator("H100-SXM:1g.10gb")` is the same."""
+    device = catalog.accelerator(accelerator_name)
+    return part_of(device, partition(catalog, device.name, profile))
 
 
 def _starts(part: Partition) -> list[int]:
