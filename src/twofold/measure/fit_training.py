@@ -31,8 +31,10 @@ FITTED_BY = "training"
 NOISE = 0.10  # log error of a row that the model explains: software releases differ by that much
 EFFECTIVE_ROWS = 12  # a source counts for at most this many rows
 ROWS_PER_SOURCE = 240  # taken evenly from larger sources; more change no digit that matters
+FEWEST_ROWS = 5  # fewer do not make a range of their own
 STEPS = 12  # Gauss-Newton iterations
 FABRIC = "fabric_efficiency_fraction"
+SPREAD = "training_memory_spread_factor"
 
 Values = NDArray[np.float64]
 
@@ -97,13 +99,15 @@ def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
     stepped = solve(priors, "yes", step, constants, step_log_error)
     fitted = solve(stepped, "memory", held, constants, memory_log_error)
     counts = rows_by_prior(priors, step, held)
-    out = [constant_row(prior, old, counts) for prior, old in zip(fitted, priors, strict=True)]
+    pairs = [pair for pair in zip(fitted, priors, strict=True) if pair[1].name != SPREAD]
+    out = [constant_row(prior, old, counts) for prior, old in pairs]
     left_out = leave_one_out(priors, "yes", step, constants, step_log_error)
     in_sample = errors(fitted, step, constants, step_log_error)
     out += interval_rows("step", step, left_out, in_sample)
     left_out = leave_one_out(stepped, "memory", held, constants, memory_log_error)
     in_sample = errors(fitted, held, constants, memory_log_error)
-    return out + interval_rows("memory", held, left_out, in_sample)
+    ranges = interval_rows("memory", held, left_out, in_sample)
+    return out + ranges + [spread_row(row) for row in ranges]
 
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
@@ -181,16 +185,19 @@ def _bench(priors: Sequence[Prior], group: Group, catalog: Catalog, constants: C
     accelerator = catalog.accelerator(machine.accelerator)
     whole = network(accelerator, machine.node_size, machine.nic_bytes_per_s, machine.fabric, constants)
     line_rate = replace(whole, nic_bytes_per_s=machine.nic_bytes_per_s)
-    scope = {
-        ("software", software_family(machine.framework, machine.precision)),
-        ("family", accelerator.family),
-    }
+    scope = _scope(group)
     return Bench(
         group=group,
         cluster=Cluster(device(accelerator, constants), line_rate, 1),
         fields={f.name: _narrowest(priors, f"training_{f.name}", scope) for f in fields(Stack)},
         fabric=_narrowest(priors, FABRIC, {("fabric", machine.fabric)}),
     )
+
+
+def _scope(group: Group) -> set[tuple[str, str]]:
+    """What the stack's constants of a group depend on."""
+    machine = group.machine
+    return {("software", software_family(machine.framework, machine.precision)), ("family", group.family)}
 
 
 def _narrowest(priors: Sequence[Prior], name: str, scope: set[tuple[str, str]]) -> int:
@@ -219,7 +226,7 @@ def solve(
     Formula  min Σ_sources Σ_rows w·ρ(log error / noise)² + Σ ((log value − log prior) / spread)²
     Why      A constant that the rows do not tell stays at its prior; spread is a quarter of its bounds.
     """
-    from scipy.optimize import least_squares  # developers only
+    from scipy.optimize import least_squares  # type: ignore[import-untyped]  # developers only
 
     free = [i for i, prior in enumerate(priors) if prior.fitted == kind]
     base = np.array([prior.value for prior in priors])
@@ -318,12 +325,9 @@ def rows_by_prior(priors: Sequence[Prior], *truths: Truth) -> dict[tuple[str, st
     counts = dict.fromkeys(((prior.name, prior.scope) for prior in priors), 0)
     for truth, kind in zip(truths, ("yes", "memory"), strict=True):
         for group in truth.groups:
-            accelerator = truth.catalog.accelerator(group.machine.accelerator)
-            family = software_family(group.machine.framework, group.machine.precision)
-            scope = {("software", family), ("family", accelerator.family)}
             names = {prior.name for prior in priors if prior.fitted == kind}
             for name in names:
-                where = {("fabric", group.machine.fabric)} if name == FABRIC else scope
+                where = {("fabric", group.machine.fabric)} if name == FABRIC else _scope(group)
                 used = priors[_narrowest(priors, name, where)]
                 counts[used.name, used.scope] += len(group.index)
     return counts
@@ -353,33 +357,33 @@ def constant_row(prior: Prior, before: Prior, counts: Mapping[tuple[str, str], i
 def interval_rows(
     kind: str, truth: Truth, left_out: Sequence[Values], in_sample: Sequence[Values]
 ) -> list[ConstantRow]:
-    """80 % ranges of measured / predicted: by dense or MoE, and by software that has rows.
+    """80 % ranges of measured / predicted: of all rows, by dense or MoE, and by software that has rows.
 
     Software measured by one source alone keeps the spread of its own rows (new rows of it come from there);
     all other ranges are those of sources left out, each source with the same weight.
     """
-    arch = np.concatenate(
-        [
-            np.full(len(log), "moe" if moe else "dense")
-            for log, moe in zip(truth.log_measured, truth.moe, strict=True)
-        ]
-    )
-    software = np.concatenate(
-        [
-            np.full(len(g.index), software_family(g.machine.framework, g.machine.precision))
-            for g in truth.groups
-        ]
-    )
+    sizes = [len(log) for log in truth.log_measured]
+    arch = np.repeat(["moe" if moe else "dense" for moe in truth.moe], sizes)
+    software = np.repeat([dict(_scope(group))["software"] for group in truth.groups], sizes)
     source = np.concatenate(truth.sources)
     unseen, seen = np.concatenate(left_out), np.concatenate(in_sample)
-    out = [_interval_row(kind, "", unseen, source)]
-    for name in np.unique(arch):
-        out.append(_interval_row(kind, f"arch={name}", unseen[arch == name], source[arch == name]))
-        for family in np.unique(software[arch == name]):
-            rows = (arch == name) & (software == family)
-            alone = len(np.unique(source[software == family])) == 1
-            errors_here = seen if alone else unseen
-            out.append(_interval_row(kind, f"arch={name};software={family}", errors_here[rows], source[rows]))
+    scopes = {"": np.ones(len(source), bool)}
+    scopes |= {f"arch={name}": arch == name for name in np.unique(arch)}
+    for family in np.unique(software):
+        of_family = software == family
+        if kind == "memory":  # too few rows to part dense from MoE
+            scopes[f"software={family}"] = of_family
+        else:
+            scopes |= {
+                f"arch={name};software={family}": of_family & (arch == name) for name in np.unique(arch)
+            }
+    if kind == "memory":
+        scopes = {scope: rows for scope, rows in scopes.items() if "arch" not in scope}
+    out = []
+    for scope, rows in scopes.items():
+        if rows.sum() >= FEWEST_ROWS:
+            alone = "software" in scope and len(np.unique(source[software == software[rows][0]])) == 1
+            out.append(_interval_row(kind, scope, (seen if alone else unseen)[rows], source[rows]))
     return out
 
 
@@ -399,6 +403,20 @@ def _interval_row(kind: str, scope: str, error: Values, source: NDArray[np.str_]
     )
 
 
+def spread_row(row: ConstantRow) -> ConstantRow:
+    """The upper end of a memory range as the factor by which `memory` says that a layout fits."""
+    upper = max(row.high, 1.05)
+    return replace(
+        row,
+        name=SPREAD,
+        scope=row.scope,
+        value=upper,
+        low=1.0,
+        high=upper,
+        note="measured over predicted, 90 % of rows",
+    )
+
+
 def weighted_quantiles(values: Values, source: NDArray[np.str_]) -> tuple[float, float]:
     """The 10 % and 90 % quantiles, every source with the same weight, and conformal's one row more."""
     names, counts = np.unique(source, return_counts=True)
@@ -406,6 +424,6 @@ def weighted_quantiles(values: Values, source: NDArray[np.str_]) -> tuple[float,
     order = np.argsort(values)
     reached = np.cumsum([weight[s] for s in source[order]])
     margin = 1 / (len(values) + 1)
-    low = values[order][min(np.searchsorted(reached, max(0.10 - margin, 0.0)), len(values) - 1)]
-    high = values[order][min(np.searchsorted(reached, min(0.90 + margin, 1.0) - 1e-9), len(values) - 1)]
+    ends = np.searchsorted(reached, [max(0.10 - margin, 0.0), min(0.90 + margin, 1.0) - 1e-9])
+    low, high = values[order][np.minimum(ends, len(values) - 1)]
     return float(low), float(high)

@@ -125,7 +125,7 @@ def workload(job: TrainingJob) -> Workload:
 
 
 def dense_ffn_layers(model: Model) -> int:
-    """Layers that hold a dense FFN: those without experts; in some hybrids a block is one mixer or one FFN."""
+    """Layers that hold a dense FFN: those without experts; in some hybrids a block is a mixer or an FFN."""
     mixers = model.softmax_attention_layers + model.linear_layers
     if model.linear_layers and mixers + model.moe_layers < model.layers:
         return model.layers - mixers - model.moe_layers

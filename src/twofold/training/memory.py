@@ -89,7 +89,7 @@ def _states(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Floats, Flo
     trained = trained_dense_weights(work, layouts), trained_expert_weights(work, layouts)
     weights = shared(stage_dense_weights(work, layouts), stage_expert_weights(work, layouts), 3)
     states = shared(*trained, 1) * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host))
-    return weights * work.weight_bytes, shared(*trained, 2) * stack.gradient_bytes, states
+    return weights * work.weight_bytes, shared(*trained, 2) * stack.gradient_memory_bytes, states
 
 
 def _gathered(work: Workload, layouts: Layouts) -> Floats:

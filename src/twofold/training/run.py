@@ -23,7 +23,7 @@ class Reliability:
 
     accelerator_h_between_failures: float = 50_700.0  # Llama 3: 419 interruptions, 16,384 GPUs, 54 days
     detection_s: float = 120.0
-    restart_s: float = 600.0  # scheduling, processes, communicators; reading the checkpoint comes on top
+    restart_s: float = 300.0  # spare node, processes, communicators; reading the checkpoint comes on top
 
 
 LLAMA_3 = Reliability()

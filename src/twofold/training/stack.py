@@ -30,6 +30,7 @@ class Stack:
     pipeline_tensor_host_s: Floats  # per tensor rank and layer when a pipeline crosses nodes
     spread_tensor_host_s: Floats  # per tensor rank and layer when a tensor group leaves its domain
     kernel_factor: Floats  # of every kernel: what a step loses against a kernel alone
+    quantise_factor: Floats  # of the passes to narrow formats that other kernels do not absorb
     elementwise_factor: Floats  # of the unfused passes counted
     softmax_passes_factor: Floats  # passes over the score matrix; 0 with flash attention
     attention_factor: Floats  # score pairs computed over those that causality needs
@@ -46,7 +47,8 @@ class Stack:
     optimizer_bytes_factor: Floats  # bytes moved per updated parameter
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
-    gradient_bytes: Floats  # held per parameter
+    gradient_bytes: Floats  # sent per parameter
+    gradient_memory_bytes: Floats  # held per parameter, with whatever copies the optimiser keeps
     activation_factor: Floats  # held over counted
     selective_memory_fraction: Floats  # of activations that selective recomputation drops
     logits_bytes: Floats  # held per token and vocabulary entry

@@ -8,7 +8,6 @@ from twofold.perf import (
     Cluster,
     Floats,
     Network,
-    compute_format,
     elementwise_s,
     smooth_max,
     straggler_factor,
@@ -23,7 +22,7 @@ from twofold.training.communication import (
     trained_dense_weights,
     trained_expert_weights,
 )
-from twofold.training.compute import LayerCompute, head_s, layer_compute
+from twofold.training.compute import LayerCompute, head_s, kernels_for, layer_compute
 from twofold.training.job import TrainingJob, Workload, workload
 from twofold.training.layouts import Layouts, Recompute
 from twofold.training.parameters import model_flops_per_token
@@ -90,10 +89,9 @@ def workload_step_time(
     Source   Narayanan et al. 2021 (schedule, bubble); PHYSICS and SKETCHES (floor, overlap).
     Limits   one device: compute, head, optimiser and host alone; p = 1: no bubble, no hand-off.
     """
-    device, network = cluster.device, cluster.network
-    half_fmt = "fp32" if precision == "fp32" else compute_format(device, "bf16", "bf16").format
-    fmt = compute_format(device, precision, precision).format
-    layer = layer_compute(work, layouts, device, stack, fmt, half_fmt)
+    network = cluster.network
+    kernels = kernels_for(work, cluster.device, stack, precision)
+    layer = layer_compute(work, layouts, kernels)
     recompute_s = _recompute_s(layer, layouts, stack)
     tp_s = stack.tp_exposed_fraction * tensor_parallel_s(work, layouts, network)
     cp_s = stack.cp_exposed_fraction * context_parallel_s(work, layouts, network)
@@ -103,7 +101,7 @@ def workload_step_time(
 
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
-    head = head_s(work, layouts, device, stack, half_fmt)
+    head = head_s(work, layouts, kernels)
     slowest_s, uneven_s = _stages(work, layouts, launched_s, head.forward_s + head.backward_s, stack)
     hop_s = (handoff_s(work, layouts, network) + np.where(layouts.pp > 1, stack.handoff_s, 0.0)) * layouts.vpp
     stage_s = slowest_s + hop_s
@@ -152,7 +150,8 @@ def _host_layer_s(work: Workload, layouts: Layouts, stack: Stack, network: Netwo
     repeated = np.where(layouts.recompute == Recompute.FULL, 4 / 3, 1.0)
     spread = (layouts.tp > max(network.domain_size, network.node_size)) & ~across
     waiting_s = across * stack.pipeline_tensor_host_s + spread * stack.spread_tensor_host_s
-    return launches_s * repeated + layouts.tp * waiting_s
+    host_s: Floats = launches_s * repeated + layouts.tp * waiting_s
+    return host_s
 
 
 def _stages(

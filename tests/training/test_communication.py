@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.training import layouts_of, workload
+from twofold.training.communication import (
+    context_parallel_s,
+    data_parallel_s,
+    expert_parallel_s,
+    handoff_s,
+    tensor_parallel_s,
+)
+
+ALONE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
+
+
+def test_one_device_talks_to_nobody(make_job, make_cluster) -> None:
+    work, network = workload(make_job("mixtral-8x7b")), make_cluster().network
+    for exchange in (tensor_parallel_s, context_parallel_s, expert_parallel_s, handoff_s):
+        assert np.all(exchange(work, ALONE, network) == 0), exchange.__name__
+    assert data_parallel_s(work, ALONE, network, 2.0) == 0
+
+
+def test_large_gradients_take_the_ring_time(make_job, make_cluster) -> None:
+    # 8 nodes, each rank with its own card: (d−1)/d · S/8 over one card, (a−1)/a · S over the links.
+    job, cluster = make_job("llama-3.1-8b"), make_cluster(count=64)
+    layouts = layouts_of([(1, 1, 1, 1, 1, 64, 0, 1, 0, 0)])
+    seconds = data_parallel_s(workload(job), layouts, cluster.network, 2.0)
+    sent = 2 * job.model.parameters
+    outer_s = 2 * 7 / 8 * sent / 8 / cluster.network.nic_bytes_per_s
+    inner_s = 2 * 7 / 8 * sent / cluster.network.link_bytes_per_s
+    assert max(outer_s, inner_s) <= seconds[0] <= 1.1 * (outer_s + inner_s)
+
+
+@given(stage=st.sampled_from([0, 1, 3]), factor=st.floats(1.1, 10))
+def test_a_faster_fabric_never_slows_an_exchange(make_job, make_cluster, stage: int, factor: float) -> None:
+    work, slow = workload(make_job("mixtral-8x7b")), make_cluster().network
+    fast = replace(
+        slow, nic_bytes_per_s=slow.nic_bytes_per_s * factor, link_bytes_per_s=slow.link_bytes_per_s * factor
+    )
+    layouts = layouts_of([(2, 2, 8, 2, 1, 8, stage, 1, 0, 1)])
+    for exchange in (tensor_parallel_s, context_parallel_s, expert_parallel_s, handoff_s):
+        assert exchange(work, layouts, fast) <= exchange(work, layouts, slow)
+    assert data_parallel_s(work, layouts, fast, 2.0) < data_parallel_s(work, layouts, slow, 2.0)
+
+
+def test_zero_3_pays_per_micro_batch(make_job, make_cluster) -> None:
+    work, network = workload(make_job("llama-3.1-8b", batch=512)), make_cluster().network
+    few = layouts_of([(1, 1, 1, 1, 1, 64, 3, 8, 0, 0)])
+    many = layouts_of([(1, 1, 1, 1, 1, 64, 3, 1, 0, 0)])
+    assert data_parallel_s(work, many, network, 2.0) == pytest.approx(
+        8 * data_parallel_s(work, few, network, 2.0)
+    )
+
+
+def test_full_recomputation_repeats_the_forward_sums(make_job, make_cluster) -> None:
+    work, network = workload(make_job()), make_cluster().network
+    kept = layouts_of([(8, 1, 1, 1, 1, 8, 1, 1, 0, 1)])
+    repeated = layouts_of([(8, 1, 1, 1, 1, 8, 1, 1, 2, 1)])
+    assert tensor_parallel_s(work, repeated, network) == pytest.approx(
+        1.5 * tensor_parallel_s(work, kept, network)
+    )
+
+
+def test_experts_beyond_the_domain_cost_the_fabric(make_job, make_cluster) -> None:
+    work, network = workload(make_job("deepseek-v3", sequence=4096)), make_cluster(count=256).network
+    near = layouts_of([(1, 1, 8, 1, 1, 256, 1, 1, 0, 0)])
+    far = layouts_of([(1, 1, 64, 1, 1, 256, 1, 1, 0, 0)])
+    assert expert_parallel_s(work, far, network) > 2 * expert_parallel_s(work, near, network)

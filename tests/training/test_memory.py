@@ -1,0 +1,124 @@
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.catalog import load_catalog
+from twofold.training import Layouts, TrainingJob, enumerate_layouts, layouts_of, memory, workload
+from twofold.training.memory import kept_activation_bytes, layer_activation_bytes, unfused_score_bytes
+
+WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
+
+
+def test_a_7b_model_lists_14_and_14_and_84_gb(make_job, stack) -> None:  # R-003
+    job = make_job("llama-2-7b", batch=1, sequence=4096)
+    held = memory(job, WHOLE, stack)
+    billions = job.model.parameters / 1e9
+    assert held.weights_bytes[0] / 1e9 == pytest.approx(2 * billions)
+    assert held.gradients_bytes[0] / 1e9 == pytest.approx(2 * billions)
+    assert held.optimizer_bytes[0] / 1e9 == pytest.approx(12 * billions)
+    assert [round(part[0] / 1e9) for part in (held.weights_bytes, held.optimizer_bytes)] == [
+        13,
+        81,
+    ]  # of 6.74 B
+
+
+def test_parts_sum_to_the_total_and_the_range_holds_it(make_job, make_cluster, stack) -> None:
+    layouts, _ = enumerate_layouts(make_job("deepseek-v3", sequence=4096), make_cluster(count=256))
+    held = memory(make_job("deepseek-v3", sequence=4096), layouts, stack)
+    parts = [getattr(held, f.name) for f in fields(held) if f.name.endswith("_bytes")]
+    assert np.allclose(sum(parts), held.total_bytes)
+    assert all(np.all(part >= 0) for part in parts)
+    assert np.all((held.low_bytes <= held.total_bytes) & (held.total_bytes <= held.high_bytes))
+
+
+# Korthikanti et al. 2022, table 2: bytes per layer over s·b·h, with a GPT whose FFN is 4·h wide.
+@pytest.mark.parametrize(
+    ("tp", "sequence_parallel", "factor"),
+    [(1, 0, 34), (8, 0, 10 + 24 / 8), (8, 1, 34 / 8)],
+    ids=["alone", "tensor", "tensor and sequence"],
+)
+def test_activations_are_those_of_korthikantis_table(
+    make_job, tp: int, sequence_parallel: int, factor: float
+) -> None:
+    job = make_job("gpt3-175b", batch=1, sequence=2048)
+    layouts = layouts_of([(tp, 1, 1, 1, 1, 1, 1, 1, 0, sequence_parallel)])
+    work = workload(job)
+    sbh = job.sequence_tokens * job.model.hidden
+    assert layer_activation_bytes(work, layouts)[0] == pytest.approx(factor * sbh, rel=1e-6)
+    scores = 5 * job.model.heads * job.sequence_tokens / job.model.hidden / tp * sbh
+    assert unfused_score_bytes(work, layouts)[0] == pytest.approx(scores)
+
+
+def test_full_recomputation_keeps_the_input_alone(make_job, stack) -> None:  # same table: 2·s·b·h
+    job = make_job("gpt3-175b", batch=1, sequence=2048)
+    layouts = layouts_of([(1, 1, 1, 1, 1, 1, 1, 1, 2, 0)])
+    kept = kept_activation_bytes(workload(job), layouts, stack)
+    assert kept[0] == pytest.approx(2 * 2048 * job.model.hidden)
+
+
+def _one(layouts: Layouts, **changes: int) -> Layouts:
+    return replace(layouts, **{name: np.array([value]) for name, value in changes.items()})
+
+
+@given(mode=st.sampled_from([0, 1]))
+def test_more_recomputation_never_holds_more(make_job, stack, mode: int) -> None:  # R-004
+    job = make_job("llama-3.1-8b", batch=8)
+    less = memory(job, _one(WHOLE, recompute=mode + 1), stack).activations_bytes
+    assert less < memory(job, _one(WHOLE, recompute=mode), stack).activations_bytes
+
+
+@given(dp=st.sampled_from([2, 8, 64]), stage=st.sampled_from([1, 2, 3]))
+def test_each_zero_stage_divides_one_more_part(make_job, stack, dp: int, stage: int) -> None:
+    job = make_job("llama-3.1-8b", batch=64)
+    whole = memory(job, _one(WHOLE, dp=dp), stack)
+    cut = memory(job, _one(WHOLE, dp=dp, zero_stage=stage), stack)
+    for part, since in (("optimizer_bytes", 1), ("gradients_bytes", 2), ("weights_bytes", 3)):
+        shares = dp if stage >= since else 1
+        assert getattr(cut, part)[0] * shares == pytest.approx(getattr(whole, part)[0])
+
+
+@given(tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4, 8]), mb=st.sampled_from([1, 2, 4]))
+def test_cutting_the_model_never_holds_more(make_job, stack, tp: int, pp: int, mb: int) -> None:
+    job = make_job(batch=64)
+    layouts = _one(WHOLE, tp=tp, pp=pp, micro_batch=mb, sequence_parallel=1, zero_stage=1)
+    total = memory(job, layouts, stack).total_bytes
+    assert memory(job, _one(layouts, tp=2 * tp), stack).total_bytes < total
+    assert memory(job, _one(layouts, micro_batch=2 * mb), stack).total_bytes > total
+
+
+def test_interleaving_holds_korthikantis_share_more(make_job, stack) -> None:
+    # L·(1 + (p−1)/(p·m)) layers' activations instead of L: section 4.2.3, with many micro-batches.
+    job = make_job(batch=512)
+    plain = memory(job, layouts_of([(8, 1, 1, 8, 1, 1, 1, 1, 0, 1)]), stack).activations_bytes
+    woven = memory(job, layouts_of([(8, 1, 1, 8, 5, 1, 1, 1, 0, 1)]), stack).activations_bytes
+    assert woven / plain == pytest.approx(1 + 7 / (8 * 5))
+
+
+def test_adapters_hold_weights_but_hardly_any_states(make_job, stack) -> None:
+    full = memory(make_job("llama-3.1-8b", batch=1), WHOLE, stack)
+    lora = memory(make_job("llama-3.1-8b", batch=1, lora_rank=16), WHOLE, stack)
+    assert lora.weights_bytes == full.weights_bytes
+    assert lora.optimizer_bytes < 0.01 * full.optimizer_bytes
+
+
+def test_states_in_host_memory_leave_the_device(make_job, stack) -> None:
+    held = memory(make_job("llama-3.1-8b", batch=1, optimizer_place="host"), WHOLE, stack)
+    assert held.optimizer_bytes == 0
+
+
+def test_spreading_experts_divides_them_and_not_the_rest(make_job, stack) -> None:
+    job = make_job("mixtral-8x7b", batch=8, sequence=4096)
+    layouts = _one(WHOLE, dp=8, zero_stage=0)
+    whole, spread = memory(job, layouts, stack), memory(job, _one(layouts, ep=8), stack)
+    experts = 32 * 8 * 3 * 4096 * 14336 * 2
+    assert whole.weights_bytes - spread.weights_bytes == pytest.approx(experts * 7 / 8)
+
+
+def test_memory_grows_with_every_model_of_the_catalogue(stack) -> None:
+    for model in load_catalog().models():
+        if model.arch in ("dense", "moe", "hybrid"):
+            held = memory(TrainingJob(model, "pretrain", 2048, 8), WHOLE, stack)
+            assert held.total_bytes[0] > 16 * 0.9 * model.parameters, model.name

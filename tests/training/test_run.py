@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.core import InputError
+from twofold.training import (
+    Reliability,
+    checkpoint_bytes,
+    checkpoint_interval_s,
+    model_flops_per_token,
+    run_plan,
+    workload,
+)
+
+
+def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluster) -> None:
+    job = make_job("llama-3.1-405b", batch=2048)
+    assert checkpoint_bytes(workload(job)) / 1e12 == pytest.approx(5.67, rel=0.005)
+    storage = run_plan(job, 5.0, make_cluster(count=16384), 15.6e12).storage
+    assert storage.checkpoint_write_bytes_per_s / 1e9 == pytest.approx(94.5, rel=0.01)
+    assert (
+        storage.source == "checkpoint write" and storage.needed_bytes_per_s >= storage.ingest_bytes_per_s
+    )
+
+
+def test_the_cadence_of_16384_gpus_is_about_19_minutes() -> None:
+    assert checkpoint_interval_s(3.1 * 3600, 60) / 60 == pytest.approx(19, abs=1)
+    assert np.sqrt(2 * 60 * 3.1 * 3600) / 60 == pytest.approx(19.3, abs=0.1)  # Young's square root
+
+
+@given(between=st.floats(600, 1e7), stall=st.floats(1, 500))
+def test_no_other_cadence_loses_less(between: float, stall: float) -> None:
+    def lost_share(interval: float) -> float:
+        # Exponential failures: expected time per interval of work, Daly 2006 equation 20, restart apart.
+        return float(between * np.expm1((interval + stall) / between) / interval)
+
+    best = checkpoint_interval_s(between, stall)
+    if stall < between / 2:
+        assert lost_share(best) <= 1.005 * min(lost_share(best * factor) for factor in (0.5, 0.8, 1.25, 2))
+
+
+def test_llama_3s_failures_are_those_of_its_54_days(make_job, make_cluster) -> None:
+    job, cluster = make_job("llama-3.1-405b", batch=2048), make_cluster(count=16384)
+    plan = run_plan(job, 5.0, cluster, 54 * 86400 / 5.0 * job.tokens_per_step, checkpoint_stall_s=10)
+    assert plan.mean_time_between_failures_s / 3600 == pytest.approx(3.1, rel=0.02)
+    assert plan.failures_count / plan.wall_s * 54 * 86400 == pytest.approx(419, rel=0.01)
+    assert 0.87 < plan.goodput_fraction < 0.95  # the paper: above 90 % effective time
+
+
+def test_hours_are_base_times_one_plus_headroom(make_job, make_cluster) -> None:
+    headroom = {"retries": 0.05, "validation": 0.02, "experiments": 0.15}
+    plan = run_plan(make_job(), 8.6, make_cluster(count=512), 7e11, headroom)
+    assert plan.total_accelerator_h == pytest.approx(plan.base_accelerator_h * 1.22)
+    assert plan.headroom_accelerator_h["retries"] == pytest.approx(0.05 * plan.base_accelerator_h)
+    assert plan.wall_s == pytest.approx(plan.compute_s + plan.checkpoint_stall_s + plan.failure_s)
+    assert plan.steps_count == int(np.ceil(7e11 / make_job().tokens_per_step))
+
+
+@given(factor=st.floats(1.1, 20))
+def test_a_less_reliable_cluster_never_finishes_earlier(make_job, make_cluster, factor: float) -> None:
+    good, bad = (
+        run_plan(make_job(), 8.6, make_cluster(count=4096), 7e12, reliability=Reliability(50_700 / f))
+        for f in (1.0, factor)
+    )
+    assert bad.wall_s > good.wall_s and bad.checkpoint_interval_s < good.checkpoint_interval_s
+
+
+def test_an_asynchronous_checkpoint_stops_for_its_snapshot_alone(make_job, make_cluster) -> None:
+    job, cluster = make_job(), make_cluster(count=1024)
+    blocking = run_plan(job, 8.6, cluster, 7e11)
+    hidden = run_plan(job, 8.6, cluster, 7e11, checkpoint_stall_s=2.0)
+    assert hidden.checkpoint_stall_s < blocking.checkpoint_stall_s and hidden.wall_s < blocking.wall_s
+
+
+def test_25000_a100s_reach_a_frontier_run_in_90_to_100_days() -> None:
+    # The arithmetic of the acceptance: 25,000 × 312 TFLOP/s at a third of peak, 90-100 days.
+    low, high = (25_000 * 312e12 * mfu * days * 86400 for mfu, days in ((0.345, 90), (0.345, 100)))
+    assert 2.05e25 < low < high < 2.35e25
+
+
+def test_a_frontier_model_on_25000_a100s_takes_its_flops(make_job) -> None:
+    flops = float(model_flops_per_token(workload(make_job("deepseek-v3", sequence=4096)))) * 14.8e12
+    assert flops == pytest.approx(3.3e24, rel=0.15)  # 6 × 37 B × 14.8 T
+
+
+def test_energy_lies_between_idle_and_full_power(make_job, make_cluster) -> None:
+    cluster = make_cluster(count=512)
+    plan = run_plan(make_job(), 8.6, cluster, 7e11)
+    watts = plan.energy_j / plan.wall_s / 512
+    assert cluster.device.idle_w < watts <= cluster.device.tdp_w
+
+
+@pytest.mark.parametrize(
+    ("step_s", "tokens", "share"), [(0, 1e9, 0.1), (1, 0, 0.1), (1, np.inf, 0.1), (1, 1e9, -0.1)]
+)
+def test_nonsense_is_refused(make_job, make_cluster, step_s: float, tokens: float, share: float) -> None:
+    with pytest.raises(InputError):
+        run_plan(make_job(), step_s, make_cluster(), tokens, {"retries": share})
