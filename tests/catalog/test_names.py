@@ -31,6 +31,8 @@ ACCELERATORS = [accelerator.name for accelerator in CATALOG.accelerators()]
         ("Tesla T4", "T4"),
         ("GB200 NVL72", "GB200-186GB"),
         ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI300X OAM", "MI300X"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
     ],
 )
 def test_usual_spellings_of_accelerators_resolve(written: str, meant: str) -> None:
@@ -53,7 +55,7 @@ def test_usual_spellings_of_models_resolve(written: str, meant: str) -> None:
     assert CATALOG.model(written).name == meant
 
 
-@pytest.mark.parametrize("written", ["A100", "V100", "RTX PRO 6000", "A100 SXM"])
+@pytest.mark.parametrize("written", ["A100", "A100 PCIe", "V100", "RTX PRO 6000", "A100 SXM"])
 def test_a_name_that_fits_two_parts_is_refused_with_all_of_them(written: str) -> None:
     with pytest.raises(UnknownNameError) as refusal:
         CATALOG.accelerator(written)

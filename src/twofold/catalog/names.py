@@ -62,12 +62,12 @@ def _spellings(name: str) -> list[str]:
     bare = name
     for maker in MAKERS:
         bare = bare.removeprefix(maker)
-    spellings.append(bare)
+        spellings.append(bare)
     for spelling in list(spellings):
         for variant in VARIANTS:
             if spelling.endswith(variant) and len(spelling) > len(variant) + 3:
                 spellings.append(spelling.removesuffix(variant))
-    return spellings
+    return list(dict.fromkeys(spellings))
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:
