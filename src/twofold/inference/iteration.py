@@ -28,7 +28,6 @@ from twofold.perf import (
     smooth_max,
 )
 
-
 MOST_OF_BANDWIDTH = 0.92  # no kernel streams more of a memory's peak
 
 

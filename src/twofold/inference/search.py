@@ -88,8 +88,8 @@ class Fleet:
     pools: tuple[PoolChoice, ...]
     usd_per_h: float | None
     accelerators: int
-    merged_usd_per_h: float | None  # one pool for all classes on the same accelerator; None where it cannot
-    merged_accelerators: int | None
+    separate_accelerators: int  # with a pool for each class
+    merged_accelerators: int | None  # with one pool for all interactive classes; None where it cannot be
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,26 +229,19 @@ def _best_fleet(
             return choice
         pools.append(choice)
     interactive = tuple(each for each in classes if each.slo.finish_within_s is None)
-    merged = None
-    if len(interactive) > 1:
-        shared = _best_pool(sweeps, offer, interactive, sizing, counted)
-        if isinstance(shared, PoolChoice):
-            kept = [pool for pool in pools if not set(pool.classes) & set(shared.classes)]
-            merged = _fleet([shared, *kept], None)
-    own = _fleet(pools, merged)
-    return merged if merged is not None and _rank(merged) < _rank(own) else own
+    kept = [pool for pool in pools if pool.classes[0] not in {each.name for each in interactive}]
+    shared = _best_pool(sweeps, offer, interactive, sizing, counted) if len(interactive) > 1 else None
+    separate = sum(pool.accelerators for pool in pools)
+    if not isinstance(shared, PoolChoice):
+        return _fleet(pools, separate, None)
+    merged = shared.accelerators + sum(pool.accelerators for pool in kept)
+    return _fleet([shared, *kept] if merged < separate else pools, separate, merged)
 
 
-def _fleet(pools: Sequence[PoolChoice], merged: Fleet | None) -> Fleet:
+def _fleet(pools: Sequence[PoolChoice], separate: int, merged: int | None) -> Fleet:
     prices = [pool.usd_per_h for pool in pools]
     usd = None if any(price is None for price in prices) else float(sum(price or 0.0 for price in prices))
-    return Fleet(
-        pools=tuple(pools),
-        usd_per_h=usd,
-        accelerators=sum(pool.accelerators for pool in pools),
-        merged_usd_per_h=merged.usd_per_h if merged else None,
-        merged_accelerators=merged.accelerators if merged else None,
-    )
+    return Fleet(tuple(pools), usd, sum(pool.accelerators for pool in pools), separate, merged)
 
 
 def _best_pool(

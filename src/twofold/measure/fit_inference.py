@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Source, TwofoldError
-from twofold.inference import model_kind
+from twofold.inference import Engine, model_kind
 from twofold.measure.inference_rows import Case, read_case
 from twofold.measure.predict_inference import (
     Batch,
@@ -32,7 +32,7 @@ SOURCE_WEIGHT = 60.0  # rows that each source counts as, however many it has
 ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.1  # of the weight, where a row leaves out lengths, or the layout
 METRIC_WEIGHT = {"tpot": 1.0, "output": 1.0, "ttft": 0.4}
 NOISE = 0.2  # log error of a good row: beyond it the loss turns from square to linear
-ROUNDS = 8
+ROUNDS = 6
 LOWER, UPPER = np.log(0.05), np.log(20.0)  # how far a fit may leave its prior
 
 # (name, scope): value, and the factor that its range spans either way. What no row can tell stays here. The
@@ -72,11 +72,9 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_launch_factor", "engine=trtllm"): (0.5, 1.3),
     ("serving_launch_factor", "engine=sglang"): (0.6, 1.3),
     ("serving_expert_read_gain", ""): (1.1, 1.15),
-    ("serving_expert_read_gain", "format=mxfp4"): (1.3, 1.15),
-    ("serving_expert_read_gain", "format=nvfp4"): (1.1, 1.15),
-    ("serving_expert_read_gain", "format=fp8_block"): (1.1, 1.15),
     ("serving_weight_read_gain", ""): (1.0, 1.05),
     ("serving_weight_read_gain", "format=fp8"): (1.25, 1.15),
+    ("serving_weight_read_gain", "engine=trtllm;format=fp8"): (1.4, 1.15),
     ("serving_weight_read_gain", "format=fp8_block"): (1.2, 1.15),
     ("serving_weight_read_gain", "format=nvfp4"): (1.25, 1.15),
     ("serving_device_factor", ""): (1.0, 1.02),
@@ -85,14 +83,17 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_attention_factor", ""): (1.0, 1.2),
     ("serving_attention_factor", "model=mla"): (1.0, 1.5),
     ("serving_moe_factor", ""): (0.9, 1.2),
-    ("serving_moe_factor", "engine=vllm"): (0.9, 1.2),
-    ("serving_moe_factor", "engine=trtllm"): (0.9, 1.2),
-    ("serving_moe_factor", "engine=sglang"): (0.9, 1.2),
+    ("serving_moe_factor", "format=fp8_block"): (0.9, 1.2),
+    ("serving_moe_factor", "format=nvfp4"): (0.9, 1.2),
+    ("serving_moe_factor", "format=mxfp4"): (0.8, 1.2),
+    ("serving_moe_factor", "family=hopper;format=mxfp4"): (0.6, 1.3),
     ("serving_communication_factor", ""): (1.0, 1.3),
-    ("serving_communication_factor", "family=ampere"): (1.0, 1.5),
+    ("serving_communication_factor", "family=ampere"): (1.0, 1.3),
     ("serving_communication_factor", "family=hopper"): (1.0, 1.3),
     ("serving_communication_factor", "family=blackwell"): (1.0, 1.3),
-    ("serving_communication_factor", "family=cdna3"): (1.0, 1.5),
+    ("serving_communication_factor", "family=cdna3"): (1.2, 1.5),
+    ("serving_communication_factor", "engine=vllm;era=0.3-"): (1.3, 1.5),
+    ("serving_communication_factor", "engine=vllm;era=0.4+"): (1.5, 1.5),
     ("serving_first_token_s", ""): (15e-3, 4.0),
     ("serving_first_token_s", "engine=vllm"): (15e-3, 4.0),
     ("serving_first_token_s", "engine=trtllm"): (15e-3, 4.0),
@@ -242,8 +243,17 @@ def residuals(problem: Problem, constants: Constants, held: "_Held | None" = Non
     """log(predicted / measured) of every figure. Groups whose engine stayed the same keep their prices."""
     prices: list[dict[str, Array]] = []
     engines = []
+    known: dict[tuple[str, ...], Engine] = {}
     for index, group in enumerate(problem.groups):
-        engine = case_engine(group.cases[0], constants)
+        first = group.cases[0]
+        key = (
+            first.engine,
+            first.version,
+            first.accelerator.family,
+            model_kind(first.model),
+            first.weights_format,
+        )
+        engine = known[key] = known.get(key) or case_engine(first, constants)
         engines.append(engine)
         if held is not None and held.engines[index] == engine:
             prices.append(held.prices[index])
@@ -302,7 +312,7 @@ def solve(problem: Problem, constants: Constants, weight: Array) -> Array:
             break
         gain, logs, error, held, now = now - after, new, new_error, new_held, after
         damping = max(damping / 5.0, 1e-4)
-        if gain < 1e-3 * now:
+        if gain < 3e-3 * now:
             break
     return logs
 

@@ -1,0 +1,75 @@
+"""Replicas of real models on real parts, for every test of the room."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from twofold.catalog import Catalog, load_catalog
+from twofold.inference import (
+    ModelVariant,
+    Offer,
+    Replica,
+    default_activation_format,
+    engine,
+    model_kind,
+    model_shape,
+)
+from twofold.perf import Cluster, Constants, device, load_constants, network
+
+MakeReplica = Callable[..., Replica]
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="session")
+def constants() -> Constants:
+    return load_constants()
+
+
+@pytest.fixture(scope="session")
+def cluster_of(catalog: Catalog, constants: Constants) -> Callable[[str], Cluster]:
+    def make(name: str) -> Cluster:
+        part = catalog.accelerator(name)
+        return Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def replica_of(catalog: Catalog, constants: Constants, cluster_of: Callable[[str], Cluster]) -> MakeReplica:
+    def make(
+        model: str = "llama-3.1-70b", part: str = "H200", weights: str = "bf16", **layout: object
+    ) -> Replica:
+        found, cluster = catalog.model(model), cluster_of(part)
+        software = engine(
+            constants,
+            "vllm",
+            "0.15",
+            family=cluster.device.family,
+            model=model_kind(found),
+            weights_format=weights,
+        )
+        activation = default_activation_format(cluster.device, weights)
+        replica = Replica(model_shape(found), cluster, software, weights, activation, tp=8.0)
+        return replace(replica, **layout)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def offer_of(constants: Constants, cluster_of: Callable[[str], Cluster]) -> Callable[..., Offer]:
+    def make(part: str, price: float | None, formats: tuple[str, ...] = ("fp8", "bf16")) -> Offer:
+        cluster = cluster_of(part)
+        software = engine(constants, "vllm", "0.15", family=cluster.device.family)
+        return Offer(cluster.device.name, cluster, software, price, formats)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def variant_of(catalog: Catalog) -> Callable[[str], ModelVariant]:
+    return lambda name: ModelVariant(name, model_shape(catalog.model(name)))

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.inference import (
+    Lengths,
+    cold_start_s,
+    fleet_cost,
+    latency_budget,
+    open_loop,
+    replicas_for,
+    throughput_of,
+    warm_pool,
+)
+
+
+@given(
+    peak=st.floats(0.01, 1e4),
+    limit=st.floats(0.5, 50),
+    zones=st.integers(1, 5),
+    availability=st.floats(0.9, 0.99999),
+)
+def test_what_is_left_after_a_zone_carries_the_peak(peak, limit, zones, availability):
+    count = replicas_for(peak, limit, zones=zones, availability_fraction=availability)
+    assert sum(count.by_zone) == count.total
+    left = count.total - (max(count.by_zone) if zones > 1 else 0)
+    assert left >= count.needed
+    assert count.needed * limit >= peak
+
+
+def test_spares_follow_the_binomial_distribution():
+    assert replicas_for(8.0, 10.0, availability_fraction=0.999).spare == 1  # 1 − 0.995 is more than 0.001
+    assert replicas_for(8.0, 10.0, availability_fraction=0.99).spare == 0
+    assert replicas_for(900.0, 10.0, availability_fraction=0.9999).spare >= 3  # of 100, half a one is down
+
+
+def test_no_traffic_needs_no_replica_and_no_limit_is_refused():
+    assert replicas_for(0.0, 3.0).total == 0
+    with pytest.raises(ValueError, match="carries nothing"):
+        replicas_for(1.0, 0.0)
+
+
+def test_cold_start_is_bytes_over_bandwidth_plus_warm_up(replica_of):
+    replica = replica_of("llama-3.1-70b", weights="fp8")
+    assert cold_start_s(replica, 5e9, 40.0) == pytest.approx(72.6e9 / 5e9 + 40, rel=0.01)
+    assert cold_start_s(replica, 1e15, 40.0) == pytest.approx(40, rel=0.01)
+
+
+def test_a_warm_pool_covers_the_growth_of_a_cold_start():
+    assert warm_pool(60.0, 0.5, 10.0) == 3
+    assert warm_pool(60.0, 0.0, 10.0) == 0
+
+
+def test_replicas_add_up_nearly_linearly():
+    rate, efficiency = throughput_of([1, 2, 8, 64], 10.0, 40.0)
+    assert efficiency[0] == 1
+    assert np.all(np.diff(efficiency) < 0)
+    assert efficiency[-1] > 0.9
+    assert np.allclose(rate, np.array([1, 2, 8, 64]) * 10 * efficiency)
+
+
+def test_costs_scale_with_price_and_are_absent_without_one(replica_of):
+    replica = replica_of("llama-3.1-8b", "L40S", "fp8", tp=1.0)
+    served = open_loop(replica, Lengths(500.0, 200.0), 2.0)
+    count = replicas_for(10.0, 2.5)
+    cheap, dear = (fleet_cost(replica, served, count, price, 10.0) for price in (1.0, 2.0))
+    assert dear.usd_per_1k_output_tokens == pytest.approx(2 * cheap.usd_per_1k_output_tokens)
+    assert cheap.usd_per_h == pytest.approx(count.total * 1.0)
+    assert cheap.usd_per_1k_output_tokens == pytest.approx(cheap.usd_per_h / 3600 / (10 * 200) * 1000)
+    assert fleet_cost(replica, served, count, None, 10.0).usd_per_h is None
+
+
+def test_a_latency_budget_sums_its_stations(replica_of):
+    served = open_loop(replica_of(), Lengths(1000.0, 200.0), 1.0)
+    budget = latency_budget(served, 200.0, edge_rtt_s=0.02, gateway_s=0.004)
+    parts = (budget.edge_s, budget.gateway_s, budget.queue_s, budget.prefill_s, budget.decode_s)
+    assert budget.total_s == pytest.approx(sum(parts))
+    assert budget.total_s == pytest.approx(0.024 + float(served.e2e.mean_s), rel=0.02)

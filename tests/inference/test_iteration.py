@@ -1,0 +1,106 @@
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twofold.inference import Iteration, iteration_s, relieved, tokens_per_step
+from twofold.perf import attention_decode_s
+
+LAYOUTS = st.sampled_from(
+    ["llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "nemotron-nano-9b-v2"]
+)
+
+
+@given(model=LAYOUTS, prefill=st.floats(0, 8192), decode=st.floats(0, 512), context=st.floats(16, 32768))
+@settings(max_examples=40, deadline=None)
+def test_parts_sum_to_the_step_and_none_is_negative(replica_of, model, prefill, decode, context):
+    step = iteration_s(replica_of(model), prefill, prefill / 2, decode, context)
+    parts = [getattr(step, field.name) for field in fields(Iteration)]
+    assert all(np.all(part >= 0) for part in parts)
+    assert step.total_s == pytest.approx(sum(parts))
+
+
+@given(
+    model=LAYOUTS,
+    decode=st.floats(1, 512),
+    context=st.floats(64, 16384),
+    resource=st.sampled_from(["bandwidth", "compute", "link", "host"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_more_of_any_resource_never_slows_a_step(replica_of, model, decode, context, resource):
+    replica = replica_of(model)
+    before = iteration_s(replica, 2048.0, 1024.0, decode, context).total_s
+    assert iteration_s(relieved(replica, resource), 2048.0, 1024.0, decode, context).total_s <= before * (
+        1 + 1e-9
+    )
+
+
+@given(model=LAYOUTS, decode=st.floats(1, 256), more=st.floats(1, 4), context=st.floats(64, 8192))
+@settings(max_examples=40, deadline=None)
+def test_more_sequences_longer_contexts_and_more_prefill_never_speed_a_step(
+    replica_of, model, decode, more, context
+):
+    replica = replica_of(model)
+    base = iteration_s(replica, 512.0, 256.0, decode, context).total_s
+    assert iteration_s(replica, 512.0, 256.0, decode * more, context).total_s >= base * (1 - 1e-9)
+    assert iteration_s(replica, 512.0, 256.0, decode, context * more).total_s >= base * (1 - 1e-9)
+    assert iteration_s(replica, 512.0 * more, 256.0, decode, context).total_s >= base * (1 - 1e-9)
+
+
+def test_a_sweep_gives_what_single_calls_give(replica_of):
+    batch, tp = np.array([1.0, 16.0, 256.0]), np.array([1.0, 2.0, 8.0])
+    swept = iteration_s(replica_of("mixtral-8x7b", tp=tp), 1024.0, 512.0, batch, 2000.0).total_s
+    for index in range(3):
+        alone = iteration_s(replica_of("mixtral-8x7b", tp=tp[index]), 1024.0, 512.0, batch[index], 2000.0)
+        assert swept[index] == pytest.approx(float(alone.total_s))
+
+
+def test_a_lone_decode_step_reads_all_weights_at_less_than_the_memory_s_rate(replica_of):
+    replica = replica_of("llama-3.1-8b", "H100-SXM", tp=1.0)
+    floor_s = 8.03e9 * 2 / 3.35e12
+    assert floor_s < iteration_s(replica, 0.0, 0.0, 1.0, 128.0).total_s < 2 * floor_s
+
+
+def test_long_prefill_runs_at_a_believable_share_of_peak(replica_of):
+    replica = replica_of("llama-3.1-70b", "H100-SXM", tp=8.0)
+    seconds = iteration_s(replica, 8192.0, 4096.0, 0.0, 0.0).total_s
+    assert 0.3 < 2 * 70e9 * 8192 / 8 / seconds / 989e12 < 0.8
+
+
+def test_tensor_parallelism_communicates_and_one_rank_does_not(replica_of):
+    assert iteration_s(replica_of("llama-3.1-8b", tp=1.0), 0.0, 0.0, 8.0, 512.0).communication_s == 0
+    assert iteration_s(replica_of("llama-3.1-8b", tp=4.0), 0.0, 0.0, 8.0, 512.0).communication_s > 0
+
+
+def test_prefill_without_a_graph_has_a_floor_per_layer(replica_of):
+    replica = replica_of("llama-3.1-8b", "B200", tp=8.0)
+    short = iteration_s(replica, 16.0, 8.0, 0.0, 0.0).total_s
+    assert short >= replica.engine.prefill_layer_s * 32
+
+
+def test_cache_reads_scale_with_the_context(replica_of):
+    device = replica_of().cluster.device
+    short, long = (attention_decode_s(device, 64.0, c, 8.0, 1.0, 128.0, "bf16") for c in (65536.0, 131072.0))
+    assert long / short == pytest.approx(2.0, rel=0.1)
+
+
+def test_drafts_that_are_never_accepted_gain_nothing(replica_of):
+    replica = replica_of(draft_tokens=3.0, draft_accept_fraction=0.0)
+    assert tokens_per_step(replica) == pytest.approx(1.0)
+    assert tokens_per_step(replace(replica, draft_accept_fraction=1.0)) == pytest.approx(4.0)
+    assert (
+        iteration_s(replica, 0.0, 0.0, 64.0, 1000.0).total_s
+        > iteration_s(replica_of(), 0.0, 0.0, 64.0, 1000.0).total_s
+    )
+
+
+def test_data_parallel_attention_exchanges_instead_of_reducing(replica_of):
+    spread = replica_of("deepseek-r1", "H200", "fp8_block", tp=1.0, ep=8.0, dp=8.0)
+    sliced = replica_of("deepseek-r1", "H200", "fp8_block", tp=8.0)
+    many = 2048.0
+    assert (
+        iteration_s(spread, 0.0, 0.0, many, 2000.0).attention_s
+        < iteration_s(sliced, 0.0, 0.0, many, 2000.0).attention_s
+    )

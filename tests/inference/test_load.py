@@ -1,0 +1,146 @@
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twofold.inference import (
+    Lengths,
+    at_batch,
+    batch_limit,
+    closed_loop,
+    iteration_s,
+    max_throughput,
+    open_loop,
+    relieved,
+    static_batch,
+)
+
+CHAT = Lengths(1024.0, 256.0)
+
+
+@pytest.fixture(scope="module")
+def replica(replica_of):
+    return replica_of("llama-3.1-8b", "H100-SXM", tp=1.0)
+
+
+def simulate_open(replica, lengths, rate_per_s, requests=800, seed=7):
+    """An event loop of its own: Poisson arrivals, whole prompts up to the chunk, one token per step."""
+    random = np.random.default_rng(seed)
+    arrival = np.cumsum(random.exponential(1 / rate_per_s, requests))
+    waiting, running = [], {}
+    context = lengths.input_tokens + lengths.output_tokens / 2
+
+    @cache
+    def step_s(tokens, decoding):
+        return float(iteration_s(replica, tokens, lengths.input_tokens / 2, decoding, context).total_s)
+
+    now, upcoming, ttft, tpot, first_at = 0.0, 0, [], [], {}
+    while len(tpot) < requests:
+        while upcoming < requests and arrival[upcoming] <= now:
+            waiting.append(upcoming)
+            upcoming += 1
+        if not waiting and not running:
+            now = arrival[upcoming]
+            continue
+        carried = waiting[: max(1, int(replica.chunk_tokens // lengths.input_tokens))]
+        waiting = waiting[len(carried) :]
+        tokens = len(carried) * lengths.input_tokens
+        now += step_s(tokens, float(len(running)))
+        for request in list(running):
+            running[request] -= 1
+            if running[request] == 0:
+                del running[request]
+                tpot.append((now - first_at[request]) / (lengths.output_tokens - 1))
+        for request in carried:
+            ttft.append(now - arrival[request])
+            first_at[request] = now
+            running[request] = int(lengths.output_tokens) - 1
+    return np.array(ttft[100:]), np.array(tpot[100:])
+
+
+@pytest.mark.parametrize("rate_per_s", [2.0, 8.0, 14.0])
+def test_open_arrivals_agree_with_an_event_simulation(replica, rate_per_s):
+    quiet = replace(replica, engine=replace(replica.engine, first_token_s=0.0, first_token_steps=0.0))
+    ttft, tpot = simulate_open(quiet, CHAT, rate_per_s)
+    served = open_loop(quiet, CHAT, rate_per_s)
+    assert served.tpot.mean_s == pytest.approx(np.mean(tpot), rel=0.10)
+    assert served.ttft.mean_s == pytest.approx(np.mean(ttft), rel=0.25)
+    assert served.ttft.p95_s == pytest.approx(np.quantile(ttft, 0.95), rel=0.35)
+
+
+@given(rate=st.floats(0.1, 30), more=st.floats(1.0, 2.0))
+@settings(max_examples=20, deadline=None)
+def test_more_load_is_never_faster(replica, rate, more):
+    light, heavy = open_loop(replica, CHAT, rate), open_loop(replica, CHAT, rate * more)
+    assert heavy.tpot.mean_s >= light.tpot.mean_s * 0.999
+    assert heavy.ttft.p95_s >= light.ttft.p95_s * 0.999
+
+
+@given(batch=st.floats(1.0, 200.0))
+@settings(max_examples=20, deadline=None)
+def test_quantiles_are_ordered(replica, batch):
+    served = at_batch(replica, replace(CHAT, input_spread=0.8, output_spread=0.8), batch)
+    for latency in (served.ttft, served.tpot):
+        assert latency.p50_s <= latency.p95_s <= latency.p99_s
+        assert latency.mean_s <= latency.p95_s
+
+
+def test_little_s_law_holds_in_a_closed_loop(replica):
+    served = closed_loop(replica, CHAT, np.array([1.0, 8.0, 64.0, 2000.0]))
+    residence = served.ttft.mean_s + CHAT.output_tokens * served.tpot.mean_s
+    assert np.allclose(served.requests_per_s * residence, [1.0, 8.0, 64.0, 2000.0])
+
+
+def test_a_lone_client_decodes_at_the_plain_step(replica):
+    served = closed_loop(replica, Lengths(16.0, 512.0), 1.0)
+    assert served.tpot.mean_s == pytest.approx(
+        float(iteration_s(replica, 0.0, 0.0, 1.0, 272.0).total_s), rel=0.05
+    )
+
+
+def test_clients_beyond_the_batch_wait_in_front(replica):
+    limited = replace(replica, max_batch=16.0)
+    few, many = (closed_loop(limited, CHAT, clients) for clients in (16.0, 64.0))
+    assert many.ttft.p50_s > few.ttft.p50_s + few.e2e.mean_s
+    assert many.tpot.mean_s == pytest.approx(few.tpot.mean_s, rel=0.15)
+
+
+def test_rates_beyond_saturation_have_no_finite_latency(replica):
+    most = max_throughput(replica, CHAT).requests_per_s
+    served = open_loop(replica, CHAT, 1.5 * most)
+    assert served.utilisation_fraction > 1
+    assert np.isinf(served.ttft.mean_s)
+
+
+def test_a_static_batch_takes_its_prefill_and_its_steps(replica):
+    served = static_batch(replica, Lengths(512.0, 128.0), 8.0)
+    first = iteration_s(replica, 8 * 512.0, 256.0, 0.0, 0.0).total_s
+    step = iteration_s(replica, 0.0, 0.0, 8.0, 576.0).total_s
+    assert served.e2e.mean_s == pytest.approx(float(first + 127 * step))
+    assert served.output_tokens_per_s == pytest.approx(8 * 128 / float(first + 127 * step))
+
+
+def test_a_batch_that_the_cache_cannot_hold_runs_in_waves(replica_of):
+    tight = replica_of("llama-3.1-70b", "H100-SXM", "fp8", tp=1.0)
+    one, many = (static_batch(tight, Lengths(2048.0, 128.0), size) for size in (1.0, 64.0))
+    assert many.e2e.mean_s > 2 * one.e2e.mean_s
+    assert many.batch_sequences <= batch_limit(tight, Lengths(2048.0, 128.0)) + 1
+
+
+@given(
+    resource=st.sampled_from(["bandwidth", "compute", "capacity", "link", "host"]),
+    tp=st.sampled_from([1.0, 4.0]),
+)
+@settings(max_examples=15, deadline=None)
+def test_more_of_any_resource_never_lowers_saturated_throughput(replica_of, resource, tp):
+    replica = replica_of("llama-3.1-70b", "H200", "fp8", tp=tp)
+    before = max_throughput(replica, CHAT).output_tokens_per_s
+    assert max_throughput(relieved(replica, resource), CHAT).output_tokens_per_s >= before * (1 - 1e-9)
+
+
+def test_a_cached_prefix_shortens_the_wait_for_the_first_token(replica):
+    cached = replace(replica, cache=replace(replica.cache, shared_prefix_fraction=0.5))
+    assert open_loop(cached, CHAT, 5.0).ttft.mean_s < open_loop(replica, CHAT, 5.0).ttft.mean_s

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from twofold.inference import model_kind, model_shape, stack_shapes
+from twofold.inference.shape import attention_weights, expert_weights, ffn_weights, total_weights
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "gemma-3-12b"]
+)
+def test_the_parts_explain_nearly_all_parameters_of_a_model(catalog, name):
+    model = catalog.model(name)
+    shape = model_shape(model)
+    assert total_weights(shape) == pytest.approx(model.parameters, rel=1e-9)
+    assert shape.other_weights < 0.005 * model.parameters
+
+
+@pytest.mark.parametrize("name", ["nemotron-nano-9b-v2", "nemotron-nano-12b-v2", "qwen3-next-80b-a3b"])
+def test_a_hybrid_keeps_its_parameter_count_though_its_mixers_are_not_described(catalog, name):
+    model = catalog.model(name)
+    assert total_weights(model_shape(model)) == pytest.approx(model.parameters, rel=0.01)
+
+
+def test_stacked_shapes_give_what_each_shape_gives_alone(catalog):
+    shapes = [model_shape(catalog.model(name)) for name in ("llama-3.1-8b", "deepseek-r1", "gpt-oss-120b")]
+    stacked = stack_shapes(shapes)
+    for part in (attention_weights, expert_weights, ffn_weights, total_weights):
+        assert np.allclose(part(stacked), [part(shape) for shape in shapes])
+
+
+def test_the_kind_of_a_model_follows_its_cache_and_experts(catalog):
+    kinds = [model_kind(catalog.model(name)) for name in ("llama-3.1-8b", "mixtral-8x7b", "deepseek-r1")]
+    assert kinds == ["dense", "moe", "mla"]

@@ -1,0 +1,40 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twofold.inference import iteration_s, service_table, step_s, table_from_data
+
+
+@pytest.fixture(scope="module")
+def replica(replica_of):
+    return replica_of("llama-3.1-8b", "H100-SXM", tp=1.0, max_batch=512.0)
+
+
+@pytest.fixture(scope="module")
+def table(replica):
+    return service_table(replica)
+
+
+@given(prefill=st.floats(16, 8192), decode=st.floats(0, 512), context=st.floats(0, 60000))
+@settings(max_examples=60, deadline=None)
+def test_interpolation_stays_close_to_the_model(replica, table, prefill, decode, context):
+    exact = float(iteration_s(replica, prefill, prefill / 2, decode, context).total_s)
+    assert float(step_s(table, prefill, decode, context)) == pytest.approx(exact, rel=0.06)
+
+
+def test_grid_points_are_exact(replica, table):
+    exact = iteration_s(replica, 0.0, 0.0, table.decode_sequences, 2048.0).total_s
+    assert np.allclose(step_s(table, 0.0, table.decode_sequences, 2048.0), exact)
+
+
+def test_a_table_survives_its_way_through_json(table):
+    back = table_from_data(json.loads(json.dumps(table.to_data())))
+    assert np.array_equal(back.grid_s, table.grid_s)
+    assert back.kv_tokens == table.kv_tokens
+
+
+def test_reads_broadcast(table):
+    assert np.shape(step_s(table, np.zeros((3, 1)), np.ones(4), 100.0)) == (3, 4)
