@@ -1,4 +1,4 @@
-"""Holds the map of docs/architecture.md: imports point down, rooms have one door, and `--help` stays light."""
+"""Holds the map of docs/architecture.md: imports point down, rooms have one door, `--help` stays light."""
 
 import ast
 import subprocess
@@ -22,7 +22,17 @@ FLOORS = {
     "cli": 9,
 }
 PURE_ROOMS = ("perf", "training", "inference")
-BANNED_IN_PURE = {"asyncio", "datetime", "logging", "os", "random", "socket", "subprocess", "threading", "time"}
+BANNED_IN_PURE = {
+    "asyncio",
+    "datetime",
+    "logging",
+    "os",
+    "random",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
 # `perf` alone may read a file: its own table of constants, in one module.
 READS_ITS_TABLE = {"perf/constants.py"}
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -89,12 +99,12 @@ def test_the_map_in_the_docs_is_this_map() -> None:
 
 
 @pytest.mark.parametrize("room", sorted(FLOORS))
-def test_a_door_lists_its_names_sorted(room: str) -> None:
+def test_a_door_lists_what_it_opens_to(room: str) -> None:
     tree = ast.parse((SOURCE / room / "__init__.py").read_text("utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            names = ast.literal_eval(node.value)
-            assert names == sorted(names)
+            names = ast.literal_eval(node.value)  # ruff keeps the list sorted
+            assert len(names) == len(set(names)) > 0
             return
     pytest.fail(f"{room} has no __all__")
 

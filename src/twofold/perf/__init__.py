@@ -48,20 +48,20 @@ from twofold.perf.smoothing import smooth_max
 from twofold.perf.support import KernelSupport, engines, kernel_support
 from twofold.perf.types import Cluster, Device, Floats, Network
 
-__all__ = [  # noqa: RUF022  # plain order, the one that the test of doors holds
+__all__ = [
     "ATTENTION_BACKWARD_RATIO",
+    "FORMAT_BYTES",
+    "GEMM_BACKWARD_RATIO",
+    "UNFUSED_ATTENTION_BACKWARD_RATIO",
+    "WEIGHT_ONLY",
     "Cluster",
     "ComputeFormat",
     "ConstantRow",
     "Constants",
     "Device",
-    "FORMAT_BYTES",
     "Floats",
-    "GEMM_BACKWARD_RATIO",
     "KernelSupport",
     "Network",
-    "UNFUSED_ATTENTION_BACKWARD_RATIO",
-    "WEIGHT_ONLY",
     "all_gather_s",
     "all_reduce_s",
     "all_to_all_s",
