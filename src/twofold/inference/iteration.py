@@ -172,6 +172,7 @@ def _as_captured(replica: Replica) -> Replica:
         attention_floor_s=device.attention_floor_s * engine.launch_factor,
         decode_floor_s=device.decode_floor_s * engine.launch_factor,
         grouped_floor_s=device.grouped_floor_s * engine.launch_factor,
+        grouped_pad_tokens=device.grouped_pad_tokens * engine.expert_pad_factor,
     )
     return replace(replica, cluster=replace(replica.cluster, device=device))
 

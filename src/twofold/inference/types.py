@@ -20,6 +20,9 @@ class Engine:
     launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
     weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
     expert_read_gain: Floats
+    expert_pad_factor: (
+        Floats  # of the rows that a touched expert is padded to, where tiles suit small batches
+    )
     device_factor: Floats  # time of all kernels, where a family has no kernel tables
     attention_factor: Floats  # further, by kind
     moe_factor: Floats

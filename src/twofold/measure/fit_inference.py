@@ -72,6 +72,10 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_launch_factor", "engine=trtllm"): (0.5, 1.3),
     ("serving_launch_factor", "engine=sglang"): (0.6, 1.3),
     ("serving_expert_read_gain", ""): (1.1, 1.15),
+    ("serving_expert_read_gain", "format=mxfp4"): (1.3, 1.2),
+    ("serving_expert_read_gain", "family=hopper;format=mxfp4"): (1.4, 1.2),
+    ("serving_expert_pad_factor", ""): (0.6, 1.4),
+    ("serving_expert_pad_factor", "format=mxfp4"): (0.4, 1.6),
     ("serving_weight_read_gain", ""): (1.0, 1.05),
     ("serving_weight_read_gain", "format=fp8"): (1.25, 1.15),
     ("serving_weight_read_gain", "engine=trtllm;format=fp8"): (1.4, 1.15),
@@ -82,11 +86,7 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_device_factor", "engine=vllm;era=0.4+;family=cdna3"): (1.5, 1.5),
     ("serving_attention_factor", ""): (1.0, 1.2),
     ("serving_attention_factor", "model=mla"): (1.0, 1.5),
-    ("serving_moe_factor", ""): (0.9, 1.2),
-    ("serving_moe_factor", "format=fp8_block"): (0.9, 1.2),
-    ("serving_moe_factor", "format=nvfp4"): (0.9, 1.2),
-    ("serving_moe_factor", "format=mxfp4"): (0.8, 1.2),
-    ("serving_moe_factor", "family=hopper;format=mxfp4"): (0.6, 1.3),
+    ("serving_moe_factor", ""): (1.0, 1.1),
     ("serving_communication_factor", ""): (1.0, 1.3),
     ("serving_communication_factor", "family=ampere"): (1.0, 1.3),
     ("serving_communication_factor", "family=hopper"): (1.0, 1.3),
@@ -97,12 +97,14 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_first_token_s", ""): (15e-3, 4.0),
     ("serving_first_token_s", "engine=vllm"): (15e-3, 4.0),
     ("serving_first_token_s", "engine=trtllm"): (15e-3, 4.0),
+    ("serving_first_token_s", "engine=trtllm;model=mla"): (50e-3, 3.0),
     ("serving_first_token_s", "engine=sglang"): (30e-3, 4.0),
+    ("serving_first_token_s", "engine=sglang;model=mla"): (60e-3, 3.0),
     ("serving_first_token_steps", ""): (0.5, 4.0),
     ("serving_first_token_steps", "engine=trtllm"): (3.0, 4.0),
 }
 # Not fitted: how engines divide memory. vLLM's share holds weights, buffers and cache; TensorRT-LLM takes most
-# of what weights leave; SGLang's static share leaves buffers outside.
+# of what weights leave; SGLang leaves buffers outside its static share.
 FIXED = {
     ("serving_memory_fraction", ""): (0.9, 1.05),
     ("serving_memory_fraction", "engine=trtllm"): (0.97, 1.03),

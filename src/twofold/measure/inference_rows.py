@@ -133,8 +133,14 @@ def read_case(row: Row, catalog: Catalog) -> Case:
 
 
 def layouts(case: Case) -> list[Case]:
-    """The layouts to try where a row leaves it open: tensor parallelism over 1 to 8 of its accelerators."""
+    """The layouts to try where a row leaves it open: tensor parallelism over 1 to 8 of its accelerators.
+
+    Where only the split of experts is open and there are no fast links, data-parallel attention is tried too.
+    """
     if "layout" not in case.assumed:
+        slow_links = case.accelerator.scaleup_bytes_per_s == 0 and case.tp > 1
+        if "expert parallelism" in case.assumed and slow_links:
+            return [case, replace(case, tp=1.0, ep=case.tp, dp=case.tp)]
         return [case]
     sizes = [size for size in (1, 2, 4, 8) if size <= case.accelerators and case.accelerators % size == 0]
     found = [replace(case, tp=float(size), ep=1.0) for size in sizes if case.model.heads % size == 0]
