@@ -79,7 +79,7 @@ class FrontPoint:
 
     what: str  # nodes × accelerators, and the layout
     accelerator_count: int  # size
-    wall_s: float  # first to last step, s
+    wall_s: float  # with headroom, s
     cost_usd: float | None  # with headroom, USD
     feasible: bool  # meets deadline and budget
 
@@ -218,6 +218,7 @@ class ClassPlan:
     knee_per_s: float  # rate from which latency grows faster than throughput
     usd_per_1k_output_tokens: Estimate | None  # USD; null: no price
     latency_budget: tuple[Part, ...]  # edge, gateway, queue, prefill, decode
+    replica_text: str = ""  # the layout of the replicas that serve this class
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,162 @@
+"""One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
+
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from twofold import __version__
+from twofold.catalog import Catalog
+from twofold.contracts import Digests, Plan, ServicePlan, Spec, TrainingPlan, defaults_used
+from twofold.core import Estimate, InfeasibleError, format_usd
+from twofold.perf import Constants
+from twofold.plan.context import Context
+from twofold.plan.cross import cross_cells
+from twofold.plan.derive import derivations
+from twofold.plan.serving_choice import choose_serving
+from twofold.plan.serving_plan import service_plan
+from twofold.plan.tornado import factor_swings
+from twofold.plan.training_choice import choose_training
+from twofold.plan.training_plan import training_plan
+from twofold.plan.uncertainty import DRAW_COUNT, draw_factors
+
+YEAR_S = 8760 * 3600.0
+SCHEMA = "twofold/plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What a plan depends on besides spec, catalogue and constants."""
+
+    draw_count: int = DRAW_COUNT
+    seed: int = 0
+    today: date | None = None  # None: prices are not judged by their age
+
+
+def build_plan(
+    spec: Spec,
+    catalog: Catalog,
+    constants: Constants,
+    *,
+    spec_digest: str,
+    options: PlanOptions = PlanOptions(),
+) -> Plan:
+    """Plan every run and service of a spec. The same input gives the same plan, byte for byte (INV-5).
+
+    Raises InfeasibleError, with what is needed, what was tried and what would fit, when a run or a service
+    cannot be done within its deadline, objectives or budget.
+    """
+    draws = draw_factors(constants, options.draw_count, options.seed)
+    context = Context(spec, catalog, constants, draws, options.today)
+    runs = [choose_training(entry, context) for entry in spec.training]
+    services = [choose_serving(entry, context) for entry in spec.services]
+    training = tuple(training_plan(choice, context) for choice in runs)
+    serving = tuple(service_plan(choice, context) for choice in services)
+    first_year = _first_year(training, serving, spec)
+    _check_budget(first_year, training, serving, spec)
+    planned_runs = list(zip(runs, training, strict=True))
+    planned_services = list(zip(services, serving, strict=True))
+    cross = cross_cells(planned_runs, planned_services, context)
+    return Plan(
+        schema=SCHEMA,
+        name=spec.name,
+        twofold=__version__,
+        digests=Digests(spec_digest, catalog.digest, constants.digest, ""),
+        rehearsed=False,
+        training=training,
+        serving=serving,
+        cross=cross,
+        first_year_usd=first_year,
+        budget_usd=spec.supply.budget_usd,
+        factors=factor_swings(runs, services, context),
+        calibration="",
+        derivations=derivations(planned_runs, planned_services, cross, first_year, context),
+        defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
+        warnings=_warnings(training, serving, spec),
+    )
+
+
+def _first_year(
+    training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...], spec: Spec
+) -> Estimate | None:
+    """Every run as often as it repeats, and a year of every service; None where nothing has a price."""
+    costs = [
+        _times(plan.cost_usd, _runs_a_year(entry.repeats_every_s))
+        for plan, entry in zip(training, spec.training, strict=True)
+        if plan.cost_usd
+    ]
+    costs += [plan.cost_usd_per_year for plan in serving if plan.cost_usd_per_year]
+    if not costs:
+        return None
+    middle = sum(cost.value for cost in costs)
+    # Half of the spread is common to all (prices, efficiencies), half is each one's own.
+    below, above = ([getattr(cost, end) - cost.value for cost in costs] for end in ("low", "high"))
+    low, high = (
+        middle + 0.5 * sum(ends) + 0.5 * sign * float(np.hypot.reduce(ends))
+        for ends, sign in ((below, -1.0), (above, 1.0))
+    )
+    return Estimate(middle, min(low, middle), max(high, middle), "USD", costs[0].source)
+
+
+def _runs_a_year(repeats_every_s: float | None) -> float:
+    return max(1.0, YEAR_S / repeats_every_s) if repeats_every_s else 1.0
+
+
+def _times(cost: Estimate, factor: float) -> Estimate:
+    return Estimate(cost.value * factor, cost.low * factor, cost.high * factor, cost.unit, cost.source)
+
+
+def _check_budget(
+    first_year: Estimate | None,
+    training: tuple[TrainingPlan, ...],
+    serving: tuple[ServicePlan, ...],
+    spec: Spec,
+) -> None:
+    """Raises InfeasibleError with the amounts when the first year costs more than the budget."""
+    budget_usd = spec.supply.budget_usd
+    if first_year is None or budget_usd is None or first_year.value <= budget_usd:
+        return
+    parts = [f"{plan.name} {format_usd(plan.cost_usd.value)}" for plan in training if plan.cost_usd]
+    parts += [
+        f"{plan.name} {format_usd(plan.cost_usd_per_year.value)}/y"
+        for plan in serving
+        if plan.cost_usd_per_year
+    ]
+    over = format_usd(first_year.value - budget_usd)
+    lines = (
+        ("needs", f"{format_usd(first_year.value)} in the first year: {' · '.join(parts)}"),
+        ("budget", f"{format_usd(budget_usd)}: {over} too little"),
+        ("would fit", _savings(training, serving)),
+    )
+    raise InfeasibleError(f"the plan exceeds the budget of {format_usd(budget_usd)}", lines=lines)
+
+
+def _savings(training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...]) -> str:
+    """What would bring the plan under its budget, the largest cost first."""
+    costs = [(plan.cost_usd.value, f"fewer tokens in `{plan.name}`") for plan in training if plan.cost_usd]
+    costs += [
+        (
+            plan.cost_usd_per_year.value,
+            f"looser objectives, fewer zones or a smaller variant for `{plan.name}`",
+        )
+        for plan in serving
+        if plan.cost_usd_per_year
+    ]
+    words = [text for _, text in sorted(costs, reverse=True)]
+    return " · ".join([f"a budget of {format_usd(sum(cost for cost, _ in costs))}", *words])
+
+
+def _warnings(
+    training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...], spec: Spec
+) -> tuple[str, ...]:
+    """What concerns the whole plan: that it is half of one, or that money is missing from it."""
+    warnings = []
+    if not training or not serving:
+        warnings.append(f"half a plan: the spec has no {'training' if serving else 'serving'}")
+    unpriced = [plan.name for plan in training if plan.cost_usd is None]
+    unpriced += [plan.name for plan in serving if plan.cost_usd_per_year is None]
+    if unpriced:
+        warnings.append(f"no price for {', '.join(unpriced)}: not in the first year's cost")
+    if spec.supply.budget_usd is not None and unpriced:
+        warnings.append("the budget was checked against what has a price")
+    return tuple(warnings)

@@ -1,0 +1,90 @@
+"""What every part of a plan is computed from, and the spec's words resolved against the catalogue."""
+
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from twofold.catalog import Catalog, Model, read_model_config
+from twofold.contracts import ModelReference, PriceUsed, Spec, TrainingRun
+from twofold.core import Estimate, Source, ValueRefusedError
+from twofold.perf import Constants
+from twofold.plan.offers import Offer
+from twofold.plan.uncertainty import Draws, estimate_of
+from twofold.training import TrainingJob
+
+STALE_DAYS = 365
+# Optimisers that keep one moment of 4 bytes or less; the models know Adam's two and this one.
+ONE_MOMENT = {"adam8bit", "adafactor", "muon", "sgd"}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One spec with the tables and the draws that all of its parts share."""
+
+    spec: Spec
+    catalog: Catalog
+    constants: Constants
+    draws: Draws
+    today: date | None  # None: the age of prices is not judged
+
+
+def model_of(reference: ModelReference, catalog: Catalog) -> Model:
+    """The shape that a spec names, from the catalogue or from a Hugging Face config.json."""
+    if reference.config:
+        return read_model_config(reference.config)
+    if reference.name:
+        return catalog.model(reference.name)
+    raise ValueRefusedError(
+        f"`{reference.label}` is measured service times: they describe a service of that kind, not this one",
+        hint="name a catalog model or a config.json here",
+    )
+
+
+def training_job(run: TrainingRun, model: Model) -> TrainingJob:
+    """What the spec says about a run, as the models want it."""
+    return TrainingJob(
+        model=model,
+        kind=run.kind,
+        sequence_tokens=int(run.sequence_tokens),
+        global_batch_sequences=run.global_batch_sequences,
+        precision=run.precision,
+        framework=run.framework,
+        optimizer="sgd" if run.optimizer in ONE_MOMENT else "adam",
+        lora_rank=run.lora_rank if run.kind == "lora" else 0,
+    )
+
+
+def price_warnings(offer: Offer, context: Context) -> tuple[str, ...]:
+    """What to know about a price: that there is none, or that it is old."""
+    name = offer.accelerator.name
+    if offer.owned:
+        return (f"your own {name}: counted in accelerator-hours, not in money",)
+    if offer.price is None:
+        return (f"no price for {name}: counted in accelerator-hours",)
+    if context.today is None:
+        return ()
+    age_days = (context.today - day_of(offer.price.date)).days
+    if age_days <= STALE_DAYS:
+        return ()
+    return (f"stale price: {offer.price.provider} {offer.price.instance} was seen {offer.price.date}",)
+
+
+def day_of(text: str) -> date:
+    """A day from a date of any precision; the middle of the year or month where no more is known."""
+    return date.fromisoformat(text + {4: "-07-01", 7: "-15"}.get(len(text), ""))
+
+
+def price_used(offer: Offer, context: Context) -> PriceUsed | None:
+    """The price row with its range: what the same part costs elsewhere, or next quarter."""
+    price = offer.price
+    if price is None:
+        return None
+    usual = price.usd_per_accelerator_h
+    spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", Source.VENDOR)
+    return PriceUsed(price.provider, price.instance, price.region, price.term, price.date, spread)
+
+
+def known(value: float, unit: str) -> Estimate:
+    """A figure of the spec or the catalogue: no spread of ours."""
+    return Estimate(value, value, value, unit, Source.VENDOR)

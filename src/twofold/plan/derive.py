@@ -1,0 +1,63 @@
+"""Where every number of a plan comes from: one derivation per estimate, each ending in leaves."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.contracts import CrossCell, Derivation, Input, ServicePlan, TrainingPlan
+from twofold.core import Estimate
+from twofold.plan.context import Context
+from twofold.plan.derivation import assumed_leaf, derived, path_input, spec_leaf
+from twofold.plan.derive_serving import serving_derivations
+from twofold.plan.derive_training import training_derivations
+from twofold.plan.serving_choice import ServingChoice
+from twofold.plan.training_choice import TrainingChoice
+
+Runs = Sequence[tuple[TrainingChoice, TrainingPlan]]
+Services = Sequence[tuple[ServingChoice, ServicePlan]]
+
+
+def derivations(
+    runs: Runs, services: Services, cross: Sequence[CrossCell], first_year: Estimate | None, context: Context
+) -> tuple[Derivation, ...]:
+    """The derivations of a whole plan, in its order."""
+    found = [row for choice, plan in runs for row in training_derivations(choice, plan, context)]
+    found += [row for choice, plan in services for row in serving_derivations(choice, plan, context)]
+    found += [row for cell in cross for row in _cell(cell)]
+    if first_year:
+        found.append(_first_year(runs, services, context))
+    return tuple(found)
+
+
+def _cell(cell: CrossCell) -> Iterator[Derivation]:
+    """A cell on its own fleet is the plan's figure; on the other fleet the search was run there."""
+    own = {
+        "wall_s": f"training.{cell.name}.run.total_s",
+        "cost_usd": f"training.{cell.name}.cost_usd"
+        if cell.half == "training"
+        else f"serving.{cell.name}.cost_usd_per_year",
+        "latency_s": f"serving.{cell.name}",
+    }
+    path = f"cross.{cell.half}.{cell.name}.{cell.fleet}"
+    searched = assumed_leaf("search", cell.text, f"the same search on the {cell.fleet} fleet")
+    for name, reference in own.items():
+        value = getattr(cell, name)
+        if value is None:
+            continue
+        if cell.fleet == cell.half and name != "latency_s":
+            yield derived(f"{path}.{name}", "as planned", path_input(name, value, reference))
+        else:
+            yield derived(f"{path}.{name}", "the same model, on that fleet's machines", searched)
+
+
+def _first_year(runs: Runs, services: Services, context: Context) -> Derivation:
+    inputs: list[Input] = []
+    for choice, plan in runs:
+        if plan.cost_usd:
+            inputs.append(path_input(plan.name, plan.cost_usd, f"training.{plan.name}.cost_usd"))
+        if choice.entry.repeats_every_s:
+            days = choice.entry.repeats_every_s / 86400
+            inputs.append(spec_leaf("repeats", f"every {days:g} d", f"training.{plan.name}.repeats"))
+    for _, service in services:
+        if service.cost_usd_per_year:
+            path = f"serving.{service.name}.cost_usd_per_year"
+            inputs.append(path_input(service.name, service.cost_usd_per_year, path))
+    return derived("first_year_usd", f"the runs and a year of services of {context.spec.name}", *inputs)

@@ -1,0 +1,284 @@
+"""Which machines serve a service, and in which replicas: the cheapest fleet that meets every class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, log, sqrt
+
+import numpy as np
+
+from twofold.catalog import Model
+from twofold.contracts import LatencyClass, Loser, Service, Trace, Traffic, read_trace
+from twofold.core import InfeasibleError, format_bytes
+from twofold.inference import (
+    Fleet,
+    Lengths,
+    ModelVariant,
+    PoolChoice,
+    Replica,
+    SearchResult,
+    Slo,
+    TrafficClass,
+    default_replica,
+    engine,
+    model_shape,
+    search,
+    weights_bytes,
+)
+from twofold.inference import Offer as Hardware
+from twofold.perf import bytes_per_weight
+from twofold.plan.context import Context, model_of
+from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, serving_offers
+
+DAY_S = 86400.0
+KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
+NORMAL_P95 = 1.645
+# What is planned now runs on releases of now.
+NEWEST_RELEASES = {"vllm": "0.15.0", "sglang": "0.5.5", "trtllm": "1.2.0"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLoad:
+    """One latency class in numbers. `traffic` carries the peak, or the mean of a day's work."""
+
+    name: str
+    mean_rate_per_s: float
+    peak_per_s: float
+    traffic: TrafficClass
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether only a day's end is promised, not a request's."""
+        return self.traffic.slo.finish_within_s is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingChoice:
+    """The chosen fleet of one service, and everything that lost."""
+
+    entry: Service
+    loads: tuple[ClassLoad, ...]
+    fleet: Fleet
+    offer: Offer
+    variant: ModelVariant
+    model: Model
+    result: SearchResult
+    left_out: tuple[Loser, ...]
+    warnings: tuple[str, ...]
+
+
+def choose_serving(entry: Service, context: Context) -> ServingChoice:
+    """Search machines, layouts and formats for one service. Raises InfeasibleError where nothing will do."""
+    variants = variants_of(entry, context)
+    loads = tuple(class_load(name, each) for name, each in entry.classes.items())
+    offers, left_out = _offers(entry, variants, context)
+    if not offers:
+        raise InfeasibleError(
+            f"no machine on offer can serve `{entry.name}`",
+            lines=tuple((loser.what, loser.why) for loser in left_out[:5]),
+            hint="widen `supply.shop`, or write `on:`",
+        )
+    own = tuple(offer for offer in offers if offer.owned)
+    for considered in (own, offers) if own else (offers,):
+        named = named_offers(considered)
+        result = search_fleet(entry, variants, loads, named, context)
+        fleet = _affordable(result, named)
+        if fleet is not None:
+            break
+    if fleet is None:
+        raise _refusal(entry, result)
+    offer = named[fleet.pools[0].offer]
+    variant = next(each for each in variants if each.name == fleet.pools[0].variant)
+    return ServingChoice(
+        entry,
+        loads,
+        fleet,
+        offer,
+        variant,
+        _model(entry, variant, context),
+        result,
+        left_out,
+        _warnings(fleet, offer, own),
+    )
+
+
+def search_fleet(
+    entry: Service,
+    variants: Sequence[ModelVariant],
+    loads: Sequence[ClassLoad],
+    offers: dict[str, Offer],
+    context: Context,
+) -> SearchResult:
+    """The inference room's search over offers by name."""
+    cache_format = min(entry.kv_quantisation, key=bytes_per_weight)
+
+    def make_replica(variant: ModelVariant, hardware: Hardware, weights_format: str) -> Replica:
+        return replace(default_replica(variant, hardware, weights_format), kv_format=cache_format)
+
+    hardware = [_hardware(entry, name, offer, context) for name, offer in offers.items()]
+    return search(
+        variants,
+        [load.traffic for load in loads],
+        hardware,
+        zones=entry.zones,
+        availability_fraction=entry.availability_fraction,
+        make_replica=make_replica,
+    )
+
+
+def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hardware:
+    software = context.catalog.framework(entry.engine)
+    cluster = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply)
+    driven = engine(
+        context.constants, software, NEWEST_RELEASES.get(software), family=offer.accelerator.family
+    )
+    size = offer.node.accelerator_count
+    return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size)
+
+
+def named_offers(offers: Sequence[Offer]) -> dict[str, Offer]:
+    """Offers by the name that reasons use: the part's, with the node's size where two sizes are on offer."""
+    names = [offer.accelerator.name for offer in offers]
+    return {
+        name if names.count(name) == 1 else f"{offer.node.accelerator_count} × {name}": offer
+        for name, offer in zip(names, offers, strict=True)
+    }
+
+
+def variants_of(entry: Service, context: Context) -> tuple[ModelVariant, ...]:
+    """The model and those that may stand in for it."""
+    named = [(entry.model, ""), *((each.model, each.quality_note) for each in entry.variants)]
+    models = [(model_of(reference, context.catalog), note) for reference, note in named]
+    return tuple(ModelVariant(model.name, model_shape(model), note) for model, note in models)
+
+
+def class_load(name: str, spec: LatencyClass) -> ClassLoad:
+    """A class of the spec as rates and lengths; a trace is read here, and its own rates and lengths count."""
+    traffic = spec.traffic
+    trace = read_trace(traffic.trace) if traffic.trace else None
+    lengths = _lengths(traffic, trace)
+    per_request = float(np.max(lengths.input_tokens + lengths.output_tokens))
+    if trace:
+        mean, peak = trace.mean_rate_per_s * traffic.scale_ratio, trace.peak_ratio
+    elif traffic.tokens_per_day is not None:
+        mean, peak = traffic.tokens_per_day / per_request / DAY_S, 1.0
+    else:
+        mean, peak = traffic.rate_per_s or 0.0, traffic.peak_ratio
+    slo = Slo(**dict(spec.slo))
+    if slo.finish_within_s is not None:
+        peak = DAY_S / min(slo.finish_within_s, DAY_S)
+        carried = TrafficClass(name, lengths, mean, slo, traffic.shared_prefix_fraction)
+    else:
+        carried = TrafficClass(name, lengths, mean * peak, slo, traffic.shared_prefix_fraction)
+    return ClassLoad(name, mean, mean * peak, carried)
+
+
+def _lengths(traffic: Traffic, trace: Trace | None) -> Lengths:
+    inputs, outputs = (trace.input, trace.output) if trace else (traffic.input, traffic.output)
+    return Lengths(
+        inputs.mean_tokens,
+        outputs.mean_tokens,
+        spread_of(inputs.p95_tokens / inputs.mean_tokens),
+        spread_of(outputs.p95_tokens / outputs.mean_tokens),
+    )
+
+
+def spread_of(p95_ratio: float) -> float:
+    """Standard deviation over mean of a log-normal whose 95th percentile is `p95_ratio` times its mean.
+
+    Formula  ln r = 1.645·σ − σ²/2, the smaller root; deviation = √(e^σ² − 1)
+    Limits   r ≤ 1 is no spread; beyond e^(1.645²/2) = 3.87 no log-normal has it, and σ stays 1.645.
+
+    >>> round(spread_of(4083 / 1155), 2), spread_of(1.0)
+    (2.52, 0.0)
+    """
+    if p95_ratio <= 1.0:
+        return 0.0
+    sigma = NORMAL_P95 - sqrt(max(0.0, NORMAL_P95**2 - 2 * log(p95_ratio)))
+    return sqrt(exp(sigma**2) - 1)
+
+
+def _offers(
+    entry: Service, variants: Sequence[ModelVariant], context: Context
+) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
+    """Machines given, else owned and for rent; of the latter those that are cheapest per byte/s of memory."""
+    supply, catalog = context.spec.supply, context.catalog
+    if entry.on:
+        return (fixed_offer(entry.on, catalog, supply, supply.shop.terms),), ()
+    rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
+    least = min(_least_bytes(each, entry) for each in variants)
+    fitting = [
+        offer
+        for offer in rented.offers
+        if offer.accelerator.memory_bytes * offer.node.accelerator_count * 0.9 > least
+    ]
+    small = tuple(
+        Loser(
+            f"{offer.node.accelerator_count} × {offer.accelerator.name}",
+            f"{format_bytes(least)} of weights exceed its memory",
+        )
+        for offer in rented.offers
+        if offer not in fitting
+    )
+    fitting.sort(key=_usd_per_bandwidth)
+    return (*own_offers(catalog, supply), *fitting[:KEPT_FOR_SERVING]), (*rented.left_out, *small)
+
+
+def _least_bytes(variant: ModelVariant, entry: Service) -> float:
+    smallest = min(entry.quantisation, key=bytes_per_weight)
+    return float(np.max(weights_bytes(variant.shape, smallest).total_bytes))
+
+
+def _usd_per_bandwidth(offer: Offer) -> tuple[float, str]:
+    price = offer.usd_per_accelerator_h
+    rate = offer.accelerator.memory_bytes_per_s
+    return (float("inf") if price is None else price / rate, offer.accelerator.name)
+
+
+def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
+    """The cheapest fleet that is not larger than what is owned."""
+    fleets = [result.best, *result.alternatives] if result.best else []
+    for fleet in fleets:
+        offer = offers[fleet.pools[0].offer]
+        held = (offer.node_count_max or 0) * offer.node.accelerator_count
+        if offer.node_count_max is None or fleet.accelerators <= held:
+            return fleet
+    return None
+
+
+def _model(entry: Service, variant: ModelVariant, context: Context) -> Model:
+    references = [entry.model, *(each.model for each in entry.variants)]
+    models = [model_of(reference, context.catalog) for reference in references]
+    return next(model for model in models if model.name == variant.name)
+
+
+def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ...]:
+    warnings = []
+    if own and not offer.owned:
+        warnings.append("your own machines do not carry this service: planned on rented ones")
+    if not offer.accelerator.released:
+        warnings.append(f"{offer.accelerator.name} is announced, not released: figures are the vendor's")
+    layouts = {_layout_key(pool) for pool in fleet.pools}
+    if len(layouts) > 1:
+        warnings.append(f"{len(layouts)} kinds of replicas: each class has its own")
+    return tuple(warnings)
+
+
+def _layout_key(pool: PoolChoice) -> tuple[float, ...]:
+    replica = pool.replica
+    return tuple(float(np.max(part)) for part in (replica.tp, replica.pp, replica.ep, replica.dp))
+
+
+def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:
+    """What every machine misses, nearest first, and what would help."""
+    if result.best is not None:
+        few = f"your own machines are too few: {result.best.accelerators} are needed"
+        return InfeasibleError(f"your machines do not carry `{entry.name}`", lines=(("tried", few),))
+    nearest = sorted(result.losers, key=lambda loser: loser.miss_ratio)[:5]
+    tried = ", ".join(f"{count:,} {reason}" for reason, count in result.refused.items() if count)
+    lines = (
+        ("binds", result.binding),
+        ("tried", f"{result.candidates:,} layouts on {len(result.losers)} machines: {tried}"),
+        *(("", f"{loser.offer}: {loser.detail}") for loser in nearest),
+        ("would fit", " · ".join(result.would_fix)),
+    )
+    return InfeasibleError(f"no machine serves `{entry.name}` within its objectives", lines=lines)
