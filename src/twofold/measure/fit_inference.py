@@ -103,8 +103,8 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_first_token_steps", ""): (0.5, 4.0),
     ("serving_first_token_steps", "engine=trtllm"): (3.0, 4.0),
 }
-# Not fitted: how engines divide memory. vLLM's share holds weights, buffers and cache; TensorRT-LLM takes most
-# of what weights leave; SGLang leaves buffers outside its static share.
+# Not fitted: how engines divide memory. vLLM's share holds weights, buffers and cache; TensorRT-LLM takes
+# most of what weights leave; SGLang leaves buffers outside its static share.
 FIXED = {
     ("serving_memory_fraction", ""): (0.9, 1.05),
     ("serving_memory_fraction", "engine=trtllm"): (0.97, 1.03),

@@ -9,6 +9,7 @@ from typing import Literal
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError
 from twofold.measure.truth import Row, number, text
+from twofold.perf import bytes_per_weight
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 
@@ -97,6 +98,8 @@ def read_case(row: Row, catalog: Catalog) -> Case:
         assumed.append("engine")
     weights = _weights_format(row, model, assumed)
     kv = _format(text(row, "precision_kv"), model) or _usual_kv(engine, weights)
+    for each in (weights, kv):
+        bytes_per_weight(each)  # refuses a format that nobody knows
     tp, pp, ep, dp, accelerators = _layout(row, model, assumed)
     inputs, outputs, spread = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)

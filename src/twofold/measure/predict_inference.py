@@ -18,6 +18,7 @@ from twofold.inference import (
     Lengths,
     Replica,
     Served,
+    capacity,
     closed_loop,
     default_activation_format,
     disaggregated,
@@ -168,7 +169,12 @@ def price_batch(batch: Batch) -> dict[str, Array]:
         "tpot_p50_ms": served.tpot.p50_s * 1e3,
         "output_tok_s": served.output_tokens_per_s * copies,
     }
-    return {name: np.broadcast_to(np.asarray(value, float), replicas.shape) for name, value in values.items()}
+    # Weights beyond the whole memory cannot run; a cache that looks too small still serves one sequence.
+    held = capacity(batch.replica)
+    fits = held.weights_bytes <= batch.replica.cluster.device.memory_bytes
+    return {
+        name: np.where(fits, np.broadcast_to(value, replicas.shape), np.nan) for name, value in values.items()
+    }
 
 
 def _static(batch: Batch, replicas: Array) -> tuple[Served, Array]:

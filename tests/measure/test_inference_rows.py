@@ -1,0 +1,62 @@
+import pytest
+
+from twofold.catalog import load_catalog
+from twofold.core import InputError, UnknownNameError
+from twofold.measure.inference_rows import layouts, read_case
+
+ROW = {
+    "model": "llama-3.1-8b",
+    "gpu": "h100",
+    "framework": "vllm",
+    "tp": "2",
+    "gpus_total": "4",
+    "isl_mean": "512",
+}
+
+
+def case(**changes):
+    return read_case({**ROW, **changes}, load_catalog())
+
+
+def test_copies_that_share_a_load_are_what_the_layout_leaves():
+    assert case().replicas == 2
+    assert case(tp="4").replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"mode": "offline", "max_batch": "8"}, "static"),
+        ({"mode": "offline"}, "saturated"),
+        ({"mode": "aggregated", "concurrency": "8"}, "closed"),
+        ({"mode": "online", "request_rate_rps": "2"}, "open"),
+        ({"mode": "disaggregated", "concurrency": "8"}, "disaggregated"),
+    ],
+)
+def test_the_kind_of_load_follows_what_is_given(changes, kind):
+    assert case(**changes).kind == kind
+
+
+def test_formats_are_named_as_the_kernels_name_them():
+    assert case(precision_weights="fp16").weights_format == "bf16"
+    assert case(precision_weights="fp4").weights_format == "nvfp4"
+    assert case(model="deepseek-r1", precision_weights="fp8").weights_format == "fp8_block"
+    assert case(framework="trtllm", precision_weights="fp8").kv_format == "fp8"
+
+
+def test_an_open_layout_is_tried_as_far_as_heads_and_devices_allow():
+    tried = layouts(case(tp="", gpus_total="8"))
+    assert [each.tp for each in tried] == [1, 2, 4, 8]
+    assert all(each.replicas * each.tp == 8 for each in tried)
+    assert layouts(case()) == [case()]
+
+
+@pytest.mark.parametrize("column", ["model", "gpu"])
+def test_a_row_without_a_model_or_a_device_is_refused(column):
+    with pytest.raises(InputError, match=column):
+        case(**{column: ""})
+
+
+def test_an_unknown_model_is_refused_by_name():
+    with pytest.raises(UnknownNameError):
+        case(model="nobody-knows-this")
