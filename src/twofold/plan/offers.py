@@ -177,7 +177,7 @@ def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> 
 
 
 def priced_near(offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...]) -> Offer:
-    """The same nodes at the price that they have near these regions, by any term; their own where there is none."""
+    """The same nodes at the price that they have near these regions, by any term; else at their own."""
     wanted = regions or supply.shop.regions
     price = cheapest(_priced(catalog, offer.accelerator, supply.shop, supply.shop.terms, wanted), offer.node)
     return offer if offer.owned else replace(offer, price=price or offer.price)

@@ -1,0 +1,107 @@
+from typing import Any
+
+import pytest
+
+from twofold.contracts import estimate_from
+from twofold.plan import explain
+from twofold.plan.paths import is_estimate, leaves, resolve
+
+NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
+TABLES = (
+    "accelerators.csv",
+    "nodes.csv",
+    "fabrics.csv",
+    "models.csv",
+    "prices.csv",
+    "constants.csv",
+    "spec ",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_estimate_has_a_derivation_that_ends_in_leaves(
+    example_data: dict[str, dict[str, Any]], name: str
+) -> None:
+    plan = example_data[name]
+    known = {row["path"]: row for row in plan["derivations"]}
+    missing = [path for path, leaf in leaves(plan) if is_estimate(leaf) and path not in known]
+    assert missing == []
+    for path in known:
+        assert ends_in_leaves(known, path, frozenset()), path
+
+
+def ends_in_leaves(known: dict[str, Any], path: str, above: frozenset[str]) -> bool:
+    """Whether every branch below a path reaches a leaf with a reference, without going in circles."""
+    assert path in known and path not in above, path
+    inputs = known[path]["inputs"]
+    return bool(inputs) and all(
+        item["reference"] if not item["path"] else ends_in_leaves(known, item["path"], above | {path})
+        for item in inputs
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_path_of_a_derivation_is_a_figure_or_a_step_of_one(
+    example_data: dict[str, dict[str, Any]], name: str
+) -> None:
+    plan = example_data[name]
+    used = {item["path"] for row in plan["derivations"] for item in row["inputs"]}
+    figures = {path for path, leaf in leaves(plan) if is_estimate(leaf)}
+    strange = [row["path"] for row in plan["derivations"] if row["path"] not in figures | used]
+    assert strange == []
+
+
+def test_inputs_show_the_figures_that_stand_in_the_plan(example_data: dict[str, dict[str, Any]]) -> None:
+    plan = example_data["assistant"]
+    figures = {path for path, leaf in leaves(plan) if is_estimate(leaf)}
+    for row in plan["derivations"]:
+        for item in row["inputs"]:
+            if item["path"] in figures:
+                assert item["source"] == estimate_from(resolve(plan, item["path"])).source.value
+
+
+def test_a_step_goes_down_to_operators_with_peak_and_efficiency(
+    example_data: dict[str, dict[str, Any]],
+) -> None:
+    text = "\n".join(explain(example_data["assistant"], "training.pretrain.step_s"))
+    assert "micro-batches ×" in text and "layers ×" in text
+    assert "bf16 peak 989 TFLOP/s (v accelerators.csv H100-SXM5-80GB bf16_flops_per_s)" in text
+    assert "constants.csv gemm_efficiency_fraction" in text and "rows)" in text
+    assert "NVLink4 450 GB/s" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds"),
+    [
+        ("training.pretrain.step_s", "step_parts"),
+        ("serving.serve.classes.chat.decode_step", "operators"),
+        ("serving.serve.classes.chat.prefill_step", "operators"),
+    ],
+)
+def test_the_steps_of_a_derivation_add_up(
+    example_data: dict[str, dict[str, Any]], path: str, seconds: str
+) -> None:
+    plan = example_data["assistant"]
+    row = next(row for row in plan["derivations"] if row["path"] == path)
+    parts = [shown_s(item["text"]) for item in row["inputs"] if item["path"]]
+    whole = [
+        shown_s(item["text"])
+        for each in plan["derivations"]
+        for item in each["inputs"]
+        if item["path"] == path
+    ]
+    assert whole, seconds
+    assert sum(parts) == pytest.approx(whole[0], rel=0.05)
+
+
+def shown_s(text: str) -> float:
+    """`9.4 ms [8–10] f` as seconds."""
+    number, unit = text.split()[:2]
+    return float(number.replace(",", "")) * {"µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+def test_every_table_is_cited(example_data: dict[str, dict[str, Any]]) -> None:
+    references = " ".join(
+        item["reference"] for row in example_data["assistant"]["derivations"] for item in row["inputs"]
+    )
+    assert [table for table in TABLES if table not in references] == []
