@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from twofold.cli import main
+from twofold.cli.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 RUN_ELSEWHERE = {"errors.md"}  # its blocks are fragments, run by the test of errors
@@ -101,6 +102,15 @@ def test_the_readme_shows_a_whole_plan_and_the_commands_that_make_it() -> None:
         "SERVING",
     ):
         assert needed in text, needed
+
+
+def test_the_readme_lists_the_verbs_that_there_are() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| ?(\w*) *\| `(\w+)` \| (.*?) \|$", text, re.MULTILINE)
+    assert [(name, summary) for _, name, summary in rows] == [(n, verb.summary) for n, verb in VERBS.items()]
+    assert [group for group, *_ in rows if group] == list(
+        dict.fromkeys(verb.group for verb in VERBS.values())
+    )
 
 
 def test_ellipses_stand_for_any_lines() -> None:

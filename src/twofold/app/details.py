@@ -6,7 +6,7 @@ from twofold.app.figures import percent, ranged, shares, watt_hours
 from twofold.app.lines import heading, table
 from twofold.app.screen_serving import METRICS
 from twofold.app.screen_training import cost_text
-from twofold.contracts import ClassPlan, Part, Plan, ServicePlan, TrainingPlan
+from twofold.contracts import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd
 
 PERCENTILES = ("p50", "p95", "p99")
@@ -57,11 +57,13 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
     yield _titled("MEMORY", f"{run.name}, of one device", _parts(run.memory_parts))
     yield _titled("FORMATS", f"{run.name}, the same bytes by number format", _parts(run.memory_by_format))
     yield _titled("STEP", run.name, _parts(run.step_parts))
+    gains = [f"20 % more {bound.resource} gains {percent(bound.gain_fraction)}" for bound in run.bounds]
+    yield heading("BOUNDS", [f"{run.name}: {gains[0]}", *gains[1:]] if gains else [run.name])
     yield _titled("FRONT", f"{run.name}: nothing beats these in time, cost and size", _front(run))
     yield _titled("SCALING", run.name, _scaling(run))
     yield _titled("TENANCY", run.name, _tenancy(run))
     yield heading("ENERGY", [f"{run.name} {watt_hours(run.run.energy_j)}", *_carbon(run.run.carbon_gco2)])
-    yield heading("LOST", [f"{run.name}:", *(f"{loser.what}: {loser.why}" for loser in run.losers)])
+    yield _losers(run.name, run.losers)
 
 
 def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
@@ -72,12 +74,14 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
     yield _titled("POOLS", service.name, _pools(service.classes))
     start = [f"{part.name} {ranged(part.value)}" for part in service.cold_start_parts]
     yield heading("COLD START", [f"{service.name} {ranged(service.cold_start_s)}", *start])
+    yield heading("CACHE", [f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token"])
     if service.all_to_all_bytes_per_token:
         sent = format_bytes(service.all_to_all_bytes_per_token)
         yield heading("NETWORK", [f"expert parallelism sends {sent} per token through all layers"])
-    energy = f"{service.name} {watt_hours(service.energy_j_per_year)} a year"
-    yield heading("ENERGY", [energy, *_carbon(service.carbon_gco2_per_year)])
-    yield heading("LOST", [f"{service.name}:", *(f"{loser.what}: {loser.why}" for loser in service.losers)])
+    energy = [f"{service.name}, in a year: {watt_hours(service.energy_j_per_year)}"]
+    energy += [*_carbon(service.carbon_gco2_per_year), ranged(service.output_tokens_per_j)]
+    yield heading("ENERGY", energy)
+    yield _losers(service.name, service.losers)
 
 
 def _titled(label: str, title: str, rows: list[str]) -> list[str]:
@@ -152,6 +156,10 @@ def _pools(classes: Sequence[ClassPlan]) -> list[str]:
     ]
     columns = ("class", "mean", "peak", "tokens in", "out", "replicas", "one replica serves", "knee")
     return table(columns, rows, numbers=(1, 2, 3, 4, 5, 7))
+
+
+def _losers(name: str, losers: Sequence[Loser]) -> list[str]:
+    return _titled("LOST", name, table(("what", "why"), [(loser.what, loser.why) for loser in losers]))
 
 
 def _carbon(carbon: Estimate | None) -> list[str]:

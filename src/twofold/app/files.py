@@ -14,5 +14,9 @@ def whole_file(path: Path) -> Iterator[TextIO]:
         with unfinished.open("w", encoding="utf-8", newline="") as handle:
             yield handle
         unfinished.replace(path)
+    except OSError as error:
+        if error.filename == str(unfinished):  # people know the file by the name they gave it
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
         unfinished.unlink(missing_ok=True)

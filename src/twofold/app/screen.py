@@ -1,24 +1,30 @@
 """A plan on one screen of 100 columns: both halves, each on the other's fleet, why not something else."""
 
+from collections import Counter
+from collections.abc import Sequence
+from types import MappingProxyType
+
 from twofold.app.figures import LETTERS, percent, ranged
 from twofold.app.lines import DOT, both_ends, heading, table
-from twofold.app.screen_serving import serving_lines
+from twofold.app.screen_serving import metric_text, serving_lines
 from twofold.app.screen_training import training_lines
-from twofold.contracts import Plan, ServicePlan, TrainingPlan
+from twofold.contracts import Count, Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
 
 SHOWN_LOSERS = 3  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
+FALLEN = MappingProxyType({"memory": "exceed memory", "slower": "slower", "dearer": "dearer"})
+VERBS = MappingProxyType({"training": "train", "serving": "serve"})
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """The screen that `twofold plan` prints."""
+def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
+    """The screen that `twofold plan` prints; `spec` is how the commands that come next name it."""
     blocks = [
         header_lines(plan),
         *(training_lines(run) for run in plan.training),
         *(serving_lines(service, plan.rehearsed) for service in plan.serving),
         two_halves_lines(plan),
-        [*why_not_lines(plan), *note_lines(plan), *number_lines(plan), *next_lines(plan)],
+        [*why_not_lines(plan), *note_lines(plan), *number_lines(plan), *next_lines(plan, spec)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
 
@@ -31,24 +37,23 @@ def header_lines(plan: Plan) -> list[str]:
     fleets = {1: "one fleet", 2: "two fleets"}.get(len(halves), f"{len(halves)} fleets")
     money = f"first year {ranged(plan.first_year_usd)}" if plan.first_year_usd else "no price"
     budget = (
-        f" of {format_usd(plan.budget_usd)}" if plan.budget_usd is not None and plan.first_year_usd else ""
+        f" of {format_usd(plan.budget_usd)}" if plan.first_year_usd and plan.budget_usd is not None else ""
     )
     return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}{budget}")
 
 
 def two_halves_lines(plan: Plan) -> list[str]:
     """Each half on its own and on the other's fleet."""
-    rows: dict[tuple[str, str], dict[str, str]] = {}
+    cells: dict[tuple[str, str], dict[str, str]] = {}
     for cell in plan.cross:
-        rows.setdefault((cell.half, cell.name), {})[cell.fleet] = cell.text
-    if not rows:
+        cells.setdefault((cell.half, cell.name), {})[cell.fleet] = cell.text
+    if not cells:
         return []
-    verbs = {"training": "train", "serving": "serve"}
-    body = [
-        (f"{verbs.get(half, half)} {name}", cells.get("training", "–"), cells.get("serving", "–"))
-        for (half, name), cells in rows.items()
+    rows = [
+        (f"{VERBS.get(half, half)} {name}", texts.get("training", "–"), texts.get("serving", "–"))
+        for (half, name), texts in cells.items()
     ]
-    first, *rest = table(("TWO HALVES", "on the training fleet", "on the serving fleet"), body)
+    first, *rest = table(("TWO HALVES", "on the training fleet", "on the serving fleet"), rows)
     return [first.replace("  TWO HALVES", "TWO HALVES  ", 1), *rest]
 
 
@@ -56,8 +61,7 @@ def why_not_lines(plan: Plan) -> list[str]:
     """What lost and by how much; how many candidates fell to which reason."""
     lines: list[str] = []
     for half in halves_of(plan):
-        counts = ", ".join(f"{count.count:,} {count.reason}" for count in half.rejected)
-        tried = f"{half.name}: {half.tried:,} tried" + (f" ({counts})" if counts else "")
+        tried = f"{half.name}: {half.tried:,} tried{_fallen(half.rejected)}"
         losers = [f"{loser.what}: {loser.why}" for loser in half.losers[:SHOWN_LOSERS]]
         lines += heading("" if lines else "WHY NOT", [tried, *losers])
     return lines
@@ -65,14 +69,14 @@ def why_not_lines(plan: Plan) -> list[str]:
 
 def note_lines(plan: Plan) -> list[str]:
     """Warnings, and choices that the unknown could turn."""
-    notes = dict.fromkeys([*plan.warnings, *(w for half in halves_of(plan) for w in half.warnings)])
-    flips = [
-        f"{half.name}: a runner-up wins in {percent(half.flip_fraction)} of the draws"
-        for half in halves_of(plan)
-        if half.flip_fraction > FLIP_LIMIT_FRACTION and not any("draws" in text for text in half.warnings)
-    ]
+    notes = dict.fromkeys(plan.warnings)
+    for half in halves_of(plan):
+        notes |= dict.fromkeys(f"{half.name}: {warning}" for warning in half.warnings)
+        if half.flip_fraction > FLIP_LIMIT_FRACTION and not any("draws" in text for text in half.warnings):
+            share = percent(half.flip_fraction)
+            notes[f"{half.name}: the choice is close: a runner-up wins in {share} of the draws"] = None
     lines: list[str] = []
-    for note in (*notes, *flips):
+    for note in notes:
         lines += heading("" if lines else "NOTE", [note])
     return lines
 
@@ -83,11 +87,12 @@ def number_lines(plan: Plan) -> list[str]:
     return heading("NUMBERS", [f"80 % ranges; {letters}", plan.calibration or "none measured here"])
 
 
-def next_lines(plan: Plan) -> list[str]:
+def next_lines(plan: Plan, spec: str) -> list[str]:
+    """What to ask next, as commands."""
     paths = [f"training.{run.name}.step_s" for run in plan.training]
     paths += [f"serving.{service.name}.cost_usd_per_year" for service in plan.serving]
-    commands = ["twofold plan SPEC --out plan.json", f"twofold explain plan.json {paths[0]}"]
-    return heading("NEXT", [*commands, "twofold compare SPEC"])
+    explain = f"twofold explain plan.json {paths[0]}"
+    return heading("NEXT", [f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}"])
 
 
 def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
@@ -96,5 +101,20 @@ def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
 
 
 def parameters_text(count: int) -> str:
-    """`70.6 B parameters`: billions, as models are called."""
-    return f"{count / 1e9:.3g} B parameters"
+    """`70.6 B parameters`: billions and millions, as models are called."""
+    return f"{count / 1e9:.3g} B parameters" if count >= 1e9 else f"{count / 1e6:.3g} M parameters"
+
+
+def _fallen(rejected: Sequence[Count]) -> str:
+    """`, 752 exceed memory, 765 slower`; rules of how numbers divide count as one reason."""
+    counts: Counter[str] = Counter()
+    for one in rejected:
+        counts[_reason(one.reason)] += one.count
+    return "".join(f", {count:,} {reason}" for reason, count in counts.items())
+
+
+def _reason(reason: str) -> str:
+    """`slo ttft_s_p95` is `miss TTFT p95`."""
+    if reason.startswith("slo "):
+        return f"miss {metric_text(reason.removeprefix('slo ').replace('_s_', '_'))}"
+    return FALLEN.get(reason, "do not divide")

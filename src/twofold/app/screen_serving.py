@@ -1,58 +1,62 @@
 """The SERVING block of the one-screen plan."""
 
 from collections.abc import Iterator
+from types import MappingProxyType
 
-from twofold.app.figures import percent, ranged, watt_hours
+from twofold.app.figures import percent, ranged
 from twofold.app.lines import DOT, both_ends, field, table
 from twofold.app.screen_training import bound_pieces, cost_text, memory_lines, price_text
 from twofold.contracts import ClassPlan, ServicePlan, SloOutcome
-from twofold.core import format_bytes, format_seconds, format_si
+from twofold.core import format_seconds, format_si
 
 HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
-METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+METRICS = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"})
 
 
 def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
-    costs = [
-        f"{latency_class.name} {ranged(latency_class.usd_per_1k_output_tokens, 'USD')}"
-        for latency_class in service.classes
-        if latency_class.usd_per_1k_output_tokens
-    ]
-    note = [f"quality: {service.quality_note}"] if service.quality_note else []
+    fleet = f"SERVING   {service.name}: {_fleet(service)}"
+    limit = f"batch limited by {service.batch_limit}"
     return [
-        *both_ends(
-            f"SERVING   {service.name}: {_fleet(service)}", cost_text(service.cost_usd_per_year, "/y")
-        ),
-        *field(
-            "replica", [*service.replica.text.split(DOT), service.replica.engine, *_rates(service), *note]
-        ),
+        *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
+        *field("replica", _replica_pieces(service)),
         *table(HEADINGS, [row for one in service.classes for row in _class_rows(one)], numbers=(1, 4)),
         *memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes),
         *field("fleet", _fleet_pieces(service)),
-        *(field("cost", [f"per 1k output tokens: {costs[0]}", *costs[1:]]) if costs else []),
-        *field(
-            "price", [price_text(service.machine.price), f"energy {watt_hours(service.energy_j_per_year)}/y"]
-        ),
-        *field("bound by", [*bound_pieces(service.bounds), _batch_limit(service)]),
-        *field("", ["rehearsed"] if rehearsed else ["not rehearsed: closed form only"]),
+        *field("cost", _cost_pieces(service)),
+        *field("bound by", [*bound_pieces(service.bounds), limit]),
+        *field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"]),
     ]
 
 
+def metric_text(metric: str) -> str:
+    """`ttft_p95` as people say it: `TTFT p95`."""
+    name, _, percentile = metric.partition("_p")
+    return f"{METRICS.get(name, name)} p{percentile}" if percentile else "done"
+
+
 def _fleet(service: ServicePlan) -> str:
-    """`14 × 4 H200-SXM-141GB (fp8, TP 4), 2 of them spare, 3 zones`."""
-    replica = service.replica
-    spare = f", {service.spare_count} of them spare" if service.spare_count else ""
+    """`14 × 4 H200-SXM-141GB (fp8), 2 of them spare, 3 zones`."""
+    replica, machine = service.replica, service.machine
+    size = f"{service.replica_count} × {replica.accelerator_count} {machine.accelerator}"
+    if (
+        service.replica_count * replica.accelerator_count != machine.accelerator_count
+    ):  # replicas of two kinds
+        size = f"{service.replica_count} replicas on {machine.accelerator_count} {machine.accelerator}"
+    spare = f", {service.spare_count} spare" if service.spare_count else ""
     zones = f", {service.zones} zones" if service.zones > 1 else ""
-    size = f"{service.replica_count} × {replica.accelerator_count} {service.machine.accelerator}"
     return f"{size} ({replica.weights_format}){spare}{zones}"
 
 
-def _rates(service: ServicePlan) -> list[str]:
+def _replica_pieces(service: ServicePlan) -> list[str]:
+    others = [one for one in service.classes if one.replica_text not in ("", service.replica.text)]
     return [
+        *service.replica.text.split(DOT),
+        service.replica.engine,
         f"{ranged(service.output_tokens_per_s_per_accelerator, 'tok/s')} per device",
-        f"{ranged(service.output_tokens_per_j, 'tok/J')}",
         f"exposed communication {percent(service.communication_exposed_fraction)}",
+        *([f"quality: {service.quality_note}"] if service.quality_note else []),
+        *(f"{one.name} on {one.replica_text.replace(DOT, ', ')}" for one in others),
     ]
 
 
@@ -63,28 +67,32 @@ def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
     own = (latency_class.name, peak), (replicas, holds)
     for slo in latency_class.slos:
         (name, rate), rest = own
-        missed = "" if slo.met else " missed"
-        yield name, rate, goal_text(slo), ranged(slo.predicted) + missed, *rest
+        yield name, rate, _goal(slo), ranged(slo.predicted) + ("" if slo.met else " missed"), *rest
         own = ("", ""), ("", "")
 
 
-def goal_text(slo: SloOutcome) -> str:
+def _goal(slo: SloOutcome) -> str:
     """`TTFT p95 ≤ 500 ms`."""
-    metric, _, percentile = slo.metric.partition("_p")
-    name = f"{METRICS.get(metric, metric)} p{percentile}" if percentile else "done"
-    return f"{name} ≤ {format_seconds(slo.limit_s)}"
+    return f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:
+    pooling = service.pooling_loss_fraction
     return [
         f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
         f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}",
-        f"KV {format_bytes(service.kv_bytes_per_token)} per token",
         f"KV cache {percent(service.kv_utilisation_fraction)} full at peak",
-        f"own pools cost {percent(service.pooling_loss_fraction)} more replicas than one",
+        *([f"own pools need {percent(pooling)} more replicas than one pool"] if pooling > 0 else []),
         *([f"regions {', '.join(service.regions)}"] if service.regions else []),
     ]
 
 
-def _batch_limit(service: ServicePlan) -> str:
-    return f"batch limited by {service.batch_limit}"
+def _cost_pieces(service: ServicePlan) -> list[str]:
+    """Each class's price per token, and the offer that it was made with."""
+    costs = [
+        f"{one.name} {ranged(one.usd_per_1k_output_tokens, 'USD')}"
+        for one in service.classes
+        if one.usd_per_1k_output_tokens
+    ]
+    per_token = [f"per 1k output tokens: {costs[0]}", *costs[1:]] if costs else []
+    return [*per_token, price_text(service.machine.price)]

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from twofold.app.figures import apportioned, percent, ranged, shares, summed, watt_hours
+from twofold.app.figures import apportioned, percent, ranged, shares, summed
 from twofold.app.lines import DOT, both_ends, field
 from twofold.contracts import Bound, Machine, Part, PriceUsed, Run, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
 
 GIB = 2.0**30
+SHOWN_BOUNDS = 3
+LEAST_GAIN_FRACTION = 0.005
+RARE_COUNT = 0.05  # interruptions of a run
 # What 20 % more of a resource is called, after its name in `Bound`.
 MORE_OF = MappingProxyType(
     {
@@ -30,17 +33,22 @@ def training_lines(run: TrainingPlan) -> list[str]:
         *both_ends(f"TRAINING  {run.name}: {_reservation(run)}", cost_text(run.cost_usd)),
         *field("layout", [*run.layout.text.split(DOT), run.precision, run.framework]),
         *field("step", step),
-        *field("", shares([(part.name, part.value.value) for part in run.step_parts])),
+        *field("", [share for share in step_shares(run) if not share.endswith(" 0 %")]),
         *memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes),
         *field("run", _run_pieces(run.run), separator="; "),
         *field("failures", _failure_pieces(run.run)),
-        *field("price", [price_text(run.machine.price), *_energy_pieces(run.run)]),
+        *field("price", [price_text(run.machine.price)]),
         *field("bound by", bound_pieces(run.bounds)),
     ]
 
 
-def cost_text(cost: Estimate | None, per: str = "") -> str:
-    return f"{ranged(cost)}{per}" if cost else "no price"
+def step_shares(run: TrainingPlan) -> list[str]:
+    """The parts of a step, 100 % together."""
+    return shares([(part.name, part.value.value) for part in run.step_parts])
+
+
+def cost_text(cost: Estimate | None, unit: str = "USD") -> str:
+    return ranged(cost, unit) if cost else "no price"
 
 
 def machine_text(machine: Machine) -> str:
@@ -63,16 +71,17 @@ def price_text(price: PriceUsed | None) -> str:
     if price is None:
         return "no price: this part is planned in accelerator-hours"
     offer = " ".join(filter(None, (price.provider, price.instance, price.region, price.term, price.date)))
-    return f"{ranged(price.usd_per_accelerator_h, 'USD/h')} per accelerator ({offer})"
+    return f"{ranged(price.usd_per_accelerator_h, 'USD/h')} each ({offer})"
 
 
 def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
-    """`compute: 20 % more FLOP/s gains 15 %`, then what the other resources would gain."""
+    """`compute: 20 % more FLOP/s gains 15 %`, then what the next resources would gain."""
     gains = [
         f"20 % more {MORE_OF.get(bound.resource, bound.resource)} gains {percent(bound.gain_fraction)}"
-        for bound in bounds
+        for bound in bounds[:SHOWN_BOUNDS]
+        if bound.gain_fraction >= LEAST_GAIN_FRACTION
     ]
-    return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if bounds else ["nothing that was tried"]
+    return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else ["none of the resources alone"]
 
 
 def _reservation(run: TrainingPlan) -> str:
@@ -95,16 +104,11 @@ def _run_pieces(run: Run) -> list[str]:
 
 
 def _failure_pieces(run: Run) -> list[str]:
-    saved = run.checkpoints
+    saved, rare = run.checkpoints, run.interruptions.high < RARE_COUNT
     return [
-        f"{ranged(run.interruptions, 'interruptions')}",
+        "none expected" if rare else ranged(run.interruptions, "interruptions"),
         f"goodput {ranged(run.goodput_fraction)}",
         f"checkpoint of {format_bytes(saved.size_bytes)} every {ranged(saved.interval_s)}",
         f"written in {format_seconds(saved.write_s)} at {format_si(saved.write_bytes_per_s, 'B/s')}",
         f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}",
     ]
-
-
-def _energy_pieces(run: Run) -> list[str]:
-    pieces = [f"energy {watt_hours(run.energy_j)}"]
-    return [*pieces, f"carbon {ranged(run.carbon_gco2)}"] if run.carbon_gco2 else pieces

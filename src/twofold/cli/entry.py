@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -68,8 +67,8 @@ def _usage_error(error: click.UsageError) -> UsageError:
 
 
 def _file_error(error: OSError) -> FileError:
-    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    where = f"'{Path(names[-1])}': " if names else ""
+    name = error.filename2 or error.filename
+    where = f"`{name}`: " if name else ""
     hints = {
         errno.ENOSPC: "free some space, or write elsewhere",
         errno.EROFS: "write elsewhere",

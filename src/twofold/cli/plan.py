@@ -42,7 +42,7 @@ def command(
     if as_json:
         click.echo(plan_to_json(answer), nl=False)
         return
-    lines = plan_lines(answer)
+    lines = plan_lines(answer, str(spec))
     if details:
         lines += ["", *detail_lines(answer)]
     if show_defaults:
