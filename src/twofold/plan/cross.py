@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from twofold.core import Estimate, format_seconds, format_usd
 from twofold.inference import Fleet
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, cluster_of, priced_near
-from twofold.plan.serving_choice import ServingChoice, search_fleet
+from twofold.plan.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.plan.training_choice import TrainingChoice, Trial, trial
 from twofold.training import load_stack
 
@@ -34,7 +35,7 @@ def cross_cells(
     for choice, plan in runs:
         cells += [_own_run(plan), _run_elsewhere(choice, plan, serving_choice, context)]
     for served, service in services:
-        cells += [_own_service(service), _service_elsewhere(served, service, training_offer, context)]
+        cells += [_own_service(served, service), _service_elsewhere(served, service, training_offer, context)]
     return tuple(cells)
 
 
@@ -81,17 +82,11 @@ def _powers_below(number: int) -> list[int]:
     return [largest] if largest < number else []
 
 
-def _own_service(service: ServicePlan) -> CrossCell:
-    latency = _tightest(service)
+def _own_service(choice: ServingChoice, service: ServicePlan) -> CrossCell:
+    latency = _tightest(service, choice)
     cost = service.cost_usd_per_year
-    text = ", ".join(
-        part
-        for part in (
-            f"TPOT {format_seconds(latency.value)}",
-            f"{format_usd(cost.value)}/y" if cost else "no price",
-        )
-        if part
-    )
+    money = f"{format_usd(cost.value)}/y" if cost else "no price"
+    text = f"TPOT {format_seconds(latency.value)}, {money}"
     return CrossCell("serving", service.name, "serving", text, True, None, cost, latency)
 
 
@@ -108,7 +103,7 @@ def _service_elsewhere(
     if result.best is None:
         why = result.losers[0].detail if result.losers else result.binding
         return CrossCell("serving", service.name, "training", f"does not fit: {why}", False, None, None, None)
-    latency = _moved(_tightest(service), _tightest_of(result.best, choice))
+    latency = _moved(_tightest(service, choice), _tightest_of(result.best, choice))
     own, other = choice.fleet.usd_per_h, result.best.usd_per_h
     cost = None
     money = ", no price"
@@ -123,20 +118,28 @@ def _service_elsewhere(
     return CrossCell("serving", service.name, "training", text, True, None, cost, latency)
 
 
-def _tightest(service: ServicePlan) -> Estimate:
-    """TPOT p95 of the class with the shortest one among the interactive."""
-    interactive = [
-        each for each in service.classes if all(slo.metric != "finish_within" for slo in each.slos)
-    ]
-    return min(
-        (each.percentiles["tpot_p95"] for each in interactive or service.classes), key=lambda e: e.value
-    )
+def _tightest(service: ServicePlan, choice: ServingChoice) -> Estimate:
+    """TPOT p95 of the class with the tightest promise."""
+    name = _tightest_class(choice)
+    return next(each.percentiles["tpot_p95"] for each in service.classes if each.name == name)
+
+
+def _tightest_class(choice: ServingChoice) -> str:
+    """The class with the shortest promised TPOT, else time to a first token, else end to end, else any."""
+
+    def order(load: ClassLoad) -> tuple[float, ...]:
+        targets = load.traffic.slo.targets()
+        return tuple(
+            min((limit for name, limit in targets.items() if name.startswith(metric)), default=inf)
+            for metric in ("tpot", "ttft", "e2e")
+        )
+
+    return min(choice.loads, key=order).name
 
 
 def _tightest_of(fleet: Fleet, choice: ServingChoice) -> float:
-    batch = {load.name for load in choice.loads if load.is_batch}
-    pools = [pool for pool in fleet.pools if not set(pool.classes) <= batch] or list(fleet.pools)
-    return min(float(np.max(pool.served.tpot.p95_s)) for pool in pools)
+    pool = next(pool for pool in fleet.pools if _tightest_class(choice) in pool.classes)
+    return float(np.max(pool.served.tpot.p95_s))
 
 
 def _moved(like: Estimate, value: float) -> Estimate:

@@ -273,8 +273,8 @@ def _in_regions(catalog: Catalog, price: Price, regions: tuple[str, ...]) -> boo
     own = price.region.lower()
     if any(own.startswith(region.lower()) for region in regions):
         return True
-    if "gov" in own:  # closed to most customers: only when asked by name
-        return False
+    if "gov" in own or any("gov" in region.lower() for region in regions):
+        return False  # closed to most customers, and nothing else will do for the others: only by name
     return not regions or own in ANYWHERE or f"{price.provider}:{price.region}" in _near(catalog, regions)
 
 

@@ -14,6 +14,7 @@ from twofold.inference import (
     Lengths,
     PoolChoice,
     Replica,
+    SearchResult,
     Served,
     at_batch,
     batch_limit,
@@ -116,7 +117,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         bounds=tuple(Bound(RESOURCES[name], max(gain, 0.0) / (1 + gain)) for name, gain in gains.items()),
         tried=choice.result.candidates,
         rejected=tuple(Count(reason, number) for reason, number in choice.result.refused.items() if number),
-        losers=(*(Loser(loser.offer, loser.detail) for loser in choice.result.losers), *choice.left_out),
+        losers=(*_losers(choice.result), *choice.left_out),
         flip_fraction=flips,
         warnings=(*choice.warnings, *price_warnings(choice.offer, context), *_flip_warning(flips)),
         cold_start_parts=start,
@@ -124,6 +125,15 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         if _one(replica.ep) > 1
         else 0.0,
     )
+
+
+def _losers(result: SearchResult) -> tuple[Loser, ...]:
+    """The other machines, nearest first: those that are merely dearer, then by how far they miss."""
+    order = {"dearer": 0, "slo": 1, "memory": 2}
+    ranked = sorted(
+        result.losers, key=lambda each: (order.get(each.reason, 3), each.usd_per_h or 0.0, each.miss_ratio)
+    )
+    return tuple(Loser(each.offer, each.detail) for each in ranked)
 
 
 def drawn_pool(pool: PoolChoice, choice: ServingChoice, draws: Draws) -> DrawnPool:

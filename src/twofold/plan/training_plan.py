@@ -215,7 +215,8 @@ def _losers(choice: TrainingChoice) -> tuple[Loser, ...]:
             key += str(trial.node_count)
         if key not in best_of or _loser_order(trial) < _loser_order(best_of[key]):
             best_of[key] = trial
-    losers = [Loser(trial.text, trial.misses or _dearer(trial, chosen)) for trial in best_of.values()]
+    ranked = sorted(best_of.values(), key=_loser_order)
+    losers = [Loser(trial.text, trial.misses or _dearer(trial, chosen)) for trial in ranked]
     return (*losers, *choice.left_out)
 
 

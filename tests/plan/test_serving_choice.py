@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.contracts import LatencyClass
+from twofold.plan.serving_choice import class_load, spread_of
+
+
+def latency_class(folder: Path | None = None, **traffic: object) -> LatencyClass:
+    return LatencyClass.model_validate({"traffic": traffic}, context={"folder": folder})
+
+
+@given(st.floats(1.05, 3.8))
+def test_a_spread_gives_back_its_p95(ratio: float) -> None:
+    spread = spread_of(ratio)
+    sigma = np.sqrt(np.log1p(spread**2))
+    assert np.exp(1.645 * sigma - sigma**2 / 2) == pytest.approx(ratio, rel=1e-6)
+
+
+@given(st.floats(0.1, 20.0), st.floats(0.1, 20.0))
+def test_longer_tails_spread_more(first: float, second: float) -> None:
+    low, high = sorted((first, second))
+    assert spread_of(low) <= spread_of(high)
+
+
+def test_interactive_traffic_is_carried_at_its_peak() -> None:
+    load = class_load("chat", latency_class(rate="40 /s", peak="2.5x"))
+    assert (load.mean_rate_per_s, load.peak_per_s, load.traffic.rate_per_s) == (40, 100, 100)
+    assert not load.is_batch
+
+
+def test_work_by_the_day_is_a_mean_rate_and_a_window() -> None:
+    given_class = LatencyClass.model_validate(
+        {
+            "traffic": {
+                "tokens_per_day": "864 Mtok",
+                "input": {"mean": "900 tok"},
+                "output": {"mean": "100 tok"},
+            },
+            "slo": {"finish_within": "6 h"},
+        }
+    )
+    load = class_load("batch", given_class)
+    assert load.mean_rate_per_s == pytest.approx(10.0)
+    assert load.peak_per_s == pytest.approx(40.0)  # a day's work in a quarter of it
+    assert load.is_batch and load.traffic.rate_per_s == pytest.approx(10.0)
+
+
+def test_a_trace_brings_its_own_rate_and_lengths(tmp_path: Path) -> None:
+    rows = "".join(f"{second},{100 + second % 3},50\n" for second in range(600))
+    (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows, "utf-8")
+    load = class_load("documents", latency_class(tmp_path, trace="trace.csv", scale="2x"))
+    assert load.mean_rate_per_s == pytest.approx(2.0, rel=0.02)
+    assert load.traffic.lengths.input_tokens == pytest.approx(101.0)
+    assert load.traffic.lengths.output_spread == pytest.approx(0.0, abs=0.02)
