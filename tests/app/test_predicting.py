@@ -49,7 +49,7 @@ def test_what_was_measured_changes_nothing(tmp_path: Path) -> None:  # INV-10
 
 
 def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [GOOD.replace("1000", str(500 + n)) for n in range(7)]
+    rows = [BAD if n % 3 == 2 else GOOD.replace("1000", str(500 + n)) for n in range(7)]
     whole, pieces = tmp_path / "whole.csv", tmp_path / "pieces.csv"
     predict("inference", table(tmp_path, *rows), whole)
     monkeypatch.setattr("twofold.app.predicting.CHUNK_ROWS", 2)

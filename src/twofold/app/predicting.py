@@ -63,9 +63,10 @@ def predict(half: Half, rows: Path, out: Path, on_progress: Callable[[float], No
         whole_file(out) as sink,
     ):
         writer = csv.writer(sink, lineterminator="\n")
-        for number, (given, answers) in enumerate(_answered(source, half, rows)):
-            columns = [name for name in answers[0] if name.startswith(PREFIX)]
-            if number == 0:
+        columns: list[str] = []  # in the order of the first answer; refused rows may have another
+        for given, answers in _answered(source, half, rows):
+            if not columns:
+                columns = [name for name in answers[0] if name.startswith(PREFIX)]
                 writer.writerow([*given[0], *columns])
             for row, answer in zip(given, answers, strict=True):
                 writer.writerow([*row.values(), *(answer[name] for name in columns)])
