@@ -7,6 +7,7 @@ from twofold.inference import default_activation_format, engine, engine_era
     ("name", "version", "era"),
     [
         ("vllm", "0.6.x (autumn 2024)", "0.4+"),
+        ("vllm", "2024, unstated", "2024"),
         ("vllm", "0.11.x", "0.8+"),
         ("vllm", "0.18.0", "0.12+"),
         ("vllm", "0.2-0.3 era, modified", "0.3-"),

@@ -60,7 +60,7 @@ def test_a_stated_row_gets_every_metric_with_a_range_around_it():
         ({"isl_mean": "", "isl_dist": "dataset lm-arena-chat"}, "data set"),
         ({"osl_mean": ""}, "output length"),
         ({"concurrency": ""}, "load"),
-        ({"precision_weights": ""}, "weights format"),
+        ({"precision_weights": ""}, "weights format bf16"),
         ({"framework": ""}, "engine"),
         ({"gpus_total": ""}, "accelerator count"),
         ({"model": "mistralai/Mixtral-8x7B-v0.1", "ep": ""}, "expert parallelism"),

@@ -13,14 +13,15 @@ ERAS: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
     "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+"), ((1, 1), "1.1+")),
     "sglang": (((0, 0), "0.4-"), ((0, 5), "0.5+")),
 }
-YEAR_ERAS = {"2024": {"vllm": "0.4+", "trtllm": "0.9-"}, "2025": {"vllm": "0.4+", "trtllm": "0.10+"}}
+# Software known by its year alone was rarely tuned: an era of its own where that shows.
+YEAR_ERAS = {"2024": {"vllm": "2024", "trtllm": "0.9-"}, "2025": {"vllm": "0.4+", "trtllm": "0.10+"}}
 
 
 def engine_era(name: str, version: str | None) -> str:
     """The era of `version`, or "" when it cannot be told.
 
     >>> engine_era("vllm", "0.15.1"), engine_era("vllm", "2024, unstated"), engine_era("trtllm", "1.2.0rc6")
-    ('0.12+', '0.4+', '1.1+')
+    ('0.12+', '2024', '1.1+')
     >>> engine_era("vllm", "0.2-0.3 era, modified"), engine_era("vllm", None), engine_era("sglang", "main")
     ('0.3-', '', '')
     """

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 FITTED_BY = "inference"
 FITTED_TIERS = ("A", "B")
 SOURCE_WEIGHT = 60.0  # rows that each source counts as, however many it has
-ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.1  # of the weight, where a row leaves out lengths, or the layout
+ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.2  # of the weight, where a row leaves out lengths, or the layout
 METRIC_WEIGHT = {"tpot": 1.0, "output": 1.0, "ttft": 0.4}
 NOISE = 0.2  # log error of a good row: beyond it the loss turns from square to linear
 ROUNDS = 6
@@ -45,6 +45,7 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_host_layer_s", ""): (5e-6, 3.0),
     ("serving_host_layer_s", "engine=vllm"): (5e-6, 3.0),
     ("serving_host_layer_s", "engine=vllm;era=0.3-"): (300e-6, 2.0),
+    ("serving_host_layer_s", "engine=vllm;era=2024"): (40e-6, 3.0),
     ("serving_host_layer_s", "engine=vllm;era=0.4+"): (40e-6, 3.0),
     ("serving_host_layer_s", "engine=vllm;era=0.8+"): (10e-6, 3.0),
     ("serving_host_layer_s", "engine=vllm;era=0.12+"): (5e-6, 3.0),
@@ -59,6 +60,7 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_host_sequence_s", ""): (8e-6, 3.0),
     ("serving_host_sequence_s", "engine=vllm"): (8e-6, 3.0),
     ("serving_host_sequence_s", "engine=vllm;era=0.3-"): (40e-6, 3.0),
+    ("serving_host_sequence_s", "engine=vllm;era=2024"): (40e-6, 3.0),
     ("serving_host_sequence_s", "engine=vllm;era=0.4+"): (40e-6, 3.0),
     ("serving_host_sequence_s", "engine=vllm;era=0.8+"): (30e-6, 3.0),
     ("serving_host_sequence_s", "engine=vllm;era=0.12+"): (5e-6, 3.0),
@@ -82,8 +84,8 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_weight_read_gain", "format=fp8_block"): (1.2, 1.15),
     ("serving_weight_read_gain", "format=nvfp4"): (1.25, 1.15),
     ("serving_device_factor", ""): (1.0, 1.02),
-    ("serving_device_factor", "family=cdna3"): (1.2, 1.3),
-    ("serving_device_factor", "engine=vllm;era=0.4+;family=cdna3"): (1.5, 1.5),
+    ("serving_device_factor", "family=cdna3"): (1.0, 1.3),
+    ("serving_device_factor", "engine=vllm;era=2024;family=cdna3"): (1.5, 1.5),
     ("serving_attention_factor", ""): (1.0, 1.2),
     ("serving_attention_factor", "model=mla"): (1.0, 1.5),
     ("serving_moe_factor", ""): (1.0, 1.1),
@@ -93,7 +95,7 @@ PRIORS: dict[tuple[str, str], tuple[float, float]] = {
     ("serving_communication_factor", "family=blackwell"): (1.0, 1.3),
     ("serving_communication_factor", "family=cdna3"): (1.2, 1.5),
     ("serving_communication_factor", "engine=vllm;era=0.3-"): (1.3, 1.5),
-    ("serving_communication_factor", "engine=vllm;era=0.4+"): (1.5, 1.5),
+    ("serving_communication_factor", "engine=vllm;era=2024"): (1.5, 1.5),
     ("serving_first_token_s", ""): (15e-3, 4.0),
     ("serving_first_token_s", "engine=vllm"): (15e-3, 4.0),
     ("serving_first_token_s", "engine=trtllm"): (15e-3, 4.0),

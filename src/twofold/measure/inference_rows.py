@@ -96,8 +96,8 @@ def read_case(row: Row, catalog: Catalog) -> Case:
     engine = text(row, "framework").lower() or "vllm"
     if not text(row, "framework"):
         assumed.append("engine")
-    weights = _weights_format(row, model, assumed)
-    kv = _format(text(row, "precision_kv"), model) or _usual_kv(engine, weights)
+    weights = _weights_format(row, model, accelerator, assumed)
+    kv = _format(text(row, "precision_kv"), model) or _usual_kv(row, engine, weights)
     for each in (weights, kv):
         bytes_per_weight(each)  # refuses a format that nobody knows
     tp, pp, ep, dp, accelerators = _layout(row, model, assumed)
@@ -157,17 +157,20 @@ def _format(name: str, model: Model) -> str:
     return "fp8_block" if name == "fp8" and model.native_format.startswith("fp8") else name
 
 
-def _weights_format(row: Row, model: Model, assumed: list[str]) -> str:
+def _weights_format(row: Row, model: Model, accelerator: Accelerator, assumed: list[str]) -> str:
     stated = text(row, "precision_weights")
     if not stated:
-        assumed.append("weights format")
-        stated = model.native_format.split(" ")[0]
+        # Submitters to MLPerf quantise wherever the part can; others serve what was published.
+        tuned = "mlperf" in text(row, "isl_dist").lower() and accelerator.fp8_flops_per_s
+        stated = "fp8" if tuned else model.native_format.split(" ")[0]
+        assumed.append(f"weights format {stated}")
     return _format(stated, model) if _format(stated, model) != "fp32" else "bf16"
 
 
-def _usual_kv(engine: str, weights: str) -> str:
-    """TensorRT-LLM's quantised checkpoints bring an 8-bit cache; the others keep 16 bits unless told."""
-    return "fp8" if engine == "trtllm" and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
+def _usual_kv(row: Row, engine: str, weights: str) -> str:
+    """Checkpoints quantised with NVIDIA's tools bring an 8-bit cache; the others keep 16 bits unless told."""
+    brings = engine == "trtllm" or text(row, "model").lower().startswith("nvidia/")
+    return "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
 
 
 def _layout(row: Row, model: Model, assumed: list[str]) -> tuple[float, float, float, float, float]:
