@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from twofold.app import check as check
+    from twofold.app import compare as compare
     from twofold.app import diff as diff
+    from twofold.app import estimate as estimate
     from twofold.app import explain as explain
     from twofold.app import plan as plan
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check", "diff", "explain", "plan"]
+__all__ = ["__version__", "check", "compare", "diff", "estimate", "explain", "plan"]
 
 
 class _Package(ModuleType):

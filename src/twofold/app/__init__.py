@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from twofold.app.catalogue import CatalogTable, catalog_columns, catalog_rows, catalog_tables
     from twofold.app.checking import Checked, check
+    from twofold.app.comparing import Compared, compare
     from twofold.app.details import default_lines, detail_lines
+    from twofold.app.estimating import Answer, Machines, estimate
     from twofold.app.figures import percent, ranged
     from twofold.app.files import whole_file
     from twofold.app.lines import field, heading, table
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
     from twofold.app.starting import infer, starter
 
 __all__ = [
+    "Answer",
     "CatalogTable",
     "Checked",
+    "Compared",
     "Difference",
     "Explanation",
     "Loaded",
+    "Machines",
     "Predicted",
     "Profiles",
     "ShownPlan",
@@ -36,9 +41,11 @@ __all__ = [
     "catalog_rows",
     "catalog_tables",
     "check",
+    "compare",
     "default_lines",
     "detail_lines",
     "diff",
+    "estimate",
     "explain",
     "field",
     "heading",
@@ -58,7 +65,9 @@ __all__ = [
 _MODULES = {
     "catalogue": ("CatalogTable", "catalog_columns", "catalog_rows", "catalog_tables"),
     "checking": ("Checked", "check"),
+    "comparing": ("Compared", "compare"),
     "details": ("default_lines", "detail_lines"),
+    "estimating": ("Answer", "Machines", "estimate"),
     "figures": ("percent", "ranged"),
     "files": ("whole_file",),
     "lines": ("field", "heading", "table"),

@@ -1,6 +1,56 @@
 """One spec becomes one plan: both halves, with ranges, derivations and reasons."""
 
+from twofold.plan.build import PlanOptions, build_plan
+from twofold.plan.compare import Comparison, Crossed, compare_halves
 from twofold.plan.diff import Change, diff
 from twofold.plan.explain import explain
+from twofold.plan.given import Given, Variation, given
+from twofold.plan.ladders import Ladders, compare_along
+from twofold.plan.quick_run import QuickRun
+from twofold.plan.quick_serve import ServingQuestion, read_rate_bytes_per_s
+from twofold.plan.quick_single import (
+    CollectiveEstimate,
+    ComputeEstimate,
+    RooflineEstimate,
+    estimate_collective,
+    estimate_compute,
+    estimate_roofline,
+)
+from twofold.plan.quick_train import TrainingEstimate, TrainingQuestion, estimate_training
+from twofold.plan.rungs import Ladder, Rung
+from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
+from twofold.plan.serving_choice import NEWEST_RELEASES
 
-__all__ = ["Change", "diff", "explain"]
+__all__ = [
+    "NEWEST_RELEASES",
+    "Change",
+    "CollectiveEstimate",
+    "Comparison",
+    "ComputeEstimate",
+    "Crossed",
+    "Given",
+    "Ladder",
+    "Ladders",
+    "PlanOptions",
+    "QuickRun",
+    "RooflineEstimate",
+    "Rung",
+    "ServingEstimate",
+    "ServingQuestion",
+    "ServingTables",
+    "TrainingEstimate",
+    "TrainingQuestion",
+    "Variation",
+    "build_plan",
+    "compare_along",
+    "compare_halves",
+    "diff",
+    "estimate_collective",
+    "estimate_compute",
+    "estimate_roofline",
+    "estimate_serving",
+    "estimate_training",
+    "explain",
+    "given",
+    "read_rate_bytes_per_s",
+]

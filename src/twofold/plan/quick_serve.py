@@ -26,7 +26,7 @@ from twofold.inference import (
     open_loop,
     weights_bytes,
 )
-from twofold.perf import Constants, Floats, bytes_per_weight
+from twofold.perf import Constants, bytes_per_weight
 from twofold.plan.given import Given
 from twofold.plan.quick_refusal import machines_text
 from twofold.plan.ranges import drawn_cluster, drawn_engine
@@ -201,11 +201,12 @@ def at_layout(replica: Replica, question: ServingQuestion, row: NDArray[np.float
     return Chosen(one, under_load(one, question))
 
 
-def under_load(replica: Replica, question: ServingQuestion, rate_factor: Floats = 1.0) -> Served:
+def under_load(replica: Replica, question: ServingQuestion) -> Served:
     """What the replica delivers at the question's load."""
     if question.rate_per_s is not None:
-        return open_loop(replica, question.lengths, question.rate_per_s * rate_factor)
-    return closed_loop(replica, question.lengths, question.concurrency or 1.0)
+        return open_loop(replica, question.lengths, question.rate_per_s)
+    # The steady state: a benchmark of a few requests per client also shows the burst that it starts with.
+    return closed_loop(replica, question.lengths, question.concurrency or 1.0, burst_fraction=0.0)
 
 
 def drawn_replica(replica: Replica, draws: Draws) -> Replica:

@@ -12,6 +12,7 @@ from twofold.inference import ModelShape, kv_bytes, model_shape, weights_bytes
 from twofold.perf import (
     Cluster,
     Constants,
+    Floats,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
@@ -149,33 +150,47 @@ def estimate_collective(
 
 
 def ring_law(name: str, payload_bytes: float, ranks: int, cluster: Cluster) -> tuple[float, str]:
-    """The textbook time of a ring, level by level, and how it is written.
+    """The textbook time of a collective from latencies and bandwidths alone, and how it is written.
 
-    Formula  passes × [(a−1)·α + (a−1)/a·S/B inside a domain + (d−1)·α' + (d−1)/d·S/(a·B') across d domains]
-    Why      Each of the a members of a domain sends its share over its own network card.
-    Units    seconds; B and B' are what links and cards sustain on large messages.
-    Source   Patarasuk & Yuan 2009.
-    Limits   no launch time, no slow start: what an idle network converges to as messages grow.
+    Formula  ring: passes × [(a−1)·α + (d−1)·α' + (n−1)/n·S / min(B, a·B')], a ranks in each of d domains;
+             all-to-all: max((a−1)/n·S / B, (n−a)/n·S / B')
+    Why      The ring passes every link; each of a domain's a ranks drives its own network card.
+    Units    seconds; B and B' are what links and cards sustain on large messages, S bytes.
+    Source   Patarasuk & Yuan 2009; direct exchange.
+    Limits   no launch, no slow start, perfect overlap: what an idle network converges to as messages grow.
     """
-    network, passes = cluster.network, PASSES.get(name, 1.0)
+    network = cluster.network
     inside = min(ranks, network.domain_size)
     domains = -(-ranks // inside)
     in_node = ranks <= network.node_size
-    card = float(np.max(network.host_bytes_per_s if in_node else network.nic_bytes_per_s))
-    latency = float(np.max(network.host_latency_s if in_node else network.nic_latency_s))
-    link = float(np.max(network.link_bytes_per_s))
-    inner_s = (inside - 1) * float(np.max(network.link_latency_s)) + (
-        inside - 1
-    ) / inside * payload_bytes / link
-    outer_s = (domains - 1) * latency + (domains - 1) / domains * payload_bytes / inside / card
-    times = "2·" if passes == 2 else ""
-    terms = []
-    if inside > 1:
-        terms.append(f"{inside - 1}·α + {inside - 1}/{inside}·S/{link / 1e9:.0f} GB/s")
-    if domains > 1:
-        across = f"S/{inside}" if inside > 1 else "S"
-        terms.append(f"{domains - 1}·α' + {domains - 1}/{domains}·{across}/{card / 1e9:.1f} GB/s")
-    return passes * (inner_s + outer_s), f"{times}({' + '.join(terms)})"
+    card = _rate(network.host_bytes_per_s if in_node else network.nic_bytes_per_s)
+    far_s = _rate(network.host_latency_s if in_node else network.nic_latency_s)
+    link, near_s = _rate(network.link_bytes_per_s), _rate(network.link_latency_s)
+    if name == "all_to_all":
+        efficiency = _rate(network.all_to_all_efficiency_fraction)
+        near = (inside - 1) / ranks * payload_bytes / (link * efficiency)
+        far = (ranks - inside) / ranks * payload_bytes / (card * efficiency)
+        inner = f"{inside - 1}/{ranks}·S/{_gb(link * efficiency)}"
+        outer = f"{ranks - inside}/{ranks}·S/{_gb(card * efficiency)}"
+        return max(near, far), f"max({inner}, {outer})"
+    rates = [*([link] if inside > 1 else []), *([inside * card] if domains > 1 else [])]
+    waits_s = (inside - 1) * near_s + (domains - 1) * far_s
+    once_s = waits_s + (ranks - 1) / ranks * payload_bytes / min(rates)
+    passes = PASSES.get(name, 1.0)
+    text = f"({_us(waits_s)} + {ranks - 1}/{ranks}·S/{_gb(min(rates))})"
+    return passes * once_s, f"2·{text}" if passes == 2 else text
+
+
+def _rate(value: Floats) -> float:
+    return float(np.max(value))
+
+
+def _gb(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e9:,.1f} GB/s"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f} µs"
 
 
 def slowest_factor(jitter_fraction: float, ranks: int, quantile: float) -> float:
@@ -239,17 +254,13 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
     peak = float(np.max(device.peak_flops_per_s[runs_in]))
     bandwidth = float(np.max(device.memory_bytes_per_s))
     ridge = float(np.max(ridge_flops_per_byte(device, runs_in)))
-    intensities = {
-        f"training, {TRAINING_TOKENS:,} tok": training_flops_per_byte(model, runs_in),
-        **{
-            f"prefill, {n:,} tok": pass_flops_per_byte(model, shape, n, 1, weights_format)
-            for n in PREFILL_TOKENS
-        },
-        **{
-            f"decode, batch {n}": pass_flops_per_byte(model, shape, 1, n, weights_format)
-            for n in DECODE_BATCHES
-        },
-    }
+
+    def one_pass(tokens: int, sequences: int) -> float:
+        return pass_flops_per_byte(model, shape, tokens, sequences, weights_format)
+
+    intensities = {f"training, {TRAINING_TOKENS:,} tok": training_flops_per_byte(model, runs_in)}
+    intensities |= {f"prefill, {count:,} tok": one_pass(count, 1) for count in PREFILL_TOKENS}
+    intensities |= {f"decode, batch {count}": one_pass(1, count) for count in DECODE_BATCHES}
     return RooflineEstimate(
         schema="twofold/estimate-roofline/1",
         model=model.name,

@@ -13,7 +13,6 @@ from twofold.inference import (
     Replica,
     ReplicaCount,
     Served,
-    batch_limit,
     capacity,
     cold_start_s,
     communication_bytes_per_token,
@@ -29,7 +28,7 @@ from twofold.inference import (
     weights_bytes,
 )
 from twofold.perf import Constants, bytes_per_weight, compute_format
-from twofold.plan.quick_serve import ServingQuestion, choose, replica_plan, under_load
+from twofold.plan.quick_serve import Chosen, ServingQuestion, choose, replica_plan, under_load
 from twofold.plan.ranges import Drawn, drawn
 from twofold.plan.serve_figures import Figures, figures_of, one, scales_bytes
 from twofold.plan.serve_tables import (
@@ -42,7 +41,7 @@ from twofold.plan.serve_tables import (
     replica_rows,
     switch_rows,
 )
-from twofold.plan.uncertainty import Draws, draw_factors, factor_ends
+from twofold.plan.uncertainty import Draws, Spread, draw_factors, factor_ends
 
 SCHEMA = "twofold/estimate-serve/1"
 # As a plan names a resource -> as `relieved` does.
@@ -57,7 +56,7 @@ WARM_UP_RANGE_S = (20.0, 90.0)  # what engines log
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ServingTables:
     """Which tables an answer carries; replicas by their numbers."""
 
     names: frozenset[str] = frozenset()  # formats layouts switches
@@ -86,7 +85,7 @@ class ServingEstimate:
     kv_bytes_per_sequence: float  # of this question's lengths
     max_sequences: Estimate  # that the cache holds at once
     batch_sequences: float  # decoding, on average
-    batch_limit: str  # what keeps it from growing: bandwidth, capacity, compute or the scheduler
+    batch_limit: str  # which of the two keeps a full replica from serving more: bandwidth or capacity
     kv_fraction: float  # of the cache in use
     percentiles: Mapping[str, Estimate]  # ttft_p50 … e2e_p99, s
     requests_per_s: Estimate
@@ -112,7 +111,7 @@ class ServingEstimate:
 
 
 def estimate_serving(
-    question: ServingQuestion, constants: Constants, tables: Tables = Tables()
+    question: ServingQuestion, constants: Constants, tables: ServingTables = ServingTables()
 ) -> ServingEstimate:
     """Choose the layout that answers soonest at the load, and tell everything about it.
 
@@ -168,7 +167,7 @@ def estimate_serving(
         layouts=layout_rows(question, constants, draws) if "layouts" in names else (),
         switches=switch_rows(chosen, question) if "switches" in names else (),
         replicas=replica_rows(chosen, question, figures, tables.replica_counts),
-        warnings=(*machines.warnings, *([runs_in.reason] if runs_in.reason else [])),
+        warnings=_warnings(question, chosen, runs_in.reason),
     )
 
 
@@ -202,19 +201,16 @@ def sequences_estimate(replica: Replica, question: ServingQuestion, constants: C
 
 
 def limit_of_batch(replica: Replica, question: ServingQuestion) -> str:
-    """What keeps a full replica from serving more: whichever of its resources, 20 % larger, gains most.
+    """Which of a device's two limits keeps a full replica from serving more: `capacity` or `bandwidth`.
 
-    `capacity` where the cache is full before steps take too long, `bandwidth` or `compute` where more
-    sequences no longer pay, `scheduler` where the engine admits no more.
+    `capacity` where a larger cache, which admits more sequences, gains more requests than faster memory does;
+    `bandwidth` where the cache is not what is short.
     """
-    if one(batch_limit(replica, question.lengths)) >= one(replica.max_batch):
-        return "scheduler"
 
-    def carried(which: Replica) -> float:
-        return one(max_throughput(which, question.lengths).requests_per_s)
+    def carried(resource: str) -> float:
+        return one(max_throughput(relieved(replica, resource), question.lengths).requests_per_s)
 
-    gains = {name: carried(relieved(replica, name)) for name in ("capacity", "bandwidth", "compute")}
-    return max(gains, key=lambda name: gains[name])
+    return "capacity" if carried("capacity") > carried("bandwidth") else "bandwidth"
 
 
 def load_bounds(replica: Replica, served: Served, question: ServingQuestion) -> tuple[Bound, ...]:
@@ -262,21 +258,30 @@ def all_to_all_bytes(replica: Replica) -> float:
 
 def cold_start(question: ServingQuestion, replica: Replica, draws: Draws) -> Drawn:
     """Reading the weights and warming up, over what file systems deliver."""
-    rate = question.load_bytes_per_s
-    return drawn(cold_start_s(replica, rate), cold_start_s(replica, rate * np.ravel(draws["storage"])))
+    read, warming = _cold_parts(question, replica, draws)
+    return Drawn(read.middle + warming.middle, read.samples + warming.samples)
 
 
 def cold_start_parts(question: ServingQuestion, replica: Replica, draws: Draws) -> tuple[Part, ...]:
     """Reading, which scales with bytes over bandwidth, and warming up, which does not."""
-    whole = cold_start(question, replica, draws)
-    warm = one(cold_start_s(replica, np.inf))
-    read = drawn(whole.middle - warm, whole.samples - warm)
-    low, high = WARM_UP_RANGE_S
-    warming = Estimate(warm, min(low, warm), max(high, warm), "s", Source.ASSUMED)
+    read, warming = _cold_parts(question, replica, draws)
+    whole = read.middle + warming.middle
     return (
-        Part("read weights", read.estimate("s"), read.middle / whole.middle),
-        Part("warm up", warming, warm / whole.middle),
+        Part("read weights", read.estimate("s"), read.middle / whole),
+        Part("warm up", warming.estimate("s", Source.ASSUMED), warming.middle / whole),
     )
+
+
+def _cold_parts(question: ServingQuestion, replica: Replica, draws: Draws) -> tuple[Drawn, Drawn]:
+    warm_s = one(cold_start_s(replica, np.inf))
+    rate = question.load_bytes_per_s
+    read = drawn(
+        cold_start_s(replica, rate) - warm_s,
+        cold_start_s(replica, rate * np.ravel(draws["storage"])) - warm_s,
+    )
+    low_s, high_s = WARM_UP_RANGE_S
+    logged = Spread(low_s / warm_s, high_s / warm_s, "engines' start-up logs")
+    return read, drawn(warm_s, warm_s / np.ravel(draws["host"]), logged)
 
 
 def _budget(budget: LatencyBudget, figures: Figures) -> tuple[Part, ...]:
@@ -295,3 +300,9 @@ def _budget(budget: LatencyBudget, figures: Figures) -> tuple[Part, ...]:
         figure = whole.times(value / whole.middle).estimate("s") if whole and ranges else exact(value, "s")
         parts.append(Part(name, figure, value / budget.total_s))
     return tuple(parts)
+
+
+def _warnings(question: ServingQuestion, chosen: Chosen, fallback: str) -> tuple[str, ...]:
+    used, count = round(one(chosen.replica.accelerator_count)), question.machines.accelerator_count
+    idle = [f"{count - used} of {count} accelerators stay idle: no layout uses them"] if used < count else []
+    return (*question.machines.warnings, *([fallback] if fallback else []), *idle)

@@ -1,0 +1,277 @@
+"""`estimate`: one question in words becomes typed data, is answered, and shows itself."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from twofold.app.lines import WIDTH
+from twofold.app.screen_serve import serve_lines
+from twofold.app.screen_single import collective_lines, compute_lines, roofline_lines
+from twofold.app.screen_train import train_lines
+from twofold.app.shown import as_html
+from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
+from twofold.catalog import Catalog, load_catalog
+from twofold.core import Dimension, ValueRefusedError, parse_quantity
+from twofold.inference import CacheOptions
+from twofold.perf import Constants, load_constants
+from twofold.plan import (
+    NEWEST_RELEASES,
+    CollectiveEstimate,
+    ComputeEstimate,
+    Given,
+    RooflineEstimate,
+    ServingEstimate,
+    ServingQuestion,
+    ServingTables,
+    TrainingEstimate,
+    TrainingQuestion,
+    Variation,
+    estimate_collective,
+    estimate_compute,
+    estimate_roofline,
+    estimate_serving,
+    estimate_training,
+    given,
+    read_rate_bytes_per_s,
+)
+from twofold.training import TrainingJob
+
+Recompute = Literal["", "none", "selective", "full"]
+RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
+MICRO_BATCH = "mb"  # as people write it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as data, and the lines that a terminal or a notebook shows of it."""
+
+    data: TrainingEstimate | ServingEstimate | CollectiveEstimate | ComputeEstimate | RooflineEstimate
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Machines in words, and what is other than the catalogue says of them."""
+
+    on: str  # 64x8xH100-SXM, 4xH200, 8xp5.48xlarge
+    scale: str = ""  # compute=1.2,link=0.5
+    oversubscription: float = 1.0
+    fabric: str = ""
+    nic: str = ""  # per accelerator: 400 Gb/s
+    virtual_overhead: str = ""  # 3 %
+    price: str = ""  # of one accelerator: $2.10/h
+    catalog: Path | None = None  # a folder with rows of yours
+
+
+def estimate_train(
+    model: str,
+    machines: Machines,
+    *,
+    batch: str,
+    sequence: str = "8192 tok",
+    precision: Literal["bf16", "fp16", "fp8", "fp32"] = "bf16",
+    kind: Literal["pretrain", "finetune", "lora"] = "pretrain",
+    lora_rank: int = 16,
+    layout: str = "",
+    recompute: Recompute = "",
+    zero: int | None = None,
+    tokens: str = "",
+    layouts: int = 0,
+    write_within: str = "60 s",
+    headroom: str = "",
+    framework: str = "megatron-core",
+) -> Answer:
+    """One training step on given machines, and with `tokens` the whole run.
+
+    Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
+    """
+    catalog, constants = _tables(machines)
+    sequence_tokens = int(parse_quantity(sequence, Dimension.TOKENS))
+    stated = sizes_in(layout)
+    if recompute:
+        stated["recompute"] = RECOMPUTE[recompute]
+    if zero is not None:
+        stated["zero_stage"] = zero
+    job = TrainingJob(
+        model=model_in(model, catalog),
+        kind=kind,
+        sequence_tokens=sequence_tokens,
+        global_batch_sequences=sequences_in(batch, sequence_tokens),
+        precision=precision,
+        framework=catalog.framework(framework),
+        lora_rank=lora_rank if kind == "lora" else 0,
+    )
+    question = TrainingQuestion(
+        job=job,
+        machines=_given(machines, catalog, constants),
+        stated=stated,
+        tokens=parse_quantity(tokens, Dimension.TOKENS, "Gtok") if tokens else None,
+        write_within_s=parse_quantity(write_within, Dimension.TIME),
+        headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
+        ranked=layouts,
+    )
+    answer = estimate_training(question, constants)
+    return Answer(answer, tuple(train_lines(answer)))
+
+
+def estimate_serve(
+    model: str,
+    machines: Machines,
+    *,
+    input_tokens: str,
+    output_tokens: str,
+    concurrency: int | None = None,
+    rate: str = "",
+    weights: str = "bf16",
+    kv: str = "bf16",
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    engine: str = "vllm",
+    chunk: int = 8192,
+    max_batch: int = 1024,
+    prefix: str = "",
+    offload: str = "",
+    load_rate: str = "",
+    tables: frozenset[Literal["formats", "layouts", "switches"]] = frozenset(),
+    replicas: str = "",
+) -> Answer:
+    """One copy of a model on given machines under a load.
+
+    `engine` may carry its version: `vllm 0.12`. Raises InputError for words that cannot be read,
+    InfeasibleError when the model does not fit or the rate saturates it.
+    """
+    catalog, constants = _tables(machines)
+    name, _, version = engine.replace("==", " ").partition(" ")
+    engine_name = catalog.framework(name)
+    question = ServingQuestion(
+        model=model_in(model, catalog),
+        machines=_given(machines, catalog, constants),
+        input_tokens=_length(input_tokens),
+        output_tokens=_length(output_tokens),
+        concurrency=concurrency,
+        rate_per_s=parse_quantity(rate, Dimension.RATE) if rate else None,
+        weights_format=weights,
+        kv_format=kv,
+        engine_name=engine_name,
+        engine_version=version.strip() or NEWEST_RELEASES.get(engine_name),
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        dp=dp,
+        chunk_tokens=chunk,
+        max_batch=max_batch,
+        cache=CacheOptions(
+            shared_prefix_fraction=parse_quantity(prefix, Dimension.FRACTION) if prefix else 0.0,
+            offload_bytes=parse_quantity(offload, Dimension.BYTES) if offload else 0.0,
+        ),
+        load_bytes_per_s=(
+            parse_quantity(load_rate, Dimension.BANDWIDTH) if load_rate else read_rate_bytes_per_s(catalog)
+        ),
+    )
+    answer = estimate_serving(question, constants, ServingTables(frozenset(tables), counts_in(replicas)))
+    return Answer(answer, tuple(serve_lines(answer)))
+
+
+def estimate_collective_of(
+    operation: str, machines: Machines, *, size: str, ranks: int | None = None, jitter: str = ""
+) -> Answer:
+    """Seconds of one collective among consecutive accelerators, idle and with jitter."""
+    catalog, constants = _tables(machines)
+    answer = estimate_collective(
+        operation,
+        parse_quantity(size, Dimension.BYTES),
+        _given(machines, catalog, constants),
+        constants,
+        ranks,
+        parse_quantity(jitter, Dimension.FRACTION) if jitter else None,
+    )
+    return Answer(answer, tuple(collective_lines(answer)))
+
+
+def estimate_compute_of(
+    machines: Machines, *, duration: str, mfu: str = "40 %", spend: str = "", model: str = ""
+) -> Answer:
+    """FLOPs of a fleet in a time at a utilisation, and the price at which a spend pays for it."""
+    catalog, constants = _tables(machines)
+    answer = estimate_compute(
+        _given(machines, catalog, constants),
+        _positive(parse_quantity(duration, Dimension.TIME, "d"), duration),
+        _positive(parse_quantity(mfu, Dimension.FRACTION), mfu),
+        parse_quantity(spend, Dimension.MONEY, "M$") if spend else None,
+        model_in(model, catalog) if model else None,
+    )
+    return Answer(answer, tuple(compute_lines(answer)))
+
+
+def estimate_roofline_of(model: str, machines: Machines, *, weights: str = "bf16") -> Answer:
+    """Where training, prefill and decode of a model lie under a device's roofline."""
+    catalog, constants = _tables(machines)
+    answer = estimate_roofline(model_in(model, catalog), _given(machines, catalog, constants), weights)
+    return Answer(answer, tuple(roofline_lines(answer, WIDTH)))
+
+
+class estimate:  # a namespace: `twofold.estimate.train(…)` reads as the command does
+    """The five questions; `machines` is a `Machines`, or see `on`."""
+
+    train = staticmethod(estimate_train)
+    serve = staticmethod(estimate_serve)
+    collective = staticmethod(estimate_collective_of)
+    compute = staticmethod(estimate_compute_of)
+    roofline = staticmethod(estimate_roofline_of)
+    on = Machines
+
+
+def _tables(machines: Machines) -> tuple[Catalog, Constants]:
+    return load_catalog(machines.catalog), load_constants()
+
+
+def _given(machines: Machines, catalog: Catalog, constants: Constants) -> Given:
+    words: dict[str, Any] = {}
+    if machines.oversubscription < 1:
+        raise ValueRefusedError(
+            f"an oversubscription of {machines.oversubscription:g} is below 1", hint="write 4 for 4:1"
+        )
+    if machines.nic:
+        words["nic_bytes_per_s"] = parse_quantity(machines.nic, Dimension.BANDWIDTH, "Gb/s")
+    if machines.price:
+        words["price_usd_per_h"] = parse_quantity(machines.price, Dimension.MONEY_PER_HOUR)
+    if machines.virtual_overhead:
+        words["virtual_overhead_fraction"] = parse_quantity(machines.virtual_overhead, Dimension.FRACTION)
+    scale = {name: _factor(name, text) for name, text in pairs_in(machines.scale)}
+    variation = Variation(
+        scale=scale, oversubscription_ratio=machines.oversubscription, fabric=machines.fabric, **words
+    )
+    return given(machines.on, catalog, constants, variation)
+
+
+def _factor(name: str, text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1e-3 <= factor <= 1e3:
+        raise ValueRefusedError(f"`{name}={text}` scales by no sensible factor", hint=f"write `{name}=0.5`")
+    return factor
+
+
+def _length(text: str) -> float:
+    """Tokens of a request. A bare number is one: nothing else is counted here."""
+    return (
+        float(text)
+        if text.isdigit() and int(text)
+        else _positive(parse_quantity(text, Dimension.TOKENS), text)
+    )
+
+
+def _positive(value: float, text: str) -> float:
+    if value <= 0:
+        raise ValueRefusedError(f"`{text}` is zero", hint="write more than zero")
+    return value
