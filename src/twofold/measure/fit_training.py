@@ -120,8 +120,8 @@ def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Co
     measured = thin([row for row in rows if number(row, column) is not None])
     entries, _ = read_all(measured, catalog)
     groups = group_entries(entries, catalog)
-    step_s, memory_bytes = evaluate(groups, len(entries), catalog, constants)
-    chosen = choose(entries, groups, step_s, memory_bytes, len(measured))
+    step_s, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    chosen = choose(entries, groups, step_s, least_bytes, len(measured))
     picked = [entries[i] for i in chosen if i >= 0]
     groups = group_entries(picked, catalog)
     scale = 2**30 if column == "peak_mem_gib" else 1.0

@@ -49,8 +49,8 @@ def predict_training(rows: Sequence[Row], catalog: Catalog, constants: Constants
     """
     entries, refused = read_all(rows, catalog)
     groups = group_entries(entries, catalog)
-    step_s, memory_bytes = evaluate(groups, len(entries), catalog, constants)
-    chosen = choose(entries, groups, step_s, memory_bytes, len(rows))
+    step_s, memory_bytes, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    chosen = choose(entries, groups, step_s, least_bytes, len(rows))
     predicted = []
     for i, row in enumerate(rows):
         if i in refused:
@@ -93,14 +93,15 @@ def group_entries(entries: Sequence[Entry], catalog: Catalog) -> list[Group]:
 
 def evaluate(
     groups: Sequence[Group], count: int, catalog: Catalog, constants: Constants
-) -> tuple[Values, Values]:
-    """Step seconds and peak bytes of every entry."""
-    step_s, memory_bytes = np.empty(count), np.empty(count)
+) -> tuple[Values, Values, Values]:
+    """Step seconds, peak bytes and the lower end of the peak's range, of every entry."""
+    step_s, memory_bytes, least_bytes = np.empty((3, count))
     for group in groups:
         step, held = evaluate_group(group, catalog, constants)
         step_s[group.index] = step.total_s
         memory_bytes[group.index] = held.total_bytes
-    return step_s, memory_bytes
+        least_bytes[group.index] = held.low_bytes
+    return step_s, memory_bytes, least_bytes
 
 
 def evaluate_group(group: Group, catalog: Catalog, constants: Constants) -> tuple[StepTime, Memory]:
@@ -115,13 +116,16 @@ def evaluate_group(group: Group, catalog: Catalog, constants: Constants) -> tupl
 
 
 def choose(
-    entries: Sequence[Entry], groups: Sequence[Group], step_s: Values, memory_bytes: Values, row_count: int
+    entries: Sequence[Entry], groups: Sequence[Group], step_s: Values, least_bytes: Values, row_count: int
 ) -> NDArray[np.int64]:
-    """Per row the fastest reading that fits in memory, or the smallest where none does; −1 without any."""
+    """Per row the fastest reading that may have fitted, or the smallest where none could; −1 without any.
+
+    The run happened, so a reading is out only when even the lower end of its memory does not fit.
+    """
     capacity = np.empty(len(entries))
     for group in groups:
         capacity[group.index] = group.capacity_bytes
-    excess = np.maximum(memory_bytes / capacity - 1.0, 0.0)
+    excess = np.maximum(least_bytes / capacity - 1.0, 0.0)
     row = np.array([entry.row for entry in entries], np.int64)
     order = np.lexsort((step_s, excess, row))
     chosen = np.full(row_count, -1, np.int64)
