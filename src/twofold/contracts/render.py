@@ -20,7 +20,7 @@ def render_error(error: TwofoldError, source_lines: Sequence[str] = ()) -> str:
     if error.place and 0 < error.place.line <= len(source_lines):
         lines += _pointed(source_lines[error.place.line - 1], error.place.line, error.place.column)
     if error.hint:
-        lines.append(_clean(f"hint: {error.hint}"))
+        lines += [_clean(line) for line in f"hint: {error.hint}".split("\n")]
     return "\n".join(lines)
 
 
