@@ -17,6 +17,7 @@ class Engine:
     host_moe_layer_s: Floats  # the same, further per expert layer
     host_sequence_s: Floats  # detokenising and bookkeeping: per decoding sequence and step
     prefill_layer_s: Floats  # a step with prefill runs eagerly: no layer is faster
+    prefill_factor: Floats  # time of long prefill steps over their kernels': gaps between eager launches
     launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
     weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
     expert_read_gain: Floats
