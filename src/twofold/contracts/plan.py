@@ -212,7 +212,7 @@ class ClassPlan:
     output_tokens: float  # mean of a request
     percentiles: dict[str, Estimate]  # ttft_p50 ttft_p95 ttft_p99 tpot_p50 … seconds
     slos: tuple[SloOutcome, ...]  # each goal with what is predicted
-    replica_count: int  # of this class alone, no spares
+    replica_count: int  # that serve this class, no spares; classes of one pool share them
     rate_per_replica_per_s: Estimate  # that still meets the goals
     holds_until_per_s: Estimate  # peak that its replicas still serve within the goals
     knee_per_s: float  # rate from which latency grows faster than throughput

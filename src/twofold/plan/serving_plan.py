@@ -1,10 +1,8 @@
 """The figures of one service on its chosen fleet, with ranges, bounds and reasons."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twofold.contracts import Bound, ClassPlan, Count, Loser, Machine, Part, ServicePlan, SloOutcome
 from twofold.contracts import Replica as ReplicaPlan
@@ -16,29 +14,34 @@ from twofold.inference import (
     Replica,
     SearchResult,
     Served,
-    at_batch,
     batch_limit,
     bottleneck,
     capacity,
     cold_start_s,
     communication_bytes_per_token,
-    fleet_cost,
-    for_class,
     iteration_s,
     kv_bytes_per_token,
     latency_budget,
-    max_throughput,
-    open_loop,
-    rate_limit,
     warm_pool,
     weights_bytes,
 )
 from twofold.perf import bytes_per_weight
 from twofold.plan.context import Context, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
-from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_engine, serving_spread
+from twofold.plan.ranges import Drawn
 from twofold.plan.serving_choice import ClassLoad, ServingChoice
-from twofold.plan.uncertainty import Draws, Spread, flip_fraction
+from twofold.plan.serving_cost import mean_power, tokens_per_j, usd_per_1k, yearly_cost
+from twofold.plan.serving_pools import (
+    DrawnPool,
+    carried_by,
+    drawn_pool,
+    figure,
+    one,
+    relative_need,
+    served_by,
+    spread_of,
+)
+from twofold.plan.uncertainty import flip_fraction
 
 YEAR_S, HOUR_S, DAY_S = 8760 * 3600.0, 3600.0, 86400.0
 QUANTILES = ("p50", "p95", "p99")
@@ -50,25 +53,8 @@ RESOURCES = {
     "link": "link",
     "host": "host",
 }
-WORST_FACTOR = (
-    20.0  # a draw in which a replica saturates waits without end: shown as so many times the middle
-)
 FLIPS_FRACTION = 0.2
 RUNNERS_UP = 3
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnPool:
-    """A pool of the fleet with its replica under every draw."""
-
-    pool: PoolChoice
-    loads: tuple[ClassLoad, ...]
-    under_draws: Replica
-
-    @property
-    def share_per_s(self) -> float:
-        """Requests/s that one of the needed replicas takes at peak."""
-        return self.pool.peak_per_s / max(self.pool.count.needed, 1)
 
 
 def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
@@ -79,8 +65,8 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     replica = main.pool.replica
     held = capacity(replica)
     start = _cold_start(main, context)
-    power = _power(pools, context)
-    cost = _yearly_cost(pools, choice, context)
+    power = mean_power(pools, context)
+    cost = yearly_cost(pools, choice, context)
     gains = _bounds(main)
     flips = _flips(main, choice, context)
     count = sum(pool.pool.count.total for pool in pools)
@@ -101,13 +87,13 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         memory_bytes=_memory(held),
         memory_parts=_memory_parts(held),
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
-        kv_bytes_per_token=_one(kv_bytes_per_token(replica.shape, replica.kv_format)),
-        kv_utilisation_fraction=_one(main.pool.served.kv_fraction),
+        kv_bytes_per_token=one(kv_bytes_per_token(replica.shape, replica.kv_format)),
+        kv_utilisation_fraction=one(main.pool.served.kv_fraction),
         batch_limit=_batch_limit(main, gains),
         cold_start_s=sum_of(start),
         warm_pool_count=_warm_pool(main, start, context),
         output_tokens_per_s_per_accelerator=_token_rate(main, context),
-        output_tokens_per_j=_tokens_per_j(pools, power),
+        output_tokens_per_j=tokens_per_j(pools, power),
         peak_ratio=_peak_ratio(main, context),
         communication_exposed_fraction=_communication_fraction(main),
         pooling_loss_fraction=_pooling_loss(choice),
@@ -121,8 +107,8 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         flip_fraction=flips,
         warnings=(*choice.warnings, *price_warnings(choice.offer, context), *_flip_warning(flips)),
         cold_start_parts=start,
-        all_to_all_bytes_per_token=_one(communication_bytes_per_token(replica))
-        if _one(replica.ep) > 1
+        all_to_all_bytes_per_token=one(communication_bytes_per_token(replica))
+        if one(replica.ep) > 1
         else 0.0,
     )
 
@@ -136,39 +122,14 @@ def _losers(result: SearchResult) -> tuple[Loser, ...]:
     return tuple(Loser(each.offer, each.detail) for each in ranked)
 
 
-def drawn_pool(pool: PoolChoice, choice: ServingChoice, draws: Draws) -> DrawnPool:
-    """A pool with the classes it serves and its replica under every draw."""
-    loads = tuple(load for load in choice.loads if load.name in pool.classes)
-    return DrawnPool(pool, loads, drawn_replica(pool.replica, draws))
-
-
-def drawn_replica(replica: Replica, draws: Draws) -> Replica:
-    """The replica with a leading axis of draws on hardware and software."""
-    return replace(
-        replica,
-        cluster=drawn_cluster(replica.cluster, draws),
-        engine=drawn_engine(replica.engine, draws),
-    )
-
-
 def _pool_of(load: ClassLoad, pools: tuple[DrawnPool, ...]) -> DrawnPool:
     return next(pool for pool in pools if load.name in pool.pool.classes)
-
-
-def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
-    """One class on a replica at its share of the peak; where classes share a pool, in their common batch."""
-    own = for_class(replica, load.traffic)
-    if load.is_batch:
-        return max_throughput(own, load.traffic.lengths)
-    if len(pool.loads) == 1:
-        return open_loop(own, load.traffic.lengths, pool.share_per_s)
-    return at_batch(own, load.traffic.lengths, _one(pool.pool.served.batch_sequences) + 1.0)
 
 
 def _class_plan(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context: Context) -> ClassPlan:
     middle, under = (served_by(pool, load, each) for each in (pool.pool.replica, pool.under_draws))
     percentiles = _percentiles(middle, under, choice, context)
-    limit = _rate_limit(pool, load, choice, context)
+    limit = carried_by(pool, load, choice, context)
     replicas = pool.pool.count.needed
     holds = limit.times(float(replicas))
     budget = _budget(middle, load, percentiles)
@@ -176,15 +137,15 @@ def _class_plan(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
         peak_per_s=load.peak_per_s,
-        input_tokens=_one(load.traffic.lengths.input_tokens),
-        output_tokens=_one(load.traffic.lengths.output_tokens),
+        input_tokens=one(load.traffic.lengths.input_tokens),
+        output_tokens=one(load.traffic.lengths.output_tokens),
         percentiles=percentiles,
         slos=_slos(load, percentiles, holds),
         replica_count=replicas,
         rate_per_replica_per_s=limit.estimate("1/s"),
         holds_until_per_s=holds.estimate("1/s"),
         knee_per_s=pool.pool.knee_per_s * replicas,
-        usd_per_1k_output_tokens=_usd_per_1k(load, pool, choice, context),
+        usd_per_1k_output_tokens=usd_per_1k(load, pool, choice, context),
         latency_budget=budget,
         replica_text=layout_text(pool.pool.replica),
     )
@@ -204,34 +165,6 @@ def _percentiles(
     return found
 
 
-def spread_of(choice: ServingChoice, metric: str, context: Context) -> Spread | None:
-    """How far left-out measurements lay; end to end is mostly decoding, so that TPOT's holds there."""
-    asked = "tpot" if metric == "e2e" else metric
-    return serving_spread(context.constants, choice.model, asked, "open")
-
-
-def figure(middle: object, samples: object, spread: Spread | None) -> Drawn:
-    """A figure whose samples may be infinite where a replica saturates."""
-    value = float(np.max(np.asarray(middle, float)))
-    raw: NDArray[np.float64] = np.nan_to_num(
-        np.ravel(np.asarray(samples, float)), nan=value * WORST_FACTOR, posinf=value * WORST_FACTOR
-    )
-    return drawn(value, np.minimum(raw, value * WORST_FACTOR), spread)
-
-
-def _rate_limit(pool: DrawnPool, load: ClassLoad, choice: ServingChoice, context: Context) -> Drawn:
-    """Requests/s of one replica that still meet the goals of all that share it."""
-    if load.is_batch:
-        under = served_by(pool, load, pool.under_draws).requests_per_s
-    else:
-        under = rate_limit(pool.under_draws, load.traffic).requests_per_s
-    rates = np.ravel(np.asarray(under, float))
-    share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
-    middle = pool.pool.limit_per_s * share
-    ratios = np.maximum(rates / max(float(np.median(rates)), 1e-30), 1e-3)
-    return drawn(middle, middle * ratios, spread_of(choice, "output", context))
-
-
 def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) -> tuple[SloOutcome, ...]:
     outcomes = []
     for name, limit_s in load.traffic.slo.targets().items():
@@ -247,7 +180,7 @@ def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) ->
 
 def _budget(served: Served, load: ClassLoad, percentiles: Mapping[str, Estimate]) -> tuple[Part, ...]:
     """Where a mean request's time goes; ranges follow the end-to-end figure's."""
-    parts = latency_budget(served, _one(load.traffic.lengths.output_tokens))
+    parts = latency_budget(served, one(load.traffic.lengths.output_tokens))
     named = {
         "edge": parts.edge_s,
         "gateway": parts.gateway_s,
@@ -263,68 +196,9 @@ def _budget(served: Served, load: ClassLoad, percentiles: Mapping[str, Estimate]
     )
 
 
-def _usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context: Context) -> Estimate | None:
-    """Money of the class's share of its pool, over the tokens that leave it on a mean day."""
-    hourly = _hourly_cost(pool, choice, context)
-    if hourly is None:
-        return None
-    weights = {each.name: each.mean_rate_per_s * _tokens(each) for each in pool.loads}
-    share = weights[load.name] / sum(weights.values())
-    tokens_per_h = load.mean_rate_per_s * _one(load.traffic.lengths.output_tokens) * HOUR_S
-    return hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
-
-
-def _tokens(load: ClassLoad) -> float:
-    return _one(load.traffic.lengths.input_tokens) + _one(load.traffic.lengths.output_tokens)
-
-
-def _hourly_cost(pool: DrawnPool, choice: ServingChoice, context: Context) -> Drawn | None:
-    """USD/h of a pool with its spares, averaged over the day: on demand, a batch pool rests after its window.
-
-    Draws: dearer machines, more traffic, and replicas that carry less than thought.
-    """
-    if pool.pool.usd_per_h is None or choice.offer.price is None:
-        return None
-    window_s = max((load.traffic.slo.finish_within_s or DAY_S) for load in pool.loads)
-    rests = choice.offer.price.term in ("on_demand", "spot") and all(load.is_batch for load in pool.loads)
-    hours = min(window_s, DAY_S) / DAY_S if rests else 1.0
-    middle = pool.pool.usd_per_h * hours
-    limit = _rate_limit(pool, pool.loads[0], choice, context)
-    carried = np.ravel(context.draws["traffic"]) * limit.middle / limit.samples
-    # Half of a surprise is absorbed: fleets are sized to 90 % of what they carry, and spares help.
-    return Drawn(middle, middle * np.ravel(context.draws["price"]) * np.sqrt(carried))
-
-
-def _yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Context) -> Estimate | None:
-    hourly = [_hourly_cost(pool, choice, context) for pool in pools]
-    known = [each for each in hourly if each is not None]
-    if len(known) < len(hourly):
-        return None
-    total = Drawn(sum(each.middle for each in known), np.sum([each.samples for each in known], axis=0))
-    return total.times(YEAR_S / HOUR_S).estimate("USD")
-
-
-def _power(pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
-    """Watts of all accelerators at the mean load."""
-    total = 0.0
-    for pool in pools:
-        rate = sum(load.mean_rate_per_s for load in pool.loads)
-        total += fleet_cost(pool.pool.replica, pool.pool.served, pool.pool.count, None, rate).power_w
-    return Drawn(total, total * np.ravel(context.draws["power"]))
-
-
-def _tokens_per_j(pools: tuple[DrawnPool, ...], power: Drawn) -> Estimate:
-    tokens = sum(
-        load.mean_rate_per_s * _one(load.traffic.lengths.output_tokens)
-        for pool in pools
-        for load in pool.loads
-    )
-    return power.inverse(tokens).estimate("tok/J", Source.ASSUMED)
-
-
 def _token_rate(main: DrawnPool, context: Context) -> Estimate:
     """Output tokens/s per accelerator of the replicas that carry the peak."""
-    rate = _one(main.pool.served.output_tokens_per_s) / _one(main.pool.replica.accelerator_count)
+    rate = one(main.pool.served.output_tokens_per_s) / one(main.pool.replica.accelerator_count)
     traffic = np.ravel(context.draws["traffic"])
     return Drawn(rate, rate * traffic).estimate("tok/s")
 
@@ -346,16 +220,16 @@ def _replica_plan(pool: PoolChoice, choice: ServingChoice) -> ReplicaPlan:
     replica = pool.replica
     limit = batch_limit(replica, choice.loads[0].traffic.lengths)
     return ReplicaPlan(
-        accelerator_count=round(_one(replica.accelerator_count)),
-        tp=round(_one(replica.tp)),
-        pp=round(_one(replica.pp)),
-        ep=round(_one(replica.ep)),
-        dp=round(_one(replica.dp)),
+        accelerator_count=round(one(replica.accelerator_count)),
+        tp=round(one(replica.tp)),
+        pp=round(one(replica.pp)),
+        ep=round(one(replica.ep)),
+        dp=round(one(replica.dp)),
         weights_format=replica.weights_format,
         kv_format=replica.kv_format,
         engine=choice.entry.engine,
-        max_batch=int(_one(limit)),
-        chunk_tokens=round(_one(replica.chunk_tokens)),
+        max_batch=int(one(limit)),
+        chunk_tokens=round(one(replica.chunk_tokens)),
         text=layout_text(replica),
     )
 
@@ -363,11 +237,11 @@ def _replica_plan(pool: PoolChoice, choice: ServingChoice) -> ReplicaPlan:
 def layout_text(replica: Replica) -> str:
     """A replica on one line: `TP 4 · fp8 weights · bf16 KV · chunks of 8192`."""
     sizes = {"TP": replica.tp, "PP": replica.pp, "EP": replica.ep, "DP": replica.dp}
-    shown = [f"{name} {_one(size):.0f}" for name, size in sizes.items() if _one(size) > 1] or [
+    shown = [f"{name} {one(size):.0f}" for name, size in sizes.items() if one(size) > 1] or [
         "one accelerator"
     ]
     formats = f"{replica.weights_format} weights · {replica.kv_format} KV"
-    return " · ".join([*shown, formats, f"chunks of {_one(replica.chunk_tokens):.0f}"])
+    return " · ".join([*shown, formats, f"chunks of {one(replica.chunk_tokens):.0f}"])
 
 
 def _spare_reason(choice: ServingChoice) -> str:
@@ -378,18 +252,16 @@ def _spare_reason(choice: ServingChoice) -> str:
 
 
 def _memory(held: Capacity) -> Estimate:
-    used = (
-        _one(held.weights_bytes) + _one(held.buffers_bytes) + _one(held.adapter_bytes) + _one(held.kv_bytes)
-    )
+    used = one(held.weights_bytes) + one(held.buffers_bytes) + one(held.adapter_bytes) + one(held.kv_bytes)
     return Estimate(used, used, used, "B", Source.FITTED)
 
 
 def _memory_parts(held: Capacity) -> tuple[Part, ...]:
     parts = {
-        "weights": _one(held.weights_bytes),
-        "buffers": _one(held.buffers_bytes),
-        "adapters": _one(held.adapter_bytes),
-        "KV cache": _one(held.kv_bytes),
+        "weights": one(held.weights_bytes),
+        "buffers": one(held.buffers_bytes),
+        "adapters": one(held.adapter_bytes),
+        "KV cache": one(held.kv_bytes),
     }
     total = sum(parts.values())
     return tuple(
@@ -407,7 +279,7 @@ def _bounds(main: DrawnPool) -> dict[str, float]:
 
 def _batch_limit(main: DrawnPool, gains: Mapping[str, float]) -> str:
     """Which of the two memory limits holds the batch: reading it in time, or keeping it (R-167)."""
-    full = _one(main.pool.served.kv_fraction) > 0.9
+    full = one(main.pool.served.kv_fraction) > 0.9
     return "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth"
 
 
@@ -415,8 +287,8 @@ def _cold_start(main: DrawnPool, context: Context) -> tuple[Part, ...]:
     """Seconds to load the weights and to warm up."""
     rate = context.constants.get("weights_load_bytes_per_s")
     replica = main.pool.replica
-    load_s = _one(weights_bytes(replica.shape, replica.weights_format).total_bytes) / rate
-    total_s = _one(cold_start_s(replica, rate))
+    load_s = one(weights_bytes(replica.shape, replica.weights_format).total_bytes) / rate
+    total_s = one(cold_start_s(replica, rate))
     samples = load_s / np.ravel(context.draws["storage"])
     loading = Drawn(load_s, samples).estimate("s", Source.ASSUMED)
     warming = Drawn(total_s - load_s, (total_s - load_s) / np.ravel(context.draws["host"])).estimate(
@@ -450,28 +322,28 @@ def _peak_ratio(main: DrawnPool, context: Context) -> Estimate:
     """
     replica, served = main.pool.replica, main.pool.served
     device = replica.cluster.device
-    batch, ranks = _one(served.batch_sequences), _one(replica.accelerator_count)
+    batch, ranks = one(served.batch_sequences), one(replica.accelerator_count)
     lengths = main.loads[0].traffic.lengths
-    context_tokens = _one(lengths.input_tokens) + _one(lengths.output_tokens) / 2
-    weights = _one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
-    cache = batch * context_tokens * _one(kv_bytes_per_token(replica.shape, replica.kv_format))
-    bytes_s = (weights + cache) / ranks / _one(device.memory_bytes_per_s)
-    peak = max(_one(value) for value in device.peak_flops_per_s.values())
+    context_tokens = one(lengths.input_tokens) + one(lengths.output_tokens) / 2
+    weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
+    cache = batch * context_tokens * one(kv_bytes_per_token(replica.shape, replica.kv_format))
+    bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
+    peak = max(one(value) for value in device.peak_flops_per_s.values())
     flops_s = 2 * weights / bytes_per_weight(replica.weights_format) * batch / ranks / peak
-    ideal = min(max(bytes_s, flops_s) / _one(served.step_s), 1.0)
+    ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
     noise = np.ravel(context.draws["memory_bandwidth"])
     return Drawn(ideal, ideal * noise).estimate("ratio")
 
 
 def _communication_fraction(main: DrawnPool) -> float:
     lengths: Lengths = main.loads[0].traffic.lengths
-    context_tokens = _one(lengths.input_tokens) + _one(lengths.output_tokens) / 2
+    context_tokens = one(lengths.input_tokens) + one(lengths.output_tokens) / 2
     step = iteration_s(main.pool.replica, 0.0, 0.0, main.pool.served.batch_sequences, context_tokens)
-    return _one(step.communication_s) / _one(step.total_s)
+    return one(step.communication_s) / one(step.total_s)
 
 
 def _all_to_all_bytes(replica: Replica) -> float:
-    return _one(communication_bytes_per_token(replica)) if _one(replica.ep) > 1 else 0.0
+    return one(communication_bytes_per_token(replica)) if one(replica.ep) > 1 else 0.0
 
 
 def _pooling_loss(choice: ServingChoice) -> float:
@@ -483,35 +355,17 @@ def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
     """In what part of the draws the best fleet of another machine is cheaper."""
     if choice.fleet.usd_per_h is None or choice.entry.on:
         return 0.0
-    own = choice.fleet.usd_per_h * _relative_need(main.pool, main.loads, context)
+    own = choice.fleet.usd_per_h * relative_need(main.pool, main.loads, context)
     rivals = [fleet for fleet in choice.result.alternatives if fleet.usd_per_h is not None][:RUNNERS_UP]
     costs = []
     for fleet in rivals:
         pool = max(fleet.pools, key=lambda each: each.accelerators)
         loads = tuple(load for load in choice.loads if load.name in pool.classes)
-        costs.append((fleet.usd_per_h or 0.0) * _relative_need(pool, loads, context))
+        costs.append((fleet.usd_per_h or 0.0) * relative_need(pool, loads, context))
     return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0
-
-
-def _relative_need(pool: PoolChoice, loads: tuple[ClassLoad, ...], context: Context) -> NDArray[np.float64]:
-    """Replicas needed under every draw over those needed in the middle."""
-    under = drawn_replica(pool.replica, context.draws)
-    load = max(loads, key=lambda each: each.traffic.rate_per_s)
-    if load.is_batch:
-        rate = max_throughput(for_class(under, load.traffic), load.traffic.lengths).requests_per_s
-    else:
-        rate = rate_limit(under, load.traffic).requests_per_s
-    rates: NDArray[np.float64] = np.maximum(np.ravel(np.asarray(rate, float)), 1e-9)
-    need: NDArray[np.float64] = np.median(rates) / rates
-    return need
 
 
 def _flip_warning(flips: float) -> tuple[str, ...]:
     if flips <= FLIPS_FRACTION:
         return ()
     return (f"the choice is close: another machine is cheaper in {flips:.0%} of the draws",)
-
-
-def _one(value: object) -> float:
-    """The number of a single candidate."""
-    return float(np.ravel(np.asarray(value, float))[0])

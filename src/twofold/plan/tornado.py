@@ -9,7 +9,7 @@ from twofold.contracts import Factor
 from twofold.plan.context import Context
 from twofold.plan.ranges import drawn_cluster, drawn_stack
 from twofold.plan.serving_choice import ServingChoice
-from twofold.plan.serving_plan import drawn_pool, served_by
+from twofold.plan.serving_pools import drawn_pool, served_by
 from twofold.plan.training_choice import TrainingChoice
 from twofold.plan.uncertainty import FACTORS, HIGH_PERCENTILE, LOW_PERCENTILE, Draws, factor_ends
 from twofold.training import step_time
