@@ -5,9 +5,11 @@ from twofold.training.layouts import Layouts, Limits, Recompute, enumerate_layou
 from twofold.training.memory import Memory, memory, workload_memory
 from twofold.training.parameters import model_flops_per_token, trained_parameters
 from twofold.training.run import (
+    CapacityRun,
     Reliability,
     RunPlan,
     StoragePlan,
+    capacity_run,
     checkpoint_bytes,
     checkpoint_interval_s,
     run_plan,
@@ -35,6 +37,7 @@ from twofold.training.step import StepTime, model_flops_utilisation, step_time, 
 
 __all__ = [
     "Candidate",
+    "CapacityRun",
     "Layouts",
     "Limits",
     "Machine",
@@ -53,6 +56,7 @@ __all__ = [
     "TrainingJob",
     "Workload",
     "candidate",
+    "capacity_run",
     "checkpoint_bytes",
     "checkpoint_interval_s",
     "diminishing_count",

@@ -1,0 +1,285 @@
+import importlib
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from twofold.catalog import load_catalog
+from twofold.core import InputError
+from twofold.measure import predict_training
+from twofold.measure.training_rows import read_interconnect
+from twofold.measure.truth import read_rows
+from twofold.perf import load_constants
+
+SHARED = Path(__file__).parents[3] / "shared"
+MEASURED = (
+    "step_time_s",
+    "tokens_per_s_per_gpu",
+    "model_tflops_per_gpu",
+    "mfu",
+    "peak_mem_gib",
+    "notes",
+    "source",
+    "source_ref",
+    "split",
+    "overlap_notes",
+    "tier",
+    "id",
+)
+ROW = {
+    "model": "llama3-70b",
+    "gpu": "H100-80GB",
+    "gpus": "64",
+    "gpus_per_node": "8",
+    "framework": "NeMo 25",
+    "precision": "bf16",
+    "dp": "4",
+    "tp": "4",
+    "pp": "4",
+    "cp": "1",
+    "vpp": "5",
+    "zero_stage": "1",
+    "micro_batch": "1",
+    "global_batch_seqs": "128",
+    "seq_len": "8192",
+    "recompute": "none",
+}
+MIDDLES = ("pred_step_time_s", "pred_peak_mem_gib")
+
+
+def predict(*rows: dict[str, str]) -> list[dict[str, str]]:
+    return predict_training(list(rows), load_catalog(), load_constants())
+
+
+def truth() -> list[dict[str, str]]:
+    path = SHARED / "truth" / "training.csv"
+    if not path.exists():
+        pytest.skip("needs ../shared/truth/training.csv")
+    return read_rows(path)
+
+
+def test_a_stated_row_gets_time_and_memory_with_ranges() -> None:
+    (answer,) = predict(ROW)
+    assert (answer["pred_basis"], answer["pred_error"]) == ("stated", "")
+    for name in MIDDLES:
+        low, middle, high = (float(answer[name + end]) for end in ("_low", "", "_high"))
+        assert 0 < low < middle < high
+    assert answer["model"] == "llama3-70b"
+
+
+@pytest.mark.parametrize(
+    ("changes", "assumption", "basis"),
+    [
+        ({"micro_batch": ""}, "micro-batch", "assumed"),
+        ({"recompute": ""}, "recompute", "assumed"),
+        ({"tp": "", "pp": "", "dp": "", "vpp": ""}, "layout", "assumed"),
+        ({"zero_stage": ""}, "zero", "stated"),
+        ({"gpus": "128", "dp": "8", "interconnect": ""}, "network", "stated"),
+        ({"framework": ""}, "framework", "stated"),
+    ],
+)
+def test_what_is_left_open_is_assumed_and_named(changes: dict[str, str], assumption: str, basis: str) -> None:
+    (answer,) = predict(ROW | changes)
+    assert assumption in answer["pred_assumptions"].split(";")
+    assert answer["pred_basis"] == basis and answer["pred_error"] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"gpu": "H1000"}, "E-name"),
+        ({"model": "llama-99"}, "E-name"),
+        ({"seq_len": ""}, "E-input"),
+        ({"global_batch_seqs": "-3"}, "E-input"),
+        ({"gpus": ""}, "E-input"),
+        ({"precision": "bf17"}, "E-input"),
+        ({"gpu": ""}, "E-name"),
+    ],
+)
+def test_a_refused_row_says_why_and_the_rest_goes_on(changes: dict[str, str], code: str) -> None:
+    refused, answered = predict(ROW | changes, ROW)
+    assert refused["pred_error"].startswith(f"{code}: ") and refused["pred_step_time_s"] == ""
+    assert answered["pred_step_time_s"] == predict(ROW)[0]["pred_step_time_s"]
+
+
+def test_a_model_nobody_knows_is_built_from_its_dimensions() -> None:
+    dimensions = {"layers": "80", "hidden": "8192", "heads": "64", "kv_heads": "8", "head_dim": "128"}
+    stated = {"model": "ours-70b", "ffn_hidden": "28672", "vocab": "128256", "params_total": "70600000000"}
+    named, built = predict(ROW, ROW | dimensions | stated)
+    assert float(built["pred_step_time_s"]) == pytest.approx(float(named["pred_step_time_s"]), rel=0.01)
+
+
+def test_an_empty_row_is_refused_and_not_a_crash() -> None:
+    (answer,) = predict({})
+    assert answer["pred_error"]
+
+
+def test_more_devices_or_a_smaller_batch_shorten_the_step() -> None:
+    one, more, less = predict(ROW, ROW | {"gpus": "128", "dp": "8"}, ROW | {"global_batch_seqs": "64"})
+    times = [float(answer["pred_step_time_s"]) for answer in (one, more, less)]
+    assert times[1] < times[0] and times[2] < times[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "rate_gbit_per_s", "fabric"),
+    [
+        ("NVLink intra; 4x100 Gb/s RoCE per node", 50, "roce"),
+        ("NVLink/NVSwitch intra; 8x HDR InfiniBand 200 Gb/s per node", 200, "infiniband"),
+        ("NVLink 450 GB/s intra; InfiniBand 400 Gb/s per GPU", 400, "infiniband"),
+        ("RoCE 1600 Gb/s node-to-node", 200, "roce"),
+        ("NVLink 4; InfiniBand 8x50 GB/s per node", 400, "infiniband"),
+        ("NVLink/NVSwitch intra; InfiniBand HDR inter", 200, "infiniband"),
+        ("400 Gb/s per node (as stated)", 50, ""),
+        ("NVLink intra; Omni-Path inter (Jean Zay)", 50, "omnipath"),
+    ],
+)
+def test_a_network_is_read_from_its_words(words: str, rate_gbit_per_s: float, fabric: str) -> None:
+    rate, kind = read_interconnect(words, 8)
+    assert rate == pytest.approx(rate_gbit_per_s * 1e9 / 8) and kind == fabric
+
+
+@pytest.mark.parametrize(
+    "words", ["", "NVLink intra (single node)", "PCIe (single node)", "NVLink domain 72"]
+)
+def test_no_network_is_read_from_no_words(words: str) -> None:
+    assert read_interconnect(words, 8) == (None, "")
+
+
+def test_every_truth_row_is_answered_or_refused_with_a_code() -> None:
+    rows = truth()
+    answers = predict(*rows)
+    assert len(answers) == len(rows)
+    refused = [answer["pred_error"] for answer in answers if answer["pred_error"]]
+    assert all(reason.startswith("E-") for reason in refused)
+    assert len(refused) < 0.01 * len(rows)
+    assert all(answer["pred_step_time_s"] for answer in answers if not answer["pred_error"])
+
+
+def test_measured_columns_change_nothing() -> None:
+    rows = random.Random(3).sample(truth(), 300)
+    shuffled = random.Random(4).sample(rows, len(rows))
+    garbled = [
+        row | {name: other.get(name, "") for name in MEASURED}
+        for row, other in zip(rows, shuffled, strict=True)
+    ]
+    blanked = [row | dict.fromkeys(MEASURED, "") for row in rows]
+    said = [
+        [
+            {name: cell for name, cell in answer.items() if name.startswith("pred_")}
+            for answer in predict(*given)
+        ]
+        for given in (rows, garbled, blanked)
+    ]
+    assert said[0] == said[1] == said[2]
+
+
+def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
+    rows = random.Random(5).sample(truth(), 40)
+    together = predict(*rows)
+    alone = [predict(row)[0] for row in rows]
+    for a, b in zip(together, alone, strict=True):
+        assert a["pred_error"] == b["pred_error"] and a["pred_assumptions"] == b["pred_assumptions"]
+        if a["pred_step_time_s"]:
+            assert float(a["pred_step_time_s"]) == pytest.approx(float(b["pred_step_time_s"]), rel=1e-5)
+
+
+def test_blinded_rows_are_answered_as_open_ones(tmp_path: Path) -> None:
+    path, tool = SHARED / "truth" / "training.csv", SHARED / "tools" / "blind.py"
+    truth()
+    blinded = tmp_path / "blind.csv"
+    subprocess.run([sys.executable, str(tool), str(path), str(blinded)], check=True)
+    picks = random.Random(6).sample(range(3000), 150)
+    open_rows, hidden = read_rows(path), read_rows(blinded)
+    for a, b in zip(
+        predict(*(open_rows[i] for i in picks)), predict(*(hidden[i] for i in picks)), strict=True
+    ):
+        assert a["pred_step_time_s"] == b["pred_step_time_s"] and a["pred_error"] == b["pred_error"]
+
+
+def test_the_error_stays_below_its_goals_on_open_rows() -> None:
+    rows = [row for row in truth() if row["tier"] in ("A", "B")]
+    answers = predict(*rows)
+    errors: dict[tuple[str, str], list[float]] = {}
+    inside = []
+    for row, answer in zip(rows, answers, strict=True):
+        if row["step_time_s"] and answer["pred_step_time_s"]:
+            measured, said = float(row["step_time_s"]), float(answer["pred_step_time_s"])
+            errors.setdefault((row["source"], row["arch"]), []).append(abs(said / measured - 1))
+            low, high = (float(answer[f"pred_step_time_s_{end}"]) for end in ("low", "high"))
+            inside.append(low <= measured <= high)
+    means = {key: np.mean(found) for key, found in errors.items()}
+    assert np.mean([mean for (_, arch), mean in means.items() if arch == "dense"]) < 0.11
+    assert np.mean([mean for (_, arch), mean in means.items() if arch == "moe"]) < 0.28
+    assert 0.75 <= np.mean(inside) <= 0.92
+
+
+def test_the_fit_recovers_constants_that_made_the_rows() -> None:
+    """Rows made by the model itself with a slower host must lead the fit back to that host."""
+    fit_training = importlib.import_module("twofold.measure.fit_training")
+    catalog, constants = load_catalog(), load_constants()
+    priors = fit_training.read_priors()
+    key = ("training_kernel_factor", "family=hopper")
+    made = constants.with_overrides({key: 1.25})
+    shapes = [("1", "4", "4", "4"), ("4", "16", "1", "1"), ("8", "8", "1", "1"), ("2", "8", "4", "1")]
+    rows = []
+    for batch in ("128", "256", "512"):
+        for tp, dp, pp, vpp in shapes:
+            rows.append(
+                ROW
+                | {
+                    "tp": tp,
+                    "dp": dp,
+                    "pp": pp,
+                    "vpp": vpp,
+                    "global_batch_seqs": batch,
+                    "source": "made",
+                    "tier": "A",
+                }
+            )
+    answers = predict_training(rows, catalog, made)
+    measured = [
+        row | {"step_time_s": answer["pred_step_time_s"]} for row, answer in zip(rows, answers, strict=True)
+    ]
+    start = [
+        p
+        if (p.name, p.scope) not in _values(constants)
+        else fit_training.replace(p, value=_values(constants)[p.name, p.scope])
+        for p in priors
+    ]
+    data = fit_training.read_truth(measured, "step_time_s", catalog, constants)
+    fitted = fit_training.solve(start, "yes", data, constants, fit_training.step_log_error)
+    before = np.concatenate(fit_training.errors(start, data, constants, fit_training.step_log_error))
+    after = np.concatenate(fit_training.errors(fitted, data, constants, fit_training.step_log_error))
+    assert np.abs(before).mean() > 0.05 and np.abs(after).mean() < 0.02
+    assert all(p.low <= p.value <= p.high for p in fitted if p.fitted == "yes")
+
+
+def _values(constants: object) -> dict[tuple[str, str], float]:
+    return {(row.name, row.scope): row.value for row in constants.rows}  # type: ignore[attr-defined]
+
+
+def test_thinning_keeps_small_sources_whole() -> None:
+    fit_training = importlib.import_module("twofold.measure.fit_training")
+    rows = [{"source": "large"}] * 1000 + [{"source": "small"}] * 7
+    kept = fit_training.thin(rows)
+    assert len(kept) == fit_training.ROWS_PER_SOURCE + 7
+
+
+def test_ranges_weigh_sources_alike() -> None:
+    fit_training = importlib.import_module("twofold.measure.fit_training")
+    values = np.concatenate([np.zeros(1000), np.ones(100)])
+    source = np.array(["large"] * 1000 + ["small"] * 100)
+    low, high = fit_training.weighted_quantiles(values, source)
+    assert (low, high) == (0.0, 1.0)
+
+
+def test_a_csv_without_rows_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    with pytest.raises(InputError, match="no rows"):
+        read_rows(empty)
+    (tmp_path / "one.csv").write_text("a,b\n1\n")
+    assert read_rows(tmp_path / "one.csv") == [{"a": "1", "b": ""}]
