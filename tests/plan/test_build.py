@@ -282,4 +282,7 @@ def test_a_thousand_requests_a_second_get_replicas_and_a_p95(planned: Planned) -
 
 def test_experts_spread_over_ranks_report_their_traffic(examples: dict[str, Plan]) -> None:
     service = examples["moe"].serving[0]
-    assert service.replica.ep > 1 and service.all_to_all_bytes_per_token > 1e5
+    assert service.network_bytes_per_token > 1e5
+    spread = service.replica.ep > service.replica.tp
+    assert (service.all_to_all_bytes_per_token > 0) == spread
+    assert service.all_to_all_bytes_per_token <= service.network_bytes_per_token

@@ -277,7 +277,8 @@ class ServicePlan:
     flip_fraction: float  # draws in which a runner-up wins
     warnings: tuple[str, ...]  # what to know before signing
     cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
-    all_to_all_bytes_per_token: float = 0.0  # what expert parallelism sends, one token through all layers
+    network_bytes_per_token: float = 0.0  # what one accelerator sends for one token through all layers
+    all_to_all_bytes_per_token: float = 0.0  # of it, between expert ranks
 
 
 @dataclass(frozen=True, slots=True)

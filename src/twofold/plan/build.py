@@ -13,6 +13,7 @@ from twofold.perf import Constants
 from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
+from twofold.plan.measured_serving import measured_plan
 from twofold.plan.serving_choice import choose_serving
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.tornado import factor_swings
@@ -49,13 +50,19 @@ def build_plan(
     draws = draw_factors(constants, options.draw_count, options.seed)
     context = Context(spec, catalog, constants, draws, options.today)
     runs = [choose_training(entry, context) for entry in spec.training]
-    services = [choose_serving(entry, context) for entry in spec.services]
+    modelled = [entry for entry in spec.services if not entry.model.measured]
+    services = {entry.name: choose_serving(entry, context) for entry in modelled}
     training = tuple(training_plan(choice, context) for choice in runs)
-    serving = tuple(service_plan(choice, context) for choice in services)
+    serving = tuple(
+        service_plan(services[entry.name], context)
+        if entry.name in services
+        else measured_plan(entry, context)
+        for entry in spec.services
+    )
     first_year = _first_year(training, serving, spec)
     _check_budget(first_year, training, serving, spec)
     planned_runs = list(zip(runs, training, strict=True))
-    planned_services = list(zip(services, serving, strict=True))
+    planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     cross = cross_cells(planned_runs, planned_services, context)
     return Plan(
         schema=SCHEMA,
@@ -68,9 +75,9 @@ def build_plan(
         cross=cross,
         first_year_usd=first_year,
         budget_usd=spec.supply.budget_usd,
-        factors=factor_swings(runs, services, context),
+        factors=factor_swings(runs, list(services.values()), context),
         calibration="",
-        derivations=derivations(planned_runs, planned_services, cross, first_year, context),
+        derivations=derivations(planned_runs, planned_services, serving, cross, first_year, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=_warnings(training, serving, spec),
     )

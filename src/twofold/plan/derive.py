@@ -8,6 +8,7 @@ from twofold.plan.context import Context
 from twofold.plan.derivation import assumed_leaf, derived, path_input, spec_leaf
 from twofold.plan.derive_serving import serving_derivations
 from twofold.plan.derive_training import training_derivations
+from twofold.plan.measured_serving import measured_derivations
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice
 
@@ -16,11 +17,19 @@ Services = Sequence[tuple[ServingChoice, ServicePlan]]
 
 
 def derivations(
-    runs: Runs, services: Services, cross: Sequence[CrossCell], first_year: Estimate | None, context: Context
+    runs: Runs,
+    modelled: Services,
+    services: Sequence[ServicePlan],
+    cross: Sequence[CrossCell],
+    first_year: Estimate | None,
+    context: Context,
 ) -> tuple[Derivation, ...]:
-    """The derivations of a whole plan, in its order."""
+    """The derivations of a whole plan; `modelled` are those of its services that are not measured."""
     found = [row for choice, plan in runs for row in training_derivations(choice, plan, context)]
-    found += [row for choice, plan in services for row in serving_derivations(choice, plan, context)]
+    found += [row for choice, plan in modelled for row in serving_derivations(choice, plan, context)]
+    for service, entry in zip(services, context.spec.services, strict=True):
+        if entry.model.measured:
+            found += measured_derivations(entry, service)
     found += [row for cell in cross for row in _cell(cell)]
     if first_year:
         found.append(_first_year(runs, services, context))
@@ -48,7 +57,7 @@ def _cell(cell: CrossCell) -> Iterator[Derivation]:
             yield derived(f"{path}.{name}", "the same model, on that fleet's machines", searched)
 
 
-def _first_year(runs: Runs, services: Services, context: Context) -> Derivation:
+def _first_year(runs: Runs, services: Sequence[ServicePlan], context: Context) -> Derivation:
     inputs: list[Input] = []
     for choice, plan in runs:
         if plan.cost_usd:
@@ -56,7 +65,7 @@ def _first_year(runs: Runs, services: Services, context: Context) -> Derivation:
         if choice.entry.repeats_every_s:
             days = choice.entry.repeats_every_s / 86400
             inputs.append(spec_leaf("repeats", f"every {days:g} d", f"training.{plan.name}.repeats"))
-    for _, service in services:
+    for service in services:
         if service.cost_usd_per_year:
             path = f"serving.{service.name}.cost_usd_per_year"
             inputs.append(path_input(service.name, service.cost_usd_per_year, path))

@@ -19,6 +19,7 @@ from twofold.inference import (
     capacity,
     cold_start_s,
     communication_bytes_per_token,
+    exchange_bytes_per_token,
     iteration_s,
     kv_bytes_per_token,
     latency_budget,
@@ -55,6 +56,7 @@ RESOURCES = {
 }
 FLIPS_FRACTION = 0.2
 RUNNERS_UP = 3
+HALF_BYTES = 2.0  # of a number that experts exchange
 
 
 def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
@@ -107,9 +109,8 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         flip_fraction=flips,
         warnings=(*choice.warnings, *price_warnings(choice.offer, context), *_flip_warning(flips)),
         cold_start_parts=start,
-        all_to_all_bytes_per_token=one(communication_bytes_per_token(replica))
-        if one(replica.ep) > 1
-        else 0.0,
+        network_bytes_per_token=one(communication_bytes_per_token(replica)),
+        all_to_all_bytes_per_token=_all_to_all_bytes(replica),
     )
 
 
@@ -343,7 +344,11 @@ def _communication_fraction(main: DrawnPool) -> float:
 
 
 def _all_to_all_bytes(replica: Replica) -> float:
-    return one(communication_bytes_per_token(replica)) if one(replica.ep) > 1 else 0.0
+    """What expert parallelism adds: the replica's traffic less that of the same one with whole experts."""
+    if one(replica.ep) <= one(replica.tp):
+        return 0.0
+    sent = replica.shape.moe_layers * exchange_bytes_per_token(replica.shape, replica.ep, HALF_BYTES)
+    return one(sent) * (1 - 1 / one(replica.ep))
 
 
 def _pooling_loss(choice: ServingChoice) -> float:
