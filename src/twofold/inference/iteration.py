@@ -36,16 +36,16 @@ EAGER_HALF_TOKENS = 256.0  # prefill in a step at which half of the eager slow-d
 class _Tokens:
     """One rank's share of a step: a pipeline has a micro-batch per stage, dp ranks split the sequences."""
 
-    prefill: Floats
-    decode: Floats  # positions computed, drafts included
+    prefill_tokens: Floats
+    decode_tokens: Floats  # positions computed, drafts included
     sequences: Floats  # decoding
-    routed: Floats  # tokens that meet in one group of experts: of all ranks where they exchange
-    prefill_context: Floats
-    decode_context: Floats
+    routed_tokens: Floats  # that meet in one group of experts: those of all ranks where they exchange
+    prefill_context_tokens: Floats
+    decode_context_tokens: Floats
 
     @property
-    def total(self) -> Floats:
-        return self.prefill + self.decode
+    def total_tokens(self) -> Floats:
+        return self.prefill_tokens + self.decode_tokens
 
 
 def iteration_s(
@@ -128,7 +128,7 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Projections, dense and shared FFNs of all layers, other matrices, and the head over sampled rows."""
     shape, tp = replica.shape, replica.tp
     fmt, weights = dense_compute(replica)
-    m = tokens.total
+    m = tokens.total_tokens
 
     def product(n: Floats, k: Floats) -> Floats:
         return gemm_s(replica.cluster.device, m, n, k, fmt, "bf16", weights)
@@ -151,7 +151,7 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     if bytes_per_weight(fmt) < 2.0:
         passes = shape.softmax_layers * 2.0 + shape.dense_ffn_layers * 2.0
         seconds = seconds + passes * quantise_s(replica.cluster.device, m, shape.hidden, fmt)
-    sampled = tokens.decode + np.minimum(tokens.prefill, 1.0)
+    sampled = tokens.decode_tokens + np.minimum(tokens.prefill_tokens, 1.0)
     half = compute_format(replica.cluster.device, "bf16", "bf16").format
     head = gemm_s(replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", "bf16")
     return seconds + head
@@ -226,8 +226,11 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
     heads = shape.heads / tp
     kv_heads = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
     # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
-    query = np.maximum(np.minimum(tokens.prefill, 2.0 * tokens.prefill_context), 1e-9)
-    batch, before = tokens.prefill / query, np.maximum(tokens.prefill_context - query / 2.0, 0.0)
+    query = np.maximum(np.minimum(tokens.prefill_tokens, 2.0 * tokens.prefill_context_tokens), 1e-9)
+    batch, before = (
+        tokens.prefill_tokens / query,
+        np.maximum(tokens.prefill_context_tokens - query / 2.0, 0.0),
+    )
 
     def prefill(query_heads: Floats, keys: Floats, width: Floats, v_width: Floats) -> Floats:
         return attention_prefill_s(
@@ -236,24 +239,24 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
 
     def decode_plain() -> Floats:
         return attention_decode_s(
-            device, tokens.sequences, tokens.decode_context, heads, kv_heads, shape.head_dim,
+            device, tokens.sequences, tokens.decode_context_tokens, heads, kv_heads, shape.head_dim,
             replica.kv_format, window,
         )  # fmt: skip
 
     def decode_mla() -> Floats:
         return mla_decode_s(
-            device, tokens.sequences * (1.0 + replica.draft_tokens), tokens.decode_context, heads,
+            device, tokens.sequences * (1.0 + replica.draft_tokens), tokens.decode_context_tokens, heads,
             shape.mla_kv_rank, shape.mla_qk_rope, replica.kv_format,
         )  # fmt: skip
 
     seconds: Floats = 0.0
-    if np.any(np.asarray(tokens.prefill) > 0):
+    if np.any(np.asarray(tokens.prefill_tokens) > 0):
         prefilled = _by_attention(
             shape,
             lambda: prefill(heads, kv_heads, shape.head_dim, shape.head_dim),
             lambda: prefill(heads, heads, shape.mla_qk_nope + shape.mla_qk_rope, shape.mla_v_head_dim),
         )
-        seconds = np.where(np.asarray(tokens.prefill) > 0, prefilled, 0.0)
+        seconds = np.where(np.asarray(tokens.prefill_tokens) > 0, prefilled, 0.0)
     if np.any(np.asarray(tokens.sequences) > 0):
         decoded = _by_attention(shape, decode_plain, decode_mla)
         seconds = seconds + np.where(np.asarray(tokens.sequences) > 0, decoded, 0.0)
@@ -263,13 +266,13 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
 def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
     shape, device = replica.shape, replica.cluster.device
     if not np.any(np.asarray(shape.experts) > 0):
-        return np.zeros(np.shape(tokens.total))
+        return np.zeros(np.shape(tokens.total_tokens))
     fmt = compute_format(device, replica.weights_format, replica.activation_format).format
     slices = expert_shards(replica) / replica.ep
     experts = np.maximum(shape.experts, 1.0)
     one = grouped_gemm_s(
         device,
-        tokens.routed,
+        tokens.routed_tokens,
         experts,
         shape.experts_topk,
         experts / replica.ep,
@@ -284,7 +287,7 @@ def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
 def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
     shape, network, tp = replica.shape, replica.cluster.network, replica.tp
     spread = np.asarray(replica.ep > np.asarray(tp), float) * np.asarray(np.asarray(shape.experts) > 0, float)
-    payload = tokens.total * shape.hidden * HALF_BYTES
+    payload = tokens.total_tokens * shape.hidden * HALF_BYTES
     reduces = 2.0 * shape.layers - spread * shape.moe_layers
     seconds = reduces * serving_all_reduce_s(network, payload, tp)
     if np.any(spread > 0):
@@ -311,7 +314,7 @@ def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage."""
     fmt = compute_format(replica.cluster.device, replica.weights_format, replica.activation_format).format
     per_token = exchange_bytes_per_token(replica.shape, replica.ep, bytes_per_weight(fmt))
-    one_way = tokens.total / replica.tp * per_token / 2.0
+    one_way = tokens.total_tokens / replica.tp * per_token / 2.0
     return 2.0 * all_to_all_s(replica.cluster.network, one_way, replica.ep)
 
 
@@ -319,5 +322,5 @@ def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Norms, rotary, residuals, activations: ten passes over the residual, three over the inner width."""
     shape = replica.shape
     inner = np.maximum(shape.ffn_hidden, shape.experts_topk * shape.moe_ffn_hidden)
-    moved = tokens.total * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * HALF_BYTES
+    moved = tokens.total_tokens * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * HALF_BYTES
     return shape.layers * elementwise_s(replica.cluster.device, moved, 0.0)
