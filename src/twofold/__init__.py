@@ -1,11 +1,13 @@
 """Twofold plans both halves of AI infrastructure, training and serving, from one spec.
 
     import twofold
-    plan = twofold.plan("twofold.yaml")   # a path, YAML text, a mapping
-    plan.training[0].step_s               # an estimate: value, 80 % range, unit, source
+    plan = twofold.plan("twofold.yaml")               # a path, YAML text, a mapping
+    plan.training[0].step_s                           # an estimate: value, 80 % range, unit, source
     twofold.explain(plan, "training.pretrain.step_s")
+    twofold.estimate.train("llama-3.1-70b", twofold.estimate.on("64x8xH100-SXM"), batch="512 seq", layouts=20)
 
-The names are those of `twofold.app`, imported when first asked for.
+Every function stands in `twofold.app` with its types, and is imported when first asked for; what it returns
+shows itself in a terminal and in a notebook.
 """
 
 import sys
@@ -13,15 +15,33 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from twofold.app import catalog_rows as catalog_rows
     from twofold.app import check as check
     from twofold.app import compare as compare
     from twofold.app import diff as diff
     from twofold.app import estimate as estimate
     from twofold.app import explain as explain
+    from twofold.app import infer as infer
+    from twofold.app import partitions as partitions
     from twofold.app import plan as plan
+    from twofold.app import predict as predict
+    from twofold.app import starter as starter
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check", "compare", "diff", "estimate", "explain", "plan"]
+__all__ = [
+    "__version__",
+    "catalog_rows",
+    "check",
+    "compare",
+    "diff",
+    "estimate",
+    "explain",
+    "infer",
+    "partitions",
+    "plan",
+    "predict",
+    "starter",
+]
 
 
 class _Package(ModuleType):

@@ -50,3 +50,17 @@ def test_a_table_that_is_none_and_a_filter_that_is_none_are_refused() -> None:
         catalog_rows("accelerator-cards")
     with pytest.raises(InputError):
         catalog_rows("accelerators", "mem_gb >")
+
+
+def test_a_node_has_the_peak_and_the_power_of_its_accelerators() -> None:
+    columns = ["fp16_tflops", "power_w", "rack_units"]
+    ((peak, power, units),) = catalog_rows("nodes", "name == L40S-2U-4", columns).rows
+    assert round(float(str(peak))) == 1448
+    assert float(str(power)) < 3000
+    assert units == 2
+
+
+def test_announced_parts_are_marked() -> None:
+    shown = catalog_rows("accelerators", "released == false")
+    assert "released" in [column.name for column in shown.columns]
+    assert any(str(row[0]).startswith("VR200") for row in shown.rows)

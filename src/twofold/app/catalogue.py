@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from textwrap import wrap
+from types import MappingProxyType
 
 from twofold.app.lines import WIDTH, table
 from twofold.catalog import (
@@ -22,23 +23,26 @@ from twofold.core import UnknownKeyError
 
 PROVENANCE = {"source", "licence", "confidence", "notes"}  # shown when asked for
 # What most people ask of the widest tables; of the others, and after these, the leading columns that fit.
-VIEWS = {
-    "accelerators": (
-        "name",
-        "year",
-        "mem_gb",
-        "mem_bw_gb_s",
-        "bf16_tflops",
-        "fp8_tflops",
-        "link_gb_s",
-        "tdp_w",
-    ),
-    "models": ("name", "arch", "parameters", "parameters_active", "layers", "hidden", "heads", "kv_heads"),
-    "prices": ("provider", "accelerator", "term", "usd_per_accelerator_h", "age_days", "stale", "region"),
-}
-AGE = (
-    Column("age_days", "age_days", 0, "int", "d", "none", ">=0", "Days since the price was seen"),
-    Column("stale", "stale", 0, "flag", "", "none", "", "Whether that is more than 12 months"),
+VIEWS = MappingProxyType(
+    {
+        "accelerators": "name year mem_gb mem_bw_gb_s bf16_tflops fp8_tflops link_gb_s tdp_w released",
+        "models": "name arch parameters parameters_active layers hidden heads kv_heads",
+        "nodes": "name accelerator accelerator_count fp16_tflops link_gb_s nic_gbit_s power_w rack_units",
+        "prices": "provider accelerator term usd_per_accelerator_h age_days stale region",
+    }
+)
+# Columns that no file has: they follow from the day, or from another table.
+DERIVED = MappingProxyType(
+    {
+        "nodes": (
+            Column("fp16_tflops", "", 0, "float", "TFLOP/s", "none", ">=0", "Dense peak of its accelerators"),
+            Column("link_gb_s", "", 0, "float", "GB/s", "none", ">=0", "Scale-up links of one, one way"),
+        ),
+        "prices": (
+            Column("age_days", "", 0, "int", "d", "none", ">=0", "Days since the price was seen"),
+            Column("stale", "", 0, "flag", "", "none", "", "Whether that is more than 12 months"),
+        ),
+    }
 )
 
 
@@ -74,8 +78,8 @@ def catalog_tables(folder: Path | None = None) -> tuple[tuple[str, int], ...]:
 
 
 def catalog_columns(name: str) -> list[str]:
-    """Every column of a table."""
-    return [column.name for column in load_catalog().table(name).columns]
+    """Every column of a table, those that follow from others last."""
+    return [column.name for column in (*load_catalog().table(name).columns, *DERIVED.get(name, ()))]
 
 
 def catalog_rows(
@@ -87,21 +91,16 @@ def catalog_rows(
 ) -> CatalogTable:
     """Rows of a table that meet `where`, such as `mem_gb >= 80 and vendor == nvidia`.
 
-    Without `columns`, those that fit on a screen are taken. With `today`, prices have an age in days.
+    Without `columns`, those that fit on a screen are taken. Prices have their age on `today` (default: this
+    day), nodes the peak and the links of their accelerators.
     """
     catalog = load_catalog(folder)
     found = catalog.table(name)
-    by_name = {column.name: column for column in found.columns}
-    all_rows: Sequence[Row] = found.rows
-    if name == "prices" and today:
-        by_name |= {column.name: column for column in AGE}
-        all_rows = _with_age(found.rows, catalog, today)
+    by_name = {column.name: column for column in (*found.columns, *DERIVED.get(name, ()))}
     for column in columns:
         _known(column, by_name)
-    rows = select(all_rows, where)
-    shown = list(columns) or _fitting(
-        [*(view for view in VIEWS.get(name, ()) if view in by_name), *by_name], rows
-    )
+    rows = select(_with_derived(found.rows, name, catalog, today or date.today()), where)
+    shown = list(columns) or _fitting([*VIEWS.get(name, "").split(), *by_name], rows)
     return CatalogTable(
         name,
         tuple(by_name[column] for column in shown),
@@ -110,12 +109,26 @@ def catalog_rows(
     )
 
 
-def _with_age(rows: Sequence[Row], catalog: Catalog, today: date) -> list[Row]:
-    """The rows of the table of prices, each with its age."""
-    return [
-        {**row, "age_days": round(age_days(price, today)), "stale": is_stale(price, today)}
-        for row, price in zip(rows, catalog.prices(), strict=True)
-    ]
+def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date) -> Sequence[Row]:
+    """The rows of a table with the columns of `DERIVED`."""
+    if name == "prices":
+        return [
+            {**row, "age_days": round(age_days(price, today)), "stale": is_stale(price, today)}
+            for row, price in zip(rows, catalog.prices(), strict=True)
+        ]
+    if name == "nodes":
+        devices = [
+            (node.accelerator_count, catalog.accelerator(node.accelerator)) for node in catalog.nodes()
+        ]
+        return [
+            {
+                **row,
+                "fp16_tflops": count * device.fp16_flops_per_s / 1e12 if device.fp16_flops_per_s else None,
+                "link_gb_s": device.scaleup_bytes_per_s / 1e9,
+            }
+            for row, (count, device) in zip(rows, devices, strict=True)
+        ]
+    return rows
 
 
 def _fitting(columns: Iterable[str], rows: Sequence[Row]) -> list[str]:

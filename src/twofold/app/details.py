@@ -71,7 +71,8 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
     yield _titled("LATENCY", f"{service.name}, at the peak", _latency(service.classes))
     for one in service.classes:
         yield _titled("BUDGET", f"{one.name}: where a request's time goes", _parts(one.latency_budget))
-    yield _titled("POOLS", service.name, _pools(service.classes))
+    pooling = f"{percent(service.pooling_loss_fraction)} more replicas than one pool for all"
+    yield _titled("POOLS", f"{service.name}: {pooling}", _pools(service.classes))
     start = [f"{part.name} {ranged(part.value)}" for part in service.cold_start_parts]
     yield heading("COLD START", [f"{service.name} {ranged(service.cold_start_s)}", *start])
     yield heading("CACHE", [f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token"])

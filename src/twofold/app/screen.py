@@ -82,9 +82,14 @@ def note_lines(plan: Plan) -> list[str]:
 
 
 def number_lines(plan: Plan) -> list[str]:
-    """What the letters mean, and what these numbers rest on."""
+    """What the letters mean, what these numbers rest on, and how far below the datasheets they are."""
     letters = "; ".join(f"{source} {meaning}" for source, meaning in LETTERS.items())
-    return heading("NUMBERS", [f"80 % ranges; {letters}", plan.calibration or "none measured here"])
+    peaks = [
+        f"{half.name} reaches {ranged(half.peak_ratio, 'fraction')} of the datasheet's peak"
+        for half in halves_of(plan)
+    ]
+    measured = plan.calibration or "none measured here"
+    return heading("NUMBERS", [f"80 % ranges; {letters}", measured, *peaks])
 
 
 def next_lines(plan: Plan, spec: str) -> list[str]:

@@ -67,7 +67,7 @@ def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
     own = (latency_class.name, peak), (replicas, holds)
     for slo in latency_class.slos:
         (name, rate), rest = own
-        yield name, rate, _goal(slo), ranged(slo.predicted) + ("" if slo.met else " missed"), *rest
+        yield name, rate, _goal(slo), f"{ranged(slo.predicted)} {'✓' if slo.met else '✗'}", *rest
         own = ("", ""), ("", "")
 
 

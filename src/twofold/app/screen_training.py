@@ -78,10 +78,10 @@ def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
     """`compute: 20 % more FLOP/s gains 15 %`, then what the next resources would gain."""
     gains = [
         f"20 % more {MORE_OF.get(bound.resource, bound.resource)} gains {percent(bound.gain_fraction)}"
-        for bound in bounds[:SHOWN_BOUNDS]
-        if bound.gain_fraction >= LEAST_GAIN_FRACTION
+        for place, bound in enumerate(bounds[:SHOWN_BOUNDS])
+        if place == 0 or bound.gain_fraction >= LEAST_GAIN_FRACTION
     ]
-    return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else ["none of the resources alone"]
+    return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else []
 
 
 def _reservation(run: TrainingPlan) -> str:
