@@ -111,8 +111,8 @@ def estimate_train(
         job=job,
         machines=_given(machines, catalog, constants),
         stated=stated,
-        tokens=parse_quantity(tokens, Dimension.TOKENS, "Gtok") if tokens else None,
-        write_within_s=parse_quantity(write_within, Dimension.TIME),
+        tokens=_positive(parse_quantity(tokens, Dimension.TOKENS, "Gtok"), tokens) if tokens else None,
+        write_within_s=_positive(parse_quantity(write_within, Dimension.TIME), write_within),
         headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
         ranked=layouts,
     )
@@ -157,7 +157,7 @@ def estimate_serve(
         input_tokens=_length(input_tokens),
         output_tokens=_length(output_tokens),
         concurrency=concurrency,
-        rate_per_s=parse_quantity(rate, Dimension.RATE) if rate else None,
+        rate_per_s=_positive(parse_quantity(rate, Dimension.RATE), rate) if rate else None,
         weights_format=weights,
         kv_format=kv,
         engine_name=engine_name,
@@ -169,11 +169,13 @@ def estimate_serve(
         chunk_tokens=chunk,
         max_batch=max_batch,
         cache=CacheOptions(
-            shared_prefix_fraction=parse_quantity(prefix, Dimension.FRACTION) if prefix else 0.0,
+            shared_prefix_fraction=_share(prefix) if prefix else 0.0,
             offload_bytes=parse_quantity(offload, Dimension.BYTES) if offload else 0.0,
         ),
         load_bytes_per_s=(
-            parse_quantity(load_rate, Dimension.BANDWIDTH) if load_rate else read_rate_bytes_per_s(catalog)
+            _positive(parse_quantity(load_rate, Dimension.BANDWIDTH), load_rate)
+            if load_rate
+            else read_rate_bytes_per_s(catalog)
         ),
     )
     answer = estimate_serving(question, constants, ServingTables(frozenset(tables), counts_in(replicas)))
@@ -187,7 +189,7 @@ def estimate_collective_of(
     catalog, constants = _tables(machines)
     answer = estimate_collective(
         operation,
-        parse_quantity(size, Dimension.BYTES),
+        _positive(parse_quantity(size, Dimension.BYTES), size),
         _given(machines, catalog, constants),
         constants,
         ranks,
@@ -240,7 +242,9 @@ def _given(machines: Machines, catalog: Catalog, constants: Constants) -> Given:
             f"an oversubscription of {machines.oversubscription:g} is below 1", hint="write 4 for 4:1"
         )
     if machines.nic:
-        words["nic_bytes_per_s"] = parse_quantity(machines.nic, Dimension.BANDWIDTH, "Gb/s")
+        words["nic_bytes_per_s"] = _positive(
+            parse_quantity(machines.nic, Dimension.BANDWIDTH, "Gb/s"), machines.nic
+        )
     if machines.price:
         words["price_usd_per_h"] = parse_quantity(machines.price, Dimension.MONEY_PER_HOUR)
     if machines.virtual_overhead:
@@ -275,3 +279,10 @@ def _positive(value: float, text: str) -> float:
     if value <= 0:
         raise ValueRefusedError(f"`{text}` is zero", hint="write more than zero")
     return value
+
+
+def _share(text: str) -> float:
+    share = parse_quantity(text, Dimension.FRACTION)
+    if share >= 1:
+        raise ValueRefusedError(f"`{text}` leaves nothing to compute", hint="write less than 100 %")
+    return share

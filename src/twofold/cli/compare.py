@@ -1,12 +1,11 @@
 """`twofold compare`: each half on the other's fleet, or one axis at a time."""
 
-from datetime import date
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from twofold.cli.output import json_option, print_lines
+from twofold.cli.output import json_option, print_lines, today
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
 
@@ -27,7 +26,7 @@ def command(
     """
     from twofold.app import compare
 
-    answer = compare(spec, ladder, date.today())
+    answer = compare(spec, ladder, today())
     if not as_json:
         print_lines(answer.lines)
         return

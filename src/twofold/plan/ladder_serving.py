@@ -120,11 +120,12 @@ def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
 
 def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """Weight formats on the same accelerators under the same load."""
-    rows = format_rows(site.question, context.constants, context.draws, WEIGHT_FORMATS)
+    question = replace(site.question, machines=_room_for_all(site, context))
+    rows = format_rows(question, context.constants, context.draws, WEIGHT_FORMATS)
     accepted = ", ".join(site.choice.entry.quantisation)
     title = (
-        f"weight formats of {site.choice.model.name} on {machines_text(site.question.machines)}, "
-        f"{site.question.concurrency:g} requests at once"
+        f"weight formats of {site.choice.model.name} on {machines_text(question.machines)}, "
+        f"{question.concurrency:g} requests at once"
     )
     columns = (
         "native", "weights_bytes", "sequences_count", "tpot_s", "output_tokens_per_s", "usd_per_1k_tokens",
@@ -132,6 +133,17 @@ def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]
     notes = (f"this spec accepts {accepted}; quality is not compared here",)
     rungs = tuple(_format_rung(row) for row in rows)
     return (Ladder(title, "serving", site.choice.entry.name, columns, rungs, notes),)
+
+
+def _room_for_all(site: ServingSite, context: Context) -> Given:
+    """The replica's accelerators, doubled until 16-bit weights fit or the node has no more."""
+    machines, largest = site.question.machines, site.choice.offer.node.accelerator_count
+    count = machines.accelerator_count
+    memory_bytes = machines.cluster.device.memory_bytes
+    needed = chips_needed(site.chosen.replica.shape, "bf16", memory_bytes)
+    while count <= needed and count * 2 <= largest:  # as many as needed leave no room for a cache
+        count *= 2
+    return machines if count == machines.accelerator_count else _replica_machines(site.choice, count, context)
 
 
 def _format_rung(row: FormatRow) -> Rung:
