@@ -16,6 +16,7 @@ from twofold.core import InfeasibleError, ValueRefusedError, format_bytes
 
 _ITEM = re.compile(r"\s*(?:(\d{1,3})\s*[x×]\s*)?(\S+)\s*", re.IGNORECASE)
 SHOWN_CUTS = 8
+MOST_PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +81,6 @@ def _requested(request: str) -> list[str]:
                 f"`{item}` is not a profile", hint="write for example `3x 1g.10gb + 4g.40gb`"
             )
         names += [match[2]] * int(match[1] or 1)
+    if len(names) > MOST_PARTITIONS:
+        raise ValueRefusedError(f"{len(names)} partitions are more than any device holds")
     return names

@@ -37,7 +37,7 @@ def command(
 
     if out != STDOUT:
         check_free(out, force)
-    text = infer(source) if source else starter(kind)
+    text = starter(kind) if source is None else infer(source)
     if out != STDOUT:
         write_text(out, text)
     if as_json:

@@ -1,0 +1,76 @@
+"""A plan that comes back from a file is whole, or is refused with the path that is broken (INV-8)."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from twofold.app import diff, explain
+from twofold.app.plan_files import plan_data
+from twofold.contracts import Plan, plan_to_dict, plan_to_json
+from twofold.core import InputError
+
+JUNK = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
+)
+
+
+def places(node: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a tree."""
+    items = (
+        list(node.items())
+        if isinstance(node, dict)
+        else list(enumerate(node))
+        if isinstance(node, list)
+        else []
+    )
+    return [place for key, item in items for place in [(node, key), *places(item)]]
+
+
+def test_a_plan_is_whole_after_a_round_trip(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_to_json(plan))
+    assert plan_data(path) == plan_data(plan) == plan_data(plan_to_dict(plan))
+    assert not diff(plan, path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_a_plan_changed_by_hand_is_read_or_refused_but_never_breaks(plan: Plan, data: st.DataObject) -> None:
+    changed = json.loads(plan_to_json(plan))
+    holder, key = data.draw(st.sampled_from(places(changed)))
+    if data.draw(st.booleans()):
+        holder[key] = data.draw(JUNK)
+    else:
+        del holder[key]
+    for ask in (lambda: str(explain(changed, "")), lambda: str(diff(plan, changed))):
+        try:
+            assert ask()
+        except InputError as error:
+            assert "broken at" in error.message
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("training", 0, "step_s", "source"), "q"),
+        (("training", 0, "step_s", "low"), 1e9),
+        (("training", 0, "tried"), True),
+        (("serving", 0, "classes"), {}),
+        (("derivations",), None),
+        (("defaults", 0), ["one"]),
+    ],
+)
+def test_what_is_broken_is_named(path: tuple[str | int, ...], value: object, plan: Plan) -> None:
+    changed: Any = copy.deepcopy(plan_to_dict(plan))
+    node = changed
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    with pytest.raises(InputError) as caught:
+        plan_data(changed)
+    assert ".".join(map(str, path[: len(path) - (path[-1] == "low")])) in caught.value.message
