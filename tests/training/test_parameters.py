@@ -40,3 +40,14 @@ def test_adapters_are_a_small_share_of_the_model(make_job) -> None:
     adapters = float(trained_parameters(workload(make_job("llama-3.1-8b", lora_rank=16))))
     # Rank 16 on all seven matrices of Llama-3.1-8B: 42 M, as common fine-tuning tools print.
     assert adapters == pytest.approx(42e6, rel=0.05)
+
+
+def test_frozen_weights_save_a_third_of_the_flops(make_job) -> None:
+    full, lora = (
+        float(model_flops_per_token(workload(job)))
+        for job in (
+            make_job("llama-3.1-8b", sequence=512),
+            make_job("llama-3.1-8b", sequence=512, lora_rank=16),
+        )
+    )
+    assert lora / full == pytest.approx(2 / 3, abs=0.02)

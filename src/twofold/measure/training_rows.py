@@ -64,7 +64,7 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
         raise InputError(f"unknown precision '{precision}'", hint="one of " + ", ".join(PRECISIONS))
     model, framework = row_model(row, catalog), text(row, "framework")
     assumed = {name for name in ("framework", "precision") if not text(row, name)}
-    if model.name == text(row, "model") and number(row, "heads") is None:
+    if number(row, "heads") is None and _known_model(row, catalog) is None:
         assumed.add("heads")
     sequence, batch = _lengths(row)
     machine, guessed = _machine(row, accelerator, catalog, framework, precision, model)

@@ -72,12 +72,14 @@ def model_flops_per_token(work: Workload) -> Dimension:
 
     Formula  6 × (active matrix weights) + 3 × attention; causal: on average half of the sequence is seen
     Why      Two FLOPs per weight forward, twice that backward; a table lookup costs none, the head does.
+             Weights frozen beside adapters need no gradient of their own: 4 instead of 6.
     Units    FLOP per token.
     Source   Narayanan et al. 2021, section 5.1, with causal attention.
     """
     active = dense_parameters(work) + expert_parameters(work) * expert_share(work)
     matrices = work.layers * active + work.vocab * work.hidden
-    return 6 * matrices + 3 * work.softmax_layers * attention_flops_per_token(work)
+    per_weight = np.where(np.asarray(work.lora_rank) > 0, 4, 6)
+    return per_weight * matrices + 3 * work.softmax_layers * attention_flops_per_token(work)
 
 
 def attention_flops_per_token(work: Workload) -> Dimension:
