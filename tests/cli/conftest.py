@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -32,21 +32,31 @@ class Done:
 
 
 @pytest.fixture
-def run(
+def run_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], Done]:
-    """`run("twofold check spec.yaml")`, in a working directory of its own."""
+) -> Callable[[list[str]], Done]:
+    """`run_words(["check", "spec.yaml"])`, in a working directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TWOFOLD_DEBUG", raising=False)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1795219200")  # 2026-11-21: prices do not age in transcripts
 
-    def run_line(line: str) -> Done:
-        program, *words = shlex.split(line)
-        assert program == "twofold"
+    def run_all(words: list[str]) -> Done:
         capsys.readouterr()
         code = main(words)
         out, err = (_masked(text, tmp_path) for text in capsys.readouterr())
-        return Done(line, code, out, err)
+        return Done(f"twofold {shlex.join(words)}", code, out, err)
+
+    return run_all
+
+
+@pytest.fixture
+def run(run_words: Callable[[list[str]], Done]) -> Callable[[str], Done]:
+    """`run("twofold check spec.yaml")`; a transcript shows the line as it is written here."""
+
+    def run_line(line: str) -> Done:
+        program, *words = shlex.split(line)
+        assert program == "twofold"
+        return replace(run_words(words), line=line)
 
     return run_line
 
