@@ -7,15 +7,7 @@ from twofold.plan import explain
 from twofold.plan.paths import is_estimate, leaves, resolve
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
-TABLES = (
-    "accelerators.csv",
-    "nodes.csv",
-    "fabrics.csv",
-    "models.csv",
-    "prices.csv",
-    "constants.csv",
-    "spec ",
-)
+TABLES = ("accelerators.csv", "nodes.csv", "models.csv", "prices.csv", "constants.csv", "spec ")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,3 +97,16 @@ def test_every_table_is_cited(example_data: dict[str, dict[str, Any]]) -> None:
         item["reference"] for row in example_data["assistant"]["derivations"] for item in row["inputs"]
     )
     assert [table for table in TABLES if table not in references] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_leaf_is_without_a_value(example_data: dict[str, dict[str, Any]], name: str) -> None:
+    inputs = [item for row in example_data[name]["derivations"] for item in row["inputs"]]
+    assert [item for item in inputs if not item["text"]] == []
+
+
+def test_trees_fit_the_screen_and_repeat_nothing(example_data: dict[str, dict[str, Any]]) -> None:
+    for path in ("training.pretrain.cost_usd", "serving.serve.cost_usd_per_year", "first_year_usd"):
+        lines = explain(example_data["assistant"], path)
+        assert max(map(len, lines)) <= 100
+        assert len([line for line in lines if "step" in line and "= compute + " in line]) <= 1

@@ -53,7 +53,7 @@ def test_only_one_factor_moves_when_asked() -> None:
 
 @given(
     middle=st.floats(1e-3, 1e6),
-    sigma=st.floats(0.0, 0.5),
+    sigma=st.just(0.0) | st.floats(1e-3, 0.5),
     low=st.floats(0.3, 0.99),
     high=st.floats(1.01, 3.0),
 )
@@ -65,7 +65,7 @@ def test_a_range_is_at_least_what_left_out_sources_showed(
     assert log_width(wide) >= min(log_width(samples), np.log(high / low)) * 0.999
     low_end, high_end = np.percentile(wide, (10, 90))
     assert low_end <= middle * low * 1.02 and high_end >= middle * high * 0.98
-    assert np.array_equal(np.argsort(samples, kind="stable"), np.argsort(wide, kind="stable")) or sigma == 0
+    assert np.array_equal(np.argsort(samples, kind="stable"), np.argsort(wide, kind="stable")) or sigma < 1e-6
 
 
 def test_samples_wider_than_the_spread_stay_as_they_are() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twofold.catalog import Accelerator, Fabric, Model, Node
+from twofold.catalog import Accelerator, Model, Node
 from twofold.contracts import Derivation, Input, Part, PriceUsed
 from twofold.core import Estimate, Source, format_estimate, format_si
 from twofold.perf import ConstantRow, Constants
@@ -27,9 +27,12 @@ class Leaves:
         where = f" {row.scope}" if row.scope else ""
         reference = f"constants.csv {name}{where}{rows}"
         text = shown + (between if row.low < row.high else "")
-        return Input(
-            label or name.removesuffix("_fraction").replace("_", " "), text, "", row.source.value, reference
-        )
+        return Input(label or _words(name), text, "", row.source.value, reference)
+
+    def unknown(self, factor: str) -> Input:
+        """The range of one of the named unknowns."""
+        scoped = Leaves(self.constants, (("factor", factor),))
+        return scoped.constant("uncertainty_factor", f"spread of {factor}")
 
 
 def narrowest(constants: Constants, name: str, scope: dict[str, str]) -> ConstantRow | None:
@@ -37,6 +40,13 @@ def narrowest(constants: Constants, name: str, scope: dict[str, str]) -> Constan
     asked = set(scope.items())
     fitting = [(len(pairs), row) for pairs, row in constants.by_name.get(name, ()) if set(pairs) <= asked]
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _words(name: str) -> str:
+    """`training_host_layer_s` as `host layer`."""
+    for unit in ("_fraction", "_factor", "_ratio", "_bytes_per_s", "_bytes", "_s"):
+        name = name.removesuffix(unit)
+    return name.removeprefix("training_").removeprefix("serving_").replace("_", " ")
 
 
 def _unit(unit: str) -> str:
@@ -66,7 +76,7 @@ def spec_leaf(label: str, text: str, where: str) -> Input:
 def accelerator_leaf(accelerator: Accelerator, field: str, value: float, unit: str, label: str = "") -> Input:
     """A cell of an accelerator's row."""
     reference = f"accelerators.csv {accelerator.name} {field}"
-    return Input(label or field.replace("_", " "), format_si(value, unit), "", Source.VENDOR.value, reference)
+    return Input(label or _words(field), format_si(value, unit), "", Source.VENDOR.value, reference)
 
 
 def node_leaf(node: Node, field: str, value: float, unit: str, label: str = "") -> Input:
@@ -74,22 +84,14 @@ def node_leaf(node: Node, field: str, value: float, unit: str, label: str = "") 
     known = node.confidence != "assumed"
     source = Source.VENDOR if known else Source.ASSUMED
     reference = f"nodes.csv {node.name} {field}" if known else f"assumed for {node.name}"
-    return Input(label or field.replace("_", " "), format_si(value, unit), "", source.value, reference)
-
-
-def fabric_leaf(fabric: Fabric) -> Input:
-    """How much of its line rate a class of network gives."""
-    text = format_si(fabric.efficiency_fraction, "fraction")
-    return Input("fabric efficiency", text, "", Source.FITTED.value, f"fabrics.csv {fabric.name} efficiency")
+    return Input(label or _words(field), format_si(value, unit), "", source.value, reference)
 
 
 def model_leaf(model: Model, field: str, value: float, label: str = "") -> Input:
     """A cell of a model's row or of its config.json."""
     text = format_si(value, "")
     table = "models.csv" if model.source and not model.source.endswith(".json") else "config.json of"
-    return Input(
-        label or field.replace("_", " "), text, "", Source.VENDOR.value, f"{table} {model.name} {field}"
-    )
+    return Input(label or _words(field), text, "", Source.VENDOR.value, f"{table} {model.name} {field}")
 
 
 def price_leaf(price: PriceUsed) -> Input:

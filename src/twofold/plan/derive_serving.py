@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from twofold.catalog import Accelerator
 from twofold.contracts import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import format_count, format_seconds, format_si
 from twofold.inference import Iteration, PoolChoice, iteration_s
@@ -208,13 +209,18 @@ def _hardware(part: str, choice: ServingChoice) -> list[Input]:
                 accelerator, "scaleup_bytes_per_s", accelerator.scaleup_bytes_per_s, "B/s", label
             )
         ]
-    bandwidth = accelerator_leaf(accelerator, "memory_bytes_per_s", accelerator.memory_bytes_per_s, "B/s")
+    bandwidth = _bandwidth(accelerator)
     if part in ("gemm", "moe"):
         return [
             model_leaf(model, "parameters_active", model.parameters_active, "active parameters"),
             bandwidth,
         ]
     return [bandwidth]
+
+
+def _bandwidth(accelerator: Accelerator) -> Input:
+    rate = accelerator.memory_bytes_per_s
+    return accelerator_leaf(accelerator, "memory_bytes_per_s", rate, "B/s", "memory bandwidth")
 
 
 def _memory(plan: ServicePlan, at: str, choice: ServingChoice) -> Iterator[Derivation]:
@@ -225,7 +231,7 @@ def _memory(plan: ServicePlan, at: str, choice: ServingChoice) -> Iterator[Deriv
         "weights": model_leaf(model, "parameters", model.parameters),
         "KV cache": accelerator_leaf(accelerator, "memory_bytes", accelerator.memory_bytes, "memory B"),
     }
-    layout = spec_leaf("replica", plan.replica.text, f"searched within {at}.quantisation")
+    layout = assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals")
     for part in plan.memory_parts:
         own = [held[part.name]] if part.name in held else []
         yield derived(f"{at}.memory_parts.{part.name}.value", MEMORY[part.name], layout, *own)
@@ -246,7 +252,7 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
     carried = path_input(
         "per replica", main.rate_per_replica_per_s, f"{at}.classes.{main.name}.rate_per_replica_per_s"
     )
-    size = spec_leaf("replica", plan.replica.text, f"searched within {at}.quantisation")
+    size = assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals")
     step = step_input(
         "decode step",
         _seconds(choice.fleet.pools[0].served.step_s),
@@ -255,8 +261,8 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
     )
     accelerator = choice.offer.accelerator
     power = accelerator_leaf(accelerator, "tdp_w", accelerator.tdp_w, "W", "power limit")
-    bandwidth = accelerator_leaf(accelerator, "memory_bytes_per_s", accelerator.memory_bytes_per_s, "B/s")
-    spread = leaves.constant("uncertainty_factor", "power")
+    bandwidth = _bandwidth(accelerator)
+    spread = leaves.unknown("power")
     count = assumed_leaf("accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica")
     yield derived(
         f"{at}.output_tokens_per_s_per_accelerator",
@@ -283,9 +289,7 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
         yield derived(f"{at}.carbon_gco2_per_year", "energy × grid", energy, grid)
     if price and plan.cost_usd_per_year:
         path = f"{at}.machine.price.usd_per_accelerator_h"
-        yield derived(
-            path, "list price", price_leaf(price), leaves.constant("uncertainty_factor", "spread of offers")
-        )
+        yield derived(path, "list price", price_leaf(price), leaves.unknown("price"))
         used = path_input("price", price.usd_per_accelerator_h, path)
         yield derived(
             f"{at}.cost_usd_per_year",

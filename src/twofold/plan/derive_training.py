@@ -13,7 +13,6 @@ from twofold.plan.derivation import (
     accelerator_leaf,
     assumed_leaf,
     derived,
-    fabric_leaf,
     model_leaf,
     node_leaf,
     part_inputs,
@@ -64,10 +63,11 @@ def training_derivations(
         "family": choice.chosen.offer.accelerator.family,
         "accelerator": choice.chosen.offer.accelerator.name,
         "format": plan.precision,
+        "fabric": choice.chosen.offer.node.fabric,
         "arch": "moe" if choice.job.model.arch == "moe" else "dense",
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
-    yield from _step(choice, plan, leaves, at, context)
+    yield from _step(choice, plan, leaves, at)
     yield from _compute(choice, plan, leaves, at)
     yield from _rates(choice, plan, at)
     yield from _memory(plan, leaves, at, choice.job.model)
@@ -76,26 +76,24 @@ def training_derivations(
     yield from _comparisons(plan, at)
 
 
-def _step(
-    choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str, context: Context
-) -> Iterator[Derivation]:
+def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
     formula = " + ".join(part.name for part in plan.step_parts)
     spread = leaves.constant("interval_training_step_ratio", "spread on left-out sources")
     yield derived(f"{at}.step_s", formula, *part_inputs(plan.step_parts, f"{at}.step_parts"), spread)
     layout = plan.layout
-    sizes = spec_leaf("layout", layout.text, "searched: the fastest that fits")
+    sizes = assumed_leaf("layout", layout.text, "the fastest that fits")
     for part in plan.step_parts:
         if part.name == "compute":
             continue
         meaning, names = PARTS[part.name]
         inputs = [sizes, *(leaves.constant(name) for name in names)]
-        inputs += _network_leaves(choice, part.name, context)
+        inputs += _network_leaves(choice, part.name, leaves)
         if part.name == "optimiser":
             inputs.append(_bandwidth(choice.chosen.offer.accelerator))
         yield derived(f"{at}.step_parts.{part.name}.value", meaning, *inputs)
 
 
-def _network_leaves(choice: TrainingChoice, part: str, context: Context) -> list[Input]:
+def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[Input]:
     offer, kind = choice.chosen.offer, LINKED.get(part)
     if kind == "link":
         rate = offer.accelerator.scaleup_bytes_per_s
@@ -103,16 +101,15 @@ def _network_leaves(choice: TrainingChoice, part: str, context: Context) -> list
         return [accelerator_leaf(offer.accelerator, "scaleup_bytes_per_s", rate, "B/s", label)]
     if kind == "fabric":
         per_accelerator = offer.node.nic_bytes_per_s / offer.node.accelerator_count
-        fabric = context.catalog.fabric(offer.node.fabric)
-        return [
-            node_leaf(offer.node, "nic", per_accelerator, "B/s", "NIC per accelerator"),
-            fabric_leaf(fabric),
-        ]
+        nic = node_leaf(offer.node, "nic", per_accelerator, "B/s", "NIC per accelerator")
+        return [nic, leaves.constant("fabric_efficiency_fraction")]
     return []
 
 
 def _bandwidth(accelerator: Accelerator) -> Input:
-    return accelerator_leaf(accelerator, "memory_bytes_per_s", accelerator.memory_bytes_per_s, "B/s")
+    return accelerator_leaf(
+        accelerator, "memory_bytes_per_s", accelerator.memory_bytes_per_s, "B/s", "memory bandwidth"
+    )
 
 
 def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
@@ -206,7 +203,7 @@ def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterat
     spread = leaves.constant("training_memory_spread_factor", "spread")
     formula = " + ".join(part.name for part in plan.memory_parts)
     yield derived(f"{at}.memory_bytes", formula, *parts, spread)
-    layout = spec_leaf("layout", plan.layout.text, "searched: the fastest that fits")
+    layout = assumed_leaf("layout", plan.layout.text, "the fastest that fits")
     parameters = model_leaf(model, "parameters", model.parameters)
     held = {
         "gradients": "training_gradient_bytes",
@@ -289,7 +286,7 @@ def _money(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
         path_input("wall", run.wall_s, f"{at}.run.wall_s"),
         leaves.constant("node_power_factor"),
         leaves.constant("pue_ratio"),
-        leaves.constant("uncertainty_factor", "power"),
+        leaves.unknown("power"),
     )
     if run.carbon_gco2:
         energy = path_input("energy", run.energy_j, f"{at}.run.energy_j")
@@ -299,7 +296,7 @@ def _money(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
     price = plan.machine.price
     if price and plan.cost_usd:
         path = f"{at}.machine.price.usd_per_accelerator_h"
-        factor = leaves.constant("uncertainty_factor", "spread of offers")
+        factor = leaves.unknown("price")
         yield derived(path, "list price", price_leaf(price), factor)
         used = path_input("price", price.usd_per_accelerator_h, path)
         yield derived(f"{at}.cost_usd", "accelerator-hours × price", hours, used)

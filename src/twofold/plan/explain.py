@@ -1,31 +1,31 @@
 """Where a number of a plan comes from: a tree down to catalogue rows, constants and the spec."""
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 from twofold.contracts import estimate_from
 from twofold.core import InputError, format_estimate
 from twofold.plan.paths import children, is_estimate, leaves, resolve
 
-DEPTH_LIMIT = 12
+WIDTH = 100
 LEAVES_SHOWN = 40
 
 Derivations = Mapping[str, dict[str, Any]]
 
 
 def explain(plan: dict[str, Any], path: str) -> tuple[str, ...]:
-    """The lines of the tree of one path of a plan's JSON.
+    """The lines of the tree of one path of a plan's JSON, at most 100 columns wide.
 
     A path without a derivation of its own lists what stands below it. Raises InputError for an unknown path.
     """
     known = {row["path"]: row for row in plan["derivations"]}
     if path not in known:
         return _listing(plan, path)
-    derivation = known[path]
-    head = f"{path} = {_value_text(plan, known, path)}"
-    formula = f" = {derivation['formula']}" if derivation["formula"] else ""
-    lines = [head] if len(head) + len(formula) <= 100 and not formula else [head, f"│  {formula.strip()}"]
-    return (*lines, *_branches(known, derivation, "", frozenset({path})))
+    formula = known[path]["formula"]
+    head = _wrapped(f"{path} = {_value_text(plan, known, path)}", "", "│  ")
+    formulas = _wrapped(f"= {formula}", "│  ", "│  ") if formula else []
+    return (*head, *formulas, *_branches(known, known[path], "", {path}))
 
 
 def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
@@ -56,19 +56,28 @@ def _value_text(plan: dict[str, Any], known: Derivations, path: str) -> str:
         return next(used, "")
 
 
-def _branches(
-    known: Derivations, derivation: dict[str, Any], indent: str, above: frozenset[str]
-) -> list[str]:
+def _branches(known: Derivations, derivation: dict[str, Any], indent: str, shown: set[str]) -> list[str]:
+    """The inputs of a derivation, each with what it follows from; what was shown above is not repeated."""
     lines: list[str] = []
     inputs = derivation["inputs"]
     for index, item in enumerate(inputs):
         last = index == len(inputs) - 1
+        deeper = f"{indent}{'   ' if last else '│  '}"
         below = known.get(item["path"])
-        lines.append(f"{indent}{'└─' if last else '├─'} {_input_text(item, below)}")
-        if below and item["path"] not in above and len(above) < DEPTH_LIMIT:
-            deeper = f"{indent}{'   ' if last else '│  '}"
-            lines += _branches(known, below, deeper, above | {item["path"]})
+        again = item["path"] in shown
+        text = f"{item['label']} {item['text']} (above)" if again else _input_text(item, below)
+        lines += _wrapped(
+            text, f"{indent}{'└─' if last else '├─'} ", f"{deeper}{'│  ' if below and not again else '   '}"
+        )
+        if below and not again:
+            shown.add(item["path"])
+            lines += _branches(known, below, deeper, shown)
     return lines
+
+
+def _wrapped(text: str, first: str, following: str) -> list[str]:
+    """The text in lines of the screen's width behind the tree's strokes."""
+    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False)
 
 
 def _input_text(item: dict[str, Any], below: dict[str, Any] | None) -> str:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
-from twofold.catalog import Accelerator, Catalog, Node, Price
+from twofold.catalog import Accelerator, Catalog, Fabric, Node, Price
 from twofold.contracts import FixedCluster, Loser, Owned, Shop, Supply
 from twofold.core import InputError, UnknownNameError
 from twofold.perf import Cluster, Constants, device, network
@@ -62,13 +62,19 @@ def cluster_of(
             offer.accelerator,
             node.accelerator_count,
             node.nic_bytes_per_s / node.accelerator_count,
-            catalog.fabric(node.fabric),
+            _fabric(catalog, node),
             constants,
             supply.oversubscription_ratio,
         ),
         node_count * node.accelerator_count,
     )
     return virtualised(bare, offer.overhead_fraction, offer.overhead_fraction)
+
+
+def _fabric(catalog: Catalog, node: Node) -> Fabric | str:
+    """A class of fabric by name, which takes the fitted constants; a row of the user's speaks for itself."""
+    fabric = catalog.fabric(node.fabric)
+    return fabric if fabric.source == "user" else fabric.name
 
 
 def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple[str, ...]) -> Offer:

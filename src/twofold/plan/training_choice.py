@@ -238,7 +238,9 @@ def _refusal(
     late = entry.time_limit_s is not None and fastest.run.total_s > entry.time_limit_s
     closest = fastest if late else cheapest
     lines = [("needs", f"{fastest.run.base_accelerator_h:,.0f} accelerator-hours at {fastest.text}")]
-    lines += [("tried", f"{trial.text}: {trial.misses}") for trial in sorted(fitting, key=_closeness)[:5]]
+    nearest = sorted(fitting, key=_closeness)[:5]
+    words = ["tried", *[""] * (len(nearest) - 1)]
+    lines += [(word, f"{trial.text}: {trial.misses}") for word, trial in zip(words, nearest, strict=True)]
     lines.append(("would fit", _would_fit(entry, closest, context, late=late)))
     what = f"the deadline of {format_seconds(entry.time_limit_s or 0.0)}" if late else "the budget"
     return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=tuple(lines))
@@ -253,8 +255,13 @@ def _would_fit(entry: TrainingRun, closest: Trial, context: Context, *, late: bo
     if late:
         factor = closest.run.total_s / (entry.time_limit_s or 1.0)
         more = int(np.ceil(closest.node_count * factor * 1.1))
-        deadline = format_seconds(closest.run.total_s)
-        return f"about {more:,} nodes of {closest.offer.accelerator.name} · a deadline of {deadline}"
+        deadline = f"a deadline of {format_seconds(closest.run.total_s)}"
+        name = closest.offer.accelerator.name
+        return (
+            f"about {more:,} nodes of {name} · {deadline}"
+            if more <= NODES_MAX
+            else f"{deadline} · fewer tokens"
+        )
     budget = format_usd(closest.cost_usd or 0.0)
     tokens = entry.token_count * (context.spec.supply.budget_usd or 0.0) / (closest.cost_usd or 1.0)
     return f"a budget of {budget} · {tokens / 1e9:,.0f} Gtok instead of {entry.token_count / 1e9:,.0f}"

@@ -1,0 +1,67 @@
+from datetime import date
+
+import pytest
+
+from twofold.catalog import Catalog
+from twofold.contracts import FixedCluster, ModelReference, Supply, parse_spec
+from twofold.core import Estimate, ValueRefusedError
+from twofold.perf import Constants
+from twofold.plan.context import Context, day_of, model_of, price_used, price_warnings
+from twofold.plan.facility import carbon, facility_energy
+from twofold.plan.offers import Offer, fixed_offer
+from twofold.plan.uncertainty import draw_factors
+
+SPEC = "name: c\nmodel: llama-3.1-8b\ntraining: {tokens: 1 Gtok}\n"
+
+
+def context_on(day: date | None, catalog: Catalog, constants: Constants) -> Context:
+    return Context(parse_spec(SPEC, "c.yaml"), catalog, constants, draw_factors(constants), day)
+
+
+def offer_of(text: str, catalog: Catalog) -> Offer:
+    return fixed_offer(FixedCluster.model_validate(text), catalog, Supply(), ("on_demand",))
+
+
+def test_dates_of_any_precision_are_days() -> None:
+    assert [day_of(text) for text in ("2026", "2026-08", "2026-08-03")] == [
+        date(2026, 7, 1),
+        date(2026, 8, 15),
+        date(2026, 8, 3),
+    ]
+
+
+def test_a_price_older_than_a_year_is_stale(catalog: Catalog, constants: Constants) -> None:
+    offer = offer_of("1x8xH100-SXM", catalog)
+    assert offer.price
+    seen = day_of(offer.price.date)
+    fresh = context_on(seen, catalog, constants)
+    old = context_on(seen.replace(year=seen.year + 2), catalog, constants)
+    assert price_warnings(offer, fresh) == ()
+    assert "stale price" in price_warnings(offer, old)[0]
+    assert price_warnings(offer, context_on(None, catalog, constants)) == ()
+
+
+def test_a_price_spreads_around_its_row(catalog: Catalog, constants: Constants) -> None:
+    offer = offer_of("1x8xH100-SXM", catalog)
+    used = price_used(offer, context_on(None, catalog, constants))
+    assert used and offer.price
+    price = used.usd_per_accelerator_h
+    assert price.value == offer.price.usd_per_accelerator_h and price.low < price.value < price.high
+    assert price_used(offer_of("1x8xH800", catalog), context_on(None, catalog, constants)) is None
+
+
+def test_energy_at_the_meter_is_more_than_the_accelerators(catalog: Catalog, constants: Constants) -> None:
+    context = context_on(None, catalog, constants)
+    drawn = Estimate(1e9, 0.9e9, 1.1e9, "J")
+    price = next(price for price in catalog.prices_for("H100-SXM") if price.provider == "aws")
+    metered = facility_energy(drawn, price, context)
+    assert metered.low > drawn.low and metered.value > 1.3 * drawn.value
+    grams = carbon(metered, price, context)
+    grid = catalog.region(f"aws:{price.region}").grid_gco2_per_kwh
+    assert grams and grams.value == pytest.approx(metered.value / 3.6e6 * grid)
+    assert carbon(metered, None, context) is None
+
+
+def test_measured_rows_are_no_model(catalog: Catalog) -> None:
+    with pytest.raises(ValueRefusedError, match="measured"):
+        model_of(ModelReference.model_validate({"measured": "rows.csv"}), catalog)
