@@ -67,3 +67,21 @@ def test_a_window_cuts_attention(make_job, make_cluster, stack) -> None:
     everywhere = replace(job, model=replace(job.model, sliding_layers=0))
     windowed, whole = (_parts(j, make_cluster(), stack, WHOLE).attention.forward_s for j in (job, everywhere))
     assert windowed < 0.5 * whole
+
+
+def test_scans_of_linear_mixers_take_time_that_tensor_ranks_share(make_job, make_cluster, stack) -> None:
+    job = make_job("nemotron-h-56b", batch=64)
+    without = replace(job, model=replace(job.model, linear_heads=0))
+    scans = [
+        _parts(job, make_cluster(), stack, layouts).elementwise.forward_s
+        - _parts(without, make_cluster(), stack, layouts).elementwise.forward_s
+        for layouts in (WHOLE, layouts_of([(8, 1, 1, 1, 1, 1, 0, 1, 0, 1)]))
+    ]
+    assert scans[0] > 0 and scans[0] / scans[1] == pytest.approx(8)
+
+
+def test_busier_experts_slow_a_layer_in_proportion(make_job, make_cluster, stack) -> None:
+    job, uneven = make_job("mixtral-8x7b"), replace(stack, routing_imbalance_ratio=1.5)
+    even = replace(stack, routing_imbalance_ratio=1.0)
+    slow, fast = (_parts(job, make_cluster(), s, WHOLE).experts.forward_s for s in (uneven, even))
+    assert slow / fast == pytest.approx(1.5)

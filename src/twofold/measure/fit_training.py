@@ -30,7 +30,7 @@ from twofold.training import (
 FITTED_BY = "training"
 NOISE = 0.10  # log error of a row that the model explains: software releases differ by that much
 EFFECTIVE_ROWS = 12  # a source counts for at most this many rows
-ROWS_PER_SOURCE = 240  # taken evenly from larger sources; more change no digit that matters
+ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters
 FEWEST_ROWS = 5  # fewer do not make a range of their own
 STEPS = 12  # Gauss-Newton iterations
 FABRIC = "fabric_efficiency_fraction"

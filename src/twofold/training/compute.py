@@ -218,7 +218,7 @@ def _experts(work: Workload, layouts: Layouts, kernels: Kernels) -> Pass:
     up = linear_s(kernels, rows, work.expert_input, (work.ffn_matrices - 1) * width)
     down = linear_s(kernels, rows, width, work.expert_input)
     here = experts / layouts.ep * (work.moe_layers / work.layers)
-    return (up + down).scaled(here * kernels.stack.routing_imbalance_ratio)
+    return (up + down).scaled(here * kernels.stack.routing_imbalance_ratio * kernels.stack.expert_factor)
 
 
 def expert_tensor_ranks(layouts: Layouts) -> Dimension:
@@ -227,9 +227,11 @@ def expert_tensor_ranks(layouts: Layouts) -> Dimension:
 
 
 def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> Pass:
-    """Norms, residual sums, rotary and activation: passes over the residual stream and over the FFN width.
+    """Norms, residual sums, rotary and activation: passes over the residual stream and over the FFN width;
+    scans of linear mixers: passes over their channels.
 
-    Formula  2·T·(14·h/sp + (matrices + 1)·width/tp) bytes; sp = tp with sequence parallelism, else 1
+    Formula  2·T·(14·h/sp + (matrices + 1)·width/tp) bytes; sp = tp with sequence parallelism, else 1;
+             2·T·passes·channels/tp bytes for the average layer's linear mixer
     Why      Each pass reads or writes 16-bit values once; what a framework fuses is its `elementwise_factor`.
     """
     tokens = rank_tokens(work, layouts)
@@ -237,8 +239,10 @@ def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> Pass:
     moe_share = work.moe_layers / work.layers
     routed = work.experts_topk * (work.moe_ffn_hidden + 2 * work.expert_input) + work.shared_ffn_hidden
     width = work.dense_ffn_layers / work.layers * work.ffn_hidden + moe_share * routed
+    scanned = kernels.stack.scan_passes_factor * work.linear_layers / work.layers * work.linear_width
     moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
-    forward_s = elementwise_s(kernels.device, 2 * tokens * moved, 0.0) * kernels.stack.elementwise_factor
+    fused_s = elementwise_s(kernels.device, 2 * tokens * moved, 0.0) * kernels.stack.elementwise_factor
+    forward_s = fused_s + elementwise_s(kernels.device, 2 * tokens * scanned / layouts.tp, 0.0)
     return Pass(forward_s, forward_s * ELEMENTWISE_BACKWARD_RATIO)
 
 

@@ -58,6 +58,8 @@ class Workload:
     softmax_layers: Dimension
     sliding_layers: Dimension
     sliding_window: Dimension
+    linear_layers: Dimension  # linear-attention and state-space mixers
+    linear_width: Dimension  # channels of one of them
     moe_layers: Dimension
     dense_ffn_layers: Dimension
     ffn_hidden: Dimension
@@ -100,6 +102,8 @@ def workload(job: TrainingJob) -> Workload:
         softmax_layers=model.softmax_attention_layers,
         sliding_layers=model.sliding_layers,
         sliding_window=model.sliding_window,
+        linear_layers=model.linear_layers,
+        linear_width=model.linear_heads * model.linear_head_dim,
         moe_layers=model.moe_layers,
         dense_ffn_layers=dense_ffn_layers(model),
         ffn_hidden=model.ffn_hidden,

@@ -32,6 +32,7 @@ class Stack:
     kernel_factor: Floats  # of every kernel: what a step loses against a kernel alone
     quantise_factor: Floats  # of the passes to narrow formats that other kernels do not absorb
     elementwise_factor: Floats  # of the unfused passes counted
+    scan_passes_factor: Floats  # passes over a linear mixer's channels: convolution, scan, gate
     softmax_passes_factor: Floats  # passes over the score matrix; 0 with flash attention
     attention_factor: Floats  # score pairs computed over those that causality needs
     misaligned_factor: Floats  # of attention whose head size is no multiple of 8
@@ -43,8 +44,10 @@ class Stack:
     sharded_dp_factor: Floats  # of ZeRO-3 traffic time
     handoff_s: Floats  # per pipeline hand-off, beside the wire
     head_exposed_fraction: Floats  # of the head's time beyond an equal share of the stages
+    expert_factor: Floats  # of the experts' products: grouping, padding, permutation
     routing_imbalance_ratio: Floats  # busiest expert rank over the mean
     optimizer_bytes_factor: Floats  # bytes moved per updated parameter
+    host_optimizer_bytes_per_s: Floats  # per accelerator, where states live in host memory
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
     gradient_bytes: Floats  # sent per parameter

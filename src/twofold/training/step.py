@@ -30,7 +30,6 @@ from twofold.training.stack import Stack
 
 HOST_NORM = 4.0  # the launch time of a layer hides behind its kernels but for their 4-norm
 BACKWARD_SHARE = 2 / 3  # of a micro-batch's compute that gradient traffic can hide behind
-HOST_OPTIMIZER_BYTES_PER_S = 10e9  # host Adam over PCIe, per accelerator: bound by host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stac
     moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + stack.gradient_bytes)
     on_device_s = elementwise_s(cluster.device, stack.optimizer_bytes_factor * moved_bytes, 1.0)
     return np.where(
-        np.asarray(work.optimizer_on_host) > 0, moved_bytes / HOST_OPTIMIZER_BYTES_PER_S, on_device_s
+        np.asarray(work.optimizer_on_host) > 0, moved_bytes / stack.host_optimizer_bytes_per_s, on_device_s
     )
 
 
