@@ -101,7 +101,9 @@ def steady_steps(replica: Replica, lengths: Lengths, batch_sequences: Floats) ->
     own = own_input_tokens(replica, lengths)
     gained = tokens_per_step(replica)
     per_step = batch_sequences * own * gained / np.maximum(lengths.output_tokens, 1.0)
-    carried = np.minimum(chunk_tokens(replica), np.maximum(own, per_step))
+    # Data-parallel ranks step together: engines let each carry a prompt, or one would stall all the others.
+    abreast = np.minimum(replica.dp, np.maximum(1.0, np.asarray(batch_sequences) / 2.0))
+    carried = np.minimum(chunk_tokens(replica), np.maximum(own * abreast, per_step))
     share = np.minimum(1.0, per_step / carried)
     context = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
     attended = lengths.input_tokens - own / 2.0
@@ -287,7 +289,7 @@ def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: F
     chunk_s = steps.plain_s + chunk * per_token
     busy = np.minimum(np.asarray(rate_per_s) * own * chunk_s / chunk, 0.98)
     queue = np.square(busy) / (1.0 - busy) * chunk_s / 2.0
-    service = np.maximum(1.0, own / steps.carried_tokens) * steps.carrying_s
+    service = np.maximum(1.0, own / np.minimum(steps.carried_tokens, replica.chunk_tokens)) * steps.carrying_s
     mean = residual + queue + service + first_token_s(replica, steps.plain_s)
     together = np.sqrt(np.asarray(rate_per_s) * steps.carrying_s) * own * per_token
 

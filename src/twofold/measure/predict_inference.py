@@ -138,7 +138,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         pp=column("pp"),
         ep=column("ep"),
         dp=column("dp"),
-        max_batch=np.where(stated > 0, stated, usual),
+        max_batch=np.where(stated > 0, stated, usual * column("dp")),  # engines limit each rank
         cache=CacheOptions(shared_prefix_fraction=column("shared_prefix_fraction")),
         draft_tokens=column("draft_tokens"),
         draft_accept_fraction=DRAFT_ACCEPT_FRACTION,
