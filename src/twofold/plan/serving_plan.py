@@ -10,7 +10,6 @@ from twofold.core import Estimate, Source
 from twofold.inference import (
     Capacity,
     Lengths,
-    PoolChoice,
     Replica,
     SearchResult,
     Served,
@@ -26,7 +25,6 @@ from twofold.inference import (
     warm_pool,
     weights_bytes,
 )
-from twofold.perf import bytes_per_weight
 from twofold.plan.context import Context, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.ranges import Drawn
@@ -37,14 +35,14 @@ from twofold.plan.serving_pools import (
     carried_by,
     drawn_pool,
     figure,
+    left_out_spread,
     one,
     relative_need,
     served_by,
-    spread_of,
 )
-from twofold.plan.uncertainty import flip_fraction
+from twofold.plan.uncertainty import flip_fraction, flip_warning
 
-YEAR_S, HOUR_S, DAY_S = 8760 * 3600.0, 3600.0, 86400.0
+YEAR_S, DAY_S = 8760 * 3600.0, 86400.0
 QUANTILES = ("p50", "p95", "p99")
 METRICS = ("ttft", "tpot", "e2e")
 RESOURCES = {
@@ -54,7 +52,6 @@ RESOURCES = {
     "link": "link",
     "host": "host",
 }
-FLIPS_FRACTION = 0.2
 RUNNERS_UP = 3
 HALF_BYTES = 2.0  # of a number that experts exchange
 
@@ -79,7 +76,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
         machine=_machine(choice, context),
-        replica=_replica_plan(main.pool, choice),
+        replica=_replica_plan(main, choice),
         classes=classes,
         replica_count=count,
         spare_count=sum(pool.pool.count.spare for pool in pools),
@@ -96,7 +93,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         warm_pool_count=_warm_pool(main, start, context),
         output_tokens_per_s_per_accelerator=_token_rate(main, context),
         output_tokens_per_j=tokens_per_j(pools, power),
-        peak_ratio=_peak_ratio(main, context),
+        peak_ratio=_peak_ratio(main, choice, context),
         communication_exposed_fraction=_communication_fraction(main),
         pooling_loss_fraction=_pooling_loss(choice),
         cost_usd_per_year=cost,
@@ -107,7 +104,11 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         rejected=tuple(Count(reason, number) for reason, number in choice.result.refused.items() if number),
         losers=(*_losers(choice.result), *choice.left_out),
         flip_fraction=flips,
-        warnings=(*choice.warnings, *price_warnings(choice.offer, context), *_flip_warning(flips)),
+        warnings=(
+            *choice.warnings,
+            *price_warnings(choice.offer, context),
+            *flip_warning(flips, "another machine is cheaper"),
+        ),
         cold_start_parts=start,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
@@ -158,7 +159,7 @@ def _percentiles(
     """TTFT, TPOT and end to end: median, p95 and p99, each with its range."""
     found = {}
     for metric in METRICS:
-        spread = spread_of(choice, metric, context)
+        spread = left_out_spread(choice, metric, context)
         held, drawn_latency = getattr(middle, metric), getattr(under, metric)
         for which in QUANTILES:
             value, samples = (getattr(each, f"{which}_s") for each in (held, drawn_latency))
@@ -217,9 +218,9 @@ def _machine(choice: ServingChoice, context: Context) -> Machine:
     )
 
 
-def _replica_plan(pool: PoolChoice, choice: ServingChoice) -> ReplicaPlan:
-    replica = pool.replica
-    limit = batch_limit(replica, choice.loads[0].traffic.lengths)
+def _replica_plan(main: DrawnPool, choice: ServingChoice) -> ReplicaPlan:
+    replica = main.pool.replica
+    limit = batch_limit(replica, main.loads[0].traffic.lengths)
     return ReplicaPlan(
         accelerator_count=round(one(replica.accelerator_count)),
         tp=round(one(replica.tp)),
@@ -316,7 +317,7 @@ def _warm_pool(main: DrawnPool, start: tuple[Part, ...], context: Context) -> in
     return warm_pool(sum_of(start).value, growth / ramp_s, main.pool.limit_per_s)
 
 
-def _peak_ratio(main: DrawnPool, context: Context) -> Estimate:
+def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Estimate:
     """The roofline's time of a decode step over the predicted one.
 
     Formula  max(bytes / bandwidth, FLOPs / peak) / step; bytes: weights and caches of the batch, once
@@ -330,7 +331,7 @@ def _peak_ratio(main: DrawnPool, context: Context) -> Estimate:
     cache = batch * context_tokens * one(kv_bytes_per_token(replica.shape, replica.kv_format))
     bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
     peak = max(one(value) for value in device.peak_flops_per_s.values())
-    flops_s = 2 * weights / bytes_per_weight(replica.weights_format) * batch / ranks / peak
+    flops_s = 2 * choice.model.parameters_active * batch / ranks / peak
     ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
     noise = np.ravel(context.draws["memory_bandwidth"])
     return Drawn(ideal, ideal * noise).estimate("ratio")
@@ -368,9 +369,3 @@ def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
         loads = tuple(load for load in choice.loads if load.name in pool.classes)
         costs.append((fleet.usd_per_h or 0.0) * relative_need(pool, loads, context))
     return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0
-
-
-def _flip_warning(flips: float) -> tuple[str, ...]:
-    if flips <= FLIPS_FRACTION:
-        return ()
-    return (f"the choice is close: another machine is cheaper in {flips:.0%} of the draws",)

@@ -62,7 +62,7 @@ def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
     return at_batch(own, load.traffic.lengths, one(pool.pool.served.batch_sequences) + 1.0)
 
 
-def spread_of(choice: ServingChoice, metric: str, context: Context) -> Spread | None:
+def left_out_spread(choice: ServingChoice, metric: str, context: Context) -> Spread | None:
     """How far left-out measurements lay; end to end is mostly decoding, so that TPOT's holds there."""
     asked = "tpot" if metric == "e2e" else metric
     return serving_spread(context.constants, choice.model, asked, "open")
@@ -87,7 +87,7 @@ def carried_by(pool: DrawnPool, load: ClassLoad, choice: ServingChoice, context:
     share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
     middle = pool.pool.limit_per_s * share
     ratios = np.maximum(rates / max(float(np.median(rates)), 1e-30), 1e-3)
-    return drawn(middle, middle * ratios, spread_of(choice, "output", context))
+    return drawn(middle, middle * ratios, left_out_spread(choice, "output", context))
 
 
 def relative_need(pool: PoolChoice, loads: tuple[ClassLoad, ...], context: Context) -> NDArray[np.float64]:

@@ -170,13 +170,19 @@ def planned_run(entry: TrainingRun, job: TrainingJob, cluster: Cluster, step_s: 
         step_s,
         cluster,
         entry.token_count,
-        {
-            "retries": entry.headroom.retries_fraction,
-            "validation": entry.headroom.validation_fraction,
-            "experiments": entry.headroom.experiments_fraction,
-        },
+        headroom_shares(entry),
         checkpoint_write_s=entry.checkpoint.write_within_s,
     )
+
+
+def headroom_shares(entry: TrainingRun) -> dict[str, float]:
+    """Shares of the run kept for other causes, by name."""
+    headroom = entry.headroom
+    return {
+        "retries": headroom.retries_fraction,
+        "validation": headroom.validation_fraction,
+        "experiments": headroom.experiments_fraction,
+    }
 
 
 def _misses(entry: TrainingRun, run: RunPlan, cost_usd: float | None, budget_usd: float | None) -> str:

@@ -1,6 +1,6 @@
 """The figures of one training run on its chosen machines, with ranges, bounds and reasons."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.given import Given
 from twofold.plan.quick_run import QuickRun, quick_run
 from twofold.plan.quick_train import (
-    Answered,
     answer,
     layout_of,
     memory_by_format,
@@ -23,10 +22,12 @@ from twofold.plan.quick_train import (
     step_parts,
 )
 from twofold.plan.ranges import Drawn, drawn_cluster, drawn_stack
-from twofold.plan.training_choice import TrainingChoice, Trial, planned_run
-from twofold.plan.uncertainty import estimate_of, flip_fraction
+from twofold.plan.training_choice import TrainingChoice, Trial, headroom_shares, planned_run
+from twofold.plan.uncertainty import estimate_of, flip_fraction, flip_warning
 from twofold.training import (
     Layouts,
+    Priced,
+    ScalingRow,
     model_flops_per_token,
     model_flops_utilisation,
     price_layouts,
@@ -36,8 +37,8 @@ from twofold.training import (
     workload,
 )
 
-FLIPS_FRACTION = 0.2
 RUNNERS_UP = 8
+WORTH_SWITCHING = 1.03  # a layout or machine that is 1 % better in some draw is no other decision
 
 
 def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
@@ -55,11 +56,12 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         context.draws,
         entry.token_count,
         entry.checkpoint.write_within_s,
-        _shares(choice),
+        headroom_shares(choice.entry),
     )
     work = workload(job)
     utilisation = float(np.max(model_flops_utilisation(work, best.layouts, chosen.cluster, best.step_s)))
-    flips = _flips(choice, answered, context)
+    priced = price_layouts(job, chosen.cluster, chosen.stack)
+    flips = _flips(choice, priced, context)
     return TrainingPlan(
         name=entry.name,
         model=job.model.name,
@@ -82,16 +84,18 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         release_after_s=None if chosen.offer.owned else figures.total_s.value,
         deadline_s=entry.time_limit_s,
         cost_usd=figures.cost_usd,
-        bounds=step_bounds(
-            job, machines, chosen.stack, best, price_layouts(job, chosen.cluster, chosen.stack)
-        ),
+        bounds=step_bounds(job, machines, chosen.stack, best, priced),
         tried=sum(trial.found.evaluated_count for trial in (chosen, *choice.others)),
         rejected=tuple(Count(reason, count) for reason, count in chosen.found.reasons.items()),
         losers=_losers(choice),
         front=_front(choice),
-        scaling=_scaling(choice, step),
+        scaling=_scaling(choice, step, context),
         flip_fraction=flips,
-        warnings=(*choice.warnings, *price_warnings(chosen.offer, context), *_flip_warning(flips)),
+        warnings=(
+            *choice.warnings,
+            *price_warnings(chosen.offer, context),
+            *flip_warning(flips, "a runner-up wins"),
+        ),
         tokens=entry.token_count,
         batch_tokens=entry.batch_tokens,
         tenancy=_tenancy(choice, step, context),
@@ -115,15 +119,6 @@ def given_of(trial: Trial, context: Context) -> Given:
     )
 
 
-def _shares(choice: TrainingChoice) -> dict[str, float]:
-    headroom = choice.entry.headroom
-    return {
-        "retries": headroom.retries_fraction,
-        "validation": headroom.validation_fraction,
-        "experiments": headroom.experiments_fraction,
-    }
-
-
 def _peak_ratio(choice: TrainingChoice, step: Drawn) -> Estimate:
     """Model FLOPs over what the datasheet promises for the format that the products run in."""
     chosen, job = choice.chosen, choice.job
@@ -136,7 +131,7 @@ def _peak_ratio(choice: TrainingChoice, step: Drawn) -> Estimate:
 
 
 def _run(choice: TrainingChoice, figures: QuickRun, context: Context) -> Run:
-    shares = _shares(choice)
+    shares = headroom_shares(choice.entry)
     total = sum(shares.values()) or 1.0
     energy_j = facility_energy(figures.energy_j, choice.chosen.offer.price, context)
     return Run(
@@ -160,31 +155,22 @@ def _run(choice: TrainingChoice, figures: QuickRun, context: Context) -> Run:
     )
 
 
-def _flips(choice: TrainingChoice, answered: Answered, context: Context) -> float:
+def _flips(choice: TrainingChoice, priced: Priced, context: Context) -> float:
     """How often another layout of the same machines is faster, or another machine cheaper."""
-    chosen, job = choice.chosen, choice.job
-    assert chosen.run
-    priced = price_layouts(job, chosen.cluster, chosen.stack)
+    chosen = choice.chosen
+    assert chosen.found.best
     fits = priced.high_bytes <= chosen.cluster.device.memory_bytes
     order = np.argsort(np.where(fits, priced.step_s, np.inf), kind="stable")[1:RUNNERS_UP]
     order = order[fits[order]]
-    # A layout that is 1 % faster in some draw is no other decision: the step must be 3 % shorter.
-    steps = _steps(choice, chosen, priced.layouts.take(order), context) * 1.03
-    own = np.ravel(_steps(choice, chosen, answered.chosen.layouts, context))
-    flips = flip_fraction(own, steps) if len(order) else 0.0
+    layouts = _steps(choice, chosen, priced.layouts.take(order), context)
+    own = np.ravel(_steps(choice, chosen, chosen.found.best.layouts, context))
+    flips = flip_fraction(own, layouts * WORTH_SWITCHING) if len(order) else 0.0
     rivals = [trial for trial in choice.others if not trial.misses and trial.cost_usd is not None]
     if chosen.cost_usd is None or not rivals or chosen.offer.fixed_count:
         return flips
-    own = (
-        chosen.cost_usd
-        * np.ravel(_steps(choice, chosen, answered.chosen.layouts, context))
-        / answered.step.middle
-    )
-    costs = [
-        _costs(choice, trial, context)
-        for trial in sorted(rivals, key=lambda t: t.cost_usd or 0.0)[:RUNNERS_UP]
-    ]
-    return max(flips, flip_fraction(own, np.stack(costs, axis=1) * 1.03))
+    nearest = sorted(rivals, key=lambda trial: trial.cost_usd or 0.0)[:RUNNERS_UP]
+    costs = np.stack([_costs(choice, trial, context) for trial in nearest], axis=1)
+    return max(flips, flip_fraction(_costs(choice, chosen, context), costs * WORTH_SWITCHING))
 
 
 def _steps(choice: TrainingChoice, trial: Trial, layouts: Layouts, context: Context) -> NDArray[np.float64]:
@@ -197,12 +183,6 @@ def _costs(choice: TrainingChoice, trial: Trial, context: Context) -> NDArray[np
     assert trial.found.best and trial.cost_usd
     steps: NDArray[np.float64] = np.ravel(_steps(choice, trial, trial.found.best.layouts, context))
     return trial.cost_usd * steps / trial.found.best.step_s
-
-
-def _flip_warning(flips: float) -> tuple[str, ...]:
-    if flips <= FLIPS_FRACTION:
-        return ()
-    return (f"the choice is close: a runner-up wins in {flips:.0%} of the draws",)
 
 
 def _losers(choice: TrainingChoice) -> tuple[Loser, ...]:
@@ -228,12 +208,7 @@ def _dearer(trial: Trial, chosen: Trial) -> str:
     if trial.cost_usd is not None and chosen.cost_usd:
         return f"{format_usd(trial.cost_usd)}, {trial.cost_usd / chosen.cost_usd - 1:+.0%}"
     assert trial.run and chosen.run
-    more = trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1
-    return (
-        f"{more:+.0%} accelerator-hours"
-        if trial.cost_usd is not None or not chosen.offer.owned
-        else "not yours"
-    )
+    return f"{trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1:+.0%} accelerator-hours"
 
 
 def _front(choice: TrainingChoice) -> tuple[FrontPoint, ...]:
@@ -263,26 +238,40 @@ def _axes(trial: Trial) -> tuple[float, float, int]:
     return (trial.run.total_s, cost, trial.cluster.accelerator_count)
 
 
-def _scaling(choice: TrainingChoice, step: Drawn) -> tuple[ScalingPoint, ...]:
-    """Steps with the batch grown in proportion, from one accelerator to the chosen size (R-119)."""
+def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[ScalingPoint, ...]:
+    """Steps with the batch grown in proportion, from one accelerator to the chosen size (R-119).
+
+    Every size runs under the same draws, so that an efficiency spreads only by what differs between two sizes.
+    """
     chosen, job = choice.chosen, choice.job
     count, node = chosen.cluster.accelerator_count, chosen.offer.node.accelerator_count
-    counts = sorted(
-        {c for c in (1, node, 8, 64, 512, count) if c <= count and job.global_batch_sequences * c >= count}
-    )
-    ratios = step.samples / step.middle
-    # The same draws move all sizes alike; what differs between sizes is about a third of it.
-    band = np.exp(np.log(ratios) / 3)
-    rows = weak_scaling(job, chosen.cluster, chosen.stack, counts)
+    sizes = {1, node, 8, 64, 512, count}
+    counts = sorted(size for size in sizes if size <= count <= job.global_batch_sequences * size)
+    rows = [row for row in weak_scaling(job, chosen.cluster, chosen.stack, counts) if row.candidate]
+    under = [_scaled_steps(choice, row, context) for row in rows]
+    widening = step.samples / step.middle
     return tuple(
         ScalingPoint(
             row.accelerator_count,
-            estimate_of(row.candidate.step_s, row.candidate.step_s * ratios, "s"),
-            estimate_of(row.efficiency_fraction, row.efficiency_fraction * band, "fraction"),
+            estimate_of(row.candidate.step_s, row.candidate.step_s * widening, "s"),
+            estimate_of(row.efficiency_fraction, row.efficiency_fraction * (under[0] / ratios), "fraction"),
         )
-        for row in rows
+        for row, ratios in zip(rows, under, strict=True)
         if row.candidate
     )
+
+
+def _scaled_steps(choice: TrainingChoice, row: ScalingRow, context: Context) -> NDArray[np.float64]:
+    """A size's step under every draw over its middle."""
+    assert row.candidate
+    chosen, job = choice.chosen, choice.job
+    share = row.accelerator_count / chosen.cluster.accelerator_count
+    smaller = replace(job, global_batch_sequences=max(1, round(job.global_batch_sequences * share)))
+    cluster = replace(chosen.cluster, accelerator_count=row.accelerator_count)
+    drawn = drawn_cluster(cluster, context.draws), drawn_stack(chosen.stack, context.draws)
+    steps = np.ravel(np.asarray(step_time(smaller, row.candidate.layouts, *drawn).total_s, float))
+    ratios: NDArray[np.float64] = steps / row.candidate.step_s
+    return ratios
 
 
 def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Tenancy, ...]:
@@ -310,8 +299,3 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Ten
 
 def _without_overhead(cluster: Cluster, overhead_fraction: float) -> Cluster:
     return virtualised(cluster, 1 / (1 + overhead_fraction) - 1, 1 / (1 + overhead_fraction) - 1)
-
-
-def training_plans(choices: Sequence[TrainingChoice], context: Context) -> tuple[TrainingPlan, ...]:
-    """The plans of all runs, in the spec's order."""
-    return tuple(training_plan(choice, context) for choice in choices)

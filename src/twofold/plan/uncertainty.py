@@ -17,6 +17,7 @@ from twofold.perf import Cluster, Constants, Device, Floats, Network
 
 DRAW_COUNT = 200
 RANGE_FRACTION = 0.8  # what the shown ranges hold
+CLOSE_FRACTION = 0.2  # of the draws: a choice that flips more often says so
 NO_WIDTH = 1e-9  # samples that do not vary
 LOW_PERCENTILE, HIGH_PERCENTILE = 10.0, 90.0
 
@@ -164,3 +165,10 @@ def flip_fraction(chosen: NDArray[np.float64], others: NDArray[np.float64]) -> f
     if others.size == 0:
         return 0.0
     return float(np.mean(others.min(axis=1) < chosen))
+
+
+def flip_warning(flips_fraction: float, what: str) -> tuple[str, ...]:
+    """Says that a choice is close, when it is."""
+    if flips_fraction <= CLOSE_FRACTION:
+        return ()
+    return (f"the choice is close: {what} in {flips_fraction:.0%} of the draws",)
