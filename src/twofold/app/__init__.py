@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from twofold.app.estimating import Answer, Machines, estimate
     from twofold.app.figures import percent, ranged
     from twofold.app.files import whole_file
+    from twofold.app.kernel_listing import Kernels, kernels
     from twofold.app.lines import field, heading, table
     from twofold.app.partitioning import Profiles, partitions
     from twofold.app.planning import diff, explain, plan
@@ -31,6 +32,7 @@ __all__ = [
     "Compared",
     "Difference",
     "Explanation",
+    "Kernels",
     "Loaded",
     "Machines",
     "Predicted",
@@ -50,6 +52,7 @@ __all__ = [
     "field",
     "heading",
     "infer",
+    "kernels",
     "load",
     "partitions",
     "percent",
@@ -70,6 +73,7 @@ _MODULES = {
     "estimating": ("Answer", "Machines", "estimate"),
     "figures": ("percent", "ranged"),
     "files": ("whole_file",),
+    "kernel_listing": ("Kernels", "kernels"),
     "lines": ("field", "heading", "table"),
     "partitioning": ("Profiles", "partitions"),
     "planning": ("diff", "explain", "plan"),

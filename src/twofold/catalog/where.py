@@ -14,6 +14,12 @@ from twofold.core import InputError
 LENGTH_LIMIT = 1000
 DEPTH_LIMIT = 50
 GRAMMAR = "for example: mem_gb >= 80 and (vendor == NVIDIA or name ~ MI3)"
+FLAGS = {
+    "true": "1",
+    "yes": "1",
+    "false": "0",
+    "no": "0",
+}  # columns that are shown as yes and no hold 1 and 0
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<operator>==|!=|<=|>=|<|>|~)|(?P<bracket>[()])|(?P<word>[^\s()<>=!~"']+))"""
 )
@@ -151,7 +157,7 @@ def _compare(cell: Cell, relation: str, text: str) -> bool:
     if not isinstance(cell, (int, float)):
         return _RELATIONS[relation](cell.lower(), text.lower())
     try:
-        number = float({"true": "1", "false": "0"}.get(text.lower(), text))
+        number = float(FLAGS.get(text.lower(), text))
     except ValueError:
         return relation == "!="
     return _RELATIONS[relation](float(cell), number)

@@ -9,6 +9,8 @@ from twofold.core import UsageError
 
 SCHEMA = "twofold/catalog/1"
 PARTITIONS_SCHEMA = "twofold/partitions/1"
+KERNELS_SCHEMA = "twofold/kernels/1"
+OF_A_GPU = ("kernels", "partitions")  # questions about one device
 
 
 @click.command("catalog")
@@ -28,14 +30,18 @@ def command(
 ) -> None:
     """Print TABLE of the catalogue; without TABLE, the list of tables.
 
-    `twofold catalog partitions GPU` lists what a device can be cut into.
+    `twofold catalog partitions GPU` lists what a device can be cut into, `twofold catalog kernels GPU` what
+    each engine runs on it.
     """
-    if gpu and table != "partitions":
+    if gpu and table not in OF_A_GPU:
         raise UsageError(
-            f"`{gpu}`: only `partitions` takes a GPU", hint=f'filter with --where "name ~ {gpu}"'
+            f"`{gpu}`: only `partitions` and `kernels` take a GPU",
+            hint=f'filter with --where "name ~ {gpu}"',
         )
     if table is None:
         _list_tables(folder, as_json)
+    elif table == "kernels":
+        _show_kernels(gpu, folder, as_json)
     elif gpu:
         _show_partitions(gpu, fit, as_json)
     else:
@@ -62,6 +68,19 @@ def _show_partitions(gpu: str, fit: str, as_json: bool) -> None:
     answer = partitions(gpu, fit)
     if as_json:
         print_json(PARTITIONS_SCHEMA, plan_to_dict(answer))
+    else:
+        print_lines(answer.lines)
+
+
+def _show_kernels(gpu: str | None, folder: Path | None, as_json: bool) -> None:
+    if not gpu:
+        raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
+    from twofold.app import kernels
+    from twofold.contracts import plan_to_dict
+
+    answer = kernels(gpu, folder)
+    if as_json:
+        print_json(KERNELS_SCHEMA, plan_to_dict(answer))
     else:
         print_lines(answer.lines)
 

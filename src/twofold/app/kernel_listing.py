@@ -1,0 +1,74 @@
+"""`catalog kernels`: which kernels each engine has on a device, and what a missing one costs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from twofold.app.lines import field, table
+from twofold.catalog import load_catalog
+from twofold.core import Estimate
+from twofold.perf import device, engines, kernel_support, load_constants
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One operation in one number format of one engine."""
+
+    engine: str
+    operation: str  # gemm attention norm
+    format: str
+    support: str  # native fallback missing
+    slowdown: Estimate | None  # of a fallback, over a native 16-bit kernel
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels of every engine on one device."""
+
+    accelerator: str
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """A matrix: operations and formats downwards, engines across."""
+        names = tuple(dict.fromkeys(kernel.engine for kernel in self.kernels))
+        cells = {(k.operation, k.format, k.engine): _cell(k) for k in self.kernels}
+        works = list(dict.fromkeys((k.operation, k.format) for k in self.kernels))
+        rows = [(*work, *(cells[*work, name] for name in names)) for work in works]
+        meaning = ["fallback: time over that of a native 16-bit kernel, f", "–: no kernel"]
+        return [
+            f"{self.accelerator}: kernels by engine",
+            *table(("operation", "format", *names), rows),
+            *field("", meaning),
+        ]
+
+
+def kernels(accelerator: str, folder: Path | None = None) -> Kernels:
+    """Every operation and number format on a device, engine by engine. Raises InputError for its name."""
+    constants = load_constants()
+    part = device(load_catalog(folder).accelerator(accelerator), constants)
+
+    def slowdown(operation: str) -> Estimate:
+        return constants.estimate("fallback_slowdown_ratio", family=part.family, operation=operation)
+
+    found = tuple(
+        Kernel(
+            engine,
+            row.operation,
+            row.format,
+            row.support,
+            slowdown(row.operation) if row.support == "fallback" else None,
+            row.source,
+        )
+        for engine in engines()
+        for row in kernel_support(part, engine, constants)
+    )
+    return Kernels(part.name, found)
+
+
+def _cell(kernel: Kernel) -> str:
+    """`native`, `fallback ×1.7 [1.0–5.5]`, or a dash where there is no kernel."""
+    if kernel.slowdown is None:
+        return "–" if kernel.support == "missing" else kernel.support
+    slow = kernel.slowdown
+    return f"{kernel.support} ×{slow.value:.1f} [{slow.low:.1f}–{slow.high:.1f}]"
