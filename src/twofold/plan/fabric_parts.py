@@ -30,8 +30,8 @@ def fabric_parts(
 ) -> FabricParts | None:
     """Switches and cables that join `card_count` cards, at full bisection or oversubscribed at the leaves.
 
-    Formula  a leaf of k ports has u = ⌊k/(1+o)⌋ uplinks and k − u cards; leaves = ⌈n/(k − u)⌉; the tier above
-             joins leaves·u uplinks in the same way without oversubscription, down to one tier of ≤ k leaves
+    Formula  a leaf of k ports has u = ⌊k/(1+o)⌋ uplinks and k − u cards; leaves = ⌈n/(k − u)⌉; up to k leaves
+             share ⌈leaves·u/k⌉ spines, more of them u networks of `leaves` ends each, not oversubscribed
     Why      Every leaf reaches every spine, so that at most k leaves share one tier of spines.
     Units    counts; rates in B/s, one direction.
     Source   Clos networks (Leiserson's fat tree, 1985), as vendors' reference designs count them.
@@ -54,16 +54,16 @@ def fabric_parts(
 
 
 def _clos(ends: int, ports: int, oversubscription: float) -> tuple[int, int, int]:
-    """(switches, cables, tiers) that join so many ends."""
+    """(switches, cables, tiers) that join so many ends. Past one tier of spines, each plane of uplinks is a
+    network of its own, one end per leaf."""
     if ends <= ports:
         return 1, ends, 1
     up = max(1, int(ports / (1 + oversubscription)))
     leaves = ceil(ends / (ports - up))
-    uplinks = leaves * up
     if leaves <= ports:
-        return leaves + ceil(uplinks / ports), ends + uplinks, 2
-    switches, cables, tiers = _clos(uplinks, ports, 1.0)
-    return leaves + switches, ends + cables, tiers + 1
+        return leaves + ceil(leaves * up / ports), ends + leaves * up, 2
+    switches, cables, tiers = _clos(leaves, ports, 1.0)
+    return leaves + up * switches, ends + up * cables, tiers + 1
 
 
 def _switch(catalog: Catalog, fabric: str, card_bytes_per_s: float) -> NetworkPart | None:

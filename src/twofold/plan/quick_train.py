@@ -35,6 +35,7 @@ from twofold.training import (
 )
 
 SCHEMA = "twofold/estimate-train/1"
+CHOICES = ("zero_stage", "recompute", "sequence_parallel")  # of a layout, where 0 means none
 RELIEF = 1.2  # how much more of a resource `bounds` tries
 RELIEVED = {  # as a plan names it -> as `scale_cluster` and `drawn_stack` do
     "compute": "compute",
@@ -210,7 +211,8 @@ def _check_stated(question: TrainingQuestion) -> None:
     stated, job, count = question.stated, question.job, question.machines.accelerator_count
     sizes = [stated.get(name, 1) for name in ("tp", "cp", "pp", "dp")]
     product = int(np.prod(sizes))
-    if min(stated.values(), default=1) < 0 or 0 in sizes:
+    counted = [size for name, size in stated.items() if name not in CHOICES]
+    if min(counted, default=1) < 1:
         raise ValueRefusedError("a size of the layout is below 1", hint="write for example `tp=8,pp=4`")
     if count % product or (len({"tp", "cp", "pp", "dp"} & stated.keys()) == 4 and product != count):
         raise ValueRefusedError(

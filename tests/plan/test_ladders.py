@@ -1,0 +1,91 @@
+"""Ladders: every axis on every example, rungs that move as physics says, and what each is built from."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from twofold.catalog import Catalog
+from twofold.contracts import Spec, parse_spec, read_spec
+from twofold.core import Estimate, InputError
+from twofold.perf import Constants
+from twofold.plan import Ladder, Ladders, compare_along
+from twofold.plan.ladders import AXES, OF_RUNS, OF_SERVICES
+from twofold.plan.rungs import Value
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def climb(axis: str, spec: Spec, catalog: Catalog, constants: Constants) -> Ladders:
+    return compare_along(axis, spec, catalog, constants)
+
+
+def number(value: Value) -> float:
+    assert value is not None
+    return value.value if isinstance(value, Estimate) else float(value)
+
+
+def column(ladder: Ladder, key: str) -> list[float]:
+    return [number(rung.values[key]) for rung in ladder.rungs if rung.values.get(key) is not None]
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("example", ["assistant", "moe", "finetune"])
+def test_every_axis_answers_for_every_run_and_service_it_fits(
+    axis: str, example: str, catalog: Catalog, constants: Constants
+) -> None:
+    spec = read_spec(EXAMPLES / example / "twofold.yaml")
+    answer = climb(axis, spec, catalog, constants)
+    wanted = {run.name for run in spec.training if axis in OF_RUNS}
+    wanted |= {service.name for service in spec.services if axis in OF_SERVICES}
+    assert {ladder.name for ladder in answer.ladders} == wanted
+    for ladder in answer.ladders:
+        assert len({rung.label for rung in ladder.rungs}) == len(ladder.rungs)
+        for rung in ladder.rungs:
+            # A part without a price has no dollars; anything else that is missing is explained.
+            counted = [key for key in ladder.columns if "usd" not in key]
+            assert rung.note or all(rung.values.get(key) is not None for key in counted), rung
+
+
+def test_every_axis_belongs_to_a_half() -> None:
+    assert set(AXES) == set(OF_RUNS) | set(OF_SERVICES)
+
+
+def test_an_unknown_axis_is_refused(catalog: Catalog, constants: Constants) -> None:
+    spec = read_spec(EXAMPLES / "assistant" / "twofold.yaml")
+    with pytest.raises(InputError):
+        climb("colour", spec, catalog, constants)
+
+
+def test_a_job_on_one_node_does_not_feel_the_fabric(catalog: Catalog, constants: Constants) -> None:
+    text = "training: {model: llama-3.1-8b, tokens: 1 Gtok, global_batch: 64 seq, on: 8xH100-SXM}\n"
+    (ladder,) = climb("fabric", parse_spec(text, "spec"), catalog, constants).ladders
+    steps = column(ladder, "step_s")
+    assert max(steps) == pytest.approx(min(steps), rel=1e-3)
+    assert "one node" in ladder.notes[0]
+
+
+def test_a_larger_overhead_costs_more(catalog: Catalog, constants: Constants) -> None:  # R-034
+    run = "training: {model: llama-3.1-8b, tokens: 1 Gtok, global_batch: 64 seq, on: 8x8xH100-SXM}\n"
+    steps = []
+    for share in ("2 %", "10 %"):
+        spec = parse_spec(f"{run}supply: {{virtual_overhead: {share}}}\n", "spec")
+        (ladder,) = climb("tenancy", spec, catalog, constants).ladders
+        bare, virtual = column(ladder, "step_s")
+        steps.append(virtual / bare)
+    assert 1 < steps[0] < steps[1] <= 1.1001
+
+
+def test_efficiency_is_throughput_per_device_over_the_first(catalog: Catalog, constants: Constants) -> None:
+    text = "training: {model: llama-3.2-1b, tokens: 1 Gtok, global_batch: 256 seq, on: 8x8xH100-SXM}\n"
+    weak, strong = climb("nodes", parse_spec(text, "spec"), catalog, constants).ladders
+    for ladder in (weak, strong):
+        rungs = [rung for rung in ladder.rungs if "step_s" in rung.values]
+        per_device = [
+            number(rung.values["tokens_per_s"]) / number(rung.values["accelerator_count"]) for rung in rungs
+        ]
+        for rung, rate in zip(rungs, per_device, strict=True):
+            assert number(rung.values["efficiency_fraction"]) == pytest.approx(rate / per_device[0])
+    # The same batch on twice the nodes is never slower than on half of them, and rarely twice as fast.
+    steps = column(strong, "step_s")
+    assert all(later <= earlier * 1.001 for earlier, later in pairwise(steps))
