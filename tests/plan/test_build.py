@@ -286,3 +286,23 @@ def test_experts_spread_over_ranks_report_their_traffic(examples: dict[str, Plan
     spread = service.replica.ep > service.replica.tp
     assert (service.all_to_all_bytes_per_token > 0) == spread
     assert service.all_to_all_bytes_per_token <= service.network_bytes_per_token
+
+
+def test_the_machines_of_a_replica_are_used_whole_when_given(planned: Planned) -> None:
+    on = SERVE.replace("  quantisation", "  on: 4xH100-SXM\n  quantisation")
+    service = planned(on).serving[0]
+    assert service.replica.accelerator_count == 4 and service.replica.tp * service.replica.pp == 4
+    assert service.machine.accelerator_count == 4 * service.replica_count
+
+
+def test_a_service_runs_on_own_machines_where_they_suffice(planned: Planned) -> None:
+    own = SERVE.replace("supply: {", "supply: {own: [{accelerator: L40S, count: 64}], ")
+    service = planned(own).serving[0]
+    assert service.machine.accelerator == "L40S" and service.cost_usd_per_year is None
+    assert any("your own L40S" in warning for warning in service.warnings)
+    few = SERVE.replace("rate: 5 /s", "rate: 400 /s").replace(
+        "supply: {", "supply: {own: [{accelerator: L40S, count: 2}], "
+    )
+    rented = planned(few).serving[0]
+    assert rented.cost_usd_per_year
+    assert any("do not carry" in warning for warning in rented.warnings)

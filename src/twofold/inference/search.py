@@ -57,6 +57,7 @@ class Offer:
     price_usd_per_accelerator_h: float | None
     formats: tuple[str, ...] = ("bf16",)  # of weights, those that the offer and the user accept
     replica_accelerators_max: int = 8
+    replica_accelerators_min: int = 1  # where its machines are given; ignored where no layout divides so
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def _price_offer(
     """All layouts of one offer whose weights fit, per variant and format; the others are counted."""
     sweeps = []
     for variant in variants:
-        layouts = candidate_layouts(variant.shape, offer.replica_accelerators_max)
+        layouts = _large_enough(candidate_layouts(variant.shape, offer.replica_accelerators_max), offer)
         for weights_format in offer.formats:
             replica = _laid_out(make_replica(variant, offer, weights_format), layouts)
             fits = np.asarray(capacity(replica).kv_bytes) > 0
@@ -213,6 +214,12 @@ def _price_offer(
             kept = {name: column[fits] for name, column in layouts.items()}
             sweeps.append(_Sweep(variant, _laid_out(replica, kept), replica))
     return sweeps
+
+
+def _large_enough(layouts: dict[str, Array], offer: Offer) -> dict[str, Array]:
+    """The layouts that use as many accelerators as a replica must; all of them where none does."""
+    enough = layouts["tp"] * layouts["pp"] * layouts["dp"] >= offer.replica_accelerators_min
+    return {name: column[enough] for name, column in layouts.items()} if enough.any() else layouts
 
 
 def _best_fleet(

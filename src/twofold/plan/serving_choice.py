@@ -132,7 +132,8 @@ def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hard
         context.constants, software, NEWEST_RELEASES.get(software), family=offer.accelerator.family
     )
     size = offer.node.accelerator_count
-    return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size)
+    least = size if offer.fixed_count else 1
+    return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size, least)
 
 
 def named_offers(offers: Sequence[Offer]) -> dict[str, Offer]:

@@ -25,6 +25,7 @@ from twofold.inference import (
     warm_pool,
     weights_bytes,
 )
+from twofold.perf import bytes_per_weight
 from twofold.plan.context import Context, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.ranges import Drawn
@@ -53,7 +54,6 @@ RESOURCES = {
     "host": "host",
 }
 RUNNERS_UP = 3
-HALF_BYTES = 2.0  # of a number that experts exchange
 
 
 def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
@@ -345,11 +345,12 @@ def _communication_fraction(main: DrawnPool) -> float:
 
 
 def _all_to_all_bytes(replica: Replica) -> float:
-    """What expert parallelism adds: the replica's traffic less that of the same one with whole experts."""
+    """Dispatch and combine of one token over all expert layers, the part that stays on the rank left out."""
     if one(replica.ep) <= one(replica.tp):
         return 0.0
-    sent = replica.shape.moe_layers * exchange_bytes_per_token(replica.shape, replica.ep, HALF_BYTES)
-    return one(sent) * (1 - 1 / one(replica.ep))
+    activation = bytes_per_weight(replica.activation_format)
+    sent = replica.shape.moe_layers * exchange_bytes_per_token(replica.shape, replica.ep, activation)
+    return one(sent) / one(replica.tp) * (1 - 1 / one(replica.ep))
 
 
 def _pooling_loss(choice: ServingChoice) -> float:

@@ -241,7 +241,7 @@ def _axes(trial: Trial) -> tuple[float, float, int]:
 def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[ScalingPoint, ...]:
     """Steps with the batch grown in proportion, from one accelerator to the chosen size (R-119).
 
-    Every size runs under the same draws, so that an efficiency spreads only by what differs between two sizes.
+    Every size runs under the same draws, so that an efficiency spreads only by what differs between sizes.
     """
     chosen, job = choice.chosen, choice.job
     count, node = chosen.cluster.accelerator_count, chosen.offer.node.accelerator_count
