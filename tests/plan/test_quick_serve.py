@@ -1,4 +1,4 @@
-"""One serving question: which layout is chosen, what is refused, and the laws that loads and hardware obey."""
+"""One serving question: the layout that is chosen, refusals, and the laws of loads and hardware."""
 
 from dataclasses import replace
 

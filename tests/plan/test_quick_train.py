@@ -98,7 +98,7 @@ def test_stated_sizes_that_cannot_be_are_refused() -> None:
             ask(stated=stated)
 
 
-def test_a_refusal_tells_needs_tried_and_what_would_fit(catalog: Catalog, constants: Constants) -> None:
+def test_a_refusal_tells_needs_tried_and_what_would_fit() -> None:
     with pytest.raises(InfeasibleError) as refused:
         ask("1x1xL40S", "llama-3.1-70b")
     labels = [label for label, _ in refused.value.lines]

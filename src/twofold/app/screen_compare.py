@@ -139,7 +139,7 @@ def _estimate(key: str, value: Estimate) -> str:
 def _cell(rung: Rung, key: str) -> str:
     value = rung.values.get(key)
     if value is None:
-        return "no price" if "usd" in key and "tpot_s" in rung.values and rung.values["tpot_s"] else "–"
+        return "no price" if "usd" in key and not rung.note else "–"
     if isinstance(value, Estimate):
         return _estimate(key, value)
     return COLUMNS[key][1](value)

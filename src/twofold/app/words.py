@@ -84,12 +84,12 @@ def counts_in(text: str) -> tuple[int, ...]:
     if not text.strip():
         return ()
     span = re.fullmatch(r"\s*(\d{1,6})\s*\.\.\s*(\d{1,6})\s*", text)
+    parts = [part.strip() for part in text.split(",")]
     if span:
         first, last = int(span[1]), int(span[2])
-        doubled = [first * 2**power for power in range(32) if 0 < first * 2**power < last]
-        found = (*doubled, last)
+        doubled = [first * 2**power for power in range(20) if 0 < first * 2**power < last]
+        found = (*doubled, last) if 0 < first <= last else ()
     else:
-        parts = [part.strip() for part in text.split(",")]
         found = tuple(int(part) for part in parts if re.fullmatch(r"\d{1,6}", part))
         found = found if len(found) == len(parts) else ()
     if not found or min(found) < 1 or max(found) > REPLICAS_MAX:
