@@ -306,3 +306,19 @@ def test_a_service_runs_on_own_machines_where_they_suffice(planned: Planned) -> 
     rented = planned(few).serving[0]
     assert rented.cost_usd_per_year
     assert any("do not carry" in warning for warning in rented.warnings)
+
+
+TWO_RUNS = """
+name: two
+model: llama-3.1-8b
+training:
+  - {name: a, tokens: 5 Gtok, global_batch: 256 seq, deadline: 30 d}
+  - {name: b, tokens: 5 Gtok, global_batch: 256 seq, deadline: 30 d}
+supply: {own: [{accelerator: H100-SXM, count: 8}]}
+"""
+
+
+def test_own_machines_that_are_wanted_twice_are_warned_of(planned: Planned) -> None:
+    plan = planned(TWO_RUNS)
+    assert [run.machine.accelerator_count for run in plan.training] == [8, 8]
+    assert any("16 of your 8 H100-SXM5-80GB are wanted at once" in warning for warning in plan.warnings)

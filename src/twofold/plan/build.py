@@ -1,5 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -14,10 +15,10 @@ from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
 from twofold.plan.measured_serving import measured_plan
-from twofold.plan.serving_choice import choose_serving
+from twofold.plan.serving_choice import ServingChoice, choose_serving
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.tornado import factor_swings
-from twofold.plan.training_choice import choose_training
+from twofold.plan.training_choice import TrainingChoice, choose_training
 from twofold.plan.training_plan import training_plan
 from twofold.plan.uncertainty import DRAW_COUNT, draw_factors
 
@@ -79,7 +80,7 @@ def build_plan(
         calibration="",
         derivations=derivations(planned_runs, planned_services, serving, cross, first_year, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
-        warnings=_warnings(training, serving, spec),
+        warnings=(*_warnings(training, serving, spec), *_contention(runs, list(services.values()))),
     )
 
 
@@ -151,6 +152,24 @@ def _savings(training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...
     ]
     words = [text for _, text in sorted(costs, reverse=True)]
     return " · ".join([f"a budget of {format_usd(sum(cost for cost, _ in costs))}", *words])
+
+
+def _contention(runs: Sequence[TrainingChoice], services: Sequence[ServingChoice]) -> tuple[str, ...]:
+    """Own machines that several runs and services would use at once: each is planned as if alone."""
+    wanted: dict[str, int] = {}
+    held: dict[str, int] = {}
+    used = [(run.chosen.offer, run.chosen.cluster.accelerator_count) for run in runs]
+    used += [(service.offer, service.fleet.accelerators) for service in services]
+    for offer, count in used:
+        if offer.owned:
+            name = offer.accelerator.name
+            wanted[name] = wanted.get(name, 0) + count
+            held[name] = (offer.node_count_max or 0) * offer.node.accelerator_count
+    return tuple(
+        f"{count} of your {held[name]} {name} are wanted at once: each part is planned as if alone"
+        for name, count in wanted.items()
+        if count > held[name]
+    )
 
 
 def _warnings(

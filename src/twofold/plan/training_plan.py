@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.contracts import Count, FrontPoint, Loser, Part, Run, ScalingPoint, Tenancy, TrainingPlan
-from twofold.core import Estimate, format_usd
+from twofold.core import Estimate, format_seconds, format_usd
 from twofold.perf import Cluster
 from twofold.plan.context import Context, known, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
@@ -205,10 +205,13 @@ def _loser_order(trial: Trial) -> tuple[bool, float]:
 
 
 def _dearer(trial: Trial, chosen: Trial) -> str:
-    if trial.cost_usd is not None and chosen.cost_usd:
-        return f"{format_usd(trial.cost_usd)}, {trial.cost_usd / chosen.cost_usd - 1:+.0%}"
     assert trial.run and chosen.run
-    return f"{trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1:+.0%} accelerator-hours"
+    if trial.cost_usd is not None and chosen.cost_usd:
+        more = f"{format_usd(trial.cost_usd)} ({trial.cost_usd / chosen.cost_usd - 1:+.0%})"
+    else:
+        hours = trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1
+        more = f"{hours:+.0%} accelerator-hours"
+    return f"{format_seconds(trial.run.total_s)}, {more}"
 
 
 def _front(choice: TrainingChoice) -> tuple[FrontPoint, ...]:
