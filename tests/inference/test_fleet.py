@@ -35,6 +35,14 @@ def test_spares_follow_the_binomial_distribution():
     assert replicas_for(900.0, 10.0, availability_fraction=0.9999).spare >= 3  # of 100, half a one is down
 
 
+@pytest.mark.parametrize("availability", [0.5, 0.99, 0.99999])
+def test_spares_of_many_replicas_continue_those_of_few(availability: float) -> None:
+    few, many = (replicas_for(n * 9.0, 10.0, availability_fraction=availability) for n in (1000, 1001))
+    assert (few.needed, many.needed) == (1000, 1001)
+    assert abs(many.spare - few.spare) <= 3  # the normal limit of few failures is a little low in its tail
+    assert replicas_for(1e9, 10.0, availability_fraction=availability).spare > 1e5
+
+
 def test_no_traffic_needs_no_replica_and_no_limit_is_refused():
     assert replicas_for(0.0, 3.0).total == 0
     with pytest.raises(ValueError, match="carries nothing"):

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, sqrt
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from twofold.perf import Floats, power_w
 HOUR_S = 3600.0
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
 REPLICA_AVAILABILITY = 0.995  # of the hours: restarts, host failures, driver resets
+COUNTED_ONE_BY_ONE = 1000  # replicas up to which failures are counted exactly
 TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what balancing leaves
 
 
@@ -93,8 +96,15 @@ def replicas_for(
 
 
 def _failure_spares(needed: int, availability: float, replica_availability: float) -> int:
-    """The smallest k with P(Binomial(needed + k, a) ≥ needed) ≥ availability; at most `needed` + 64."""
+    """The smallest k with P(Binomial(needed + k, a) ≥ needed) ≥ availability; at most `needed` + 64.
+
+    Many are counted by the normal limit: total·a − z·√(total·a·(1−a)) = needed, solved for the total.
+    """
     down = 1.0 - replica_availability
+    if needed > COUNTED_ONE_BY_ONE:
+        spread = NormalDist().inv_cdf(availability) * sqrt(replica_availability * down)
+        root = (spread + sqrt(spread**2 + 4 * replica_availability * needed)) / (2 * replica_availability)
+        return max(0, ceil(root**2) - needed)
     for spare in range(needed + 65):
         total = needed + spare
         probability, term = 0.0, replica_availability**total
