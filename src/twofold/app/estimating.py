@@ -36,9 +36,7 @@ from twofold.plan import (
 )
 from twofold.training import TrainingJob
 
-Recompute = Literal["", "none", "selective", "full"]
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
-MICRO_BATCH = "mb"  # as people write it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class Machines:
 
 def estimate_train(
     model: str,
-    machines: Machines,
+    on: Machines | str,
     *,
     batch: str,
     sequence: str = "8192 tok",
@@ -79,7 +77,7 @@ def estimate_train(
     kind: Literal["pretrain", "finetune", "lora"] = "pretrain",
     lora_rank: int = 16,
     layout: str = "",
-    recompute: Recompute = "",
+    recompute: Literal["none", "selective", "full"] | None = None,
     zero: int | None = None,
     tokens: str = "",
     layouts: int = 0,
@@ -91,7 +89,7 @@ def estimate_train(
 
     Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
     """
-    catalog, constants = _tables(machines)
+    machines, catalog, constants = _tables(on)
     sequence_tokens = int(parse_quantity(sequence, Dimension.TOKENS))
     stated = sizes_in(layout)
     if recompute:
@@ -122,7 +120,7 @@ def estimate_train(
 
 def estimate_serve(
     model: str,
-    machines: Machines,
+    on: Machines | str,
     *,
     input_tokens: str,
     output_tokens: str,
@@ -148,7 +146,7 @@ def estimate_serve(
     `engine` may carry its version: `vllm 0.12`. Raises InputError for words that cannot be read,
     InfeasibleError when the model does not fit or the rate saturates it.
     """
-    catalog, constants = _tables(machines)
+    machines, catalog, constants = _tables(on)
     name, _, version = engine.replace("==", " ").partition(" ")
     engine_name = catalog.framework(name)
     question = ServingQuestion(
@@ -183,10 +181,10 @@ def estimate_serve(
 
 
 def estimate_collective_of(
-    operation: str, machines: Machines, *, size: str, ranks: int | None = None, jitter: str = ""
+    operation: str, on: Machines | str, *, size: str, ranks: int | None = None, jitter: str = ""
 ) -> Answer:
     """Seconds of one collective among consecutive accelerators, idle and with jitter."""
-    catalog, constants = _tables(machines)
+    machines, catalog, constants = _tables(on)
     answer = estimate_collective(
         operation,
         _positive(parse_quantity(size, Dimension.BYTES), size),
@@ -199,10 +197,10 @@ def estimate_collective_of(
 
 
 def estimate_compute_of(
-    machines: Machines, *, duration: str, mfu: str = "40 %", spend: str = "", model: str = ""
+    on: Machines | str, *, duration: str, mfu: str = "40 %", spend: str = "", model: str = ""
 ) -> Answer:
     """FLOPs of a fleet in a time at a utilisation, and the price at which a spend pays for it."""
-    catalog, constants = _tables(machines)
+    machines, catalog, constants = _tables(on)
     answer = estimate_compute(
         _given(machines, catalog, constants),
         _positive(parse_quantity(duration, Dimension.TIME, "d"), duration),
@@ -213,26 +211,28 @@ def estimate_compute_of(
     return Answer(answer, tuple(compute_lines(answer)))
 
 
-def estimate_roofline_of(model: str, machines: Machines, *, weights: str = "bf16") -> Answer:
+def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "bf16") -> Answer:
     """Where training, prefill and decode of a model lie under a device's roofline."""
-    catalog, constants = _tables(machines)
+    machines, catalog, constants = _tables(on)
     answer = estimate_roofline(model_in(model, catalog), _given(machines, catalog, constants), weights)
     return Answer(answer, tuple(roofline_lines(answer, WIDTH)))
 
 
-class estimate:  # a namespace: `twofold.estimate.train(…)` reads as the command does
-    """The five questions; `machines` is a `Machines`, or see `on`."""
+class estimate:  # in lower case: `twofold.estimate.train(…)` reads as the command does
+    """The five questions, each asked on machines in words, or on `Machines` where parts are varied."""
 
     train = staticmethod(estimate_train)
     serve = staticmethod(estimate_serve)
     collective = staticmethod(estimate_collective_of)
     compute = staticmethod(estimate_compute_of)
     roofline = staticmethod(estimate_roofline_of)
-    on = Machines
+    Machines = Machines
 
 
-def _tables(machines: Machines) -> tuple[Catalog, Constants]:
-    return load_catalog(machines.catalog), load_constants()
+def _tables(on: Machines | str) -> tuple[Machines, Catalog, Constants]:
+    """Machines in words alone are those of the catalogue, unchanged."""
+    machines = Machines(on) if isinstance(on, str) else on
+    return machines, load_catalog(machines.catalog), load_constants()
 
 
 def _given(machines: Machines, catalog: Catalog, constants: Constants) -> Given:

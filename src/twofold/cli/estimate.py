@@ -71,17 +71,19 @@ def show(answer: "Answer", as_json: bool) -> None:
     click.echo(plan_to_json(answer.data), nl=False)  # type: ignore[arg-type]  # any answer of the schema
 
 
-@command.command("train", epilog=f"For example: {TRAIN_EXAMPLE}")
+@command.command(
+    "train", short_help="A step: time, memory, layouts; the run", epilog=f"For example: {TRAIN_EXAMPLE}"
+)
 @click.argument("model")
 @takes_machines
-@click.option("--batch", required=True, help="Of one step: '512 seq', or '4 Mtok'.")
+@click.option("--batch", required=True, help="Of one step: '512 seq', or tokens that divide by the sequence.")
 @click.option("--sequence", default="8192 tok", show_default=True, help="Tokens of one sequence.")
 @click.option("--precision", default="bf16", type=click.Choice(["bf16", "fp16", "fp8", "fp32"]))
 @click.option("--kind", default="pretrain", type=click.Choice(["pretrain", "finetune", "lora"]))
 @click.option("--lora-rank", default=16, show_default=True, type=click.IntRange(1, 4096))
 @click.option("--layout", default="", help="Fix sizes, such as tp=8,pp=4,dp=16,mb=1; the rest is searched.")
-@click.option("--recompute", default="", type=click.Choice(["", "none", "selective", "full"]))
-@click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage.")
+@click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Searched by default.")
+@click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage; searched by default.")
 @click.option("--tokens", default="", help="Of the whole run, such as '15.6 Ttok': adds the run.")
 @click.option(
     "--layouts", default=0, type=click.IntRange(0, 1000), help="List so many layouts, fastest first."
@@ -101,7 +103,7 @@ def train(
     kind: Literal["pretrain", "finetune", "lora"],
     lora_rank: int,
     layout: str,
-    recompute: Literal["", "none", "selective", "full"],
+    recompute: Literal["none", "selective", "full"] | None,
     zero: int | None,
     tokens: str,
     layouts: int,
@@ -133,7 +135,9 @@ def train(
     show(answer, as_json)
 
 
-@command.command("serve", epilog=f"For example: {SERVE_EXAMPLE}")
+@command.command(
+    "serve", short_help="A load: memory, latency, tokens/s, cost", epilog=f"For example: {SERVE_EXAMPLE}"
+)
 @click.argument("model")
 @takes_machines
 @click.option("--input", "input_tokens", required=True, help="Tokens that a request sends.")
@@ -219,7 +223,7 @@ def serve(
     show(answer, as_json)
 
 
-@command.command("collective")
+@command.command("collective", short_help="A collective, idle and with jitter")
 @click.argument("operation")
 @takes_machines
 @click.option("--size", required=True, help="Of the full tensor on one rank, such as '1 GB'.")
@@ -242,7 +246,7 @@ def collective(
     show(estimate.collective(operation, machines, size=size, ranks=ranks, jitter=jitter), as_json)
 
 
-@command.command("compute")
+@command.command("compute", short_help="FLOPs of a fleet, and what they may cost")
 @takes_machines
 @click.option("--for", "duration", required=True, help="How long, such as '95 d'.")
 @click.option("--mfu", default="40 %", show_default=True, help="Share of the 16-bit peak that is reached.")
@@ -263,7 +267,7 @@ def compute(
     show(estimate.compute(machines, duration=duration, mfu=mfu, spend=spend, model=model), as_json)
 
 
-@command.command("roofline")
+@command.command("roofline", short_help="FLOPs per byte under the roofline")
 @click.argument("model")
 @takes_machines
 @click.option("--weights", default="bf16", show_default=True, help="Number format of the weights.")

@@ -76,6 +76,11 @@ class ServingQuestion:
         return self.input_tokens + self.output_tokens
 
     @property
+    def engine_text(self) -> str:
+        """The software and its release: `vllm 0.15.0`."""
+        return f"{self.engine_name} {self.engine_version or ''}".strip()
+
+    @property
     def load_text(self) -> str:
         """How a screen says the load."""
         if self.rate_per_s is not None:

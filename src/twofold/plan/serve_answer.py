@@ -1,7 +1,7 @@
 """The answer to a serving question as data: ranges, parts of memory and time, what limits it, cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def estimate_serving(
         model=question.model.name,
         parameters=question.model.parameters,
         machine=machines.machine,
-        replica=replica_plan(chosen),
+        replica=replace(replica_plan(chosen), engine=question.engine_text),
         compute_format=runs_in.format,
         fallback=runs_in.reason,
         input_tokens=question.input_tokens,
