@@ -96,7 +96,9 @@ def _service_elsewhere(
     """The service on nodes of the training fleet, as many as it takes."""
     name = offer.accelerator.name
     unlimited = replace(
-        priced_near(offer, context.catalog, context.spec.supply, choice.entry.regions), node_count_max=None
+        priced_near(offer, context.catalog, context.spec.supply, choice.entry.regions),
+        node_count_max=None,
+        fixed_count=None,
     )
     variants = (choice.variant,)
     result = search_fleet(choice.entry, variants, choice.loads, {name: unlimited}, context)
