@@ -14,6 +14,7 @@ from twofold.inference import (
     open_loop,
     rate_limit,
     relieved,
+    shared_load,
     shared_rate_limit,
 )
 
@@ -92,3 +93,20 @@ def test_the_bottleneck_is_what_gains_most(replica):
     assert set(gains) == {"bandwidth", "compute", "capacity", "link", "host"}
     assert list(gains.values()) == sorted(gains.values(), reverse=True)
     assert next(iter(gains.values())) > 0.03
+
+
+def test_within_the_shared_limit_every_class_gets_what_it_was_promised(replica):
+    classes = (CHAT, LONG)
+    limit = float(np.max(shared_rate_limit(load_axis(replica), classes).requests_per_s))
+    chat, documents = (shared_load(replica, classes, own, 0.95 * limit) for own in classes)
+    assert chat.ttft.p95_s <= 0.6 and chat.tpot.p95_s <= 0.04
+    assert documents.e2e.p95_s <= 20.0
+    assert documents.ttft.mean_s > chat.ttft.mean_s  # eight thousand tokens to prefill against one
+    assert documents.tpot.mean_s == chat.tpot.mean_s  # one batch
+
+
+def test_a_class_that_shares_with_itself_is_alone(replica):
+    alone = open_loop(replica, CHAT.lengths, 10.0)
+    shared = shared_load(replica, (CHAT,), CHAT, 10.0)
+    assert shared.ttft.p95_s == pytest.approx(alone.ttft.p95_s)
+    assert shared.e2e.p50_s == pytest.approx(alone.e2e.p50_s, rel=0.05)

@@ -71,6 +71,7 @@ from twofold.inference.slo import (
     load_curve,
     rate_limit,
     relieved,
+    shared_load,
     shared_rate_limit,
 )
 from twofold.inference.table import ServiceTable, service_table, step_s, table_from_data
@@ -143,6 +144,7 @@ __all__ = [
     "replicas_for",
     "search",
     "service_table",
+    "shared_load",
     "shared_rate_limit",
     "stack_shapes",
     "static_batch",

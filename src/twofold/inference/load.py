@@ -269,7 +269,7 @@ def flat_latency(seconds: Floats) -> Latency:
     return Latency(seconds, seconds, seconds, seconds)
 
 
-def _quantile_factor(spread: Floats, normal: float) -> Floats:
+def quantile_factor(spread: Floats, normal: float) -> Floats:
     """A log-normal's quantile over its mean, for a standard deviation of `spread` means."""
     sigma = np.sqrt(np.log1p(np.square(spread)))
     factor: Floats = np.exp(normal * sigma - 0.5 * np.square(sigma))
@@ -294,7 +294,7 @@ def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: F
     together = np.sqrt(np.asarray(rate_per_s) * steps.carrying_s) * own * per_token
 
     def upper(normal: float, exponential: float) -> Floats:
-        longer = own * (_quantile_factor(lengths.input_spread, normal) - 1.0) * per_token
+        longer = own * (quantile_factor(lengths.input_spread, normal) - 1.0) * per_token
         parts = (residual * 0.9, queue * exponential, longer, together * normal)
         return mean + np.sqrt(sum(np.square(part) for part in parts))
 
@@ -355,7 +355,7 @@ def served(
     later = np.maximum(0.0, output - 1.0)
 
     def upper(name: str, normal: float) -> Floats:
-        longer = later * tpot.mean_s * (_quantile_factor(lengths.output_spread, normal) - 1.0)
+        longer = later * tpot.mean_s * (quantile_factor(lengths.output_spread, normal) - 1.0)
         late = np.where(np.isfinite(ttft.mean_s), getattr(ttft, name), 0.0) - np.where(
             np.isfinite(ttft.mean_s), ttft.mean_s, 0.0
         )
@@ -364,7 +364,7 @@ def served(
         return spread
 
     mean = ttft.mean_s + later * tpot.mean_s
-    middle = ttft.p50_s + later * tpot.mean_s * _quantile_factor(lengths.output_spread, 0.0)
+    middle = ttft.p50_s + later * tpot.mean_s * quantile_factor(lengths.output_spread, 0.0)
     held = max_sequences(replica, lengths.input_tokens + output / 2.0, lengths.input_tokens)
     return Served(
         ttft=ttft,

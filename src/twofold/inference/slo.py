@@ -12,7 +12,18 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference.load import Latency, Lengths, Served, at_batch, batch_limit, sustained_batch
+from twofold.inference.load import (
+    NORMAL_P95,
+    NORMAL_P99,
+    Latency,
+    Lengths,
+    Served,
+    at_batch,
+    batch_limit,
+    open_loop,
+    quantile_factor,
+    sustained_batch,
+)
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
@@ -218,6 +229,15 @@ def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> Rate
     return best
 
 
+def shared_load(
+    replica: Replica, classes: Sequence[TrafficClass], own: TrafficClass, requests_per_s: Floats
+) -> Served:
+    """What `own` gets of a replica that all `classes` share, at requests/s of all of them together."""
+    mixed = merged_class(classes)
+    served = open_loop(for_class(replica, mixed), mixed.lengths, requests_per_s)
+    return _as_seen_by(served, mixed.lengths, own.lengths)
+
+
 def _as_seen_by(curve: Served, mixed: Lengths, own: Lengths) -> Served:
     """A shared curve as one class sees it: its own prefill and its own number of output tokens."""
     per_token = np.maximum(curve.prefill_step_s - np.asarray(curve.step_s), 0.0) / np.maximum(
@@ -228,9 +248,9 @@ def _as_seen_by(curve: Served, mixed: Lengths, own: Lengths) -> Served:
     tokens = max(float(np.mean(own.output_tokens)) - 1.0, 0.0)
     spread = {
         "mean_s": 1.0,
-        "p50_s": 1.0,
-        "p95_s": 1.0 + 1.645 * own.output_spread,
-        "p99_s": 1.0 + 2.9 * own.output_spread,
+        "p50_s": quantile_factor(own.output_spread, 0.0),
+        "p95_s": quantile_factor(own.output_spread, NORMAL_P95),
+        "p99_s": quantile_factor(own.output_spread, NORMAL_P99),
     }
     e2e = Latency(
         *(getattr(ttft, f.name) + tokens * spread[f.name] * curve.tpot.mean_s for f in fields(Latency))

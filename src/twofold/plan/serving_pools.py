@@ -9,11 +9,11 @@ from twofold.inference import (
     PoolChoice,
     Replica,
     Served,
-    at_batch,
     for_class,
     max_throughput,
     open_loop,
     rate_limit,
+    shared_load,
 )
 from twofold.plan.context import Context
 from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_engine, serving_spread
@@ -53,13 +53,14 @@ def drawn_replica(replica: Replica, draws: Draws) -> Replica:
 
 
 def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
-    """One class on a replica at its share of the peak; where classes share a pool, in their common batch."""
+    """One class on a replica at its share of the peak; where classes share a pool, among all of them."""
     own = for_class(replica, load.traffic)
     if load.is_batch:
         return max_throughput(own, load.traffic.lengths)
     if len(pool.loads) == 1:
         return open_loop(own, load.traffic.lengths, pool.share_per_s)
-    return at_batch(own, load.traffic.lengths, one(pool.pool.served.batch_sequences) + 1.0)
+    classes = [each.traffic for each in pool.loads]
+    return shared_load(replica, classes, load.traffic, pool.share_per_s)
 
 
 def left_out_spread(choice: ServingChoice, metric: str, context: Context) -> Spread | None:
