@@ -117,6 +117,14 @@ def test_an_empty_row_is_refused_and_not_a_crash() -> None:
     assert answer["pred_error"]
 
 
+def test_a_device_that_nobody_measured_has_a_wider_range() -> None:
+    def width(gpu: str) -> float:
+        (answer,) = predict(ROW | {"gpu": gpu})
+        return float(answer["pred_step_time_s_high"]) / float(answer["pred_step_time_s_low"])
+
+    assert width("MI300X") > 1.2 * width("H100-80GB")
+
+
 def test_more_devices_or_a_smaller_batch_shorten_the_step() -> None:
     one, more, less = predict(ROW, ROW | {"gpus": "128", "dp": "8"}, ROW | {"global_batch_seqs": "64"})
     times = [float(answer["pred_step_time_s"]) for answer in (one, more, less)]
