@@ -168,3 +168,10 @@ def test_unknown_software_still_has_a_step(make_job, make_cluster) -> None:
 
     unknown = load_stack(load_constants(), "homemade", "bf16", "hopper")
     assert np.isfinite(_step_s(make_job(), make_cluster(), unknown))
+
+
+def test_tensor_ranks_beyond_the_domain_pay_for_the_fabric(make_job, make_cluster, stack) -> None:
+    job, cluster = make_job("llama-3.1-405b", batch=1024), make_cluster(count=1024)
+    inside = layouts_of([(8, 1, 1, 16, 1, 8, 1, 1, 0, 1)])
+    across = layouts_of([(16, 1, 1, 8, 1, 8, 1, 1, 0, 1)])
+    assert _step_s(job, cluster, stack, across) > 1.3 * _step_s(job, cluster, stack, inside)

@@ -92,7 +92,9 @@ def workload_step_time(
     kernels = kernels_for(work, cluster.device, stack, precision)
     layer = layer_compute(work, layouts, kernels)
     recompute_s = _recompute_s(layer, layouts, stack)
-    tp_s = stack.tp_exposed_fraction * tensor_parallel_s(work, layouts, network)
+    # What hides a sum inside the fast domain is too short for one that leaves it.
+    near = layouts.tp <= max(network.domain_size, 1)
+    tp_s = np.where(near, stack.tp_exposed_fraction, 1.0) * tensor_parallel_s(work, layouts, network)
     cp_s = stack.cp_exposed_fraction * context_parallel_s(work, layouts, network)
     ep_s = stack.ep_exposed_fraction * expert_parallel_s(work, layouts, network)
     busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s
