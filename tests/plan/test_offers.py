@@ -107,3 +107,9 @@ def test_a_price_is_looked_up_where_the_service_runs(catalog: Catalog) -> None:
     near = priced_near(offer, catalog, Supply(), ("us-east",))
     assert near.price and offer.price
     assert near.price.usd_per_accelerator_h >= offer.price.usd_per_accelerator_h
+
+
+@pytest.mark.parametrize(("count", "nodes", "size"), [(64, 8, 8), (12, 1, 8), (3, 3, 1), (1, 1, 1)])
+def test_own_accelerators_fill_whole_nodes(catalog: Catalog, count: int, nodes: int, size: int) -> None:
+    (offer,) = own_offers(catalog, Supply(own=(Owned(accelerator="H100-SXM", count=count),)))
+    assert (offer.node_count_max, offer.node.accelerator_count) == (nodes, size)

@@ -20,7 +20,6 @@ ANYWHERE = frozenset({"all", "default", "any", "global", "us", ""})
 DEFAULT_NIC_BYTES_PER_S = (
     50e9  # 400 Gb/s per accelerator, where a node is described by its accelerators alone
 )
-MULTI_NODE_NIC_BYTES_PER_S = 1.25e9  # per accelerator: slower nodes are not joined for training
 KEPT_FOR_TRAINING = 10  # cheapest per FLOP first
 
 
@@ -141,8 +140,10 @@ def _own_offer(catalog: Catalog, supply: Supply, owned: Owned) -> Offer:
         accelerator = catalog.accelerator(node.accelerator)
     else:
         accelerator = catalog.accelerator(owned.accelerator or "")
-        sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator.name)] or [8]
-        size = max([size for size in sizes if owned.count % size == 0 and size <= owned.count], default=1)
+        sizes = {node.accelerator_count for node in catalog.nodes_with(accelerator.name)} or {8}
+        fitting = [size for size in sizes if size <= owned.count] or [owned.count]
+        # Whole nodes: 12 of a part that comes in eights are one node and four that wait for more.
+        size = max(fitting, key=lambda size: (owned.count % size == 0 and size > 1, size))
         node, count = node_of_size(catalog, accelerator, size), owned.count // size
     return Offer(accelerator, node, None, count, True, _overhead(node, supply))
 
