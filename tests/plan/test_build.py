@@ -253,7 +253,7 @@ def test_every_half_names_its_bottleneck_and_what_relief_gains(examples: dict[st
 def test_classes_are_pooled_and_the_pools_are_named(examples: dict[str, Plan]) -> None:
     service = examples["assistant"].serving[0]
     assert all(each.replica_text for each in service.classes)
-    assert service.pooling_loss_fraction >= 0
+    assert service.pooling_loss_fraction > -1  # below 0: a pool for each class saves accelerators
 
 
 def test_cold_start_is_bytes_over_bandwidth_and_warm_up(examples: dict[str, Plan]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from twofold.app.figures import percent, ranged, shares, watt_hours
 from twofold.app.lines import heading, table
-from twofold.app.screen_serving import METRICS
+from twofold.app.screen_serving import METRICS, pooling_pieces
 from twofold.app.screen_training import cost_text
 from twofold.contracts import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd
@@ -71,8 +71,8 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
     yield _titled("LATENCY", f"{service.name}, at the peak", _latency(service.classes))
     for one in service.classes:
         yield _titled("BUDGET", f"{one.name}: where a request's time goes", _parts(one.latency_budget))
-    pooling = f"{percent(service.pooling_loss_fraction)} more replicas than one pool for all"
-    yield _titled("POOLS", f"{service.name}: {pooling}", _pools(service.classes))
+    pooling = ": ".join([service.name, *pooling_pieces(service)])
+    yield _titled("POOLS", pooling, _pools(service.classes))
     start = [f"{part.name} {ranged(part.value)}" for part in service.cold_start_parts]
     yield heading("COLD START", [f"{service.name} {ranged(service.cold_start_s)}", *start])
     yield heading("CACHE", [f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token"])

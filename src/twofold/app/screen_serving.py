@@ -77,14 +77,21 @@ def _goal(slo: SloOutcome) -> str:
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:
-    pooling = service.pooling_loss_fraction
     return [
         f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
         f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}",
         f"KV cache {percent(service.kv_utilisation_fraction)} full at peak",
-        *([f"own pools need {percent(pooling)} more replicas than one pool"] if pooling > 0 else []),
+        *pooling_pieces(service),
         *([f"regions {', '.join(service.regions)}"] if service.regions else []),
     ]
+
+
+def pooling_pieces(service: ServicePlan) -> list[str]:
+    """What a pool for each class costs against one for all; nothing where there is one class to pool."""
+    loss = service.pooling_loss_fraction
+    if loss > 0:
+        return [f"a pool per class would need {percent(loss)} more accelerators than this one pool"]
+    return [f"one pool for all would need {percent(1 / (1 + loss) - 1)} more accelerators"] if loss else []
 
 
 def _cost_pieces(service: ServicePlan) -> list[str]:

@@ -266,7 +266,7 @@ class ServicePlan:
     output_tokens_per_j: Estimate  # at peak
     peak_ratio: Estimate  # rate over the datasheet's roofline
     communication_exposed_fraction: float  # of a decode step
-    pooling_loss_fraction: float  # extra replicas against one merged pool
+    pooling_loss_fraction: float  # accelerators of a pool per class over one for all, less 1
     cost_usd_per_year: Estimate | None  # spares included; null: no price
     energy_j_per_year: Estimate  # J
     carbon_gco2_per_year: Estimate | None  # g

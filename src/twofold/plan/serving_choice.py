@@ -64,6 +64,7 @@ class ServingChoice:
     result: SearchResult
     left_out: tuple[Loser, ...]
     warnings: tuple[str, ...]
+    other_variants: tuple[Loser, ...] = ()  # the models that could serve instead
 
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
@@ -98,7 +99,31 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
         result,
         left_out,
         _warnings(fleet, offer, own),
+        tuple(
+            _instead(each, entry, fleet, loads, named, context) for each in variants if each is not variant
+        ),
     )
+
+
+def _instead(
+    variant: ModelVariant,
+    entry: Service,
+    chosen: Fleet,
+    loads: Sequence[ClassLoad],
+    offers: dict[str, Offer],
+    context: Context,
+) -> Loser:
+    """What serving another of the models would cost against the chosen one, and what it is said to lose."""
+    result = search_fleet(entry, (variant,), loads, offers, context)
+    fleet = _affordable(result, offers)
+    quality = f"; quality: {variant.quality_note}" if variant.quality_note else ""
+    if fleet is None:
+        return Loser(variant.name, f"{result.binding or 'too few machines of your own'}{quality}")
+    if fleet.usd_per_h is None or not chosen.usd_per_h:
+        size = f"{fleet.accelerators} accelerators against {chosen.accelerators}"
+        return Loser(variant.name, f"{size}, no price{quality}")
+    more = fleet.usd_per_h / chosen.usd_per_h - 1
+    return Loser(variant.name, f"{more:+.0%}, ${fleet.usd_per_h:,.2f}/h{quality}")
 
 
 def search_fleet(

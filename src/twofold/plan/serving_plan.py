@@ -102,7 +102,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         bounds=tuple(Bound(RESOURCES[name], max(gain, 0.0) / (1 + gain)) for name, gain in gains.items()),
         tried=choice.result.candidates,
         rejected=tuple(Count(reason, number) for reason, number in choice.result.refused.items() if number),
-        losers=(*_losers(choice.result), *choice.left_out),
+        losers=(*choice.other_variants, *_losers(choice.result), *choice.left_out),
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
@@ -354,8 +354,9 @@ def _all_to_all_bytes(replica: Replica) -> float:
 
 
 def _pooling_loss(choice: ServingChoice) -> float:
+    """Accelerators of a pool for each class over those of one for all; below 0 where pools save some."""
     merged = choice.fleet.merged_accelerators
-    return max(0.0, choice.fleet.accelerators / merged - 1) if merged else 0.0
+    return choice.fleet.separate_accelerators / merged - 1 if merged else 0.0
 
 
 def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
