@@ -403,18 +403,18 @@ def _constant_rows(problem: Problem, logs: Array, left_out: Array) -> list[Const
 
 
 def interval_rows(problem: Problem, error: Array) -> list[ConstantRow]:
-    """Factors that hold the truth of unseen sources, by metric, then load, then kind of model.
+    """Factors that hold the truth of unseen sources, by metric, then load, then what was stated or assumed.
 
     Formula  exp of the 8 % and 92 % quantiles of −log(predicted / measured), each source with equal weight
-    Why      split-conformal on sources left out; two per cent more than 80 % asks, because sources are few.
-    Limits   a group with under 40 figures takes its parent's.
+    Why      split-conformal on sources left out; two per cent more either way than 80 %: sources are few.
+    Limits   a group with under 40 figures, or with a single source, takes its parent's.
     """
     targets = problem.targets
     rows = []
     for scope, chosen in _interval_groups(problem):
-        if np.sum(chosen) < 40:
-            continue
         sources, counts = np.unique(targets.source[chosen], return_counts=True)
+        if np.sum(chosen) < 40 or sources.size < 2:
+            continue
         share = dict(zip(sources, 1.0 / counts, strict=True))
         weight = np.array([share[each] for each in targets.source[chosen]])
         low, high = _weighted_quantiles(-error[chosen], weight, (0.08, 0.92))
@@ -443,14 +443,16 @@ def interval_rows(problem: Problem, error: Array) -> list[ConstantRow]:
 def _interval_groups(problem: Problem) -> list[tuple[str, NDArray[np.bool_]]]:
     metric = np.array([name.split("_")[0] for name in problem.targets.metric])
     load = np.array([problem.cases[place].kind for place in problem.targets.place])
-    kind = np.array([model_kind(problem.cases[place].model) for place in problem.targets.place])
+    basis = np.array(
+        ["assumed" if problem.cases[place].assumed else "stated" for place in problem.targets.place]
+    )
     groups = [("", np.ones(metric.size, bool))]
     for m in np.unique(metric):
         groups.append((f"metric={m}", metric == m))
         for each in np.unique(load):
             inside = (metric == m) & (load == each)
             groups.append((f"load={each};metric={m}", inside))
-            groups += [(f"load={each};metric={m};model={k}", inside & (kind == k)) for k in np.unique(kind)]
+            groups += [(f"basis={b};load={each};metric={m}", inside & (basis == b)) for b in np.unique(basis)]
     return groups
 
 
