@@ -73,6 +73,14 @@ def test_samples_wider_than_the_spread_stay_as_they_are() -> None:
     assert stretch(2.0, samples, Spread(0.99, 1.01, "")) == pytest.approx(2.0 * samples / np.median(samples))
 
 
+@given(st.floats(1.0, 3.0))
+def test_draws_that_vary_on_one_side_are_widened_on_both(reach: float) -> None:
+    samples = np.where(np.arange(200) < 150, 1.0, reach)
+    low, high = np.percentile(stretch(1.0, samples, Spread(0.8, 1.25, "interval")), (10, 90))
+    assert low == pytest.approx(0.8, rel=0.01)
+    assert high == pytest.approx(max(1.25, reach), rel=0.02)
+
+
 def test_an_estimate_is_the_middle_and_the_deciles() -> None:
     estimate = estimate_of(5.0, np.linspace(0, 10, 101), "s")
     assert (estimate.value, estimate.low, estimate.high) == (5.0, 1.0, 9.0)

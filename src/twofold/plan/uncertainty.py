@@ -124,7 +124,7 @@ def stretch(middle: float, samples: NDArray[np.float64], spread: Spread | None =
 
     Formula  middle · (sample / median(samples))^k, k = max(1, log end of the spread / log decile of samples)
     Why      The draws know what each factor does, the left-out sources how far off the whole is: the wider
-             holds, on either side. Samples that do not vary take the spread's own shape, in sample order.
+             holds, on either side. Samples that vary on one side only, or not, take the spread's own shape.
     Units    those of the samples, which are positive.
     Source   Split-conformal widths measured by the fits, constants `interval_*`.
     Limits   Keeps the ranks of the samples, so draws of two figures stay comparable.
@@ -132,12 +132,12 @@ def stretch(middle: float, samples: NDArray[np.float64], spread: Spread | None =
     logs: NDArray[np.float64] = np.log(np.asarray(samples, float).ravel() / np.median(samples))
     if spread is None:
         return middle * np.exp(logs)
-    if np.ptp(logs) < NO_WIDTH:
-        logs = _normal_grid(len(logs))
     low, high = np.percentile(logs, (LOW_PERCENTILE, HIGH_PERCENTILE))
-    asked_low, asked_high = np.log(spread.low_factor), np.log(spread.high_factor)
-    scale = 0.0 if np.ptp(np.asarray(samples)) / np.median(samples) < NO_WIDTH else 1.0
-    below, above = (max(scale, asked / shown) for asked, shown in ((asked_low, low), (asked_high, high)))
+    asked_low, asked_high = min(np.log(spread.low_factor), low), max(np.log(spread.high_factor), high)
+    if min(-low, high) < NO_WIDTH:  # most draws fall together: their ranks are all that they tell
+        logs = _normal_grid(len(logs))[np.argsort(np.argsort(logs, kind="stable"))]
+        low, high = np.percentile(logs, (LOW_PERCENTILE, HIGH_PERCENTILE))
+    below, above = asked_low / low, asked_high / high
     stretched: NDArray[np.float64] = middle * np.exp(np.where(logs < 0, logs * below, logs * above))
     return stretched
 
