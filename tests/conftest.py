@@ -1,0 +1,55 @@
+"""Runs a command line of `twofold` in this process, once per session: its output never changes."""
+
+import contextlib
+import io
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twofold.cli import main
+
+ROOT = Path(__file__).parents[1]
+DAY = "1795219200"  # 2026-11-21: prices do not age in tests
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One command line, run from the root of the repository, and what came of it."""
+
+    line: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+    @property
+    def data(self) -> Any:
+        """What `--json` printed."""
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def ask() -> Callable[[str], Asked]:
+    """`ask("twofold plan examples/assistant")`; the same line again costs nothing."""
+    return cache(_run)
+
+
+def _run(line: str) -> Asked:
+    program, *words = shlex.split(line)
+    assert program == "twofold"
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(ROOT):
+        patch.setenv("SOURCE_DATE_EPOCH", DAY)
+        patch.delenv("TWOFOLD_DEBUG", raising=False)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+    return Asked(line, code, out.getvalue(), err.getvalue())

@@ -1,0 +1,67 @@
+"""docs/coverage.csv: every requirement of the plan has a test of its own and a command that shows it."""
+
+import ast
+import csv
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COVERAGE = ROOT / "docs" / "coverage.csv"
+REQUIREMENTS = ROOT.parent / "shared" / "design" / "requirements.csv"
+PART = "plan"
+INFEASIBLE = 3
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+ROWS = read(COVERAGE)
+
+
+def test_no_requirement_of_the_plan_is_missing_or_invented() -> None:
+    if not REQUIREMENTS.exists():
+        pytest.skip(f"the list of requirements is not beside this checkout: {REQUIREMENTS.name}")
+    wanted = [row["id"] for row in read(REQUIREMENTS) if PART in row["part"].split(";")]
+    assert [row["id"] for row in ROWS] == wanted
+
+
+def test_every_row_is_whole_and_stands_once() -> None:
+    assert list(ROWS[0]) == ["id", "test", "command", "prints"]
+    assert all(cell.strip() for row in ROWS for cell in row.values())
+    for column in ("id", "test"):
+        cells = [row[column] for row in ROWS]
+        assert len(cells) == len(set(cells)), column
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_the_named_test_exists_under_the_id_of_its_row(row: dict[str, str]) -> None:
+    file, _, name = row["test"].partition("::")
+    functions = [
+        node.name
+        for node in ast.parse((ROOT / file).read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    assert functions.count(name) == 1
+    assert name.startswith(f"test_{row['id'].lower().replace('-', '_')}_")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_the_command_of_a_row_prints_what_it_says(row: dict[str, str], ask: Callable[[str], Any]) -> None:
+    done = ask(row["command"])
+    assert re.search(row["prints"], done.text), done.text
+    assert done.code == (INFEASIBLE if row["prints"].startswith("infeasible") else 0)
+
+
+def test_commands_read_files_of_the_repository_only() -> None:
+    for row in ROWS:
+        for word in shlex.split(row["command"]):
+            assert not word.startswith(("/", "~", "..")), word
+            if word.startswith(("examples/", "tests/")):
+                assert (ROOT / word).exists(), word
