@@ -111,8 +111,8 @@ def test_every_example_meets_what_it_promises(examples: dict[str, Plan], name: s
 def test_the_examples_have_the_figures_of_real_deployments(examples: dict[str, Plan]) -> None:
     assistant = examples["assistant"].training[0]
     assert assistant.machine.accelerator_count == 512
-    # Llama-3-70B-like runs on H100 reach 38-55 % and take 700 Gtok in two to three weeks with headroom.
-    assert 0.36 < assistant.mfu_fraction.value < 0.56
+    # Llama 3 70B on H100: Meta reports 38-43 %, tuned public recipes 54 %; 700 Gtok take 2-3 weeks.
+    assert 0.38 < assistant.mfu_fraction.value < 0.60
     assert 12 * 86400 < assistant.run.total_s.value < 30 * 86400
     moe = examples["moe"].training[0]
     # DeepSeek-V3 took 2.664 M H800 hours for 14.8 T tokens: 180 h per Gtok.
