@@ -245,13 +245,19 @@ def test_r_033_unreleased_platforms_are_marked_and_left_out(data: Any, ask: Ask)
     assert "not released" not in losers["allowed"]["VR200-288GB"]  # tried: it lost by having no price
 
 
-def test_r_034_bare_metal_and_virtual_with_the_overhead_stated(data: Any) -> None:
+def test_r_034_bare_metal_and_virtual_with_the_overhead_stated(data: Any, plans: dict[str, Any]) -> None:
     table = rungs(data)
     bare, virtual = table["bare metal"], table["virtual"]
     assert bare["overhead_fraction"] == 0 and virtual["overhead_fraction"] == pytest.approx(0.03)
     for figure in ("step_s", "cost_usd"):
         grows = virtual[figure]["value"] / bare[figure]["value"]
         assert grows == pytest.approx(1.03, rel=0.01), figure
+    for plan in plans.values():  # and every plan says the same of its own runs
+        for run in plan["training"]:
+            alone, shared = run["tenancy"]
+            assert (alone["name"], shared["name"]) == ("bare metal", "virtual")
+            assert shared["step_s"]["value"] > alone["step_s"]["value"]
+            assert shared["overhead_fraction"] == pytest.approx(0.03)
 
 
 def test_r_035_training_gpus_have_figures_for_each_form(data: Any) -> None:
