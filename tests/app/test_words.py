@@ -70,3 +70,8 @@ def test_a_model_is_a_name_a_config_or_the_folder_of_one() -> None:
     assert model_in(str(CONFIG), catalog) == model_in(str(CONFIG.parent), catalog)
     with pytest.raises(InputError):
         model_in("./nowhere/config.json", catalog)
+
+
+def test_a_model_without_tokens_is_refused() -> None:
+    with pytest.raises(InputError):
+        model_in("sdxl-unet", load_catalog())

@@ -462,6 +462,8 @@ MISTAKES = {
     "train llama-3.1-70b --on 8x8xH100-SXM --batch '64 seq' --oversubscription 0.5": "E-value",
     "train llama-3.1-70b --on 8x8xH100-SXM --batch '64 seq' --fabric string": "E-name",
     "collective all_reduce --size '0 B' --on 8xH100-SXM": "E-value",
+    "train llama-3.1-8b --on 1x8xTPU-v5p --batch '8 seq' --precision fp32": "E-value",
+    "roofline sdxl-unet --on H200": "E-value",
     "collective broadcast --size '1 GB' --on 8xH100-SXM": "E-name",
     "collective all_reduce --size '1 GB' --on 8xH100-SXM --ranks 9": "E-value",
     "compute --on 8xH100-SXM --for '0 d'": "E-value",

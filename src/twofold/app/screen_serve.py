@@ -48,7 +48,7 @@ def _memory(answer: ServingEstimate) -> list[str]:
     parts = [f"{part.name} {text}" for part, text in zip(answer.memory_parts, texts, strict=True)]
     scales = f", {format_bytes(answer.scales_bytes)} of it scales" if answer.scales_bytes else ""
     return [
-        *field("memory", [f"{format_memory(answer.memory_capacity_bytes)} per device, in GiB:", *parts]),
+        *field("memory", [f"{format_memory(answer.memory_capacity_bytes)} per device", *parts]),
         *field("", [f"weights of the whole model {format_bytes(answer.weights_bytes)}{scales}"]),
     ]
 

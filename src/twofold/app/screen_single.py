@@ -32,9 +32,7 @@ def collective_lines(answer: CollectiveEstimate) -> list[str]:
         ),
         *field("idle", [ranged(answer.idle_s), f"{format_si(answer.bus_bytes_per_s, 'B/s')} on each link"]),
         *field("ring", [ring, f"idle takes {_signed(answer.ring_difference_fraction)} against it"]),
-        *field(
-            "jitter", [f"{percent(answer.jitter_fraction)} of one rank; all wait for the slowest:", *tail]
-        ),
+        *field("jitter", [f"{percent(answer.jitter_fraction)} of one rank, all wait for the slowest", *tail]),
         *note_lines(answer.warnings),
     ]
 

@@ -117,7 +117,7 @@ def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
                 f"data {format_bytes(run.data_bytes_per_s)}/s",
             ],
         ),
-        *field("price", [price_text(answer.machine.price), f"energy {watt_hours(run.energy_j)}"]),
+        *field("price", [price_text(answer.machine.price), f"accelerators draw {watt_hours(run.energy_j)}"]),
     ]
 
 

@@ -33,7 +33,13 @@ def model_in(text: str, catalog: Catalog) -> Model:
     path = Path(text).expanduser()
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         return read_model_config(path / "config.json" if path.is_dir() else path)
-    return catalog.model(text)
+    model = catalog.model(text)
+    if model.arch == "diffusion":
+        raise ValueRefusedError(
+            f"{model.name} is a diffusion model: it has no tokens to estimate by",
+            hint="plan it from a spec, with `model: {measured: rows.csv}`",
+        )
+    return model
 
 
 def sequences_in(text: str, sequence_tokens: int) -> int:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from twofold.catalog import Accelerator, Catalog, Node
 from twofold.contracts import FixedCluster, Machine, PriceUsed, Supply
-from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact, format_si
-from twofold.perf import Cluster, Constants, device, network
+from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
+from twofold.perf import Cluster, Constants, Device, compute_format, device, network
 from twofold.plan.offers import Offer, fixed_offer
 from twofold.plan.uncertainty import factor_ends, scale_cluster
 from twofold.training import virtualised
@@ -85,7 +85,7 @@ def assemble(
     warnings = [f"{accelerator.name} is announced, not released: its figures are the vendor's plans"]
     warnings = [] if accelerator.released else warnings
     if node.source == "assumed":
-        rate = format_si(nic * 8, "b/s")
+        rate = f"{nic * 8 / 1e9:,.0f} Gb/s"
         warnings.append(
             f"no server of {per_node} × {accelerator.name} is known: {rate} {fabric} each is assumed"
         )
@@ -103,6 +103,16 @@ def resized(machines: Given, accelerator_count: int) -> Given:
         links = replace(links, domain_size=min(links.domain_size, per_node))
     cluster = replace(machines.cluster, network=links, accelerator_count=nodes * per_node)
     return replace(machines, node_count=nodes, accelerators_per_node=per_node, cluster=cluster)
+
+
+def check_units(device: Device, fmt: str) -> None:
+    """Refuse a number format that nothing on the device multiplies, not even wider units in its stead."""
+    runs_in = "fp32" if fmt == "fp32" else compute_format(device, fmt, fmt).format
+    if runs_in not in device.peak_flops_per_s:
+        known = ", ".join(device.peak_flops_per_s) or "none"
+        raise ValueRefusedError(
+            f"{device.name} has no {runs_in} units", hint=f"its formats in the catalogue: {known}"
+        )
 
 
 def scaled(names: Mapping[str, float]) -> dict[str, float]:

@@ -27,7 +27,7 @@ from twofold.inference import (
     weights_bytes,
 )
 from twofold.perf import Constants, bytes_per_weight
-from twofold.plan.given import Given
+from twofold.plan.given import Given, check_units
 from twofold.plan.quick_refusal import machines_text
 from twofold.plan.ranges import drawn_cluster, drawn_engine
 from twofold.plan.uncertainty import Draws
@@ -108,7 +108,7 @@ def check_question(question: ServingQuestion) -> None:
             f"{question.context_tokens:,.0f} tokens exceed the context of {question.model.name}, {longest:,}",
             hint="shorten `--input` or `--output`",
         )
-    bytes_per_weight(question.weights_format)
+    check_units(question.machines.cluster.device, question.weights_format)
     bytes_per_weight(question.kv_format)
 
 

@@ -281,9 +281,10 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
 
 def training_flops_per_byte(model: Model, fmt: str) -> float:
     """Intensity of the widest product of a layer over one micro-batch of training."""
-    width = model.ffn_hidden or model.moe_ffn_hidden
+    width = model.ffn_hidden or model.moe_ffn_hidden or 2 * model.hidden  # mixers without an FFN widen twice
     # An expert sees its share of the tokens alone.
-    tokens = TRAINING_TOKENS if model.ffn_hidden else TRAINING_TOKENS * model.experts_topk / model.experts
+    alone = model.experts > 0 and not model.ffn_hidden
+    tokens = TRAINING_TOKENS * (model.experts_topk / model.experts if alone else 1.0)
     return float(np.max(gemm_flops_per_byte(tokens, width, model.hidden, fmt)))
 
 

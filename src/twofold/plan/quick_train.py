@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from twofold.contracts import Bound, Count, Layout, Machine, Part
 from twofold.core import Estimate, Source, ValueRefusedError
 from twofold.perf import Constants, Floats
-from twofold.plan.given import Given
+from twofold.plan.given import Given, check_units
 from twofold.plan.quick_refusal import nothing_trains
 from twofold.plan.quick_run import QuickRun, quick_run
 from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_stack, step_spread
@@ -134,6 +134,7 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
     Raises InfeasibleError when no layout fits, ValueRefusedError for a stated layout that is none.
     """
     job, machines = question.job, question.machines
+    check_units(machines.cluster.device, job.precision)
     stack = load_stack(constants, job.framework, job.precision, machines.accelerator.family)
     priced = priced_layouts(question, stack)
     fits = priced.high_bytes <= machines.cluster.device.memory_bytes
