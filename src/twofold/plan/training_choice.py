@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.contracts import Loser, TrainingRun
-from twofold.core import InfeasibleError, format_bytes, format_seconds, format_usd
+from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_seconds, format_usd
 from twofold.perf import Cluster, device
 from twofold.plan.context import Context, model_of, training_job
+from twofold.plan.given import check_units
 from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, training_offers
 from twofold.training import (
     RunPlan,
@@ -64,7 +65,7 @@ class TrainingChoice:
 def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     """Search machines, sizes and layouts for one run. Raises InfeasibleError with the closest misses."""
     job = training_job(entry, model_of(entry.model, context.catalog))
-    offers, left_out = _offers(entry, context)
+    offers, left_out = _able(*_offers(entry, context), job.precision, context)
     trials = [trial for offer in offers for trial in _trials(entry, job, offer, context)]
     if not trials:
         raise InfeasibleError(
@@ -88,6 +89,23 @@ def _offers(entry: TrainingRun, context: Context) -> tuple[tuple[Offer, ...], tu
     rented = training_offers(catalog, spec.supply)
     own = own_offers(catalog, spec.supply)
     return (*own, *_mixed(own), *rented.offers), rented.left_out
+
+
+def _able(
+    offers: tuple[Offer, ...], left_out: tuple[Loser, ...], precision: str, context: Context
+) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
+    """Offers whose parts multiply in the run's format; what was named and cannot is an error."""
+    able: list[Offer] = []
+    unable: list[Loser] = []
+    for offer in offers:
+        try:
+            check_units(device(offer.accelerator, context.constants), precision)
+            able.append(offer)
+        except ValueRefusedError as error:
+            if len(offers) == 1:
+                raise
+            unable.append(Loser(offer.accelerator.name, error.message))
+    return tuple(able), (*left_out, *unable)
 
 
 def _terms(context: Context) -> tuple[str, ...]:
