@@ -215,7 +215,7 @@ def test_r_028_a_mixed_pool_warns_of_its_stragglers(data: Any, screen: str) -> N
 def test_r_031_the_node_of_eight_h100_in_5u_is_listed(data: Any) -> None:
     (row,) = data["rows"]
     assert row["accelerator_count"] == 8 and row["rack_units"] == 5
-    assert row["link_gb_s"] == 450  # NVLink 4, one way
+    assert row["link_name"] == "NVLink4" and row["link_gb_s"] == 450  # one way
     assert "ConnectX-7" in row["nic_type"] and row["nic_gbit_s"] == 8 * 400
     assert 8_000 < row["power_w"] < 12_000 and row["source"]
 

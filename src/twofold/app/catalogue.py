@@ -37,6 +37,7 @@ DERIVED = MappingProxyType(
         "nodes": (
             Column("fp16_tflops", "", 0, "float", "TFLOP/s", "none", ">=0", "Dense peak of its accelerators"),
             Column("link_gb_s", "", 0, "float", "GB/s", "none", ">=0", "Scale-up links of one, one way"),
+            Column("link_name", "", 0, "text", "", "none", "", "What these links are called"),
         ),
         "prices": (
             Column("age_days", "", 0, "int", "d", "none", ">=0", "Days since the price was seen"),
@@ -120,11 +121,13 @@ def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date)
         devices = [
             (node.accelerator_count, catalog.accelerator(node.accelerator)) for node in catalog.nodes()
         ]
+        links = {part["name"]: part["link_name"] for part in catalog.table("accelerators").rows}
         return [
             {
                 **row,
                 "fp16_tflops": count * device.fp16_flops_per_s / 1e12 if device.fp16_flops_per_s else None,
                 "link_gb_s": device.scaleup_bytes_per_s / 1e9,
+                "link_name": links[device.name],
             }
             for row, (count, device) in zip(rows, devices, strict=True)
         ]
