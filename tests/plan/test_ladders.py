@@ -30,7 +30,7 @@ def column(ladder: Ladder, key: str) -> list[float]:
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("example", ["assistant", "moe", "finetune"])
+@pytest.mark.parametrize("example", ["moe", "portfolio", "laptop"])
 def test_every_axis_answers_for_every_run_and_service_it_fits(
     axis: str, example: str, catalog: Catalog, constants: Constants
 ) -> None:

@@ -45,6 +45,7 @@ SIZE_CLASSES = (
     ("7–70 B", 72e9, "qwen3-32b"),
     ("> 70 B", np.inf, "llama-3.1-405b"),
 )
+COMPARED_RATE_PER_S = 20.0  # parts are compared per device: a fleet of hundreds of replicas tells no more
 OFFERS_TRIED = 8  # cheapest per byte/s of memory
 
 
@@ -187,10 +188,11 @@ def tenancy_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
 def size_of_classes(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """For each class of model sizes which hardware serves it cheapest within the promise, and why."""
     load = next((each for each in site.choice.loads if not each.is_batch), site.choice.loads[0])
+    traffic = replace(load.traffic, rate_per_s=min(load.traffic.rate_per_s, COMPARED_RATE_PER_S))
     regions = site.choice.entry.regions or context.spec.supply.shop.regions
     offers = _tried(serving_offers(context.catalog, context.spec.supply, regions).offers)
     return tuple(
-        _size_ladder(label, model, offers, load.traffic, site, context)
+        _size_ladder(label, model, offers, traffic, site, context)
         for label, model in _representatives(site.choice.model, context)
     )
 
