@@ -344,6 +344,16 @@ def test_a_rate_above_saturation_is_refused_with_the_copies_it_takes(
     assert "copies of 4 × H200" in said
 
 
+def test_a_refusal_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "serve llama-3.1-70b --on 1xL4 --input 100 --output 100 --concurrency 1 --json"
+    assert main(["estimate", *shlex.split(words)]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert told["exit_code"] == 3
+    (error,) = told["errors"]
+    assert error["code"] == "E-infeasible"
+    assert {line["label"] for line in error["lines"]} == {"needs", "has", "would fit"}
+
+
 # Single questions
 
 
