@@ -8,9 +8,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from twofold.measure.left_out import Fitted, write_left_out
 from twofold.perf import constants_path, parse_constants, write_constants
 
-FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> list[ConstantRow]`
+FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> Fitted`
     ("kernels", "twofold.measure.fit_kernels"),
     ("training", "twofold.measure.fit_training"),
     ("inference", "twofold.measure.fit_inference"),
@@ -30,9 +31,11 @@ def main(arguments: list[str]) -> int:
     for name, module in FITS:
         if name not in wanted or find_spec(module) is None:
             continue
-        rows = import_module(module).fit(truth, parse_constants(path.read_text(encoding="utf-8")))
-        version = write_constants(path, name, rows)
-        print(f"{name}: {len(rows)} rows fitted, the constants are version {version}")
+        found: Fitted = import_module(module).fit(truth, parse_constants(path.read_text(encoding="utf-8")))
+        version = write_constants(path, name, found.rows)
+        if found.left_out:
+            write_left_out(name, found.left_out)
+        print(f"{name}: {len(found.rows)} rows fitted, the constants are version {version}")
     return 0
 
 

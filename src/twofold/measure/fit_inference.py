@@ -15,6 +15,7 @@ from twofold.catalog import Catalog, load_catalog
 from twofold.core import Source, TwofoldError
 from twofold.inference import Engine, model_kind
 from twofold.measure.inference_rows import Case, read_case
+from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
 from twofold.measure.predict_inference import (
     Batch,
     batches,
@@ -173,7 +174,7 @@ class Problem:
     keys: tuple[tuple[str, str], ...]  # the constants that are free
 
 
-def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
+def fit(truth: Path, constants: Constants) -> Fitted:
     """The engine constants fitted on the open rows, with ranges from the spread between sources left out."""
     constants = from_priors(constants)
     problem = read_problem(read_rows(truth / "inference.csv"), load_catalog(), constants)
@@ -182,7 +183,19 @@ def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
     unseen = held_out_errors(problem, constants, left_out)
     fitted = _constant_rows(problem, logs, np.array(list(left_out.values())))
     fixed = [row for row in prior_rows() if (row.name, row.scope) in FIXED]
-    return [*fitted, *fixed, *interval_rows(problem, unseen)]
+    return Fitted([*fitted, *fixed, *interval_rows(problem, unseen)], left_out_lines(problem, unseen))
+
+
+def left_out_lines(problem: Problem, error: Array) -> tuple[LeftOut, ...]:
+    """The errors of sources left out, by figure, source and kind of model."""
+    kinds = np.array([model_kind(problem.cases[place].model) for place in problem.targets.place])
+    metric, source = problem.targets.metric, problem.targets.source
+    lines: list[LeftOut] = []
+    for each in np.unique(metric):
+        keys = {(str(s), str(k)) for s, k in zip(source[metric == each], kinds[metric == each], strict=True)}
+        groups = {key: error[(metric == each) & (source == key[0]) & (kinds == key[1])] for key in keys}
+        lines += left_out_errors("inference", str(each), groups)
+    return tuple(lines)
 
 
 def from_priors(constants: Constants) -> Constants:

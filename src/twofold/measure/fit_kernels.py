@@ -25,6 +25,7 @@ from twofold.measure.kernel_tables import (
     table,
     weight_only_rows,
 )
+from twofold.measure.left_out import Fitted
 from twofold.measure.pooled import Z_80, Array, Pooled, Prior, Rows, fit_pooled, fold_masks
 from twofold.perf import WEIGHT_ONLY, ConstantRow, Constants, load_constants, with_rows
 
@@ -155,14 +156,14 @@ SLICES = (  # in this order: a later one stands on what an earlier one fitted
 )
 
 
-def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
+def fit(truth: Path, constants: Constants) -> Fitted:
     """Fit all kernel tables under `truth`; the rows that this fit owns."""
     rows: list[ConstantRow] = []
     for part in SLICES:
         measured = part.build(truth, constants)
         rows += constant_rows(part, measured, fit_pooled(measured, part.priors, families()))
         constants = with_rows(constants, rows)
-    return [*rows, *fallback_rows(truth, constants)]
+    return Fitted([*rows, *fallback_rows(truth, constants)])
 
 
 def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Source
+from twofold.measure.left_out import Fitted, left_out_errors
 from twofold.measure.predict_training import Group, choose, evaluate, group_entries, read_all
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import Cluster, ConstantRow, Constants, Network, device, network
@@ -88,7 +89,7 @@ def read_priors() -> list[Prior]:
     ]
 
 
-def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
+def fit(truth: Path, constants: Constants) -> Fitted:
     """Every constant that training owns, fitted on the table under `truth`."""
     catalog = load_catalog()
     rows = [row for row in read_rows(truth / "training.csv") if text(row, "tier") in ("A", "B")]
@@ -101,13 +102,17 @@ def fit(truth: Path, constants: Constants) -> list[ConstantRow]:
     counts = rows_by_prior(priors, step, held)
     pairs = [pair for pair in zip(fitted, priors, strict=True) if pair[1].name != SPREAD]
     out = [constant_row(prior, old, counts) for prior, old in pairs]
-    left_out = leave_one_out(priors, "yes", step, constants, step_log_error)
+    unseen_step = leave_one_out(priors, "yes", step, constants, step_log_error)
     in_sample = errors(fitted, step, constants, step_log_error)
-    out += interval_rows("step", step, left_out, in_sample)
-    left_out = leave_one_out(stepped, "memory", held, constants, memory_log_error)
+    out += interval_rows("step", step, unseen_step, in_sample)
+    unseen_memory = leave_one_out(stepped, "memory", held, constants, memory_log_error)
     in_sample = errors(fitted, held, constants, memory_log_error)
-    ranges = interval_rows("memory", held, left_out, in_sample)
-    return out + ranges + [spread_row(row) for row in ranges]
+    ranges = interval_rows("memory", held, unseen_memory, in_sample)
+    figures = (("step time", step, unseen_step), ("peak memory", held, unseen_memory))
+    left_out = [
+        left_out_errors("training", name, by_source(measured, unseen)) for name, measured, unseen in figures
+    ]
+    return Fitted(out + ranges + [spread_row(row) for row in ranges], left_out[0] + left_out[1])
 
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:

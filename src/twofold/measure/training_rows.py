@@ -277,7 +277,7 @@ def _readings(row: Row, job: TrainingJob, gpus: int, tp: int, pp: int, family: s
         tp > 1 and (parallel > 0 if parallel is not None else family != "megatron-legacy")
     )
     modes = [RECOMPUTE[text(row, "recompute")]] if text(row, "recompute") in RECOMPUTE else list(Recompute)
-    readings = []
+    readings: list[tuple[int, ...]] = []
     for vpp, micro, mode in itertools.product(
         _interleavings(row, job.model.layers, pp, family), _micro_batches(row, job, dp), modes
     ):
