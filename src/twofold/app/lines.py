@@ -6,6 +6,7 @@ from textwrap import wrap
 WIDTH = 100
 INDENT = 13  # where the text of a field begins
 DOT = " · "
+TIED = "\N{NO-BREAK SPACE}"
 
 
 def field(label: str, pieces: Iterable[str], *, separator: str = DOT) -> list[str]:
@@ -73,5 +74,13 @@ def _narrowed(widths: list[int]) -> list[int]:
 
 
 def _fitting(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width`: whole where it fits, else broken at spaces, else anywhere."""
-    return [text] if len(text) <= width else wrap(text, width)
+    """The text in pieces of at most `width`: whole where it fits, else broken at spaces, else anywhere.
+
+    A range keeps its source letter.
+
+    >>> _fitting("2.0 ktok/s [1.2–3.0] f", 20)
+    ['2.0 ktok/s', '[1.2–3.0] f']
+    """
+    if len(text) <= width:
+        return [text]
+    return [piece.replace(TIED, " ") for piece in wrap(text.replace("] ", f"]{TIED}"), width)]
