@@ -58,6 +58,13 @@ def test_every_verb_helps_and_speaks_json(verb, run, golden) -> None:
         assert "--json" in run(f"twofold {verb} {leaf} --help").out
 
 
+@pytest.mark.parametrize("line", ["twofold", "twofold estimate"])
+def test_no_words_ask_for_help(line, run) -> None:
+    done = run(line)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == run(f"{line} --help").out
+
+
 def test_the_version_is_told(run) -> None:
     done = run("twofold --version")
     assert (done.code, done.out) == (0, "twofold 0.1.0\n")

@@ -42,14 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    code = 0
     try:
         with twofold.make_context("twofold", words) as context:
             twofold.invoke(context)
-        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message())
     except click.exceptions.Exit as done:
-        sys.stdout.flush()
-        return done.exit_code
-    return 0
+        code = done.exit_code
+    sys.stdout.flush()
+    return code
 
 
 def _fail(error: TwofoldError, words: list[str]) -> int:
