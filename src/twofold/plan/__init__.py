@@ -16,10 +16,11 @@ from twofold.plan.quick_single import (
     estimate_compute,
     estimate_roofline,
 )
-from twofold.plan.quick_train import TrainingEstimate, TrainingQuestion, estimate_training
+from twofold.plan.quick_train import TrainingQuestion
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.plan.serving_choice import NEWEST_RELEASES
+from twofold.plan.train_answer import TrainingEstimate, estimate_training
 
 __all__ = [
     "NEWEST_RELEASES",
