@@ -89,10 +89,11 @@ def _sum_of(parts: tuple[Part, ...]) -> list[str]:
 
 def _rates(answer: ServingEstimate) -> list[str]:
     cost = answer.usd_per_1k_output_tokens
-    sent = [f"each device sends {format_bytes(answer.communication_bytes_per_token)} per token"]
+    each = answer.communication_bytes_per_token
+    sent = [f"each device sends {format_bytes(each)} per token" if each else "nothing leaves a device"]
     if answer.all_to_all_bytes_per_token:
         exchanged = format_bytes(answer.all_to_all_bytes_per_token)
-        sent.append(f"of it all-to-all between experts: {exchanged} per token through all layers")
+        sent.append(f"all-to-all between experts {exchanged} per token through all layers")
     starting = [f"{part.name} {ranged(part.value)}" for part in answer.cold_start_parts]
     return [
         *field(

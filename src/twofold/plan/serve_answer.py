@@ -101,7 +101,7 @@ class ServingEstimate:
     cold_start_s: Estimate
     cold_start_parts: tuple[Part, ...]
     communication_bytes_per_token: float  # that one accelerator sends
-    all_to_all_bytes_per_token: float  # of it, by expert parallelism
+    all_to_all_bytes_per_token: float  # by expert parallelism, all layers, all devices
     bounds: tuple[Bound, ...]
     formats: tuple[FormatRow, ...]
     layouts: tuple[LayoutRow, ...]

@@ -99,28 +99,10 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
     fits = priced.high_bytes <= machines.cluster.device.memory_bytes
     if not fits.any():
         raise nothing_trains(job, machines, priced, stack)
-    best = candidate(
-        job,
-        priced.layouts.row(int(np.argmin(np.where(fits, priced.step_s, np.inf)))),
-        machines.cluster,
-        stack,
-    )
-    draws = draw_factors(constants)
-    answered = answer(job, machines, stack, best, draws, constants)
-    run = (
-        quick_run(
-            question.job,
-            machines,
-            answered.step,
-            draws,
-            question.tokens,
-            question.write_within_s,
-            question.headroom,
-        )
-        if question.tokens
-        else None
-    )
-    return _estimate(question, stack, priced, fits, answered, constants, run)
+    fastest = int(np.argmin(np.where(fits, priced.step_s, np.inf)))
+    best = candidate(job, priced.layouts.row(fastest), machines.cluster, stack)
+    answered = answer(job, machines, stack, best, draw_factors(constants), constants)
+    return _estimate(question, stack, priced, fits, answered, constants)
 
 
 def _estimate(
@@ -130,7 +112,6 @@ def _estimate(
     fits: NDArray[np.bool_],
     answered: Answered,
     constants: Constants,
-    run: QuickRun | None,
 ) -> TrainingEstimate:
     job, machines, best, step = question.job, question.machines, answered.chosen, answered.step
     work, cluster = workload(job), machines.cluster
@@ -167,8 +148,22 @@ def _estimate(
         layouts=ranked_layouts(
             job, machines, stack, priced, fits, question.ranked, answered.draws, constants
         ),
-        run=run,
+        run=_run(question, answered),
         warnings=machines.warnings,
+    )
+
+
+def _run(question: TrainingQuestion, answered: Answered) -> QuickRun | None:
+    if question.tokens is None:
+        return None
+    return quick_run(
+        question.job,
+        question.machines,
+        answered.step,
+        answered.draws,
+        question.tokens,
+        question.write_within_s,
+        question.headroom,
     )
 
 
