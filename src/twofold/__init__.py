@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from twofold.app import partitions as partitions
     from twofold.app import plan as plan
     from twofold.app import predict as predict
+    from twofold.app import search_fleets as search_fleets
+    from twofold.app import search_layouts as search_layouts
     from twofold.app import starter as starter
 
 __version__ = "0.1.0"
@@ -40,6 +42,8 @@ __all__ = [
     "partitions",
     "plan",
     "predict",
+    "search_fleets",
+    "search_layouts",
     "starter",
 ]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from twofold.app.planning import diff, explain, plan
     from twofold.app.predicting import Predicted, predict
     from twofold.app.screen import plan_lines
+    from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
     from twofold.app.sources import Loaded, SpecSource, load
     from twofold.app.starting import infer, starter
@@ -60,6 +61,8 @@ __all__ = [
     "plan_lines",
     "predict",
     "ranged",
+    "search_fleets",
+    "search_layouts",
     "starter",
     "table",
     "whole_file",
@@ -79,6 +82,7 @@ _MODULES = {
     "planning": ("diff", "explain", "plan"),
     "predicting": ("Predicted", "predict"),
     "screen": ("plan_lines",),
+    "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
     "sources": ("Loaded", "SpecSource", "load"),
     "starting": ("infer", "starter"),

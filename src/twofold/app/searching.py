@@ -1,0 +1,50 @@
+"""The two searches alone: every layout of a training step on given machines, every fleet for a spec's services."""
+
+from datetime import date
+from typing import Literal
+
+from twofold.app.estimating import Answer, estimate_train
+from twofold.app.shown import ShownPlan, shown_plan
+from twofold.app.sources import SpecSource, load
+from twofold.core import EmptyError
+from twofold.perf import load_constants
+from twofold.plan import PlanOptions, build_plan
+
+
+def search_layouts(
+    model: str,
+    on: str,
+    *,
+    batch: str,
+    sequence: str = "8192 tok",
+    precision: Literal["bf16", "fp16", "fp8", "fp32"] = "bf16",
+    framework: str = "megatron-core",
+    count: int = 20,
+) -> Answer:
+    """The fastest `count` of all valid layouts of one training step, ranked; `data.layouts` holds them.
+
+    Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
+    """
+    return estimate_train(
+        model,
+        on,
+        batch=batch,
+        sequence=sequence,
+        precision=precision,
+        framework=framework,
+        layouts=count,
+    )
+
+
+def search_fleets(spec: SpecSource, today: date | None = None) -> ShownPlan:
+    """The cheapest fleet that meets every class of each service of a spec, and why the others lost.
+
+    Its training is left out. Raises InfeasibleError, with what binds, when nothing meets a service's goals.
+    """
+    loaded = load(spec)
+    if not loaded.spec.services:
+        raise EmptyError("the spec has no service", hint="write `serving:`")
+    serving = loaded.spec.model_copy(update={"training": ()})
+    options = PlanOptions(today=today)
+    built = build_plan(serving, loaded.catalog, load_constants(), spec_digest=loaded.digest, options=options)
+    return shown_plan(built)
