@@ -1,4 +1,4 @@
-"""The two searches alone: every layout of a training step on given machines, every fleet for a spec's services."""
+"""The searches alone: every layout of a training step on given machines, every fleet for services."""
 
 from datetime import date
 from typing import Literal
