@@ -107,6 +107,13 @@ def test_a_refusal_tells_needs_tried_and_what_would_fit() -> None:
     assert "L40S" in refused.value.message
 
 
+def test_a_job_that_nothing_divides_is_refused_with_the_rules_it_broke() -> None:
+    with pytest.raises(InfeasibleError) as refused:
+        ask("5x3xL40S", batch=1)
+    assert "no layout divides" in refused.value.message
+    assert [label for label, _ in refused.value.lines] == ["needs", "tried", "would fit"]
+
+
 def test_lora_and_fp8_answer_too(catalog: Catalog, constants: Constants) -> None:
     machines = given("1x8xH100-SXM", catalog, constants)
     full = TrainingJob(catalog.model("llama-3.1-8b"), "finetune", 4096, 64)

@@ -1,5 +1,7 @@
 """Being told no: what a training job needs, what was tried, and what would fit."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from twofold.core import InfeasibleError, format_bytes, format_memory
@@ -31,6 +33,18 @@ def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Sta
         ("would fit", change),
     )
     return InfeasibleError(f"no layout of {job.model.name} trains on {machines_text(machines)}", lines=lines)
+
+
+def nothing_divides(job: TrainingJob, machines: Given, refused: Mapping[str, int]) -> InfeasibleError:
+    """No combination of sizes is a layout: which rules they broke, and what would help."""
+    broken = ", ".join(f"{count:,} by {reason}" for reason, count in refused.items())
+    batch, count = job.global_batch_sequences, machines.accelerator_count
+    lines = (
+        ("needs", f"a split of {batch:,} sequences and {job.model.layers} layers over {count:,} devices"),
+        ("tried", f"{sum(refused.values()):,} combinations, all refused: {broken}"),
+        ("would fit", f"fewer devices · a larger batch, such as {max(count, 2 * batch):,} seq"),
+    )
+    return InfeasibleError(f"no layout divides {job.model.name} over {machines_text(machines)}", lines=lines)
 
 
 def _parts_text(held: Memory) -> str:

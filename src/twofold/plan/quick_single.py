@@ -22,7 +22,7 @@ from twofold.perf import (
     ridge_flops_per_byte,
 )
 from twofold.plan.given import Given
-from twofold.plan.ranges import Drawn, drawn, drawn_cluster
+from twofold.plan.ranges import drawn, drawn_cluster
 from twofold.plan.uncertainty import draw_factors
 
 COLLECTIVES = {
@@ -219,7 +219,6 @@ def estimate_compute(
     hours = duration_s / 3600 * count
     flops = peak * count * mfu_fraction * duration_s
     price = machines.price
-    cost = Drawn(hours, np.array([hours])).times(1.0)
     return ComputeEstimate(
         schema="twofold/estimate-compute/1",
         machine=machines.machine,
@@ -233,7 +232,7 @@ def estimate_compute(
         tokens=flops / (6.0 * model.parameters_active) if model else None,
         spend_usd=spend_usd,
         usd_per_accelerator_h=None if spend_usd is None else spend_usd / hours,
-        cost_usd=_scaled(price.usd_per_accelerator_h, cost.middle, "USD") if price else None,
+        cost_usd=_scaled(price.usd_per_accelerator_h, hours, "USD") if price else None,
         warnings=machines.warnings,
     )
 

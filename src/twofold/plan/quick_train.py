@@ -9,6 +9,7 @@ from twofold.contracts import Bound, Layout, Part
 from twofold.core import Estimate, Source, ValueRefusedError
 from twofold.perf import Constants, Floats
 from twofold.plan.given import Given
+from twofold.plan.quick_refusal import nothing_divides
 from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_stack, step_spread
 from twofold.plan.uncertainty import Draws, scale_cluster
 from twofold.training import (
@@ -104,14 +105,15 @@ def priced_layouts(question: TrainingQuestion, stack: Stack) -> Priced:
         recompute=recompute,
     )
     priced = price_layouts(job, cluster, stack, limits)
+    if not len(priced.layouts):
+        raise nothing_divides(job, question.machines, priced.refused)
     agrees = np.ones(len(priced.layouts), bool)
     for name, value in stated.items():
         agrees &= getattr(priced.layouts, name) == value
     if not agrees.any():
-        broken = ", ".join(f"{count:,} for {reason}" for reason, count in priced.refused.items())
         raise ValueRefusedError(
-            f"no valid layout on {cluster.accelerator_count:,} accelerators agrees with what is stated",
-            hint=f"combinations refused: {broken or 'none'}; state less, and the rest is searched",
+            f"none of {len(priced.layouts):,} valid layouts agrees with what is stated",
+            hint="state less, and the rest is searched; `--layouts 20` lists what is valid",
         )
     return Priced(
         priced.layouts.take(agrees), priced.step_s[agrees], priced.high_bytes[agrees], priced.refused
