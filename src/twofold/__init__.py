@@ -4,7 +4,7 @@
     plan = twofold.plan("twofold.yaml")               # a path, YAML text, a mapping
     plan.training[0].step_s                           # an estimate: value, 80 % range, unit, source
     twofold.explain(plan, "training.pretrain.step_s")
-    twofold.estimate.train("llama-3.1-70b", twofold.estimate.on("64x8xH100-SXM"), batch="512 seq", layouts=20)
+    twofold.estimate.train("llama-3.1-70b", "64x8xH100-SXM", batch="512 seq")
 
 Every function stands in `twofold.app` with its types, and is imported when first asked for; what it returns
 shows itself in a terminal and in a notebook.
