@@ -40,7 +40,7 @@ def nothing_divides(job: TrainingJob, machines: Given, refused: Mapping[str, int
     broken = ", ".join(f"{count:,} by {reason}" for reason, count in refused.items())
     batch, count = job.global_batch_sequences, machines.accelerator_count
     lines = (
-        ("needs", f"a split of {batch:,} sequences and {job.model.layers} layers over {count:,} devices"),
+        ("needs", f"a split of {batch:,} seq and {job.model.layers} layers over {count:,} devices"),
         ("tried", f"{sum(refused.values()):,} combinations, all refused: {broken}"),
         ("would fit", f"fewer devices · a larger batch, such as {max(count, 2 * batch):,} seq"),
     )
