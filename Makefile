@@ -26,7 +26,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 golden: $(STAMP)
-	$(BIN)/python -m pytest tests/cli --golden
+	$(BIN)/python -m pytest tests/cli tests/test_docs.py --golden
 
 fit: $(STAMP)
 	$(BIN)/python -m twofold.measure.fit ../shared/truth
