@@ -43,6 +43,11 @@ def test_spares_of_many_replicas_continue_those_of_few(availability: float) -> N
     assert replicas_for(1e9, 10.0, availability_fraction=availability).spare > 1e5
 
 
+@pytest.mark.parametrize("rate_per_s", [9.0, 9e5])
+def test_nothing_promised_needs_no_spare(rate_per_s: float) -> None:
+    assert replicas_for(rate_per_s, 10.0, availability_fraction=0.0).spare == 0
+
+
 def test_no_traffic_needs_no_replica_and_no_limit_is_refused():
     assert replicas_for(0.0, 3.0).total == 0
     with pytest.raises(ValueError, match="carries nothing"):

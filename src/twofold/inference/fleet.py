@@ -100,6 +100,8 @@ def _failure_spares(needed: int, availability: float, replica_availability: floa
 
     Many are counted by the normal limit: total·a − z·√(total·a·(1−a)) = needed, solved for the total.
     """
+    if availability <= 0.0:  # nothing is promised
+        return 0
     down = 1.0 - replica_availability
     if needed > COUNTED_ONE_BY_ONE:
         spread = NormalDist().inv_cdf(availability) * sqrt(replica_availability * down)
