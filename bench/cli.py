@@ -1,0 +1,70 @@
+"""Whole commands from a cold start, beside starting Python alone, and what the core install weighs."""
+
+import statistics
+import subprocess
+import sys
+import time
+from importlib.metadata import distribution, requires
+from pathlib import Path
+
+RUNS = 5
+COMMANDS = (
+    ("python, nothing else", [sys.executable, "-c", "pass"]),
+    ("twofold --help", [sys.executable, "-m", "twofold", "--help"]),
+    ("twofold check", [sys.executable, "-m", "twofold", "check", "examples/assistant"]),
+    ("twofold plan", [sys.executable, "-m", "twofold", "plan", "examples/assistant"]),
+)
+
+
+def median_s(command: list[str]) -> float:
+    """Wall time of a command, the first run not counted."""
+    times = []
+    for _ in range(RUNS + 1):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def installed_bytes() -> dict[str, int]:
+    """Bytes on disk of the package and of everything that it needs, by distribution."""
+    sizes: dict[str, int] = {}
+    waiting = ["twofold"]
+    while waiting:
+        name = (
+            waiting.pop()
+            .split(";")[0]
+            .split("[")[0]
+            .split("<")[0]
+            .split(">")[0]
+            .split("=")[0]
+            .split("!")[0]
+            .strip()
+        )
+        if name in sizes:
+            continue
+        files = distribution(name).files or []
+        sizes[name] = sum(
+            Path(str(file.locate())).stat().st_size for file in files if file.locate().is_file()
+        )
+        waiting += [
+            need for need in requires(name) or [] if "extra ==" not in need and "platform_system" not in need
+        ]
+    source = Path(__file__).parents[1] / "src" / "twofold"
+    sizes["twofold"] = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    return sizes
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"{'command, cold':24}{'s':>8}{'× python':>10}")
+    baseline_s = 0.0
+    for name, command in COMMANDS:
+        seconds = median_s(command)
+        baseline_s = baseline_s or seconds
+        print(f"{name:24}{seconds:8.3f}{seconds / baseline_s:10.1f}")
+    sizes = installed_bytes()
+    parts = ", ".join(
+        f"{name} {size / 1e6:.1f}" for name, size in sorted(sizes.items(), key=lambda item: -item[1])
+    )
+    print(f"core install: {sum(sizes.values()) / 1e6:.0f} MB ({parts})")
