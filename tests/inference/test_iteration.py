@@ -69,6 +69,13 @@ def test_long_prefill_runs_at_a_believable_share_of_peak(replica_of):
     assert 0.3 < 2 * 70e9 * 8192 / 8 / seconds / 989e12 < 0.8
 
 
+def test_ungated_experts_in_a_latent_read_their_own_weights_and_no_more(replica_of):
+    replica = replica_of("nemotron-3-super-120b-a12b", "H100-SXM", tp=1.0)
+    whole_s = 40 * 512 * 2 * 1024 * 2688 * 2.0 / 3.35e12  # layers · experts · matrices · latent · width · bytes
+    seconds = iteration_s(replica, 0.0, 0.0, 2048.0, 128.0).moe_s  # so many tokens touch every expert
+    assert whole_s < seconds < 3 * whole_s
+
+
 def test_tensor_parallelism_communicates_and_one_rank_does_not(replica_of):
     assert iteration_s(replica_of("llama-3.1-8b", tp=1.0), 0.0, 0.0, 8.0, 512.0).communication_s == 0
     assert iteration_s(replica_of("llama-3.1-8b", tp=4.0), 0.0, 0.0, 8.0, 512.0).communication_s > 0

@@ -216,7 +216,7 @@ def _attention_s(replica: Replica, tokens: _Tokens) -> Floats:
     if np.any(np.asarray(shape.sliding_layers) > 0):
         seconds = seconds + shape.sliding_layers * _attention_layer_s(replica, tokens, shape.sliding_window)
     # A linear layer reads and writes its state once per sequence, and its inputs like any elementwise pass.
-    state = 8.0 * shape.hidden * 128.0 / replica.tp * tokens.sequences
+    state = 2.0 * shape.linear_state * HALF_BYTES / replica.tp * tokens.sequences
     return seconds + shape.linear_layers * elementwise_s(replica.cluster.device, state, 0.0)
 
 
@@ -276,10 +276,11 @@ def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
         experts,
         shape.experts_topk,
         experts / replica.ep,
-        shape.hidden,
+        shape.expert_input,
         shape.moe_ffn_hidden / slices,
         fmt,
         replica.weights_format,
+        shape.ffn_matrices,
     )
     return np.where(np.asarray(shape.experts) > 0, shape.moe_layers * one, 0.0)
 
@@ -302,11 +303,11 @@ def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
 def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes: Floats) -> Floats:
     """Bytes that one token sends in one expert layer under expert parallelism: dispatch plus combine.
 
-    Formula  min(topk, ranks)·hidden·(activation bytes + 2)
+    Formula  min(topk, ranks)·(hidden or latent)·(activation bytes + 2)
     Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
     Source   DeepSeek-V3 report, section 3.4; R-053.
     """
-    sent: Floats = np.minimum(shape.experts_topk, ranks) * shape.hidden * (activation_bytes + HALF_BYTES)
+    sent: Floats = np.minimum(shape.experts_topk, ranks) * shape.expert_input * (activation_bytes + HALF_BYTES)
     return sent
 
 

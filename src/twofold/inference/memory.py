@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.inference.shape import (
-    STATE_WIDTH,
     ModelShape,
     attention_weights,
     expert_weights,
@@ -88,13 +87,13 @@ def kv_bytes(shape: ModelShape, kv_format: str, context_tokens: Floats) -> Float
 
     Formula  layer-token bytes × ((softmax − sliding)·c + sliding·min(c, window)) + state
     Units    B per sequence, all accelerators together.
-    Limits   a linear layer's state is taken as 2·hidden·128 sixteen-bit numbers.
+    Limits   a linear layer's state is taken in 16 bits, without the few inputs that its convolution keeps.
     """
     windowed = np.minimum(
         context_tokens, np.where(np.asarray(shape.sliding_window) > 0, shape.sliding_window, np.inf)
     )
     tokens = (shape.softmax_layers - shape.sliding_layers) * context_tokens + shape.sliding_layers * windowed
-    state = shape.linear_layers * 2.0 * shape.hidden * STATE_WIDTH * HALF_BYTES
+    state = shape.linear_layers * shape.linear_state * HALF_BYTES
     return kv_bytes_per_layer_token(shape, kv_format) * tokens + state
 
 

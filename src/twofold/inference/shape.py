@@ -8,8 +8,6 @@ import numpy as np
 from twofold.catalog import Model
 from twofold.perf import Floats
 
-STATE_WIDTH = 128  # state elements per channel of a linear-attention or Mamba-2 layer (Dao & Gu 2024)
-
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -22,6 +20,7 @@ class ModelShape:
     sliding_layers: Floats  # of these, see at most `sliding_window` tokens
     sliding_window: Floats
     linear_layers: Floats  # keep a fixed state per sequence instead of a cache
+    linear_state: Floats  # numbers that one of them keeps
     hidden: Floats
     heads: Floats
     kv_heads: Floats
@@ -31,6 +30,7 @@ class ModelShape:
     experts: Floats
     experts_topk: Floats
     moe_ffn_hidden: Floats
+    expert_input: Floats  # what routed experts read and write: the hidden size, or a narrower latent
     shared_ffn_hidden: Floats
     vocab: Floats
     embedding_weights: Floats  # once when tied
@@ -54,7 +54,8 @@ def model_shape(model: Model) -> ModelShape:
         "softmax_layers": model.softmax_attention_layers,
         "sliding_layers": model.sliding_layers if model.sliding_window else 0,
         "sliding_window": model.sliding_window,
-        "linear_layers": max(0, model.layers - model.softmax_attention_layers),
+        "linear_layers": model.linear_layers,
+        "linear_state": model.linear_heads * model.linear_head_dim * model.linear_state,
         "hidden": model.hidden,
         "heads": model.heads,
         "kv_heads": model.kv_heads,
@@ -64,6 +65,7 @@ def model_shape(model: Model) -> ModelShape:
         "experts": model.experts,
         "experts_topk": model.experts_topk,
         "moe_ffn_hidden": model.moe_ffn_hidden,
+        "expert_input": model.moe_latent or model.hidden,
         "shared_ffn_hidden": model.shared_ffn_hidden,
         "vocab": model.vocab,
         "embedding_weights": embedding,
@@ -77,8 +79,9 @@ def model_shape(model: Model) -> ModelShape:
     }
     described = ModelShape(**{name: float(value) for name, value in values.items()})
     rest = float(model.parameters) - float(total_weights(described))
-    if rest < 0 and model.arch == "hybrid" and ffn_layers:
-        # A hybrid's `layers` counts blocks that hold a mixer or an FFN, not both: fewer FFNs than layers.
+    if rest < 0 and ffn_layers:
+        # A hybrid's `layers` counts blocks that hold a mixer or an FFN, not both, and a pruned model has lost
+        # or narrowed some: fewer whole FFNs than layers.
         per_layer = model.ffn_matrices * model.hidden * model.ffn_hidden
         values["dense_ffn_layers"] = max(0.0, ffn_layers + rest / per_layer)
     values["other_weights"] = max(0.0, rest)
@@ -109,7 +112,7 @@ def attention_weights(shape: ModelShape) -> Floats:
 
 def expert_weights(shape: ModelShape) -> Floats:
     """Weights of all routed experts of all layers."""
-    return shape.moe_layers * shape.experts * shape.ffn_matrices * shape.hidden * shape.moe_ffn_hidden
+    return shape.moe_layers * shape.experts * shape.ffn_matrices * shape.expert_input * shape.moe_ffn_hidden
 
 
 def ffn_weights(shape: ModelShape) -> Floats:
