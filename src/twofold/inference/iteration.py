@@ -307,7 +307,9 @@ def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes:
     Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
     Source   DeepSeek-V3 report, section 3.4; R-053.
     """
-    sent: Floats = np.minimum(shape.experts_topk, ranks) * shape.expert_input * (activation_bytes + HALF_BYTES)
+    sent: Floats = (
+        np.minimum(shape.experts_topk, ranks) * shape.expert_input * (activation_bytes + HALF_BYTES)
+    )
     return sent
 
 
