@@ -37,7 +37,8 @@ def test_r_040_every_plan_holds_p50_p95_and_p99_against_its_promises(screen: str
                 assert promise["predicted"] == found[promise["metric"]]
 
 
-def test_r_042_the_cache_of_70b_is_327680_b_per_token_and_86_gb_for_32_users(data: Any) -> None:
+def test_r_042_the_cache_of_70b_is_327680_b_per_token_and_86_gb_for_32_users(data: Any, screen: str) -> None:
+    assert "86 GB for all 32" in screen
     assert data["kv_bytes_per_token"] == 327_680
     assert data["input_tokens"] + data["output_tokens"] == 8192
     assert 32 * data["kv_bytes_per_sequence"] / GB == pytest.approx(86, abs=0.5)

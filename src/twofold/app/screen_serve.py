@@ -54,12 +54,16 @@ def _memory(answer: ServingEstimate) -> list[str]:
 
 
 def _cache(answer: ServingEstimate) -> list[str]:
-    held = answer.max_sequences
+    held, clients = answer.max_sequences, answer.client_count
+    together = (
+        f"{format_bytes(clients * answer.kv_bytes_per_sequence)} for all {clients:,}" if clients else ""
+    )
     return field(
         "KV cache",
         [
             f"{answer.kv_bytes_per_token:,.0f} B per token",
             f"{format_bytes(answer.kv_bytes_per_sequence)} per request",
+            *([together] if together else []),
             f"room for {ranged(held, 'requests')} at once",
             f"{percent(answer.kv_fraction)} full at this load",
             f"a full replica is limited by {answer.batch_limit}",

@@ -77,6 +77,7 @@ class ServingEstimate:
     input_tokens: float
     output_tokens: float
     load: str
+    client_count: int | None  # of a closed loop; None where requests arrive at random
     memory_parts: tuple[Part, ...]  # of one accelerator, adding up to its capacity
     memory_capacity_bytes: float
     weights_bytes: float  # of the whole model, scales included
@@ -137,6 +138,7 @@ def estimate_serving(
         input_tokens=question.input_tokens,
         output_tokens=question.output_tokens,
         load=question.load_text,
+        client_count=None if question.concurrency is None else round(question.concurrency),
         memory_parts=memory_parts(replica, constants),
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
         weights_bytes=one(weights_bytes(replica.shape, replica.weights_format).total_bytes),
