@@ -29,6 +29,11 @@ def test_what_is_left_after_a_zone_carries_the_peak(peak, limit, zones, availabi
     assert count.needed * limit >= peak
 
 
+def test_any_traffic_at_all_needs_a_replica():
+    assert replicas_for(1e-12, 1e4).needed == 1
+    assert replicas_for(0.0, 1e4).total == 0
+
+
 def test_spares_follow_the_binomial_distribution():
     assert replicas_for(8.0, 10.0, availability_fraction=0.999).spare == 1  # 1 − 0.995 is more than 0.001
     assert replicas_for(8.0, 10.0, availability_fraction=0.99).spare == 0

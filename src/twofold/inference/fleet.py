@@ -89,7 +89,7 @@ def replicas_for(
         return ReplicaCount(0, 0, max(1, zones))
     if limit_per_s <= 0:
         raise ValueError("a replica that carries nothing cannot be multiplied")
-    needed = int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9))
+    needed = max(1, int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9)))
     zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
     spare = _failure_spares(needed, availability_fraction, replica_availability_fraction)
     return ReplicaCount(needed, max(zone_spare, spare), max(1, zones))
