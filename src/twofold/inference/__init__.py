@@ -24,6 +24,7 @@ from twofold.inference.load import (
     max_throughput,
     open_loop,
     static_batch,
+    steady_steps,
 )
 from twofold.inference.measured import (
     MeasuredService,
@@ -69,6 +70,7 @@ from twofold.inference.slo import (
     for_class,
     load_axis,
     load_curve,
+    merged_class,
     rate_limit,
     relieved,
     shared_load,
@@ -136,6 +138,7 @@ __all__ = [
     "measured_latency",
     "measured_rate_limit",
     "measured_service",
+    "merged_class",
     "model_kind",
     "model_shape",
     "open_loop",
@@ -148,6 +151,7 @@ __all__ = [
     "shared_rate_limit",
     "stack_shapes",
     "static_batch",
+    "steady_steps",
     "step_s",
     "table_from_data",
     "throughput_of",

@@ -8,7 +8,14 @@ import numpy as np
 from twofold.catalog import Accelerator
 from twofold.contracts import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import format_count, format_seconds, format_si
-from twofold.inference import Iteration, PoolChoice, iteration_s
+from twofold.inference import (
+    Iteration,
+    PoolChoice,
+    for_class,
+    iteration_s,
+    merged_class,
+    steady_steps,
+)
 from twofold.plan.context import Context
 from twofold.plan.derivation import (
     Leaves,
@@ -67,7 +74,7 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
     for load, served in zip(choice.loads, plan.classes, strict=True):
         pool = next(pool for pool in choice.fleet.pools if load.name in pool.classes)
         yield from _class(choice, load, served, pool, leaves, f"{at}.classes.{load.name}")
-        yield from _step(choice, load, pool, leaves, f"{at}.classes.{load.name}")
+        yield from _step(choice, pool, leaves, f"{at}.classes.{load.name}")
     yield from _memory(plan, at, choice)
     yield from _start(plan, leaves, at, choice)
     yield from _fleet(plan, leaves, at, choice)
@@ -162,18 +169,18 @@ def _latency_inputs(metric: str, served: ClassPlan, at: str, usual: tuple[Input,
     )
 
 
-def _step(
-    choice: ServingChoice, load: ClassLoad, pool: PoolChoice, leaves: Leaves, at: str
-) -> Iterator[Derivation]:
+def _step(choice: ServingChoice, pool: PoolChoice, leaves: Leaves, at: str) -> Iterator[Derivation]:
     """The two kinds of steps as sums of operators."""
-    lengths, served = load.traffic.lengths, pool.served
+    # As the pool was sized: all of its classes as one stream, the prefill that its ranks carry together.
+    traffic = merged_class([each.traffic for each in choice.loads if each.name in pool.classes])
+    replica, lengths = for_class(pool.replica, traffic), traffic.lengths
     inputs, outputs = float(np.max(lengths.input_tokens)), float(np.max(lengths.output_tokens))
-    context, batch = inputs + outputs / 2, float(np.max(served.batch_sequences))
-    own = max(1.0, inputs * (1 - load.traffic.shared_prefix_fraction))
-    chunk = min(float(np.max(pool.replica.chunk_tokens)), max(own, batch * own / outputs))
+    context, batch = inputs + outputs / 2, float(np.max(pool.served.batch_sequences))
+    own = max(1.0, inputs * (1 - traffic.shared_prefix_fraction))
+    carried = steady_steps(replica, lengths, batch).carried_tokens
     steps = {
-        "decode_step": iteration_s(pool.replica, 0.0, 0.0, batch, context),
-        "prefill_step": iteration_s(pool.replica, chunk, inputs - own / 2, batch, context),
+        "decode_step": iteration_s(replica, 0.0, 0.0, batch, context),
+        "prefill_step": iteration_s(replica, carried, inputs - own / 2, batch, context),
     }
     sequences = assumed_leaf(
         "batch", f"{batch:.0f} sequences of {context:,.0f} tokens", "what the rate keeps busy"
