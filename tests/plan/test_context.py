@@ -6,6 +6,7 @@ from twofold.catalog import Catalog
 from twofold.contracts import FixedCluster, ModelReference, Supply, parse_spec
 from twofold.core import Estimate, ValueRefusedError
 from twofold.perf import Constants
+from twofold.plan import build_plan
 from twofold.plan.context import Context, day_of, model_of, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.offers import Offer, fixed_offer
@@ -65,3 +66,18 @@ def test_energy_at_the_meter_is_more_than_the_accelerators(catalog: Catalog, con
 def test_measured_rows_are_no_model(catalog: Catalog) -> None:
     with pytest.raises(ValueRefusedError, match="measured"):
         model_of(ModelReference.model_validate({"measured": "rows.csv"}), catalog)
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        "training: {tokens: 1 Gtok}",
+        "serving: {classes: {c: {traffic: {rate: 1 /s, input: 9 tok, output: 9 tok}, slo: {ttft_p95: 1 s}}}}",
+    ],
+)
+def test_a_model_without_tokens_is_refused_in_either_half(
+    half: str, catalog: Catalog, constants: Constants
+) -> None:
+    spec = parse_spec(f"name: c\nmodel: sdxl-unet\n{half}\n", "c.yaml")
+    with pytest.raises(ValueRefusedError, match="sdxl-unet is a diffusion model"):
+        build_plan(spec, catalog, constants, spec_digest="0")

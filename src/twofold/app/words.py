@@ -12,6 +12,7 @@ from twofold.core import (
     ValueRefusedError,
     parse_quantity,
 )
+from twofold.plan import token_model
 
 # Sizes of a layout as people write them -> as layouts name them.
 SIZES = {
@@ -33,13 +34,7 @@ def model_in(text: str, catalog: Catalog) -> Model:
     path = Path(text).expanduser()
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         return read_model_config(path / "config.json" if path.is_dir() else path)
-    model = catalog.model(text)
-    if model.arch == "diffusion":
-        raise ValueRefusedError(
-            f"{model.name} is a diffusion model: it has no tokens to estimate by",
-            hint="plan it from a spec, with `model: {measured: rows.csv}`",
-        )
-    return model
+    return token_model(catalog.model(text))
 
 
 def sequences_in(text: str, sequence_tokens: int) -> int:

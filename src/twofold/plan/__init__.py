@@ -2,6 +2,7 @@
 
 from twofold.plan.build import PlanOptions, build_plan
 from twofold.plan.compare import Comparison, Crossed, compare_halves
+from twofold.plan.context import token_model
 from twofold.plan.diff import Change, diff
 from twofold.plan.explain import explain
 from twofold.plan.given import Given, Variation, given
@@ -54,4 +55,5 @@ __all__ = [
     "explain",
     "given",
     "read_rate_bytes_per_s",
+    "token_model",
 ]

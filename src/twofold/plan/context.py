@@ -34,11 +34,21 @@ def model_of(reference: ModelReference, catalog: Catalog) -> Model:
     if reference.config:
         return read_model_config(reference.config)
     if reference.name:
-        return catalog.model(reference.name)
+        return token_model(catalog.model(reference.name))
     raise ValueRefusedError(
         f"`{reference.label}` is measured service times: they describe a service of that kind, not this one",
         hint="name a catalog model or a config.json here",
     )
+
+
+def token_model(model: Model) -> Model:
+    """The same model, where it reads and writes tokens. Raises ValueRefusedError for a diffusion model."""
+    if model.arch == "diffusion":
+        raise ValueRefusedError(
+            f"{model.name} is a diffusion model: it has no tokens to estimate by",
+            hint="plan it from a spec, with `model: {measured: rows.csv}`",
+        )
+    return model
 
 
 def training_job(run: TrainingRun, model: Model) -> TrainingJob:
