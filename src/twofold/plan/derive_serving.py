@@ -288,7 +288,13 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
         spread,
     )
     energy = path_input("energy", plan.energy_j_per_year, f"{at}.energy_j_per_year")
-    yield derived(f"{at}.output_tokens_per_j", "output tokens / accelerators' energy", power, count, spread)
+    yield derived(
+        f"{at}.output_tokens_per_j",
+        "output tokens/s / accelerators' watts, at the peak",
+        power,
+        count,
+        spread,
+    )
     price = plan.machine.price
     if plan.carbon_gco2_per_year:
         place = price.region if price else ""

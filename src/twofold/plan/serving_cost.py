@@ -1,5 +1,7 @@
 """What a fleet costs and draws: by pool, by year, by token."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from twofold.core import Estimate, Source
@@ -34,10 +36,7 @@ def _hourly_cost(pool: DrawnPool, choice: ServingChoice, context: Context) -> Dr
     """
     if pool.pool.usd_per_h is None or choice.offer.price is None:
         return None
-    window_s = max((load.traffic.slo.finish_within_s or DAY_S) for load in pool.loads)
-    rests = choice.offer.price.term in ("on_demand", "spot") and all(load.is_batch for load in pool.loads)
-    hours = min(window_s, DAY_S) / DAY_S if rests else 1.0
-    middle = pool.pool.usd_per_h * hours
+    middle = pool.pool.usd_per_h * _held_fraction(pool, choice)
     limit = carried_by(pool, pool.loads[0], choice, context)
     needed = np.ravel(context.draws["traffic"]) * limit.middle / limit.samples
     return Drawn(middle, middle * np.ravel(context.draws["price"]) * needed)
@@ -53,20 +52,51 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
     return total.times(YEAR_H).estimate("USD")
 
 
-def mean_power(pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
-    """Watts of all accelerators at the mean load."""
-    total = 0.0
-    for pool in pools:
-        rate = sum(load.mean_rate_per_s for load in pool.loads)
-        total += fleet_cost(pool.pool.replica, pool.pool.served, pool.pool.count, None, rate).power_w
+def _held_fraction(pool: DrawnPool, choice: ServingChoice) -> float:
+    """The part of a day in which a pool is held: batch machines by the hour go back after their window."""
+    price = choice.offer.price
+    hourly = price is not None and price.term in ("on_demand", "spot")
+    if not hourly or not all(load.is_batch for load in pool.loads):
+        return 1.0
+    return min(max(load.traffic.slo.finish_within_s or DAY_S for load in pool.loads), DAY_S) / DAY_S
+
+
+def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Context) -> Drawn:
+    """Watts of all accelerators, spares included, averaged over a day at the mean load.
+
+    Formula  interactive: power at utilisation × mean / peak × needed / all; batch: full power for the part
+             of the day that the work takes, idle for the rest of the time that the machines are held
+    Why      Utilisation is linear in the rate, and spares take their share of it.
+    """
+    total = sum(_pool_power(pool, choice) for pool in pools)
     return Drawn(total, total * np.ravel(context.draws["power"]))
 
 
-def tokens_per_j(pools: tuple[DrawnPool, ...], power: Drawn) -> Estimate:
-    """Output tokens per joule of the accelerators, at the mean load."""
+def _pool_power(pool: DrawnPool, choice: ServingChoice) -> float:
+    rate = sum(load.mean_rate_per_s for load in pool.loads)
+    if not all(load.is_batch for load in pool.loads):
+        return _power(pool, pool.pool.count.needed / pool.pool.count.total * rate / pool.pool.peak_per_s)
+    busy = min(1.0, rate / (pool.pool.limit_per_s * pool.pool.count.total))
+    idle = max(0.0, _held_fraction(pool, choice) - busy)
+    return busy * _power(pool, 1.0) + idle * _power(pool, 0.0)
+
+
+def _power(pool: DrawnPool, load_fraction: float) -> float:
+    """Watts of a pool at so much of the load that its needed replicas take at the peak."""
+    served = pool.pool.served
+    eased = replace(served, utilisation_fraction=one(served.utilisation_fraction) * load_fraction)
+    return fleet_cost(pool.pool.replica, eased, pool.pool.count, None, 0.0).power_w
+
+
+def peak_power(pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
+    """Watts of all accelerators at the peak of every class."""
+    total = sum(_power(pool, pool.pool.count.needed / pool.pool.count.total) for pool in pools)
+    return Drawn(total, total * np.ravel(context.draws["power"]))
+
+
+def tokens_per_j(pools: tuple[DrawnPool, ...], context: Context) -> Estimate:
+    """Output tokens/s per watt of the accelerators, at the peak."""
     tokens = sum(
-        load.mean_rate_per_s * one(load.traffic.lengths.output_tokens)
-        for pool in pools
-        for load in pool.loads
+        load.peak_per_s * one(load.traffic.lengths.output_tokens) for pool in pools for load in pool.loads
     )
-    return power.inverse(tokens).estimate("tok/J", Source.ASSUMED)
+    return peak_power(pools, context).inverse(tokens).estimate("tok/J", Source.ASSUMED)

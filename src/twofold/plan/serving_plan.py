@@ -64,7 +64,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     replica = main.pool.replica
     held = capacity(replica)
     start = _cold_start(main, context)
-    power = mean_power(pools, context)
+    power = mean_power(pools, choice, context)
     cost = yearly_cost(pools, choice, context)
     gains = _bounds(main)
     flips = _flips(main, choice, context)
@@ -92,7 +92,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         cold_start_s=sum_of(start),
         warm_pool_count=_warm_pool(main, start, context),
         output_tokens_per_s_per_accelerator=_token_rate(main, context),
-        output_tokens_per_j=tokens_per_j(pools, power),
+        output_tokens_per_j=tokens_per_j(pools, context),
         peak_ratio=_peak_ratio(main, choice, context),
         communication_exposed_fraction=_communication_fraction(main),
         pooling_loss_fraction=_pooling_loss(choice),
