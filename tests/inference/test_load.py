@@ -144,3 +144,9 @@ def test_more_of_any_resource_never_lowers_saturated_throughput(replica_of, reso
 def test_a_cached_prefix_shortens_the_wait_for_the_first_token(replica):
     cached = replace(replica, cache=replace(replica.cache, shared_prefix_fraction=0.5))
     assert open_loop(cached, CHAT, 5.0).ttft.mean_s < open_loop(replica, CHAT, 5.0).ttft.mean_s
+
+
+def test_launches_are_paid_once_a_step_however_few_tokens_it_prefills(replica):
+    # Counted per token they would make of a full chunk of short prompts minutes, and of any load a queue.
+    idle, loaded = (open_loop(replica, Lengths(8.0, 4.0, 0.8, 0.8), rate).ttft.p95_s for rate in (1e-6, 50.0))
+    assert idle <= loaded < 1.5 * idle

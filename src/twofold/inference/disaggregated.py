@@ -72,5 +72,5 @@ def disaggregated(
     )
     tpot_s = step_s / gained
     rate = concurrency / (mean_s + decode_s)
-    steps = Steps(step_s, full_s, own, 0.0 * step_s, tpot_s)
+    steps = Steps(step_s, full_s, own, 0.0 * step_s, tpot_s, full_s)
     return served(decode, lengths, steps, batch, rate, ttft, flat_latency(tpot_s), rate / most)

@@ -64,6 +64,7 @@ class Steps:
     carried_tokens: Floats
     share_fraction: Floats
     tpot_s: Floats
+    full_s: Floats  # a step that carries a whole chunk
 
 
 def batch_limit(replica: Replica, lengths: Lengths) -> Floats:
@@ -110,7 +111,19 @@ def steady_steps(replica: Replica, lengths: Lengths, batch_sequences: Floats) ->
     plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
     carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s
     tpot = ((1.0 - share) * plain + share * carrying) / gained
-    return Steps(plain, carrying, carried, share, tpot)
+    full = iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
+    return Steps(plain, carrying, carried, share, tpot, np.maximum(full, carrying))
+
+
+def _token_s(steps: Steps, chunk: Floats) -> Floats:
+    """What each further prefill token adds to a step that already carries some.
+
+    Steps that prefill start with launches that no token can hide, so that the first tokens tell nothing.
+    """
+    further = np.asarray(chunk) - steps.carried_tokens
+    whole = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
+    room = further > 0.01 * np.asarray(chunk)
+    return np.where(room, (steps.full_s - steps.carrying_s) / np.where(room, further, 1.0), whole)
 
 
 def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
@@ -284,9 +297,8 @@ def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: F
         steps.carrying_s
     )
     residual = mean_square / (2.0 * mean_step)
-    per_token = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
     chunk = chunk_tokens(replica)
-    chunk_s = steps.plain_s + chunk * per_token
+    chunk_s, per_token = steps.full_s, _token_s(steps, chunk)
     busy = np.minimum(np.asarray(rate_per_s) * own * chunk_s / chunk, 0.98)
     queue = np.square(busy) / (1.0 - busy) * chunk_s / 2.0
     service = np.maximum(1.0, own / np.minimum(steps.carried_tokens, replica.chunk_tokens)) * steps.carrying_s
@@ -304,11 +316,11 @@ def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: F
 def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:
     """Mean first-token time of `admitted` prompts sent at once: prefilled one chunk after another."""
     own = own_input_tokens(replica, lengths)
-    per_token = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
     chunk = chunk_tokens(replica)
     chunks = np.maximum(admitted * own / chunk, own / steps.carried_tokens)
     # Decoding grows from nothing to the whole batch meanwhile: half of it on average.
-    each = 0.5 * steps.plain_s + np.minimum(chunk, admitted * own) * per_token
+    further = np.maximum(np.minimum(chunk, admitted * own) - steps.carried_tokens, 0.0)
+    each = steps.carrying_s - 0.5 * steps.plain_s + further * _token_s(steps, chunk)
     return (chunks + 1.0) / 2.0 * each + first_token_s(replica, steps.plain_s)
 
 
