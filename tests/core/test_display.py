@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twofold.core import (
     Estimate,
     Source,
+    format_apart,
     format_bytes,
     format_count,
     format_estimate,
@@ -51,6 +52,8 @@ from twofold.core import (
         (format_range(0.61e6, 0.56e6, 0.69e6, "USD"), "0.61 M$ [0.56–0.69]"),
         (format_range(0.41, 0.37, 0.45, "fraction"), "41 % [37–45]"),
         (format_range(4, 2, 8, ""), "4 [2–8]"),
+        (format_range(0.998, 0.997, 0.999, "fraction"), "99.8 % [99.7–99.9]"),
+        (format_range(1.0, 0.9999999, 1.0, "fraction"), "100 %"),
         (format_estimate(Estimate(8.6, 7.9, 9.5, "s", Source.FITTED)), "8.6 s [7.9–9.5] f"),
     ],
 )
@@ -80,3 +83,13 @@ def test_a_longer_time_is_never_shown_as_a_shorter_one(value: float, factor: flo
 def test_no_number_breaks_a_screen(value: float) -> None:
     assert format_seconds(value)
     assert format_si(value, "an unknown unit").endswith("an unknown unit")
+
+
+@given(st.floats(1e-4, 1e5), st.floats(1.01, 100.0))
+def test_a_value_and_the_limit_that_it_misses_never_look_alike(limit: float, ratio: float) -> None:
+    shown, limit_text = format_apart(limit * ratio, limit, "s")
+    assert shown != limit_text
+
+
+def test_a_value_far_from_its_limit_keeps_its_few_digits() -> None:
+    assert format_apart(23.193, 15.0, "s") == ("23 s", "15 s")

@@ -1,6 +1,7 @@
 """Quantities in and out, estimates, and the tree of errors."""
 
 from twofold.core.display import (
+    format_apart,
     format_bytes,
     format_count,
     format_estimate,
@@ -78,6 +79,7 @@ __all__ = [
     "UsageError",
     "ValueRefusedError",
     "exact",
+    "format_apart",
     "format_bytes",
     "format_count",
     "format_estimate",

@@ -81,6 +81,7 @@ SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
         "1/s": (Scale(0.0, 1.0, "/s"), Scale(1e4, 1e3, "k/s")),
     }
 )
+MORE_DECIMALS = 2  # that numbers which look alike may take to be told apart
 _EARLY = {"TB", "PB", "EB"}  # 0.99 TB, not 990 GB: checkpoints and data sets are compared in TB
 
 
@@ -91,10 +92,39 @@ def format_si(value: float, unit: str) -> str:
 
 
 def format_range(value: float, low: float, high: float, unit: str) -> str:
-    """The value and its range, all in the value's unit: `8.6 s [7.9–9.5]`."""
+    """The value and its range, all in the value's unit: `8.6 s [7.9–9.5]`.
+
+    A range that its digits would hide gets more: `99.8 % [99.7–99.9]`; one that they still hide is not shown.
+    """
     scale = scale_of(value, unit)
-    inside = f"[{_digits(low, scale)}–{_digits(high, scale)}]"
-    return f"{_labelled(_digits(value, scale), scale)} {inside}"
+    numbers = (value, low, high)
+    fewest = [_digits(number, scale) for number in numbers]
+    decimals = len(fewest[0].partition(".")[2])
+    finer = (
+        [f"{number / scale.divisor:,.{decimals + more}f}" for number in numbers]
+        for more in range(1, 1 + MORE_DECIMALS)
+    )
+    for texts in (fewest, *finer):
+        if low == high or texts[1] != texts[2]:
+            return f"{_labelled(texts[0], scale)} [{texts[1]}–{texts[2]}]"
+    return _labelled(fewest[0], scale)
+
+
+def format_apart(value: float, limit: float, unit: str) -> tuple[str, str]:
+    """A value and the limit that it is held against, with digits enough to tell which is larger.
+
+    >>> format_apart(0.00543, 0.0054, "s"), format_apart(23.2, 15.0, "s")
+    (('5.43 ms', '5.40 ms'), ('23 s', '15 s'))
+    """
+    shown = format_si(value, unit), format_si(limit, unit)
+    scale = scale_of(limit, unit)
+    for decimals in range(1, 2 + MORE_DECIMALS):
+        if value == limit or shown[0] != shown[1]:
+            break
+        numbers = (f"{number / scale.divisor:,.{decimals}f}" for number in (value, limit))
+        first, second = (_labelled(digits, scale) for digits in numbers)
+        shown = first, second
+    return shown
 
 
 def format_estimate(estimate: Estimate) -> str:
