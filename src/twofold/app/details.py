@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from twofold.app.figures import percent, ranged, shares, watt_hours
 from twofold.app.lines import heading, table
-from twofold.app.screen_serving import METRICS, pooling_pieces
+from twofold.app.screen_serving import pooling_pieces
 from twofold.app.screen_training import cost_text
 from twofold.contracts import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd
+from twofold.plan import METRICS
 
 PERCENTILES = ("p50", "p95", "p99")
 
@@ -31,7 +32,7 @@ def factor_lines(plan: Plan) -> list[str]:
     """What is not known, and how far each unknown alone moves a headline: where measuring pays."""
     rows = [
         (
-            factor.name,
+            factor.name.replace("_", " "),
             f"×{factor.low_factor:.2f} to ×{factor.high_factor:.2f}",
             _swing(factor.step_swing_fraction),
             _swing(factor.tpot_swing_fraction),

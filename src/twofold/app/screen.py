@@ -2,19 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from twofold.app.figures import LETTERS, percent, ranged
 from twofold.app.lines import DOT, both_ends, heading, table
-from twofold.app.screen_serving import metric_text, serving_lines
+from twofold.app.screen_serving import serving_lines
 from twofold.app.screen_training import training_lines
 from twofold.contracts import Count, Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
+from twofold.plan import reason_text
 
 SHOWN_LOSERS = 3  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
-FALLEN = MappingProxyType({"memory": "exceed memory", "slower": "slower", "dearer": "dearer"})
-VERBS = MappingProxyType({"training": "train", "serving": "serve"})
 
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
@@ -50,8 +48,7 @@ def two_halves_lines(plan: Plan) -> list[str]:
     if not cells:
         return []
     rows = [
-        (f"{VERBS.get(half, half)} {name}", texts.get("training", "–"), texts.get("serving", "–"))
-        for (half, name), texts in cells.items()
+        (name, texts.get("training", "–"), texts.get("serving", "–")) for (_, name), texts in cells.items()
     ]
     first, *rest = table(("TWO HALVES", "on the training fleet", "on the serving fleet"), rows)
     return [first.replace("  TWO HALVES", "TWO HALVES  ", 1), *rest]
@@ -114,12 +111,5 @@ def _fallen(rejected: Sequence[Count]) -> str:
     """`, 752 exceed memory, 765 slower`; rules of how numbers divide count as one reason."""
     counts: Counter[str] = Counter()
     for one in rejected:
-        counts[_reason(one.reason)] += one.count
+        counts[reason_text(one.reason)] += one.count
     return "".join(f", {count:,} {reason}" for reason, count in counts.items())
-
-
-def _reason(reason: str) -> str:
-    """`slo ttft_s_p95` is `miss TTFT p95`."""
-    if reason.startswith("slo "):
-        return f"miss {metric_text(reason.removeprefix('slo ').replace('_s_', '_'))}"
-    return FALLEN.get(reason, "do not divide")

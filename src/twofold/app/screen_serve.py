@@ -3,7 +3,7 @@
 from twofold.app.figures import apportioned, percent, ranged, shares
 from twofold.app.lines import DOT, both_ends, field, heading, table
 from twofold.app.screen_train import model_text, note_lines
-from twofold.app.screen_training import bound_pieces, machine_text, price_text
+from twofold.app.screen_training import bound_pieces, machine_text, price_pieces
 from twofold.contracts import Part
 from twofold.core import Estimate, format_bytes, format_count, format_memory, format_si
 from twofold.plan import ServingEstimate
@@ -112,7 +112,7 @@ def _rates(answer: ServingEstimate) -> list[str]:
             "", [f"{ranged(answer.output_tokens_per_j, 'tok/s per W')} at {format_si(answer.power_w, 'W')}"]
         ),
         *field("cost", [f"{ranged(cost)} per 1k output tokens" if cost else "no price"]),
-        *field("", [price_text(answer.machine.price)] if answer.machine.price else []),
+        *field("", price_pieces(answer.machine.price) if answer.machine.price else []),
         *field("cold start", [ranged(answer.cold_start_s), *starting]),
         *field("network", sent),
         *field("bound by", bound_pieces(answer.bounds)),

@@ -1,16 +1,15 @@
 """The SERVING block of the one-screen plan."""
 
 from collections.abc import Iterator
-from types import MappingProxyType
 
 from twofold.app.figures import percent, ranged
 from twofold.app.lines import DOT, both_ends, field, table
-from twofold.app.screen_training import bound_pieces, cost_text, memory_lines, price_text
+from twofold.app.screen_training import bound_pieces, cost_text, memory_lines, price_pieces
 from twofold.contracts import ClassPlan, ServicePlan, SloOutcome
 from twofold.core import format_seconds, format_si
+from twofold.plan import metric_text
 
 HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
-METRICS = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"})
 
 
 def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
@@ -27,12 +26,6 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
         *field("bound by", [*bound_pieces(service.bounds), limit]),
         *field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"]),
     ]
-
-
-def metric_text(metric: str) -> str:
-    """`ttft_p95` as people say it: `TTFT p95`."""
-    name, _, percentile = metric.partition("_p")
-    return f"{METRICS.get(name, name)} p{percentile}" if percentile else "done"
 
 
 def _fleet(service: ServicePlan) -> str:
@@ -102,4 +95,4 @@ def _cost_pieces(service: ServicePlan) -> list[str]:
         if one.usd_per_1k_output_tokens
     ]
     per_token = [f"per 1k output tokens: {costs[0]}", *costs[1:]] if costs else []
-    return [*per_token, price_text(service.machine.price)]
+    return [*per_token, *price_pieces(service.machine.price)]

@@ -5,7 +5,7 @@ from math import floor, log10
 from twofold.app.figures import percent, ranged, watt_hours
 from twofold.app.lines import DOT, both_ends, field, table
 from twofold.app.screen_train import note_lines
-from twofold.app.screen_training import machine_text, price_text
+from twofold.app.screen_training import machine_text, price_pieces
 from twofold.core import (
     exact,
     format_bytes,
@@ -58,7 +58,7 @@ def compute_lines(answer: ComputeEstimate) -> list[str]:
         *field("work", [*work, f"at an MFU of {percent(answer.mfu_fraction)}"]),
         *field("devices", [f"{answer.machine.accelerator_count:,}", f"{answer.accelerator_h:,.0f} GPU-h"]),
         *field("money", money),
-        *field("price", [price_text(answer.machine.price)]),
+        *field("price", price_pieces(answer.machine.price)),
         *field("energy", [f"{watt_hours(exact(answer.energy_j, 'J'))}, accelerators at their power limit"]),
         *note_lines(answer.warnings),
     ]

@@ -2,7 +2,7 @@
 
 from twofold.app.figures import percent, ranged, shares, summed, watt_hours
 from twofold.app.lines import DOT, both_ends, field, heading, table
-from twofold.app.screen_training import bound_pieces, cost_text, machine_text, memory_lines, price_text
+from twofold.app.screen_training import bound_pieces, cost_text, machine_text, memory_lines, price_pieces
 from twofold.core import format_bytes, format_memory, format_seconds, format_si
 from twofold.plan import QuickRun, TrainingEstimate
 
@@ -74,7 +74,7 @@ def _rejected(answer: TrainingEstimate) -> list[str]:
         if reason in counts
     ]
     broken = sum(count for reason, count in counts.items() if reason not in ("memory", "slower"))
-    return [*kept, f"{broken:,} combinations divide nothing"] if broken else kept
+    return [*kept, f"{broken:,} combinations do not divide"] if broken else kept
 
 
 def _layouts(answer: TrainingEstimate) -> list[str]:
@@ -117,7 +117,8 @@ def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
                 f"data {format_bytes(run.data_bytes_per_s)}/s",
             ],
         ),
-        *field("price", [price_text(answer.machine.price), f"accelerators draw {watt_hours(run.energy_j)}"]),
+        *field("price", price_pieces(answer.machine.price)),
+        *field("energy", [f"accelerators draw {watt_hours(run.energy_j)}"]),
     ]
 
 

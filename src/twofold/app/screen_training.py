@@ -37,7 +37,7 @@ def training_lines(run: TrainingPlan) -> list[str]:
         *memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes),
         *field("run", _run_pieces(run.run), separator="; "),
         *field("failures", _failure_pieces(run.run)),
-        *field("price", [price_text(run.machine.price)]),
+        *field("price", price_pieces(run.machine.price)),
         *field("bound by", bound_pieces(run.bounds)),
     ]
 
@@ -66,12 +66,15 @@ def memory_lines(total: Estimate, parts: Sequence[Part], capacity_bytes: float) 
     )
 
 
-def price_text(price: PriceUsed | None) -> str:
-    """Which row of the catalogue the cost was made with."""
+def price_pieces(price: PriceUsed | None) -> list[str]:
+    """Which row of the catalogue the cost was made with: what it buys, where, on which terms."""
     if price is None:
-        return "no price: this part is planned in accelerator-hours"
-    offer = " ".join(filter(None, (price.provider, price.instance, price.region, price.term, price.date)))
-    return f"{ranged(price.usd_per_accelerator_h, 'USD/h')} each ({offer})"
+        return ["no price: this part is planned in accelerator-hours"]
+    offer = " ".join(filter(None, (price.provider, price.instance)))
+    where = f" in {price.region}" if price.region and price.region != "all" else ""
+    terms = [price.term.replace("_", " "), f"listed {price.date}" if price.date else ""]
+    each = f"{ranged(price.usd_per_accelerator_h, 'USD/h')} each"
+    return list(filter(None, (each, f"{offer}{where}", ", ".join(filter(None, terms)))))
 
 
 def bound_pieces(bounds: Sequence[Bound]) -> list[str]:

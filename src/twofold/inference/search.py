@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.core import InputError
+from twofold.core import InputError, format_apart, format_memory, format_si
 from twofold.inference.engine import default_activation_format
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, replicas_for
 from twofold.inference.load import Served, max_throughput, open_loop
@@ -374,7 +374,8 @@ def _misses(
         if target:
             metric, _, which = str(binding).split("_")
             verb = "misses" if idle > target else "leaves no room under"
-            sentence = f"{metric.upper()} {which} {idle * 1e3:.0f} ms {verb} {target * 1e3:.0f} ms"
+            reached, limit_text = format_apart(float(idle), target, "s")
+            sentence = f"{metric.upper()} {which} {reached} {verb} {limit_text}"
             found.append((float(idle) / target, sentence))
     return found
 
@@ -388,9 +389,8 @@ def _no_pool(sweeps: Sequence[_Sweep], offer: Offer, missed: list[tuple[float, s
     per_device = float(np.max(capacity(lightest.tried).usable_bytes))
     weights = float(np.max(weights_bytes(lightest.variant.shape, lightest.tried.weights_format).total_bytes))
     chips = int(np.ceil(weights / per_device))
-    detail = (
-        f"{lightest.variant.name} misses {short / 1e9:.1f} GB per accelerator; weights alone take {chips}"
-    )
+    several = f"; its weights alone fill {chips:,}" if chips > 1 else ""
+    detail = f"{lightest.variant.name} misses memory by {format_memory(short)} per accelerator{several}"
     return Loser(offer.name, "memory", detail, None)
 
 
@@ -404,7 +404,9 @@ def _dearer(fleet: Fleet, best: Fleet) -> Loser:
     if fleet.usd_per_h is None or best.usd_per_h is None:
         return Loser(name, "dearer", f"{fleet.accelerators} accelerators, no price", fleet.usd_per_h)
     more = fleet.usd_per_h / best.usd_per_h - 1.0
-    return Loser(name, "dearer", f"+{more:.0%}, ${fleet.usd_per_h:.2f}/h", fleet.usd_per_h)
+    return Loser(
+        name, "dearer", f"{100 * more:+,.0f} %, {format_si(fleet.usd_per_h, 'USD/h')}", fleet.usd_per_h
+    )
 
 
 def _infeasible(losers: Sequence[Loser]) -> tuple[str, tuple[str, ...]]:
@@ -415,7 +417,7 @@ def _infeasible(losers: Sequence[Loser]) -> tuple[str, tuple[str, ...]]:
         fixes = (
             "a faster accelerator",
             "a smaller or quantised model",
-            f"a looser objective than {closest.detail}",
+            "a looser objective",
         )
         return f"{closest.offer}: {closest.detail}", fixes
     closest = losers[0]

@@ -18,12 +18,14 @@ from twofold.plan.quick_single import (
     estimate_roofline,
 )
 from twofold.plan.quick_train import TrainingQuestion
+from twofold.plan.reasons import METRICS, metric_text, reason_text
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.plan.serving_choice import NEWEST_RELEASES
 from twofold.plan.train_answer import TrainingEstimate, estimate_training
 
 __all__ = [
+    "METRICS",
     "NEWEST_RELEASES",
     "Change",
     "CollectiveEstimate",
@@ -54,6 +56,8 @@ __all__ = [
     "estimate_training",
     "explain",
     "given",
+    "metric_text",
     "read_rate_bytes_per_s",
+    "reason_text",
     "token_model",
 ]

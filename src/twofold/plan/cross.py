@@ -58,7 +58,8 @@ def _run_elsewhere(
         return CrossCell("training", plan.name, "serving", f"does not fit: {why}", False, None, None, None)
     wall_s = _moved(plan.run.total_s, found.run.total_s)
     cost = None if found.cost_usd is None else _cost_like(plan.cost_usd, found.cost_usd)
-    why = f": {found.misses}" if found.misses else ""
+    # `99.7 d misses 30.0 d`: the cell has said the first part already.
+    why = f", {found.misses.split(' ', 2)[-1]}" if found.misses else ""
     money = f", {format_usd(found.cost_usd)}" if found.cost_usd is not None else ""
     text = f"{format_seconds(found.run.total_s)}{money}{why}"
     return CrossCell("training", plan.name, "serving", text, not found.misses, wall_s, cost, None)
@@ -114,7 +115,7 @@ def _service_elsewhere(
         year = service.cost_usd_per_year
         hours = year.value / own if year and own else YEAR_H
         cost = _cost_like(year, other * hours)
-        more = f" ({other / own - 1:+.0%})" if own else ""
+        more = f" ({100 * (other / own - 1):+,.0f} %)" if own else ""
         money = f", {format_usd(cost.value)}/y{more}"
     text = f"TPOT {format_seconds(latency.value)}{money}"
     return CrossCell("serving", service.name, "training", text, True, None, cost, latency)

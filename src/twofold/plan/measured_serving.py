@@ -135,7 +135,7 @@ def _plan(
         classes=tuple(_class(load, limit, each, service, cost, count) for load, limit, each in pools),
         replica_count=count,
         spare_count=sum(each.spare for _, _, each in pools),
-        spare_reason=f"{entry.availability_fraction:.3%} available",
+        spare_reason=f"{100 * entry.availability_fraction:.6g} % available",
         zones=entry.zones,
         regions=entry.regions,
         memory_bytes=_exact(0.0, "B"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from twofold.core import InfeasibleError, format_bytes, format_memory
+from twofold.core import InfeasibleError, format_memory
 from twofold.plan.given import Given
 from twofold.training import Memory, Priced, Stack, TrainingJob, candidate, search
 
@@ -24,7 +24,7 @@ def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Sta
     change = found.nearest_miss.change if found.nearest_miss else "another layout: state less of it"
     lines = (
         ("needs", f"{_parts_text(held)} per device; each has {format_memory(capacity)}"),
-        ("", f"all {count:,} together have {format_bytes(capacity * count)}"),
+        *([("", f"all {count:,} together have {format_memory(capacity * count)}")] if count > 1 else []),
         ("tried", f"{len(priced.layouts):,} layouts: every one exceeds memory"),
         (
             "closest",

@@ -8,7 +8,7 @@ import numpy as np
 
 from twofold.catalog import Model
 from twofold.contracts import LatencyClass, Loser, Service, Trace, Traffic, read_trace
-from twofold.core import InfeasibleError, format_bytes
+from twofold.core import InfeasibleError, format_bytes, format_si
 from twofold.inference import (
     Fleet,
     Lengths,
@@ -28,6 +28,7 @@ from twofold.inference import Offer as Hardware
 from twofold.perf import bytes_per_weight
 from twofold.plan.context import Context, model_of
 from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, serving_offers
+from twofold.plan.reasons import reason_text
 
 DAY_S = 86400.0
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
@@ -123,7 +124,7 @@ def _instead(
         size = f"{fleet.accelerators} accelerators against {chosen.accelerators}"
         return Loser(variant.name, f"{size}, no price{quality}")
     more = fleet.usd_per_h / chosen.usd_per_h - 1
-    return Loser(variant.name, f"{more:+.0%}, ${fleet.usd_per_h:,.2f}/h{quality}")
+    return Loser(variant.name, f"{100 * more:+,.0f} %, {format_si(fleet.usd_per_h, 'USD/h')}{quality}")
 
 
 def search_fleet(
@@ -300,10 +301,11 @@ def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:
         few = f"your own machines are too few: {result.best.accelerators} are needed"
         return InfeasibleError(f"your machines do not carry `{entry.name}`", lines=(("tried", few),))
     nearest = sorted(result.losers, key=lambda loser: loser.miss_ratio)[:5]
-    tried = ", ".join(f"{count:,} {reason}" for reason, count in result.refused.items() if count)
+    tried = ", ".join(f"{count:,} {reason_text(reason)}" for reason, count in result.refused.items() if count)
+    kinds = "1 machine" if len(result.losers) == 1 else f"{len(result.losers)} machines"
     lines = (
         ("binds", result.binding),
-        ("tried", f"{result.candidates:,} layouts on {len(result.losers)} machines: {tried}"),
+        ("tried", f"{result.candidates:,} layouts on {kinds}: {tried}"),
         *(("", f"{loser.offer}: {loser.detail}") for loser in nearest),
         ("would fit", " · ".join(result.would_fix)),
     )

@@ -250,7 +250,9 @@ def _spare_reason(choice: ServingChoice) -> str:
     zones, availability = choice.entry.zones, choice.entry.availability_fraction
     if not sum(pool.count.spare for pool in choice.fleet.pools):
         return ""
-    return f"{availability:.3%} available" + (f", and one of {zones} zones may fail" if zones > 1 else "")
+    return f"{100 * availability:.6g} % available" + (
+        f", and one of {zones} zones may fail" if zones > 1 else ""
+    )
 
 
 def _memory(held: Capacity) -> Estimate:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.contracts import Loser, TrainingRun
-from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_seconds, format_usd
+from twofold.core import (
+    InfeasibleError,
+    ValueRefusedError,
+    format_bytes,
+    format_memory,
+    format_seconds,
+    format_si,
+    format_usd,
+)
 from twofold.perf import Cluster, device
 from twofold.plan.context import Context, model_of, training_job
 from twofold.plan.given import check_units
@@ -245,8 +253,9 @@ def _straggler_warning(own: Sequence[Offer], chosen: Trial) -> str:
     parts = " and ".join(
         f"{count} {offer.accelerator.name}" for count, offer in zip(counts, own, strict=True)
     )
+    lost = f"{100 * loss:.0f} %"
     used = "is used as one" if chosen.offer.note else f"is not used as one: planned on {chosen.text} alone"
-    return f"mixed pool of {parts}: one job over all would lose {loss:.0%} to the slowest part; it {used}"
+    return f"mixed pool of {parts}: one job over all would lose {lost} to the slowest part; it {used}"
 
 
 def _refusal(
@@ -288,7 +297,9 @@ def _would_fit(entry: TrainingRun, closest: Trial, context: Context, *, late: bo
         )
     budget = format_usd(closest.cost_usd or 0.0)
     tokens = entry.token_count * (context.spec.supply.budget_usd or 0.0) / (closest.cost_usd or 1.0)
-    return f"a budget of {budget} · {tokens / 1e9:,.0f} Gtok instead of {entry.token_count / 1e9:,.0f}"
+    return (
+        f"a budget of {budget} · {format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
+    )
 
 
 def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
@@ -312,7 +323,7 @@ def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
     )
     most = least + trained * float(np.max(largest.stack.gradient_bytes))
     closest = (
-        f"the closest ({miss.candidate.describe()}) misses by {miss.missing_bytes / 2**30:.1f} GiB per GPU"
+        f"the closest ({miss.candidate.describe()}) misses by {format_memory(miss.missing_bytes)} per GPU"
     )
     lines = (
         (

@@ -207,10 +207,10 @@ def _loser_order(trial: Trial) -> tuple[bool, float]:
 def _dearer(trial: Trial, chosen: Trial) -> str:
     assert trial.run and chosen.run
     if trial.cost_usd is not None and chosen.cost_usd:
-        more = f"{format_usd(trial.cost_usd)} ({trial.cost_usd / chosen.cost_usd - 1:+.0%})"
+        more = f"{format_usd(trial.cost_usd)} ({100 * (trial.cost_usd / chosen.cost_usd - 1):+,.0f} %)"
     else:
         hours = trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1
-        more = f"{hours:+.0%} accelerator-hours"
+        more = f"{100 * hours:+,.0f} % accelerator-hours"
     return f"{format_seconds(trial.run.total_s)}, {more}"
 
 

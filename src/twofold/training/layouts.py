@@ -57,7 +57,7 @@ class Layouts:
         pipeline = f"PP {at['pp']}" + (f" ×{at['vpp']}" if at["vpp"] > 1 else "")
         words = [f"TP {at['tp']}", f"CP {at['cp']}", f"EP {at['ep']}", pipeline, f"DP {at['dp']}"]
         shown = [word for word in words if not word.endswith(" 1")]
-        recompute = Recompute(at["recompute"]).name.lower()
+        recompute = Recompute(at["recompute"]).name.lower().replace("none", "no")
         shown += [f"micro-batch {at['micro_batch']}", f"{recompute} recompute", f"ZeRO-{at['zero_stage']}"]
         return " · ".join(shown)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.core import format_memory
 from twofold.perf import Cluster
 from twofold.training.job import TrainingJob
 from twofold.training.layouts import EVERYTHING, Layouts, Limits, Recompute, enumerate_layouts
@@ -120,7 +121,7 @@ def _nearest_miss(job: TrainingJob, cluster: Cluster, stack: Stack, priced: Pric
 
 def _nearest_change(job: TrainingJob, cluster: Cluster, stack: Stack, closest: Candidate) -> str:
     """What would make the job fit: more nodes, states in host memory, or more memory per device."""
-    words = [f"devices of {closest.high_bytes / 1e9:.0f} GB"]
+    words = [f"devices with {format_memory(closest.high_bytes)} of memory"]
     nodes = -(-cluster.accelerator_count // cluster.network.node_size)
     more = _smallest_count_that_fits(job, cluster, stack, nodes)
     if more:
