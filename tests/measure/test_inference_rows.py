@@ -51,6 +51,13 @@ def test_an_open_layout_is_tried_as_far_as_heads_and_devices_allow():
     assert layouts(case()) == [case()]
 
 
+@pytest.mark.parametrize(("precision", "count"), [("bf16", 16), ("fp8", 8), ("nvfp4", 4)])
+def test_nothing_said_of_the_devices_means_as_few_as_hold_the_model(precision, count):
+    read = case(model="deepseek-r1", gpu="gb200", tp="", gpus_total="", precision_weights=precision)
+    assert read.accelerators == count
+    assert {"accelerator count", "layout"} <= set(read.assumed)
+
+
 @pytest.mark.parametrize("column", ["model", "gpu"])
 def test_a_row_without_a_model_or_a_device_is_refused(column):
     with pytest.raises(InputError, match=column):

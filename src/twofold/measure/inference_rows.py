@@ -4,6 +4,7 @@ Measured columns, `source`, `notes`, `id` and `tier` are never looked at.
 """
 
 from dataclasses import dataclass, replace
+from math import ceil, log2
 from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
@@ -100,7 +101,7 @@ def read_case(row: Row, catalog: Catalog) -> Case:
     kv = _format(text(row, "precision_kv"), model) or _usual_kv(row, engine, weights)
     for each in (weights, kv):
         bytes_per_weight(each)  # refuses a format that nobody knows
-    tp, pp, ep, dp, accelerators = _layout(row, model, assumed)
+    tp, pp, ep, dp, accelerators = _layout(row, model, _fewest(model, weights, accelerator), assumed)
     inputs, outputs, spread = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)
     batch = number(row, "max_batch") or 0.0
@@ -173,12 +174,20 @@ def _usual_kv(row: Row, engine: str, weights: str) -> str:
     return "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
 
 
-def _layout(row: Row, model: Model, assumed: list[str]) -> tuple[float, float, float, float, float]:
+def _fewest(model: Model, weights: str, accelerator: Accelerator) -> float:
+    """The smallest power of two of accelerators whose memory is a third larger than the weights."""
+    needed = 4 / 3 * model.parameters * bytes_per_weight(weights) / accelerator.memory_bytes
+    return float(2 ** max(0, ceil(log2(needed))))
+
+
+def _layout(
+    row: Row, model: Model, fewest: float, assumed: list[str]
+) -> tuple[float, float, float, float, float]:
     tp, dp = number(row, "tp"), number(row, "dp") or 1.0
     pp, ep = number(row, "pp") or 1.0, number(row, "ep") or 1.0
     accelerators = number(row, "gpus_total")
     if accelerators is None:
-        accelerators = (tp or 1.0) * pp * dp
+        accelerators = (tp or fewest) * pp * dp
         assumed.append("accelerator count")
     if tp is None:
         assumed.append("layout")
