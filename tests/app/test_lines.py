@@ -42,3 +42,10 @@ def test_pieces_break_between_numbers_not_inside_them() -> None:
     lines = field("step", pieces)
     assert len(lines) > 1
     assert " · ".join(line[INDENT:] for line in lines).split(" · ") == pieces
+
+
+def test_a_narrowed_table_breaks_no_name_and_no_range() -> None:
+    whole = ["8 × B200-SXM-180GB", "0.0535 $ [0.0362–0.2220] f", "compute: 20 % more gains 17 %"]
+    shown = "\n".join(table(["", "per Mtok", "bound by", ""], [[*whole, "word " * 20]]))
+    for kept in ("8 × B200-SXM-180GB", "[0.0362–0.2220] f", "20 %", "17 %"):
+        assert kept in shown

@@ -51,7 +51,11 @@ def table(
     ['  part        GiB', '  weights     4.1', '  gradients  12.0']
     """
     cells = [list(headings), *(list(row) for row in rows)]
-    widths = _narrowed([max(len(row[i]) for row in cells) for i in range(len(headings))])
+    columns = [[row[i] for row in cells] for i in range(len(headings))]
+    widths = _narrowed(
+        [max(map(len, column)) for column in columns],
+        [max((len(word) for text in column for word in _words(text)), default=0) for column in columns],
+    )
     lines = []
     for row in cells:
         parts = [_fitting(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
@@ -65,22 +69,32 @@ def table(
     return lines
 
 
-def _narrowed(widths: list[int]) -> list[int]:
-    """Takes from the widest column until the row fits, and never below four characters."""
+def _narrowed(widths: list[int], least: list[int]) -> list[int]:
+    """Takes from the widest column until the row fits: first from those that hold no word so wide.
+
+    Words break only where all of them are too wide together, and no column falls below four characters.
+    """
     room = WIDTH - 2 * len(widths)
     while sum(widths) > room and max(widths) > 4:
-        widths[widths.index(max(widths))] -= 1
+        spare = [width if width > floor else 0 for width, floor in zip(widths, least, strict=True)]
+        widest = spare if any(spare) else widths
+        widths[widest.index(max(widest))] -= 1
     return widths
+
+
+def _words(text: str) -> list[str]:
+    """What stays on one line: a range with its source letter, a count with what it counts, a percentage."""
+    tied = text.replace("] ", f"]{TIED}").replace(" × ", f"{TIED}×{TIED}").replace(" %", f"{TIED}%")
+    return [word for word in tied.split(" ") if word]
 
 
 def _fitting(text: str, width: int) -> list[str]:
     """The text in pieces of at most `width`: whole where it fits, else broken at spaces, else anywhere.
-
-    A range keeps its source letter.
 
     >>> _fitting("2.0 ktok/s [1.2–3.0] f", 20)
     ['2.0 ktok/s', '[1.2–3.0] f']
     """
     if len(text) <= width:
         return [text]
-    return [piece.replace(TIED, " ") for piece in wrap(text.replace("] ", f"]{TIED}"), width)]
+    pieces = wrap(" ".join(_words(text)), width, break_on_hyphens=False)
+    return [piece.replace(TIED, " ") for piece in pieces]

@@ -9,7 +9,7 @@ from twofold.app.screen_train import note_lines
 from twofold.core import Estimate, format_bytes, format_count
 from twofold.plan import Comparison, Crossed, Ladder, Ladders, Rung
 
-VERBS = {"training": "train", "serving": "serve"}
+VERBS = {"training": "TRAIN", "serving": "SERVE"}
 
 
 def _text(value: object) -> str:
@@ -88,7 +88,7 @@ def comparison_lines(answer: Comparison) -> list[str]:
 
 def _crossed_cells(row: Crossed) -> tuple[str, str, str]:
     cells = {cell.fleet: cell.text for cell in (row.own, row.other)}
-    return f"{VERBS[row.half]} {row.name}", cells["training"], cells["serving"]
+    return row.name, cells["training"], cells["serving"]
 
 
 def _penalty(row: Crossed) -> list[str]:
@@ -120,7 +120,7 @@ def _ladder(ladder: Ladder) -> list[str]:
     rows = [[rung.label, *(_cell(rung, key) for key in ladder.columns)] for rung in ladder.rungs]
     noted = [f"{rung.label}: {rung.note}" for rung in ladder.rungs if rung.note]
     return [
-        *heading(VERBS[ladder.half].upper(), [f"{ladder.name}: {ladder.title}"]),
+        *heading(VERBS[ladder.half], [f"{ladder.name}: {ladder.title}"]),
         *table(headings, rows),
         *(line for note in (*noted, *ladder.notes) for line in field("", [note])),
     ]
