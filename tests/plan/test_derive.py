@@ -113,3 +113,19 @@ def test_trees_fit_the_screen_and_repeat_nothing(example_data: dict[str, dict[st
         lines = explain(example_data["assistant"], path)
         assert max(map(len, lines)) <= 100
         assert len([line for line in lines if "step" in line and "= compute + " in line]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "between_nodes"),
+    [
+        ("moe", "training.pretrain.step_parts.EP.value", True),  # expert groups wider than a node
+        ("moe", "training.pretrain.step_parts.TP.value", False),
+        ("finetune", "training.finetune.step_parts.DP.value", False),  # one node: no fabric to wait for
+    ],
+)
+def test_an_exchange_names_the_links_that_its_ranks_talk_over(
+    example_data: dict[str, dict[str, Any]], name: str, path: str, between_nodes: bool
+) -> None:
+    row = next(row for row in example_data[name]["derivations"] if row["path"] == path)
+    assert any("scaleup_bytes_per_s" in item["reference"] for item in row["inputs"])
+    assert any(item["label"] == "NIC per accelerator" for item in row["inputs"]) is between_nodes

@@ -42,7 +42,6 @@ PARTS = {
     "data": ("waits for the input pipeline", ("training_data_stall_fraction",)),
     "jitter": ("the slowest of all ranks, sigma · √(2 ln N)", ("training_straggler_sigma",)),
 }
-LINKED = {"TP": "link", "CP": "link", "EP": "link", "PP": "fabric", "DP": "fabric"}
 MEMORY = {
     "weights": "parameters of the fullest stage × bytes of the format",
     "gradients": "trained parameters × gradient bytes",
@@ -94,16 +93,30 @@ def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -
 
 
 def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[Input]:
-    offer, kind = choice.chosen.offer, LINKED.get(part)
-    if kind == "link":
-        rate = offer.accelerator.scaleup_bytes_per_s
+    """The links that a part's ranks talk over: inside the fast domain, between nodes, or both."""
+    found, network = choice.chosen.found.best, choice.chosen.cluster.network
+    assert found
+    tp, cp, ep, dp = (int(getattr(found.layouts, name)[0]) for name in ("tp", "cp", "ep", "dp"))
+    groups = {  # how many ranks, and how far apart
+        "TP": (tp, 1),
+        "CP": (cp, tp),
+        "EP": (ep, 1),
+        "PP": (2, tp * cp * dp),
+        "DP": (dp * cp, tp),
+    }
+    if part not in groups:
+        return []
+    ranks, stride = groups[part]
+    offer, inputs = choice.chosen.offer, []
+    if stride < network.domain_size:
         label = offer.accelerator.scaleup_name or "link"
-        return [accelerator_leaf(offer.accelerator, "scaleup_bytes_per_s", rate, "B/s", label)]
-    if kind == "fabric":
+        rate = offer.accelerator.scaleup_bytes_per_s
+        inputs.append(accelerator_leaf(offer.accelerator, "scaleup_bytes_per_s", rate, "B/s", label))
+    if ranks * stride > max(network.domain_size, network.node_size):
         per_accelerator = offer.node.nic_bytes_per_s / offer.node.accelerator_count
-        nic = node_leaf(offer.node, "nic", per_accelerator, "B/s", "NIC per accelerator")
-        return [nic, leaves.constant("fabric_efficiency_fraction")]
-    return []
+        inputs.append(node_leaf(offer.node, "nic", per_accelerator, "B/s", "NIC per accelerator"))
+        inputs.append(leaves.constant("fabric_efficiency_fraction"))
+    return inputs
 
 
 def _bandwidth(accelerator: Accelerator) -> Input:
