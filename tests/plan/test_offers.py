@@ -113,3 +113,11 @@ def test_a_price_is_looked_up_where_the_service_runs(catalog: Catalog) -> None:
 def test_own_accelerators_fill_whole_nodes(catalog: Catalog, count: int, nodes: int, size: int) -> None:
     (offer,) = own_offers(catalog, Supply(own=(Owned(accelerator="H100-SXM", count=count),)))
     assert (offer.node_count_max, offer.node.accelerator_count) == (nodes, size)
+
+
+def test_an_accelerator_by_name_is_bought_where_it_is_cheapest(catalog: Catalog) -> None:
+    by_part = fixed_offer(FixedCluster.model_validate("1xL40S"), catalog, Supply(), ON_DEMAND)
+    by_node = fixed_offer(FixedCluster(node="g6e.xlarge", count=1), catalog, Supply(), ON_DEMAND)
+    prices = [p.usd_per_accelerator_h for p in catalog.prices_for("L40S") if p.term == "on_demand"]
+    assert by_part.usd_per_accelerator_h == min(prices)
+    assert by_node.price and by_node.price.instance == "g6e.xlarge"

@@ -77,14 +77,18 @@ def _fabric(catalog: Catalog, node: Node) -> Fabric | str:
 
 
 def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple[str, ...]) -> Offer:
-    """The machines that a spec names, at the cheapest price known for them."""
+    """The machines that a spec names, at the cheapest price known for them.
+
+    A node by name has its own price; of an accelerator by name any price will do, yours beside the spec too.
+    """
     if on.node:
-        node = catalog.node(on.node)
+        node = bought = catalog.node(on.node)
         accelerator = catalog.accelerator(node.accelerator)
     else:
         accelerator = catalog.accelerator(on.accelerator or "")
         node = node_of_size(catalog, accelerator, on.accelerators_per_node or 1)
-    price = cheapest(_priced(catalog, accelerator, supply.shop, terms, ()), node)
+        bought = replace(node, name="")
+    price = cheapest(_priced(catalog, accelerator, supply.shop, terms, ()), bought)
     return Offer(accelerator, node, price, None, False, _overhead(node, supply), on.count)
 
 
