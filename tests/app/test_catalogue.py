@@ -64,3 +64,11 @@ def test_announced_parts_are_marked() -> None:  # R-033
     shown = catalog_rows("accelerators", "released == false")
     assert "released" in [column.name for column in shown.columns]
     assert any(str(row[0]).startswith("VR200") for row in shown.rows)
+
+
+def test_more_columns_than_a_screen_holds_are_written_below_one_another() -> None:
+    found = catalog_rows("accelerators", "name == L4", columns=catalog_columns("accelerators"))
+    lines = found.lines
+    assert len(lines) > len(found.columns) > 20
+    assert all(len(line) <= 100 for line in lines)
+    assert any(line.split()[:2] == ["tdp_w", "72"] for line in lines)

@@ -63,7 +63,9 @@ class CatalogTable:
         rows = [[_text(cell) for cell in row] for row in self.rows]
         count = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
         hidden = f"; more with --columns: {', '.join(self.left_out)}" if self.left_out else ""
-        laid_out = table([column.name for column in self.columns], rows, numbers=numbers)
+        names = [column.name for column in self.columns]
+        wide = sum(len(name) + 2 for name in names) > WIDTH
+        laid_out = _records(names, rows) if wide else table(names, rows, numbers=numbers)
         return [*laid_out, *wrap(f"{count}{hidden}", WIDTH)]
 
     def _repr_html_(self) -> str:
@@ -108,6 +110,15 @@ def catalog_rows(
         tuple(tuple(row[column] for column in shown) for row in rows),
         () if columns else tuple(column for column in by_name if column not in shown),
     )
+
+
+def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of more columns than a screen has room for: a line per cell, each row a table of its own."""
+    return [
+        line
+        for key, *cells in rows
+        for line in (*table((names[0], key), list(zip(names[1:], cells, strict=True))), "")
+    ]
 
 
 def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date) -> Sequence[Row]:
