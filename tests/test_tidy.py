@@ -20,7 +20,7 @@ UNIT_ROOMS = ("perf", "training", "inference", "plan")
 UNIT = re.compile(
     r"(^|_)(s|h|days|bytes|tokens|flops|usd|w|j|wh|kwh|gco2|litres|bits"
     r"|fraction|ratio|factor|gain|spread|sigma|exponent|efficiency|p\d\d|low|middle|high|value|mean|mfu"
-    r"|count|sequences|concurrency|batch|steps|rows|weights|users|ranks|inside|domains"
+    r"|count|state|input|sequences|concurrency|batch|steps|rows|weights|users|ranks|inside|domains"
     r"|layers|heads|dim|dims|hidden|matrices|experts|topk|vocab|rank|window|k|nope|rope|tp|pp|ep|dp|cp)(_|$)"
 )
 
