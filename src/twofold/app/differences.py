@@ -1,35 +1,78 @@
 """What changed between two plans, as lines of a table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from twofold.app.figures import ranged
 from twofold.app.lines import table
 from twofold.contracts import estimate_from
+from twofold.core import format_si
 from twofold.plan import Change
 
 _ESTIMATE = {"value", "low", "high", "unit", "source"}
+HALVES = ("training", "serving")
+_DIGEST_LETTERS = 12  # tell two digests apart
+# How the last name of a path ends -> the unit that its number is shown with; the first that fits.
+_UNITS = MappingProxyType(
+    {
+        "_fraction": "fraction",
+        "memory_bytes": "memory B",
+        "_bytes_per_s": "B/s",
+        "_bytes": "B",
+        "_tokens_per_s": "tok/s",
+        "_per_s": "1/s",
+        "_s": "s",
+        "_usd": "USD",
+        "accelerator_h": "GPU-h",
+    }
+)
 
 
 def difference_lines(changes: Sequence[Change]) -> list[str]:
-    """A row per change and their count; one line when nothing changed."""
+    """A row per change, below the run or service that it is of, and their count; or that nothing changed."""
     if not changes:
         return ["no change"]
-    rows = [
-        (change.path, _text(change.old), _text(change.new), _percent(change.relative_change_fraction))
-        for change in changes
-    ]
+    rows: list[tuple[str, ...]] = []
+    for owner, owned in groupby(changes, lambda change: _owner(change.path)):
+        rows += [(owner, "", "", "")] if owner else []
+        rows += [_row(change, owner) for change in owned]
     count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
     return [*table(("path", "old", "new", "change"), rows, numbers=(3,)), count]
 
 
-def _text(leaf: Any) -> str:
+def _owner(path: str) -> str:
+    """`training.pretrain` of its figures; nothing of what belongs to the whole plan."""
+    half, *names = path.split(".")
+    return f"{half}.{names[0]}" if half in HALVES and len(names) > 1 else ""
+
+
+def _row(change: Change, owner: str) -> tuple[str, ...]:
+    path = f"  {change.path.removeprefix(owner + '.')}" if owner else change.path
+    old, new = (_text(change.path, leaf) for leaf in (change.old, change.new))
+    return path, old, new, _percent(change.relative_change_fraction)
+
+
+def _text(path: str, leaf: Any) -> str:
+    unit = next((unit for ending, unit in _UNITS.items() if path.endswith(ending)), None)
     if isinstance(leaf, dict) and leaf.keys() == _ESTIMATE:
-        return ranged(estimate_from(leaf))
+        estimate = estimate_from(leaf)
+        return ranged(replace(estimate, unit=_shown_unit(path, estimate.unit) if unit is None else unit))
     if leaf is None:
         return "–"
-    return f"{leaf:.6g}" if isinstance(leaf, float) else str(leaf)
+    if isinstance(leaf, float):
+        return f"{leaf:.6g}" if unit is None else format_si(leaf, unit)
+    return leaf[:_DIGEST_LETTERS] if path.startswith("digests.") else str(leaf)
+
+
+def _shown_unit(path: str, unit: str) -> str:
+    """Ratios and counts are plain numbers; memory counts in GiB."""
+    return {"1": "", "ratio": "", "B": "memory B" if ".memory_" in path else "B"}.get(unit, unit)
 
 
 def _percent(fraction: float | None) -> str:
-    return f"{100 * fraction:+.3g} %" if fraction else ""
+    if not fraction:
+        return ""
+    return f"{100 * fraction:+,.0f} %" if abs(fraction) >= 1 else f"{100 * fraction:+.3g} %"
