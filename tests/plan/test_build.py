@@ -324,6 +324,23 @@ def test_own_machines_that_are_wanted_twice_are_warned_of(planned: Planned) -> N
     assert any("16 of your 8 H100-SXM5-80GB are wanted at once" in warning for warning in plan.warnings)
 
 
+def test_stocks_of_one_part_in_two_kinds_of_nodes_are_counted_apart(planned: Planned) -> None:
+    plan = planned("""
+name: apart
+model: llama-3.1-8b
+training:
+  - {name: first, tokens: 1 Gtok, global_batch: 64 seq}
+  - {name: second, tokens: 1 Gtok, global_batch: 64 seq}
+serving:
+  classes:
+    c: {traffic: {rate: 300 /s, peak: 2x, input: 2000 tok, output: 300 tok}, slo: {ttft_p95: 1 s}}
+supply: {own: [{node: DGX-H100, count: 1}, {node: a3-highgpu-8g, count: 40}]}
+""")
+    assert [run.machine.node for run in plan.training] == ["DGX-H100", "DGX-H100"]
+    assert plan.serving[0].machine.node == "a3-highgpu-8g"
+    assert any("16 of your 8 H100-SXM5-80GB are wanted at once" in warning for warning in plan.warnings)
+
+
 TEN_A_SECOND = """
 name: power
 model: llama-3.1-8b

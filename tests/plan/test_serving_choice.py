@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import LatencyClass
+from twofold.contracts import LatencyClass, Plan
 from twofold.plan.serving_choice import class_load, spread_of
 
 
@@ -56,3 +57,17 @@ def test_a_trace_brings_its_own_rate_and_lengths(tmp_path: Path) -> None:
     assert load.mean_rate_per_s == pytest.approx(2.0, rel=0.02)
     assert load.traffic.lengths.input_tokens == pytest.approx(101.0)
     assert load.traffic.lengths.output_spread == pytest.approx(0.0, abs=0.02)
+
+
+def test_two_stocks_of_one_part_are_both_considered(planned: Callable[[str], Plan]) -> None:
+    plan = planned("""
+name: stocks
+model: llama-3.1-8b
+serving:
+  classes:
+    c: {traffic: {rate: 100 /s, peak: 2x, input: 2000 tok, output: 300 tok}, slo: {ttft_p95: 1 s}}
+supply: {own: [{node: DGX-H100, count: 8}, {node: a3-highgpu-8g, count: 1}]}
+""")
+    service = plan.serving[0]
+    assert service.machine.node == "DGX-H100" and service.machine.accelerator_count > 8
+    assert service.cost_usd_per_year is None  # its own: nothing rented

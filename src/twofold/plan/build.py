@@ -156,19 +156,19 @@ def _savings(training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...
 
 def _contention(runs: Sequence[TrainingChoice], services: Sequence[ServingChoice]) -> tuple[str, ...]:
     """Own machines that several runs and services would use at once: each is planned as if alone."""
-    wanted: dict[str, int] = {}
-    held: dict[str, int] = {}
+    wanted: dict[tuple[str, str], int] = {}  # by part and node: each is a stock of its own
+    held: dict[tuple[str, str], int] = {}
     used = [(run.chosen.offer, run.chosen.cluster.accelerator_count) for run in runs]
     used += [(service.offer, service.fleet.accelerators) for service in services]
     for offer, count in used:
         if offer.owned:
-            name = offer.accelerator.name
-            wanted[name] = wanted.get(name, 0) + count
-            held[name] = (offer.node_count_max or 0) * offer.node.accelerator_count
+            stock = offer.accelerator.name, offer.node.name
+            wanted[stock] = wanted.get(stock, 0) + count
+            held[stock] = (offer.node_count_max or 0) * offer.node.accelerator_count
     return tuple(
-        f"{count} of your {held[name]} {name} are wanted at once: each part is planned as if alone"
-        for name, count in wanted.items()
-        if count > held[name]
+        f"{count} of your {held[stock]} {stock[0]} are wanted at once: each part is planned as if alone"
+        for stock, count in wanted.items()
+        if count > held[stock]
     )
 
 

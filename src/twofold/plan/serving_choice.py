@@ -163,11 +163,16 @@ def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hard
 
 
 def named_offers(offers: Sequence[Offer]) -> dict[str, Offer]:
-    """Offers by the name that reasons use: the part's, with the node's size where two sizes are on offer."""
-    names = [offer.accelerator.name for offer in offers]
+    """Offers by the name that reasons use: the part's; where two share it, with size and name of the node."""
+    parts = [offer.accelerator.name for offer in offers]
+    sized = [f"{offer.node.accelerator_count} × {offer.accelerator.name}" for offer in offers]
     return {
-        name if names.count(name) == 1 else f"{offer.node.accelerator_count} × {name}": offer
-        for name, offer in zip(names, offers, strict=True)
+        part
+        if parts.count(part) == 1
+        else size
+        if sized.count(size) == 1
+        else f"{size} ({offer.node.name})": offer
+        for part, size, offer in zip(parts, sized, offers, strict=True)
     }
 
 
