@@ -71,3 +71,15 @@ def test_bad_rows_name_their_line(planned: Planned, tmp_path: Path, text: str, s
 def test_a_missing_file_is_an_input_error(planned: Planned, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot read"):
         planned(spec(tmp_path / "none.csv"))
+
+
+def test_work_by_the_day_says_when_it_is_done(planned: Planned, rows: Path) -> None:
+    day = "images: {traffic: {tokens_per_day: 10 Gtok, input: 900 tok, output: 100 tok}"
+    promised = "slo: {finish_within: 6 h}}"
+    head = spec(rows).split("    images")[0]
+    images = planned(f"{head}    {day}, {promised}\n  on: 1xL40S\n").serving[0].classes[0]
+    (promise,) = images.slos
+    assert promise.metric == "finish_within" and promise.met
+    requests_a_day = 10e9 / 1000
+    carried_per_s = images.replica_count * 32 / 0.120
+    assert promise.predicted.value == pytest.approx(requests_a_day / carried_per_s, rel=0.01)

@@ -190,6 +190,10 @@ def _class(
         if metric != "tpot":
             predicted = percentiles[f"e2e_{which}"]
             outcomes.append(SloOutcome(f"{metric}_{which}", goal_s, predicted, predicted.value <= goal_s))
+    window_s = load.traffic.slo.finish_within_s
+    if window_s is not None:
+        done_s = load.mean_rate_per_s * DAY_S / (limit * count.needed)
+        outcomes.append(SloOutcome("finish_within", window_s, _exact(done_s, "s"), done_s <= window_s))
     tokens_per_y = load.mean_rate_per_s * float(load.traffic.lengths.output_tokens) * YEAR_H * HOUR_S
     share = count.total / replicas
     return ClassPlan(
