@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from twofold.cli import main
+
 SPEC = """\
 name: small
 model: llama-3.1-8b
@@ -253,6 +255,15 @@ def interrupt(_: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_ctrl_c_while_the_program_still_loads_ends_the_same(monkeypatch, capsys) -> None:
+    class Loading:
+        run = property(interrupt)
+
+    monkeypatch.setitem(sys.modules, "twofold.cli.entry", Loading())
+    assert main(["plan", "spec.yaml"]) == 130
+    assert capsys.readouterr().err == "\nstopped by Ctrl-C\n"
+
+
 def test_our_own_bug_is_called_one_and_tells_how_to_see_more(run, monkeypatch) -> None:
     def break_down(_: object) -> None:
         raise ZeroDivisionError("division by zero")
@@ -277,14 +288,14 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
     program = """if True:
         import os, signal, sys, time
-        import twofold.cli.entry as entry
+        import twofold.cli as cli, twofold.cli.entry as entry
 
         def press_ctrl_c(context):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(9)
 
         entry.twofold.invoke = press_ctrl_c
-        sys.exit(entry.main(["check", "x"]))"""
+        sys.exit(cli.main(["check", "x"]))"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr

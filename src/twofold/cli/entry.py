@@ -13,12 +13,11 @@ from twofold.cli.output import print_json
 from twofold.cli.verbs import twofold
 from twofold.core import FileError, TwofoldError, UsageError
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
 DEBUG = "TWOFOLD_DEBUG"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (default: this process's) and return its exit code. Never raises."""
+def run(argv: Sequence[str] | None = None) -> int:
+    """One command line and its exit code; only Ctrl-C is left to the caller."""
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show `×` gets `?`, not a traceback
@@ -29,9 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, words)
     except click.UsageError as error:
         return _fail(_usage_error(error), words)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("\nstopped by Ctrl-C", err=True)
-        return INTERRUPTED
+    except click.Abort as aborted:
+        raise KeyboardInterrupt from aborted
     except OSError as error:
         if error.errno == errno.EPIPE:  # the reader of our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
