@@ -175,3 +175,11 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, names: Names) -> None
     assert failure_of(str(path), names).code == "E-infer"
     path.write_bytes(b"\xff\xfe\x00")
     assert failure_of(str(path), names).code in ("E-trace", "E-encoding")
+
+
+def test_a_short_job_is_told_in_minutes_and_millions_of_tokens(tmp_path: Path, names: Names) -> None:
+    table = tmp_path / "sacct.csv"
+    table.write_text("JobID|JobName|Elapsed|AllocTRES|NNodes\n2|eval|00:10:00|gres/gpu=8,node=1|1\n", "utf-8")
+    text, spec = inferred(str(table), names)
+    assert spec.training[0].deadline_s == 600
+    assert "deadline: 10 min" in text and " Mtok" in text

@@ -67,11 +67,13 @@ def _run(name: str, jobs: list[_Job], names: Names) -> list[str]:
     tokens = longest.gpu_h * 3600 * ASSUMED_FLOPS_PER_S / (6 * ASSUMED_PARAMETERS)
     basis = f"{longest.gpu_h:,.1f} GPU-h at {ASSUMED_FLOPS_PER_S / 1e12:g} TFLOP/s per GPU"
     longest_h, count = max(longest.elapsed_s / 3600, 0.01), len(jobs)
+    lasted = f"{longest_h:.3g} h" if longest_h >= 1 else f"{60 * longest_h:.3g} min"
+    counted = f"{tokens / 1e9:.3g} Gtok" if tokens >= 1e9 else f"{max(tokens / 1e6, 1e-3):.3g} Mtok"
     lines = [
         f"  - name: {name}",
         f"    kind: {'finetune' if re.search('tune|sft|lora', name, re.I) else 'pretrain'}{COMMENT}assumed",
-        f"    tokens: {max(tokens / 1e9, 1e-6):.3g} Gtok{COMMENT}assumed: {basis}",
-        f"    deadline: {longest_h:.3g} h{COMMENT}what the longest of {count} took",
+        f"    tokens: {counted}{COMMENT}assumed: {basis}",
+        f"    deadline: {lasted}{COMMENT}what the longest of {count} took",
         f"    {_machines(longest, names)}",
     ]
     starts = sorted(job.start_s for job in jobs if job.start_s is not None)

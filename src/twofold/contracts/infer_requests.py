@@ -18,7 +18,7 @@ from twofold.contracts.names import Names
 from twofold.contracts.trace import ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES, Arrival, TraceStatistics
 from twofold.contracts.trace import seconds as read_seconds
 from twofold.contracts.trace import tokens as read_tokens
-from twofold.core import InferenceSourceError, Place
+from twofold.core import InferenceSourceError, Place, format_seconds
 
 MODEL_LIMIT = 1000  # distinct model names that are counted
 _INSIDE = ("usage", "request", "response", "metrics")  # objects that logs nest the figures in
@@ -38,7 +38,7 @@ def spec_of_requests(lines: Iterable[str], file: str, names: Names) -> str:
     logged = models.most_common(1)[0][0] if models else ""
     model, note = catalog_model(logged, names) if logged else (ASSUMED_MODEL, f"{COMMENT}assumed")
     text = [
-        f"# Inferred from {file}: {trace.request_count:,} requests in {trace.duration_s / 3600:.3g} h",
+        f"# Inferred from {file}: {trace.request_count:,} requests in {format_seconds(trace.duration_s)}",
         f"name: {spec_name(model.rsplit('/', 1)[-1])}",
         f"model: {yaml_text(model)}{note}",
         "",
