@@ -52,6 +52,20 @@ def test_inputs_show_the_figures_that_stand_in_the_plan(example_data: dict[str, 
                 assert item["source"] == estimate_from(resolve(plan, item["path"])).source.value
 
 
+def test_the_time_lost_to_failures_is_what_its_derivation_says(
+    example_data: dict[str, dict[str, Any]],
+) -> None:
+    at = "training.pretrain.run"
+    plan = example_data["assistant"]
+    lost, count, interval = (
+        estimate_from(resolve(plan, f"{at}.{name}")).value
+        for name in ("failure_s", "interruptions", "checkpoints.interval_s")
+    )
+    assert lost == pytest.approx(count * (420 + 60 + interval / 2), rel=0.02)  # detect, restart, read, repeat
+    text = "\n".join(explain(plan, f"{at}.failure_s"))
+    assert "reading the checkpoint back" in text and "detection and restart 7.0 min" in text
+
+
 def test_a_step_goes_down_to_operators_with_peak_and_efficiency(
     example_data: dict[str, dict[str, Any]],
 ) -> None:

@@ -236,8 +236,14 @@ def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterat
 def _run(plan: TrainingPlan, at: str, choice: TrainingChoice) -> Iterator[Derivation]:
     run, entry = plan.run, choice.entry
     count = plan.machine.accelerator_count
-    hours = format_si(Reliability().accelerator_h_between_failures, "")
+    usual = Reliability()
+    hours = format_si(usual.accelerator_h_between_failures, "")
     failures = assumed_leaf("accelerator-hours per failure", hours, "Llama 3: 419 in 54 days on 16,384 GPUs")
+    stop = assumed_leaf(
+        "detection and restart",
+        format_si(usual.detection_s + usual.restart_s, "s"),
+        "2 min to notice, 5 min to replace a node and start again",
+    )
     write = spec_leaf("checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint")
     accelerators = spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched")
     tokens = spec_leaf("tokens", format_count(plan.tokens), f"{at}.tokens")
@@ -259,9 +265,11 @@ def _run(plan: TrainingPlan, at: str, choice: TrainingChoice) -> Iterator[Deriva
     yield derived(f"{at}.run.checkpoint_s", "compute / interval × pause", inside["compute"], interval, write)
     yield derived(
         f"{at}.run.failure_s",
-        "failures × (detection + restart + half an interval)",
+        "failures × (detection + restart + reading the checkpoint back + half an interval)",
         failures,
         accelerators,
+        stop,
+        write,
         interval,
         inside["compute"],
     )
