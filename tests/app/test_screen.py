@@ -113,3 +113,13 @@ def test_a_missed_goal_is_marked(plan: Plan, service: ServicePlan) -> None:
     slow = replace(first, slos=(replace(first.slos[0], met=False), *first.slos[1:]))
     text = plan_lines(replace(plan, serving=(replace(service, classes=(slow, *rest)),)))
     assert sum("✗" in line for line in text) == 1
+
+
+def test_measured_times_claim_nothing_about_memory_tokens_or_starts(plan: Plan) -> None:
+    service, none = plan.serving[0], Estimate(0.0, 0.0, 0.0, "ratio")
+    measured = replace(service, memory_parts=(), bounds=(), peak_ratio=none)
+    text = "\n".join(plan_lines(replace(plan, training=(), serving=(measured,), cross=())))
+    claims = ("  memory ", "cold start", "KV cache", "per device", "limited by", "reaches")
+    assert [claim for claim in claims if claim in text] == []
+    shown = "\n".join(plan_lines(plan))
+    assert [claim for claim in claims if claim not in shown] == []

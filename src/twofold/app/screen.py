@@ -84,6 +84,7 @@ def number_lines(plan: Plan) -> list[str]:
     peaks = [
         f"{half.name} reaches {ranged(half.peak_ratio, 'fraction')} of the datasheet's peak"
         for half in halves_of(plan)
+        if half.peak_ratio.value > 0  # measured times have no datasheet to be held against
     ]
     measured = plan.calibration or "none measured here"
     return heading("NUMBERS", [f"80 % ranges; {letters}", measured, *peaks])

@@ -15,17 +15,27 @@ HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
-    limit = f"batch limited by {service.batch_limit}"
+    limits = [f"batch limited by {service.batch_limit}"] if _is_modelled(service) else []
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
         *field("replica", _replica_pieces(service)),
         *table(HEADINGS, [row for one in service.classes for row in _class_rows(one)], numbers=(1, 4)),
-        *memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes),
+        *(
+            memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes)
+            if _is_modelled(service)
+            else []
+        ),
         *field("fleet", _fleet_pieces(service)),
         *field("cost", _cost_pieces(service)),
-        *field("bound by", [*bound_pieces(service.bounds), limit]),
+        *field("price", price_pieces(service.machine.price)),
+        *field("bound by", [*bound_pieces(service.bounds), *limits]),
         *field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"]),
     ]
+
+
+def _is_modelled(service: ServicePlan) -> bool:
+    """Whether a model stands behind the service: measured times say nothing of memory, tokens and starts."""
+    return bool(service.memory_parts)
 
 
 def _fleet(service: ServicePlan) -> str:
@@ -45,11 +55,17 @@ def _replica_pieces(service: ServicePlan) -> list[str]:
     others = [one for one in service.classes if one.replica_text not in ("", service.replica.text)]
     return [
         *service.replica.text.split(DOT),
+        *(_model_pieces(service) if _is_modelled(service) else []),
+        *([f"quality: {service.quality_note}"] if service.quality_note else []),
+        *(f"{one.name} on {one.replica_text.replace(DOT, ', ')}" for one in others),
+    ]
+
+
+def _model_pieces(service: ServicePlan) -> list[str]:
+    return [
         service.replica.engine,
         f"{ranged(service.output_tokens_per_s_per_accelerator, 'tok/s')} per device",
         f"exposed communication {percent(service.communication_exposed_fraction)}",
-        *([f"quality: {service.quality_note}"] if service.quality_note else []),
-        *(f"{one.name} on {one.replica_text.replace(DOT, ', ')}" for one in others),
     ]
 
 
@@ -70,10 +86,13 @@ def _goal(slo: SloOutcome) -> str:
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:
-    return [
-        f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
+    modelled = [
         f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}",
         f"KV cache {percent(service.kv_utilisation_fraction)} full at peak",
+    ]
+    return [
+        f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
+        *(modelled if _is_modelled(service) else []),
         *pooling_pieces(service),
         *([f"regions {', '.join(service.regions)}"] if service.regions else []),
     ]
@@ -88,11 +107,10 @@ def pooling_pieces(service: ServicePlan) -> list[str]:
 
 
 def _cost_pieces(service: ServicePlan) -> list[str]:
-    """Each class's price per token, and the offer that it was made with."""
+    """What a thousand tokens of each class cost; nothing without a price."""
     costs = [
         f"{one.name} {ranged(one.usd_per_1k_output_tokens, 'USD')}"
         for one in service.classes
         if one.usd_per_1k_output_tokens
     ]
-    per_token = [f"per 1k output tokens: {costs[0]}", *costs[1:]] if costs else []
-    return [*per_token, *price_pieces(service.machine.price)]
+    return [f"per 1k output tokens: {costs[0]}", *costs[1:]] if costs else []

@@ -161,7 +161,7 @@ def _plan(
         flip_fraction=0.0,
         warnings=(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
-            f"{rate:g} requests/s on average",
+            f"{rate:.3g} requests/s on average",
             *price_warnings(offer, context),
         ),
     )
@@ -210,7 +210,7 @@ def _class(
         knee_per_s=limit * count.needed,
         usd_per_1k_output_tokens=_scaled(cost, share / tokens_per_y * 1e3, "USD") if cost else None,
         latency_budget=_budget(found, service),
-        replica_text="measured",
+        replica_text=_replica(service.accelerators, service).text,
     )
 
 
