@@ -51,3 +51,12 @@ def test_errors_are_the_trees_own() -> None:
         twofold.estimate.serve(
             "llama-3.1-405b", "1xL4", input_tokens="500", output_tokens="100", concurrency=1
         )
+
+
+def test_weights_left_out_are_in_the_format_they_were_published_in() -> None:
+    questions = {"gpt-oss-120b": "mxfp4", "deepseek-v3": "fp8", "llama-3.1-8b": "bf16"}
+    for model, expected in questions.items():
+        answer = twofold.estimate.serve(
+            model, "8xH200", input_tokens="100", output_tokens="100", concurrency=1
+        )
+        assert f"{expected} weights" in "\n".join(answer.lines)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -7,7 +8,7 @@ from twofold.contracts import FixedCluster, ModelReference, Supply, parse_spec
 from twofold.core import Estimate, ValueRefusedError
 from twofold.perf import Constants
 from twofold.plan import build_plan
-from twofold.plan.context import Context, day_of, model_of, price_used, price_warnings
+from twofold.plan.context import Context, day_of, fabric_warnings, model_of, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.offers import Offer, fixed_offer
 from twofold.plan.uncertainty import draw_factors
@@ -81,3 +82,16 @@ def test_a_model_without_tokens_is_refused_in_either_half(
     spec = parse_spec(f"name: c\nmodel: sdxl-unet\n{half}\n", "c.yaml")
     with pytest.raises(ValueRefusedError, match="sdxl-unet is a diffusion model"):
         build_plan(spec, catalog, constants, spec_digest="0")
+
+
+def test_a_price_of_machines_without_a_stated_network_is_named(
+    catalog: Catalog, constants: Constants
+) -> None:
+    offer = offer_of("8x8xH100-SXM", catalog)
+    context = context_on(None, catalog, constants)
+    assert offer.price and offer.price.instance not in {node.name for node in catalog.nodes()}
+    (warning,) = fabric_warnings(offer, 8, context)
+    assert offer.price.instance in warning and "400 Gb/s infiniband" in warning
+    assert fabric_warnings(offer, 1, context) == ()  # one node needs none
+    known = replace(offer, price=replace(offer.price, instance="p5.48xlarge"))
+    assert fabric_warnings(known, 8, context) == ()

@@ -10,7 +10,7 @@ from twofold.app.screen_single import collective_lines, compute_lines, roofline_
 from twofold.app.screen_train import train_lines
 from twofold.app.shown import as_html
 from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog import Catalog, Model, load_catalog
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions
 from twofold.perf import Constants, load_constants
@@ -126,7 +126,7 @@ def estimate_serve(
     output_tokens: str,
     concurrency: int | None = None,
     rate: str = "",
-    weights: str = "bf16",
+    weights: str = "",
     kv: str = "bf16",
     tp: int | None = None,
     pp: int | None = None,
@@ -143,20 +143,22 @@ def estimate_serve(
 ) -> Answer:
     """One copy of a model on given machines under a load.
 
-    `engine` may carry its version: `vllm 0.12`. Raises InputError for words that cannot be read,
-    InfeasibleError when the model does not fit or the rate saturates it.
+    `engine` may carry its version: `vllm 0.12`; `weights` left out are in the format they were published in.
+    Raises InputError for words that cannot be read, InfeasibleError when the model does not fit or the rate
+    saturates it.
     """
     machines, catalog, constants = _tables(on)
     name, _, version = engine.replace("==", " ").partition(" ")
     engine_name = catalog.framework(name)
+    shape = model_in(model, catalog)
     question = ServingQuestion(
-        model=model_in(model, catalog),
+        model=shape,
         machines=_given(machines, catalog, constants),
         input_tokens=_length(input_tokens),
         output_tokens=_length(output_tokens),
         concurrency=concurrency,
         rate_per_s=_positive(parse_quantity(rate, Dimension.RATE), rate) if rate else None,
-        weights_format=weights,
+        weights_format=weights or published_format(shape),
         kv_format=kv,
         engine_name=engine_name,
         engine_version=version.strip() or NEWEST_RELEASES.get(engine_name),
@@ -178,6 +180,11 @@ def estimate_serve(
     )
     answer = estimate_serving(question, constants, ServingTables(frozenset(tables), counts_in(replicas)))
     return Answer(answer, tuple(serve_lines(answer)))
+
+
+def published_format(model: Model) -> str:
+    """The format that a model's weights are published in; 32-bit weights are served in 16."""
+    return "bf16" if model.native_format == "fp32" else model.native_format
 
 
 def estimate_collective_of(
@@ -211,10 +218,12 @@ def estimate_compute_of(
     return Answer(answer, tuple(compute_lines(answer)))
 
 
-def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "bf16") -> Answer:
+def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -> Answer:
     """Where training, prefill and decode of a model lie under a device's roofline."""
     machines, catalog, constants = _tables(on)
-    answer = estimate_roofline(model_in(model, catalog), _given(machines, catalog, constants), weights)
+    shape = model_in(model, catalog)
+    weights = weights or published_format(shape)
+    answer = estimate_roofline(shape, _given(machines, catalog, constants), weights)
     return Answer(answer, tuple(roofline_lines(answer, WIDTH)))
 
 

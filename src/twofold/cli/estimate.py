@@ -144,7 +144,7 @@ def train(
 @click.option("--output", "output_tokens", required=True, help="Tokens that it gets.")
 @click.option("--concurrency", type=click.IntRange(1, 1_000_000), help="Clients in a closed loop.")
 @click.option("--rate", default="", help="Or arrivals at random, such as '10 /s'.")
-@click.option("--weights", default="bf16", show_default=True, help="Number format of the weights.")
+@click.option("--weights", default="", help="Number format of the weights; as published when left out.")
 @click.option("--kv", default="bf16", show_default=True, help="Number format of the KV cache.")
 @click.option("--tp", type=click.IntRange(1, 4096), help="Tensor parallel ranks; searched when left out.")
 @click.option("--pp", type=click.IntRange(1, 4096), help="Pipeline stages.")
@@ -270,7 +270,7 @@ def compute(
 @command.command("roofline", short_help="FLOPs per byte under the roofline")
 @click.argument("model")
 @takes_machines
-@click.option("--weights", default="bf16", show_default=True, help="Number format of the weights.")
+@click.option("--weights", default="", help="Number format of the weights; as published when left out.")
 @json_option
 def roofline(
     model: str,

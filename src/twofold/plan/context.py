@@ -80,6 +80,19 @@ def price_warnings(offer: Offer, context: Context) -> tuple[str, ...]:
     return (f"stale price: {offer.price.provider} {offer.price.instance} was seen {offer.price.date}",)
 
 
+def fabric_warnings(offer: Offer, node_count: int, context: Context) -> tuple[str, ...]:
+    """Where a price buys machines whose network no table states, and the plan needs one between nodes."""
+    if offer.price is None or node_count < 2:
+        return ()
+    if offer.price.instance in {node.name for node in context.catalog.nodes_with(offer.accelerator.name)}:
+        return ()
+    gbit_per_s = offer.node.nic_bytes_per_s / offer.node.accelerator_count * 8 / 1e9
+    return (
+        f"the price is of {offer.price.provider} {offer.price.instance}, whose network no table states; "
+        f"planned with {gbit_per_s:.0f} Gb/s {offer.node.fabric} per accelerator",
+    )
+
+
 def day_of(text: str) -> date:
     """A day from a date of any precision; the middle of the year or month where no more is known."""
     return date.fromisoformat(text + {4: "-07-01", 7: "-15"}.get(len(text), ""))

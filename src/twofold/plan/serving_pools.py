@@ -21,6 +21,9 @@ from twofold.plan.serving_choice import ClassLoad, ServingChoice
 from twofold.plan.uncertainty import Draws, Spread
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
+# Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
+# the replica rather than buy ten times as many: costs are not multiplied beyond that.
+LEAST_CARRIED_FRACTION = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def carried_by(pool: DrawnPool, load: ClassLoad, choice: ServingChoice, context:
     rates = np.ravel(np.asarray(under, float))
     share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
     middle = pool.pool.limit_per_s * share
-    ratios = np.maximum(rates / max(float(np.median(rates)), 1e-30), 1e-3)
+    ratios = np.maximum(rates / max(float(np.median(rates)), 1e-30), LEAST_CARRIED_FRACTION)
     return drawn(middle, middle * ratios, left_out_spread(choice, "output", context))
 
 
@@ -100,7 +103,7 @@ def relative_need(pool: PoolChoice, loads: tuple[ClassLoad, ...], context: Conte
     else:
         rate = rate_limit(under, load.traffic).requests_per_s
     rates: NDArray[np.float64] = np.maximum(np.ravel(np.asarray(rate, float)), 1e-9)
-    need: NDArray[np.float64] = np.median(rates) / rates
+    need: NDArray[np.float64] = np.minimum(np.median(rates) / rates, 1 / LEAST_CARRIED_FRACTION)
     return need
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from twofold.contracts import Count, FrontPoint, Loser, Part, Run, ScalingPoint, Tenancy, TrainingPlan
 from twofold.core import Estimate, format_seconds, format_usd
 from twofold.perf import Cluster
-from twofold.plan.context import Context, known, price_used, price_warnings
+from twofold.plan.context import Context, fabric_warnings, known, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.given import Given
 from twofold.plan.quick_run import QuickRun, quick_run
@@ -94,6 +94,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         warnings=(
             *choice.warnings,
             *price_warnings(chosen.offer, context),
+            *fabric_warnings(chosen.offer, chosen.node_count, context),
             *flip_warning(flips, "a runner-up wins"),
         ),
         tokens=entry.token_count,
