@@ -321,7 +321,7 @@ def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
     least = job.model.parameters * float(np.max(work.weight_bytes)) + trained * float(
         np.max(work.optimizer_bytes)
     )
-    most = least + trained * float(np.max(largest.stack.gradient_bytes))
+    most = least + trained * float(np.max(largest.stack.gradient_memory_bytes))
     closest = (
         f"the closest ({miss.candidate.describe()}) misses by {format_memory(miss.missing_bytes)} per GPU"
     )
