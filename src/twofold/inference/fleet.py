@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from twofold.inference.load import Served
 from twofold.inference.memory import weights_bytes
 from twofold.inference.types import Replica
-from twofold.perf import Floats, power_w
+from twofold.perf import Device, Floats, power_w
 
 HOUR_S = 3600.0
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
@@ -164,11 +164,7 @@ def fleet_cost(
     )
     tokens = rate_per_s * tokens_per_request
     usd_per_h = None if price_usd_per_accelerator_h is None else accelerators * price_usd_per_accelerator_h
-    busy = min(1.0, float(np.max(served.utilisation_fraction)))
-    # Decode keeps most of a device awake: power follows the time with any work, at least half when busy.
-    watts = accelerators * float(
-        np.max(power_w(replica.cluster.device, 0.5 * min(1.0, 4 * busy) + 0.5 * busy))
-    )
+    watts = accelerators * float(np.max(serving_power_w(replica.cluster.device, served.batch_sequences)))
     return FleetCost(
         usd_per_h=usd_per_h,
         usd_per_1k_output_tokens=None
@@ -177,6 +173,22 @@ def fleet_cost(
         tokens_per_s_per_accelerator=tokens / max(accelerators, 1e-30),
         tokens_per_s_per_w=tokens / max(watts, 1e-30),
         power_w=watts,
+    )
+
+
+def serving_power_w(device: Device, batch_sequences: Floats) -> Floats:
+    """Watts of one device that serves `batch_sequences` on average.
+
+    Formula  power at (1 − exp(−batch)) × the share of the range above idle that serving draws
+    Why      A device is at work while any request is in, which Poisson arrivals leave undone exp(−batch) of
+             the time; at work it draws much the same whatever the batch, as its memory is read all the time.
+    Shapes   the batch broadcasts.
+    Units    W of one device.
+    Source   Share fitted on published power of serving devices (`serving_power_fraction`).
+    Limits   no request: idle; many: idle + share·(tdp − idle).
+    """
+    return power_w(
+        device, (1.0 - np.exp(-np.asarray(batch_sequences, float))) * device.serving_power_fraction
     )
 
 

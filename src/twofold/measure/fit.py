@@ -13,6 +13,7 @@ from twofold.perf import constants_path, parse_constants, write_constants
 
 FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> Fitted`
     ("kernels", "twofold.measure.fit_kernels"),
+    ("power", "twofold.measure.fit_power"),
     ("training", "twofold.measure.fit_training"),
     ("inference", "twofold.measure.fit_inference"),
 )
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     """Run the named fits, or all; the exit code."""
     if not arguments or not Path(arguments[0]).is_dir():
         print(
-            "usage: python -m twofold.measure.fit TRUTH_FOLDER [kernels|training|inference …]",
+            "usage: python -m twofold.measure.fit TRUTH_FOLDER [kernels|power|training|inference …]",
             file=sys.stderr,
         )
         return 2

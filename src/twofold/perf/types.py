@@ -31,6 +31,7 @@ class Device:
     sm_count: int
     tdp_w: float
     idle_w: float
+    serving_power_fraction: float  # of the range from idle to tdp, while any request is served
     gemm_memory_efficiency_fraction: Mapping[str, Floats]  # streaming of weights, by kernel format
     grouped_efficiency_fraction: Mapping[str, Floats]  # grouped GEMMs of experts, by kernel format
     grouped_memory_efficiency_fraction: Mapping[str, Floats]

@@ -269,6 +269,7 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
     accelerator = choice.offer.accelerator
     power = accelerator_leaf(accelerator, "tdp_w", accelerator.tdp_w, "W", "power limit")
     bandwidth = _bandwidth(accelerator)
+    share = leaves.constant("serving_power_fraction")
     spread = leaves.unknown("power")
     count = assumed_leaf("accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica")
     yield derived(
@@ -282,6 +283,7 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
         f"{at}.energy_j_per_year",
         "power at the mean load × a year × node factor × PUE",
         power,
+        share,
         count,
         leaves.constant("node_power_factor"),
         leaves.constant("pue_ratio"),
@@ -292,6 +294,7 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
         f"{at}.output_tokens_per_j",
         "output tokens/s / accelerators' watts, at the peak",
         power,
+        share,
         count,
         spread,
     )

@@ -45,7 +45,6 @@ from twofold.plan.serving_choice import ClassLoad, class_load
 
 COLUMNS = ("batch_size", "service_s")
 YEAR_H, HOUR_S, DAY_S = 8760.0, 3600.0, 86400.0
-BUSY_FRACTION = 0.7  # of the dynamic power range, while a batch runs
 
 
 def read_rows(path: Path) -> list[tuple[float, float]]:
@@ -119,7 +118,7 @@ def _plan(
         used = price.usd_per_accelerator_h
         cost = _scaled(used, count * size * YEAR_H, "USD")
     hardware = device(offer.accelerator, context.constants)
-    watts = float(power_w(hardware, BUSY_FRACTION)) * count * size
+    watts = float(power_w(hardware, hardware.serving_power_fraction)) * count * size
     energy_j = facility_energy(_exact(watts * YEAR_H * HOUR_S, "J"), offer.price, context)
     rate = sum(load.mean_rate_per_s for load, _, _ in pools)
     name = entry.model.label

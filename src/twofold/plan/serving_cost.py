@@ -84,7 +84,7 @@ def _pool_power(pool: DrawnPool, choice: ServingChoice) -> float:
 def _power(pool: DrawnPool, load_fraction: float) -> float:
     """Watts of a pool at so much of the load that its needed replicas take at the peak."""
     served = pool.pool.served
-    eased = replace(served, utilisation_fraction=one(served.utilisation_fraction) * load_fraction)
+    eased = replace(served, batch_sequences=one(served.batch_sequences) * load_fraction)
     return fleet_cost(pool.pool.replica, eased, pool.pool.count, None, 0.0).power_w
 
 
