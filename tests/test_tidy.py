@@ -100,3 +100,9 @@ def test_no_machine_path_or_host_is_committed() -> None:
                 if words.search(line):
                     found.append(f"{path.relative_to(ROOT)}:{number}")
     assert found == []
+
+
+def test_every_invariant_is_cited_by_a_test() -> None:
+    numbered = re.findall(r"^\| (INV-\d+) \|", (ROOT / "docs" / "invariants.md").read_text("utf-8"), re.M)
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [number for number in numbered if not re.search(rf"{number}\b", tests)] == []

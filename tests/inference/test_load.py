@@ -73,7 +73,7 @@ def test_open_arrivals_agree_with_an_event_simulation(replica, rate_per_s):
 
 @given(rate=st.floats(0.1, 30), more=st.floats(1.0, 2.0))
 @settings(max_examples=20, deadline=None)
-def test_more_load_is_never_faster(replica, rate, more):
+def test_more_load_is_never_faster(replica, rate, more):  # INV-9
     light, heavy = open_loop(replica, CHAT, rate), open_loop(replica, CHAT, rate * more)
     assert heavy.tpot.mean_s >= light.tpot.mean_s * 0.999
     assert heavy.ttft.p95_s >= light.ttft.p95_s * 0.999

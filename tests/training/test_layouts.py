@@ -32,7 +32,9 @@ def test_every_layout_is_valid(make_job, make_cluster, count: int, batch: int) -
     assert np.all((g.vpp == 1) | (batch // (g.dp * g.micro_batch) % g.pp == 0))
 
 
-def test_every_refused_combination_breaks_the_rule_it_is_counted_under(make_job, make_cluster) -> None:
+def test_every_refused_combination_breaks_the_rule_it_is_counted_under(
+    make_job, make_cluster
+) -> None:  # INV-3
     job, cluster = make_job(batch=48), make_cluster(count=24)
     layouts, refused = enumerate_layouts(job, cluster)
     limits = Limits(micro_batch_max=1, vpp_max=1, zero_stages=(1,), recompute=(Recompute.NONE,))

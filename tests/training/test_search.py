@@ -6,7 +6,7 @@ import pytest
 from twofold.training import Limits, candidate, enumerate_layouts, memory, search, step_time
 
 
-def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:
+def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  # INV-4
     for name, count in (("llama-3.1-8b", 8), ("mixtral-8x7b", 16), ("llama-3.1-70b", 32)):
         job, cluster = make_job(name, batch=32, sequence=4096), make_cluster(count=count)
         layouts, _ = enumerate_layouts(job, cluster)
@@ -56,7 +56,7 @@ def test_the_nearest_change_makes_the_job_fit(make_job, make_cluster, stack) -> 
     assert search(job, roomy, stack).best is not None
 
 
-def test_what_fits_does_so_at_the_upper_end(make_job, make_cluster, stack) -> None:
+def test_what_fits_does_so_at_the_upper_end(make_job, make_cluster, stack) -> None:  # INV-11
     job, cluster = make_job("llama-3.1-8b", batch=64), make_cluster(count=8)
     best = search(job, cluster, stack).best
     held = memory(job, best.layouts, stack)
