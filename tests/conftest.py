@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from twofold.cli import main
+
+# The same examples in every run, without a clock: what passed here passes there. New ones are sought with
+# HYPOTHESIS_PROFILE=explore; what that finds becomes an @example.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).parents[1]
 DAY = "1795219200"  # 2026-11-21: prices do not age in tests

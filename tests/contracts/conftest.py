@@ -1,13 +1,8 @@
 """The spec that the tests of this room share, and the names that their catalogue knows."""
 
 import pytest
-from hypothesis import settings
 
 from twofold.contracts import Names
-
-# A busy machine is no failure: time limits belong to bench/.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
 
 ASSISTANT = """\
 name: assistant

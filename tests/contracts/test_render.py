@@ -1,7 +1,7 @@
 """The look of an error: place, line, caret under the value, hint, and the count."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from twofold.contracts import parse_spec, render_error
@@ -36,6 +36,7 @@ def test_the_look_of_the_example_page() -> None:
 
 
 @given(line=st.text(max_size=300), column=st.integers(1, 310), message=st.text(max_size=50))
+@example(line="0" * 92, column=93, message="")  # a caret past the end of a line that just fits
 def test_a_rendered_error_is_safe_for_a_terminal_and_fits(line: str, column: int, message: str) -> None:
     error = UnitError(message, place=Place("a.yaml", 1, column), hint=message)
     shown = render_error(error, [line])

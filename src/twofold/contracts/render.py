@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from twofold.core import InputErrors, TwofoldError
 
 WIDTH = 100
+ROOM = WIDTH - 9  # of a source line: behind the number and the bar, and before a caret past its end
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:(?!: |:$|, |,$| #)[^\]}])+")
 
@@ -30,9 +31,9 @@ def _pointed(source: str, line: int, column: int) -> list[str]:
     column = min(column, len(cleaned) + 1)
     value = _VALUE.match(cleaned, column - 1)
     width = max(1, len(value[0].rstrip())) if value else 1
-    cut = max(0, min(column - 1 - 20, len(cleaned) - (WIDTH - 8))) if len(cleaned) > WIDTH - 8 else 0
-    shown = cleaned[cut : cut + WIDTH - 8]
-    carets = "^" * max(1, min(width, WIDTH - 8 - (column - 1 - cut)))
+    cut = max(0, min(column - 1 - 20, len(cleaned) - ROOM)) if len(cleaned) > ROOM else 0
+    shown = cleaned[cut : cut + ROOM]
+    carets = "^" * max(1, min(width, ROOM - (column - 1 - cut)))
     return [f"{line:>5} | {shown}".rstrip(), f"      | {' ' * (column - 1 - cut)}{carets}"]
 
 
