@@ -1,0 +1,170 @@
+"""What the live loop measures and shows, schema `twofold/loop/1`: what `up --json` prints.
+
+Nothing here computes. The trainer and the load generator fill these records, the doctor reads them, and the
+page lays them beside the plan. Seconds, bytes, tokens; a number that nobody measured is None.
+"""
+
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from twofold.core import Estimate, FileError
+
+SCHEMA = "twofold/loop/1"
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """Where one training step's wall time goes on the slowest rank, medians; they sum to the step."""
+
+    data_s: float  # waiting for the next batch
+    forward_s: float  # compute and the loss, collectives apart
+    backward_s: float  # compute, collectives apart
+    communication_s: float  # what the step waits for in collectives
+    optimiser_s: float
+    checkpoint_s: float  # blocked by a save, averaged over all steps
+    other_s: float  # the rest of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One worker was killed: what it cost, and whether the repeated steps had the very same losses."""
+
+    killed_rank: int
+    killed_after_step: int
+    resumed_from_step: int
+    repeated_steps: int
+    equal_losses: bool  # bit for bit, of every repeated step
+    kill_to_step_s: float  # from the kill to the first step done after it
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMeasured:
+    """One run as it happened. Quantiles are over the steps after warm-up, outside the recovery."""
+
+    rank_count: int
+    parameter_count: int
+    steps: int  # in all, repeated ones not counted twice
+    tokens_per_step: int
+    step_s_p10: float
+    step_s_p50: float
+    step_s_p90: float
+    parts: StepParts
+    first_loss: float
+    last_loss: float
+    peak_memory_bytes: int  # of the rank that used most
+    checkpoint_bytes: int
+    checkpoint_count: int  # complete ones written
+    checkpoint_write_s: float  # median, from save to complete, beside the training
+    recovery: Recovery | None
+    wall_s: float  # from launch to the published artefact
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """A latency over the finished requests of one load."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """One load and what came of it. Closed: `concurrency` clients; open: Poisson at `rate_per_s`."""
+
+    name: str  # closed-4, open-2.0
+    concurrency: int | None
+    rate_per_s: float | None  # offered; None for a closed loop
+    input_tokens: float  # mean of the prompts
+    output_tokens: float  # mean of the answers received
+    sent: int
+    finished: int
+    refused: int  # by the gateway, 429 or 503
+    failed: int
+    requests_per_s: float  # finished
+    output_tokens_per_s: float
+    ttft: Quantiles | None  # None when nothing finished
+    tpot: Quantiles | None
+    e2e: Quantiles | None
+    peak_held_tokens: float  # most prompt and answer tokens in flight at once, over all replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMeasured:
+    """The replicas, the gateway and all loads."""
+
+    engine: str  # transformers 5.23.0
+    replica_count: int
+    kv_capacity_tokens: float  # of all replicas
+    cold_start_s: float  # from the launch of a replica to its first answered probe, the slowest
+    artefact: str  # sha256-…
+    loads: tuple[LoadPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule of the doctor on one run: what it saw, and whether that is a problem."""
+
+    rule: str  # input-bound, communication-bound, tail-grows, kv-pressure
+    verdict: str  # ok, warn
+    saw: str  # the figures it judged by
+    advice: str  # what to do about it; empty when ok
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the page: what the plan said beside what was measured, in one unit."""
+
+    half: str  # training, serving
+    name: str  # step, checkpoint, TTFT p50 at 4 clients …
+    unit: str  # s, B, tok/s …
+    planned: Estimate | None  # None: the plan has no such number
+    measured: float | None  # None: it did not happen
+    inside: bool | None  # whether the measured value lies in the planned range; None without both
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPage:
+    """The page that the loop ends with."""
+
+    name: str  # of the spec
+    machine: str  # what it ran on, in words
+    spec_digest: str
+    plan_digest: str
+    device_digest: str  # of the measured device row
+    rows: tuple[Row, ...]
+    training: tuple[TrainingMeasured, ...]
+    serving: tuple[ServingMeasured, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def loop_to_data(value: Any) -> Any:
+    """Plain lists, mappings and numbers, for JSON; an Estimate keeps its range, unit and source."""
+    if is_dataclass(value) and not isinstance(value, type):
+        data = {field.name: loop_to_data(getattr(value, field.name)) for field in fields(value)}
+        return {"schema": SCHEMA, **data} if isinstance(value, LoopPage) else data
+    if isinstance(value, tuple | list):
+        return [loop_to_data(each) for each in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def read_training_measured(path: Path) -> TrainingMeasured:
+    """A finished run's record, as the trainer wrote it. Raises FileError when it is no such record."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        parts, recovery = StepParts(**data.pop("parts")), data.pop("recovery")
+        return TrainingMeasured(**data, parts=parts, recovery=Recovery(**recovery) if recovery else None)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FileError(
+            f"`{path}` is not the record of a training run: {error}", hint="delete it and train again"
+        ) from error
+
+
+def write_training_measured(record: TrainingMeasured) -> str:
+    """The JSON text that `read_training_measured` reads."""
+    return json.dumps(loop_to_data(record), indent=1) + "\n"
