@@ -14,14 +14,16 @@ FLOORS = {
     "catalog": 1,
     "contracts": 1,
     "perf": 2,
+    "policy": 2,
     "training": 3,
     "inference": 3,
     "plan": 5,
     "measure": 5,
+    "live": 7,
     "app": 8,
     "cli": 9,
 }
-PURE_ROOMS = ("perf", "training", "inference")
+PURE_ROOMS = ("perf", "policy", "training", "inference")
 BANNED_IN_PURE = {
     "asyncio",
     "datetime",
@@ -85,6 +87,11 @@ def test_models_have_no_clock_file_or_thread(room: str) -> None:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             }
             assert "open" not in calls, path
+
+
+def test_live_reads_contracts_and_never_plans() -> None:
+    for path in (SOURCE / "live").rglob("*.py"):
+        assert not {name for name in imports_of(path) if name.startswith(("twofold.plan", "twofold.twin"))}, path
 
 
 def test_every_room_is_on_the_map_and_every_floor_has_a_room() -> None:

@@ -15,7 +15,9 @@ from twofold.core.display import (
 )
 from twofold.core.errors import (
     AliasError,
+    AlteredError,
     BatchError,
+    BusyError,
     CatalogError,
     ConstantsError,
     DuplicateKeyError,
@@ -27,11 +29,15 @@ from twofold.core.errors import (
     InferenceSourceError,
     InputError,
     InputErrors,
+    MemoryShortError,
+    MissingExtraError,
     MissingKeyError,
     ModelConfigError,
     NestingError,
     Place,
+    PortError,
     QuantityError,
+    RunError,
     ShapeError,
     SyntaxTextError,
     TableError,
@@ -44,11 +50,14 @@ from twofold.core.errors import (
     ValueRefusedError,
 )
 from twofold.core.estimate import Estimate, Source, exact
+from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, format_quantity, natural_quantity, parse_quantity, units_of
 
 __all__ = [
     "AliasError",
+    "AlteredError",
     "BatchError",
+    "BusyError",
     "CatalogError",
     "ConstantsError",
     "Dimension",
@@ -62,11 +71,15 @@ __all__ = [
     "InferenceSourceError",
     "InputError",
     "InputErrors",
+    "MemoryShortError",
+    "MissingExtraError",
     "MissingKeyError",
     "ModelConfigError",
     "NestingError",
     "Place",
+    "PortError",
     "QuantityError",
+    "RunError",
     "ShapeError",
     "Source",
     "SyntaxTextError",
@@ -92,6 +105,7 @@ __all__ = [
     "format_usd_per_h",
     "natural_quantity",
     "parse_quantity",
+    "require_extra",
     "scale_of",
     "units_of",
 ]

@@ -183,6 +183,36 @@ class UsageError(InputError):
     code = "E-usage"
 
 
+class MissingExtraError(InputError):
+    """A part of the product whose libraries are not installed: names the extra."""
+
+    code = "E-extra"
+
+
+class PortError(InputError):
+    """A port that another program holds."""
+
+    code = "E-port"
+
+
+class BusyError(InputError):
+    """Another `twofold` works on the same state; two would undo each other's work."""
+
+    code = "E-busy"
+
+
+class AlteredError(InputError):
+    """Files that are not what their digest says: cut short, or changed after they were published."""
+
+    code = "E-altered"
+
+
+class RunError(InputError):
+    """A program that we started failed or never became ready; names its log and quotes its last lines."""
+
+    code = "E-run"
+
+
 class InfeasibleError(TwofoldError):
     """Nothing meets what was asked: exit 3. `lines` say what is needed, what was tried and what would fit."""
 
@@ -192,3 +222,9 @@ class InfeasibleError(TwofoldError):
     def __init__(self, message: str, *, lines: tuple[tuple[str, str], ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.lines = lines
+
+
+class MemoryShortError(InfeasibleError):
+    """The machine has less free memory than a run needs: says how much, and what to shrink."""
+
+    code = "E-memory"

@@ -1,0 +1,28 @@
+"""Optional libraries: asked for by the extra that brings them, before anything is started."""
+
+from importlib.util import find_spec
+
+from twofold.core.errors import MissingExtraError
+
+MODULES = {
+    "train": ("torch", "transformers", "tokenizers", "safetensors"),
+    "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
+}
+
+
+def require_extra(*extras: str) -> None:
+    """Raise MissingExtraError unless every library of these extras can be imported; imports none of them.
+
+    >>> require_extra()
+    """
+    missing = {
+        extra: [name for name in MODULES[extra] if find_spec(name) is None]
+        for extra in extras
+        if any(find_spec(name) is None for name in MODULES[extra])
+    }
+    if missing:
+        names = ", ".join(f"`{name}`" for group in missing.values() for name in group)
+        raise MissingExtraError(
+            f"{names} {'is' if names.count('`') == 2 else 'are'} not installed",
+            hint=f"pip install 'twofold[{','.join(missing)}]'",
+        )
