@@ -16,6 +16,7 @@ from twofold.contracts.loop import (
     read_training_measured,
     write_training_measured,
 )
+from twofold.contracts.measured_rows import ServiceRow, StepRow, read_service_rows, read_step_rows
 from twofold.contracts.names import Names
 from twofold.contracts.parts import FixedCluster, ModelReference, parse_cluster
 from twofold.contracts.plan import (
@@ -95,6 +96,7 @@ __all__ = [
     "ScalingPoint",
     "Service",
     "ServicePlan",
+    "ServiceRow",
     "ServingMeasured",
     "Shop",
     "SloOutcome",
@@ -102,6 +104,7 @@ __all__ = [
     "Spec",
     "StarterKind",
     "StepParts",
+    "StepRow",
     "Supply",
     "Tenancy",
     "TokenSummary",
@@ -122,7 +125,9 @@ __all__ = [
     "plan_to_json",
     "read_arrivals",
     "read_plan",
+    "read_service_rows",
     "read_spec",
+    "read_step_rows",
     "read_trace",
     "read_training_measured",
     "render_error",

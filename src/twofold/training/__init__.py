@@ -2,17 +2,21 @@
 
 from twofold.training.job import TrainingJob, Workload, stack_workloads, workload
 from twofold.training.layouts import Layouts, Limits, Recompute, enumerate_layouts, layouts_of
+from twofold.training.measured import Basis, Bounded, MeasuredSteps, figure_at, measured_steps, step_at
 from twofold.training.memory import Memory, memory, workload_memory
 from twofold.training.parameters import model_flops_per_token, trained_parameters
 from twofold.training.run import (
     CapacityRun,
     Reliability,
     RunPlan,
+    RunWork,
     StoragePlan,
     capacity_run,
     checkpoint_bytes,
     checkpoint_interval_s,
+    run_of_steps,
     run_plan,
+    run_work,
 )
 from twofold.training.scaling import (
     ScalingRow,
@@ -36,17 +40,21 @@ from twofold.training.stack import Stack, load_stack, software_family
 from twofold.training.step import StepTime, model_flops_utilisation, step_time, workload_step_time
 
 __all__ = [
+    "Basis",
+    "Bounded",
     "Candidate",
     "CapacityRun",
     "Layouts",
     "Limits",
     "Machine",
+    "MeasuredSteps",
     "Memory",
     "NearestMiss",
     "Priced",
     "Recompute",
     "Reliability",
     "RunPlan",
+    "RunWork",
     "ScalingRow",
     "SearchResult",
     "SizeRow",
@@ -61,17 +69,22 @@ __all__ = [
     "checkpoint_interval_s",
     "diminishing_count",
     "enumerate_layouts",
+    "figure_at",
     "layouts_of",
     "load_stack",
+    "measured_steps",
     "memory",
     "model_flops_per_token",
     "model_flops_utilisation",
     "price_layouts",
+    "run_of_steps",
     "run_plan",
+    "run_work",
     "search",
     "search_sizes",
     "software_family",
     "stack_workloads",
+    "step_at",
     "step_time",
     "straggler_loss_fraction",
     "strong_scaling",

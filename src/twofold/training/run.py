@@ -31,13 +31,13 @@ LLAMA_3 = Reliability()
 
 @dataclass(frozen=True, slots=True)
 class StoragePlan:
-    """What the job asks of storage, and which term asks for most."""
+    """What the job asks of storage, and which term asks for most; None where a size is not known."""
 
-    checkpoint_write_bytes_per_s: float
-    checkpoint_read_bytes_per_s: float
-    ingest_bytes_per_s: float
-    needed_bytes_per_s: float
-    source: str  # checkpoint write | restart read | data ingest
+    checkpoint_write_bytes_per_s: float | None
+    checkpoint_read_bytes_per_s: float | None
+    ingest_bytes_per_s: float | None
+    needed_bytes_per_s: float | None
+    source: str | None  # checkpoint write | restart read | data ingest
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,29 @@ class RunPlan:
     total_s: float  # wall time with headroom
     failures_count: float
     mean_time_between_failures_s: float
-    checkpoint_bytes: float
+    checkpoint_bytes: float | None  # None: not known
     checkpoint_write_s: float
     checkpoint_interval_s: float
     lost_work_s: float  # per failure, on average
     storage: StoragePlan
     energy_j: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunWork:
+    """What a run has to do, however its step is known; None where a size is not known."""
+
+    steps_count: int
+    checkpoint_bytes: float | None
+    data_bytes_per_step: float | None
+
+
+def run_work(job: TrainingJob, tokens: float) -> RunWork:
+    """Steps, checkpoint and data of a job whose model is known."""
+    if not (tokens > 0 and np.isfinite(tokens)):
+        raise InputError("a run needs a positive step time, token count and checkpoint write time")
+    steps = int(np.ceil(tokens / job.tokens_per_step))
+    return RunWork(steps, checkpoint_bytes(workload(job)), job.tokens_per_step * TOKEN_BYTES)
 
 
 def run_plan(
@@ -74,17 +91,30 @@ def run_plan(
     checkpoint_write_s: float = 60.0,
     checkpoint_stall_s: float | None = None,
 ) -> RunPlan:
-    """Everything that `tokens` of training take beyond the step.
+    """Everything that `tokens` of training take beyond the step; see `run_of_steps`."""
+    work = run_work(job, tokens)
+    return run_of_steps(work, step_s, cluster, headroom, reliability, checkpoint_write_s, checkpoint_stall_s)
+
+
+def run_of_steps(
+    work: RunWork,
+    step_s: float,
+    cluster: Cluster,
+    headroom: Mapping[str, float] | None = None,
+    reliability: Reliability = LLAMA_3,
+    checkpoint_write_s: float = 60.0,
+    checkpoint_stall_s: float | None = None,
+) -> RunPlan:
+    """Everything that a run's steps take beyond the step.
 
     `headroom` names shares of the base accelerator-hours kept for other causes (retries, validation, …).
     Storage is sized to write a checkpoint in `checkpoint_write_s`; training stops for `checkpoint_stall_s` of
     it (all by default; an asynchronous checkpoint stops for its snapshot alone).
     """
     shares = dict(headroom or {})
-    _check(step_s, tokens, checkpoint_write_s, shares)
+    _check(step_s, checkpoint_write_s, shares)
     stall_s = checkpoint_write_s if checkpoint_stall_s is None else checkpoint_stall_s
-    steps = int(np.ceil(tokens / job.tokens_per_step))
-    compute_s = steps * step_s
+    compute_s = work.steps_count * step_s
     between_s = reliability.accelerator_h_between_failures * 3600 / cluster.accelerator_count
     interval_s = checkpoint_interval_s(between_s, stall_s)
     lost_s = interval_s / 2
@@ -94,10 +124,9 @@ def run_plan(
     wall_s = (compute_s + stalled_s) / max(1 - stop_s / between_s, 0.05)
     failures = wall_s / between_s
     base_h = wall_s / 3600 * cluster.accelerator_count
-    size_bytes = checkpoint_bytes(workload(job))
     total_factor = 1 + sum(shares.values())
     return RunPlan(
-        steps_count=steps,
+        steps_count=work.steps_count,
         compute_s=compute_s,
         checkpoint_stall_s=stalled_s,
         failure_s=wall_s - compute_s - stalled_s,
@@ -109,11 +138,11 @@ def run_plan(
         total_s=wall_s * total_factor,
         failures_count=failures,
         mean_time_between_failures_s=between_s,
-        checkpoint_bytes=size_bytes,
+        checkpoint_bytes=work.checkpoint_bytes,
         checkpoint_write_s=checkpoint_write_s,
         checkpoint_interval_s=interval_s,
         lost_work_s=lost_s,
-        storage=_storage(job, step_s, size_bytes, checkpoint_write_s, reliability),
+        storage=_storage(work, step_s, checkpoint_write_s, reliability),
         energy_j=float(np.max(energy_j(cluster.device, wall_s, COMPUTE_UTILISATION_FRACTION)))
         * cluster.accelerator_count,
     )
@@ -144,10 +173,8 @@ def capacity_run(
     return CapacityRun(cluster.accelerator_count * peak * mfu * duration_s, accelerator_h, price)
 
 
-def _check(step_s: float, tokens: float, checkpoint_write_s: float, shares: Mapping[str, float]) -> None:
-    if not (
-        step_s > 0 and np.isfinite(step_s) and tokens > 0 and np.isfinite(tokens) and checkpoint_write_s > 0
-    ):
+def _check(step_s: float, checkpoint_write_s: float, shares: Mapping[str, float]) -> None:
+    if not (step_s > 0 and np.isfinite(step_s) and checkpoint_write_s > 0):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")
     for name, share in shares.items():
         if not 0 <= share < np.inf:
@@ -179,12 +206,14 @@ def checkpoint_bytes(work: Workload) -> float:
     return float(np.max(trained_parameters(work) * (CHECKPOINT_WEIGHT_BYTES + work.optimizer_bytes)))
 
 
-def _storage(
-    job: TrainingJob, step_s: float, size_bytes: float, write_s: float, reliability: Reliability
-) -> StoragePlan:
+def _storage(work: RunWork, step_s: float, write_s: float, reliability: Reliability) -> StoragePlan:
     """Rates that the job needs; the largest names the source."""
-    write, ingest = size_bytes / write_s, job.tokens_per_step * TOKEN_BYTES / step_s
-    read = size_bytes / max(reliability.restart_s / 2, 1.0)  # half of a restart may go into reading
+    size, data = work.checkpoint_bytes, work.data_bytes_per_step
+    write = None if size is None else size / write_s
+    # Half of a restart may go into reading.
+    read = None if size is None else size / max(reliability.restart_s / 2, 1.0)
+    ingest = None if data is None else data / step_s
     terms = {"checkpoint write": write, "restart read": read, "data ingest": ingest}
-    source = max(terms, key=lambda name: terms[name])
-    return StoragePlan(write, read, ingest, terms[source], source)
+    known = {name: rate for name, rate in terms.items() if rate is not None}
+    source = max(known, key=lambda name: known[name], default=None)
+    return StoragePlan(write, read, ingest, known[source] if source else None, source)

@@ -1,0 +1,145 @@
+"""Steps of a workload that is given by measurement: a curve over accelerator counts, and how sure it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, log, sqrt
+from statistics import NormalDist, fmean, median
+
+from twofold.core import InputError
+
+REACH = 2.0  # times the largest count measured, or a part of the smallest: beyond that nothing is said
+UPPER_DECILE = 0.9  # an 80 % range ends at the first and the last decile
+# What one row per size leaves unknown: the same application on equal GPUs of one cluster varies by 8 % on
+# average. Sinha et al. 2022, "Not All GPUs Are Created Equal", SC22.
+ASSUMED_SPREAD_FRACTION = 0.08
+
+
+class Basis(StrEnum):
+    """How a figure at some accelerator count follows from the rows."""
+
+    MEASURED = "measured"  # at this very count
+    BETWEEN = "between"  # two measured counts
+    BEYOND = "beyond"  # the measured counts, by `REACH` at most
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A figure at one accelerator count: its middle and what the rows leave possible."""
+
+    value: float
+    low: float
+    high: float
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSteps:
+    """Median step of each accelerator count, same batch and machine, and the spread of a further run."""
+
+    counts: tuple[int, ...]  # rising
+    step_s: tuple[float, ...]
+    spread_factor: float  # a further run lies within middle / factor … middle × factor, 80 %
+    repeats_count: int  # rows beyond the first of their count; 0: the spread is assumed
+
+
+def measured_steps(rows: Sequence[tuple[int, float]]) -> MeasuredSteps:
+    """From (accelerator count, seconds) rows; several rows of one count give their median.
+
+    Raises InputError where a row has no accelerator or no time.
+    """
+    if not rows or any(not (count >= 1 and 0 < seconds < float("inf")) for count, seconds in rows):
+        raise InputError("measured steps need rows of accelerators ≥ 1 and seconds > 0")
+    by_count = {count: [s for each, s in rows if each == count] for count in sorted({c for c, _ in rows})}
+    repeats = len(rows) - len(by_count)
+    medians = tuple(median(times) for times in by_count.values())
+    return MeasuredSteps(tuple(by_count), medians, _spread_factor(by_count), repeats)
+
+
+def _spread_factor(by_count: Mapping[int, Sequence[float]]) -> float:
+    """How far a further run may lie from the middle, as an 80 % factor.
+
+    Formula  exp(t · σ · √(1 + 1/n)), t Student's last decile at the repeats' degrees of freedom
+    Why      Errors of times are ratios. σ is pooled over the counts: each has few repeats.
+    Source   prediction interval of a normal sample with unknown variance.
+    Limits   no repeats: the assumed spread; equal repeats: 1.
+    """
+    freedom = sum(len(times) - 1 for times in by_count.values())
+    if freedom == 0:
+        return 1.0 + ASSUMED_SPREAD_FRACTION
+    square = 0.0
+    for times in by_count.values():
+        logs = [log(seconds) for seconds in times]
+        square += sum((each - fmean(logs)) ** 2 for each in logs)
+    per_count = sum(map(len, by_count.values())) / len(by_count)
+    return exp(student_quantile(UPPER_DECILE, freedom) * sqrt(square / freedom * (1.0 + 1.0 / per_count)))
+
+
+def student_quantile(fraction: float, freedom: int) -> float:
+    """Student's quantile from the normal one.
+
+    Formula  z + (z³+z)/4ν + (5z⁵+16z³+3z)/96ν² + (3z⁷+19z⁵+17z³−15z)/384ν³
+    Source   Abramowitz & Stegun 1964, 26.7.5.
+    Limits   many degrees of freedom ν: the normal quantile; at ν = 1 and the last decile 4 % too small.
+
+    >>> round(student_quantile(0.9, 5), 2)
+    1.48
+    """
+    z = NormalDist().inv_cdf(fraction)
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+def step_at(steps: MeasuredSteps, accelerator_count: int) -> Bounded | None:
+    """Seconds of a step at a count; None beyond the reach of the rows. See `figure_at` for the curve."""
+    found = figure_at(steps.counts, steps.step_s, accelerator_count)
+    if found is None:
+        return None
+    factor = steps.spread_factor
+    return Bounded(found.value, found.low / factor, found.high * factor, found.basis)
+
+
+def figure_at(counts: Sequence[int], values: Sequence[float], accelerator_count: int) -> Bounded | None:
+    """A figure that falls as accelerators share the work, at a count that need not be measured.
+
+    Formula  straight in log–log between neighbours; low and high where the neighbours allow
+    Why      More accelerators at the same batch make a step (or a shard) no larger, and none does more than
+             its share: value(n) falls, n · value(n) rises. So a neighbour v at m allows v … v · m/n.
+    Units    those of `values`.
+    Limits   at a measured count the row itself; beyond the rows the slope of the last two, held to what the
+             nearest row allows; half way (in log) between its ends where one count is measured; beyond
+             `REACH` None. Rows that break the law widen the range to hold the middle.
+    """
+    pairs = dict(zip(counts, values, strict=True))
+    if accelerator_count in pairs:
+        value = pairs[accelerator_count]
+        return Bounded(value, value, value, Basis.MEASURED)
+    if not counts[0] / REACH <= accelerator_count <= counts[-1] * REACH:
+        return None
+    below = max((count for count in counts if count < accelerator_count), default=None)
+    above = min((count for count in counts if count > accelerator_count), default=None)
+    ends = [_allowed(near, pairs[near], accelerator_count) for near in (below, above) if near is not None]
+    low, high = max(end[0] for end in ends), min(end[1] for end in ends)
+    if below is not None and above is not None:
+        value = _straight(below, pairs[below], above, pairs[above], accelerator_count)
+        return Bounded(value, min(low, value), max(high, value), Basis.BETWEEN)
+    middle = sqrt(low * high)
+    if len(counts) > 1:
+        first, second = (counts[0], counts[1]) if below is None else (counts[-2], counts[-1])
+        middle = _straight(first, pairs[first], second, pairs[second], accelerator_count)
+    return Bounded(min(max(middle, low), high), low, high, Basis.BEYOND)
+
+
+def _allowed(near: int, value: float, count: int) -> tuple[float, float]:
+    """What a measured neighbour leaves possible at another count: no gain, or a perfect one."""
+    return min(value, value * near / count), max(value, value * near / count)
+
+
+def _straight(first: int, first_value: float, second: int, second_value: float, count: int) -> float:
+    """The line through two points in log–log."""
+    share = log(count / first) / log(second / first)
+    return exp((1.0 - share) * log(first_value) + share * log(second_value))
