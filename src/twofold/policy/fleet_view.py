@@ -1,0 +1,130 @@
+"""What a gate knows of its fleet: the replicas, the requests in flight, and the counts. Mutable, and says so.
+
+Only the gate changes it; decisions and the driver's status page read it. Work is kept as whole tokens: adding
+and taking away a million times leaves exactly nothing, and new beliefs price old work too.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from twofold.policy.breaker import Circuit
+from twofold.policy.settings import Beliefs, GateSettings
+
+UNREPORTED_PROBES_MAX = 8  # of one replica; beyond, the driver lost one and the oldest is forgotten
+
+
+@dataclass(slots=True)
+class Request:
+    """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
+
+    request_id: int
+    input_tokens: int
+    output_limit_tokens: int
+    replica_id: str | None = None  # of the latest attempt; None before the first
+    attempt: int = 0
+    era: int = 0  # of that replica's circuit when the attempt was sent
+    started: bool = False  # the first byte of the answer came
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
+
+    replica_id: str
+    in_flight_limit: int
+    circuit: Circuit = field(default_factory=Circuit)
+    draining: bool = False  # removed, but it still has requests
+    in_flight_count: int = 0
+    unread_input_tokens: int = 0  # of its requests without a first byte
+    output_limit_tokens: int = 0  # of all its requests
+    probe_eras: deque[int] = field(default_factory=lambda: deque(maxlen=UNREPORTED_PROBES_MAX))
+
+    @property
+    def healthy(self) -> bool:
+        """Whether new requests may go here, room apart."""
+        return self.circuit.until_s is None and not self.draining
+
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight_count < self.in_flight_limit
+
+    def work_s(self, beliefs: Beliefs) -> float:
+        """Predicted seconds of what it still has to do, one request after the other.
+
+        Formula  unread_input_tokens · input_token_s + output_limit_tokens · output_token_s
+        Why      an answer that has started has read its input; how much of its output limit it will use
+                 nobody knows before it ends.
+        """
+        return (
+            self.unread_input_tokens * beliefs.input_token_s
+            + self.output_limit_tokens * beliefs.output_token_s
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start. arrived = finished + refused + gave_up + left + in flight (INV-13)."""
+
+    arrived: int = 0
+    finished: int = 0
+    refused: int = 0
+    gave_up: int = 0
+    left: int = 0
+    ignored: int = 0  # events that came late or twice, and changed nothing
+
+
+@dataclass(slots=True)
+class FleetView:
+    """All that a decision may look at. Mutable; bounded by the replicas and their limits."""
+
+    settings: GateSettings
+    beliefs: Beliefs
+    replicas: dict[str, Replica] = field(default_factory=dict)
+    requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
+    counts: Counts = field(default_factory=Counts)
+
+    def add_replica(self, replica_id: str, in_flight_limit: int) -> None:
+        """A new replica, a new limit of a known one, or one that was draining and is back, in a new era."""
+        replica = self.replicas.setdefault(replica_id, Replica(replica_id, in_flight_limit))
+        replica.in_flight_limit = in_flight_limit
+        if replica.draining:
+            replica.draining = False
+            replica.circuit = Circuit(era=replica.circuit.era + 1)
+
+    def remove_replica(self, replica: Replica) -> None:
+        """Drains: forgotten once its last request is."""
+        replica.draining = True
+        self._forget_if_drained(replica)
+
+    def place(self, request: Request, replica: Replica) -> None:
+        """The next attempt of a request is at this replica."""
+        request.replica_id, request.era = replica.replica_id, replica.circuit.era
+        request.attempt += 1
+        self.requests[request.request_id] = request
+        replica.in_flight_count += 1
+        replica.unread_input_tokens += request.input_tokens
+        replica.output_limit_tokens += request.output_limit_tokens
+
+    def start(self, request: Request) -> None:
+        """The first byte came: the input is read."""
+        request.started = True
+        self.replica_of(request).unread_input_tokens -= request.input_tokens
+
+    def release(self, request: Request) -> None:
+        """The latest attempt is over: neither the fleet nor the replica has the request any more."""
+        replica = self.replica_of(request)
+        del self.requests[request.request_id]
+        replica.in_flight_count -= 1
+        replica.output_limit_tokens -= request.output_limit_tokens
+        if not request.started:
+            replica.unread_input_tokens -= request.input_tokens
+        self._forget_if_drained(replica)
+
+    def replica_of(self, request: Request) -> Replica:
+        """Where the latest attempt is; a replica is not forgotten before its requests."""
+        assert request.replica_id is not None, request
+        return self.replicas[request.replica_id]
+
+    def _forget_if_drained(self, replica: Replica) -> None:
+        if replica.draining and not replica.in_flight_count:
+            del self.replicas[replica.replica_id]

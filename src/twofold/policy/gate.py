@@ -1,0 +1,184 @@
+"""The serving machine: admits, routes, retries, and keeps away from replicas that fail.
+
+One order of decisions, written once, in `_arrived` and `_failed`: admission → routing → breaker → retry. Each
+is a pure function of the view, the request and the time; a queue, a rate limit or a canary is one more of them.
+"""
+
+import math
+from typing import assert_never
+
+from twofold.policy import breaker
+from twofold.policy.admission import room_or_refusal
+from twofold.policy.breaker import Circuit
+from twofold.policy.events import (
+    ClientLeft,
+    CloseCircuit,
+    Effect,
+    Event,
+    GiveUp,
+    OpenCircuit,
+    Probe,
+    ProbeAnswered,
+    ProbeFailed,
+    ReplicaAdded,
+    ReplicaRemoved,
+    RequestArrived,
+    ResponseEnded,
+    ResponseFailed,
+    ResponseStarted,
+    Send,
+    Woke,
+)
+from twofold.policy.fleet_view import FleetView, Replica, Request
+from twofold.policy.machine import Machine
+from twofold.policy.routing import least_work
+from twofold.policy.settings import Beliefs, GateSettings
+
+
+class Gate(Machine):
+    """For one fleet of equal replicas. `view` is for reading; only events change it.
+
+    Time starts at 0 and never runs backwards inside: an event is handled at the latest time seen, and a time
+    that is not finite counts as none. Events about requests that have ended or replicas that are gone, and
+    first bytes or probes reported twice, are counted as ignored. A request id that was never given out is the
+    driver's mistake (AssertionError), as is a limit below 1 or a negative number of tokens.
+    """
+
+    def __init__(self, settings: GateSettings, beliefs: Beliefs) -> None:
+        self.view = FleetView(settings, beliefs)
+        self._seen_s = 0.0
+        self._given_ids = 0
+        self._probe_at_s = 0.0
+
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
+        """Fold one event in; an arrival is answered by exactly one Send or Refuse."""
+        if math.isfinite(now_s) and now_s > self._seen_s:
+            self._seen_s = now_s
+        now_s = self._seen_s
+        match event:
+            case RequestArrived():
+                return self._arrived(event, now_s)
+            case ResponseStarted() | ResponseEnded() | ResponseFailed() | ClientLeft():
+                return self._answered(event, now_s)
+            case ProbeAnswered() | ProbeFailed():
+                return self._probed(event, now_s)
+            case Woke():
+                return self._woke(now_s)
+            case ReplicaAdded():
+                return self._added(event, now_s)
+            case ReplicaRemoved():
+                return self._removed(event)
+            case _:
+                assert_never(event)
+
+    def wake_at_s(self) -> float | None:
+        """When the next probes are due; None while there is no replica to probe."""
+        if all(replica.draining for replica in self.view.replicas.values()):
+            return None
+        return self._probe_at_s
+
+    def _arrived(self, event: RequestArrived, now_s: float) -> list[Effect]:
+        assert event.input_tokens >= 0 and event.output_limit_tokens >= 0, event
+        self._given_ids += 1
+        self.view.counts.arrived += 1
+        request = Request(self._given_ids, event.input_tokens, event.output_limit_tokens)
+        refusal = room_or_refusal(self.view, request, now_s)
+        if refusal:
+            self.view.counts.refused += 1
+            return [refusal]
+        replica = least_work(self.view, request, now_s)
+        assert replica is not None, "admission saw room"
+        return [self._sent(request, replica)]
+
+    def _sent(self, request: Request, replica: Replica) -> Send:
+        self.view.place(request, replica)
+        return Send(request.request_id, replica.replica_id, request.attempt)
+
+    def _answered(
+        self, event: ResponseStarted | ResponseEnded | ResponseFailed | ClientLeft, now_s: float
+    ) -> list[Effect]:
+        assert 1 <= event.request_id <= self._given_ids, event
+        request = self.view.requests.get(event.request_id)
+        if request is None or (isinstance(event, ResponseStarted) and request.started):
+            return self._ignored()
+        match event:
+            case ResponseStarted():
+                self.view.start(request)
+                return []
+            case ResponseEnded():
+                replica = self.view.replica_of(request)
+                replica.circuit = breaker.after_response_ended(replica.circuit, request.era)
+                self.view.counts.finished += 1
+            case ClientLeft():
+                self.view.counts.left += 1
+            case ResponseFailed():
+                return self._failed(request, event, now_s)
+            case _:
+                assert_never(event)
+        self.view.release(request)
+        return []
+
+    def _failed(self, request: Request, event: ResponseFailed, now_s: float) -> list[Effect]:
+        replica, settings = self.view.replica_of(request), self.view.settings
+        circuit = breaker.after_request_failed(replica.circuit, request.era, event.cause, now_s, settings)
+        effects = _switched(replica, circuit)
+        self.view.release(request)
+        if not request.started and request.attempt < settings.attempt_limit:
+            other = least_work(self.view, request, now_s)
+            if other:
+                return [*effects, self._sent(request, other)]
+        self.view.counts.gave_up += 1
+        return [*effects, GiveUp(request.request_id, event.cause)]
+
+    def _probed(self, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
+        replica = self.view.replicas.get(event.replica_id)
+        if replica is None or not replica.probe_eras:
+            return self._ignored()
+        # Whichever probe this was, taking the oldest never takes an old probe's outcome for a newer one's.
+        era = replica.probe_eras.popleft()
+        if isinstance(event, ProbeAnswered):
+            circuit = breaker.after_probe_answered(replica.circuit, era, now_s)
+        else:
+            settings = self.view.settings
+            circuit = breaker.after_probe_failed(replica.circuit, era, event.cause, now_s, settings)
+        return _switched(replica, circuit)
+
+    def _woke(self, now_s: float) -> list[Effect]:
+        if now_s < self._probe_at_s:
+            return []
+        # From now, not from when it was due: a clock that jumped ahead does not cause a burst.
+        self._probe_at_s = now_s + self.view.settings.probe_every_s
+        effects: list[Effect] = []
+        for replica in self.view.replicas.values():
+            if not replica.draining:
+                replica.probe_eras.append(replica.circuit.era)
+                effects.append(Probe(replica.replica_id))
+        return effects
+
+    def _added(self, event: ReplicaAdded, now_s: float) -> list[Effect]:
+        assert event.in_flight_limit >= 1, event
+        if self.wake_at_s() is None:
+            self._probe_at_s = now_s
+        self.view.add_replica(event.replica_id, event.in_flight_limit)
+        return []
+
+    def _removed(self, event: ReplicaRemoved) -> list[Effect]:
+        replica = self.view.replicas.get(event.replica_id)
+        if replica is None or replica.draining:
+            return self._ignored()
+        self.view.remove_replica(replica)
+        return []
+
+    def _ignored(self) -> list[Effect]:
+        self.view.counts.ignored += 1
+        return []
+
+
+def _switched(replica: Replica, circuit: Circuit) -> list[Effect]:
+    """Give a replica its new circuit, and say whether it opened or closed."""
+    before, replica.circuit = replica.circuit, circuit
+    if circuit.until_s == before.until_s and circuit.era == before.era:
+        return []
+    if circuit.until_s is None:
+        return [CloseCircuit(replica.replica_id)]
+    return [OpenCircuit(replica.replica_id, circuit.until_s)]

@@ -1,0 +1,17 @@
+"""What every machine is to its driver, be it a simulator's heap or a server's loop."""
+
+from typing import Protocol
+
+from twofold.policy.events import Effect, Event
+
+
+class Machine(Protocol):
+    """State that only events change: no clock, socket, thread, file or randomness of its own."""
+
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
+        """Fold one event in; what is returned is to be done, in this order."""
+        ...
+
+    def wake_at_s(self) -> float | None:
+        """When the driver is to send Woke, if nothing else comes first; None: nothing to wait for."""
+        ...
