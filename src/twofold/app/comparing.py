@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
+from twofold.app.measured_device import device_tables
+from twofold.app.planning import plan_options
 from twofold.app.screen_compare import comparison_lines, ladder_lines
 from twofold.app.shown import as_html
 from twofold.app.sources import SpecSource, load
-from twofold.perf import load_constants
-from twofold.plan import Comparison, Ladders, PlanOptions, build_plan, compare_along, compare_halves
+from twofold.plan import Comparison, Ladders, build_plan, compare_along, compare_halves
 
 Axis = Literal["fabric", "nodes", "context", "size", "format", "tenancy"]
 
@@ -32,11 +33,13 @@ def compare(spec: SpecSource, ladder: Axis | None = None, today: date | None = N
 
     Raises InputError for a spec that cannot be planned as written, InfeasibleError when nothing meets it.
     """
-    loaded, constants = load(spec), load_constants()
+    loaded = load(spec)
+    tables = device_tables(loaded.device, today)
+    constants = tables.constants
     if ladder:
         along = compare_along(ladder, loaded.spec, loaded.catalog, constants)
         return Compared(along, tuple(ladder_lines(along)))
-    options = PlanOptions(today=today)
+    options = plan_options(tables, today)
     plan = build_plan(loaded.spec, loaded.catalog, constants, spec_digest=loaded.digest, options=options)
     halves = compare_halves(plan)
     return Compared(halves, tuple(comparison_lines(halves)))

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from twofold.app.lines import WIDTH
+from twofold.app.measured_device import device_tables
 from twofold.app.screen_serve import serve_lines
 from twofold.app.screen_single import collective_lines, compute_lines, roofline_lines
 from twofold.app.screen_train import train_lines
 from twofold.app.shown import as_html
+from twofold.app.sources import device_folder
 from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions
-from twofold.perf import Constants, load_constants
+from twofold.perf import Constants
 from twofold.plan import (
     NEWEST_RELEASES,
     CollectiveEstimate,
@@ -239,9 +241,10 @@ class estimate:  # in lower case: `twofold.estimate.train(…)` reads as the com
 
 
 def _tables(on: Machines | str) -> tuple[Machines, Catalog, Constants]:
-    """Machines in words alone are those of the catalogue, unchanged."""
+    """Machines in words alone are those of the catalogue, with a device measured in this folder."""
     machines = Machines(on) if isinstance(on, str) else on
-    return machines, load_catalog(machines.catalog), load_constants()
+    device = device_folder(Path.cwd())
+    return machines, load_catalog(device, machines.catalog), device_tables(device).constants
 
 
 def _given(machines: Machines, catalog: Catalog, constants: Constants) -> Given:

@@ -2,10 +2,10 @@
 
 from datetime import date
 
+from twofold.app.measured_device import DeviceTables, device_tables
 from twofold.app.plan_files import PlanSource, plan_data
 from twofold.app.shown import Difference, Explanation, ShownPlan, shown_plan
 from twofold.app.sources import SpecSource, load
-from twofold.perf import load_constants
 from twofold.plan import PlanOptions, build_plan
 from twofold.plan import diff as changes
 from twofold.plan import explain as explanation
@@ -18,11 +18,22 @@ def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
     planned as written, InfeasibleError when nothing meets it.
     """
     loaded = load(spec)
-    options = PlanOptions(today=today)
+    tables = device_tables(loaded.device, today)
     built = build_plan(
-        loaded.spec, loaded.catalog, load_constants(), spec_digest=loaded.digest, options=options
+        loaded.spec,
+        loaded.catalog,
+        tables.constants,
+        spec_digest=loaded.digest,
+        options=plan_options(tables, today),
     )
     return shown_plan(built)
+
+
+def plan_options(tables: DeviceTables, today: date | None) -> PlanOptions:
+    """What a plan says of the day and of the measured device that it is made with."""
+    return PlanOptions(
+        today=today, calibration=tables.summary, calibration_digest=tables.digest, notes=tables.notes
+    )
 
 
 def explain(plan: PlanSource, path: str) -> Explanation:

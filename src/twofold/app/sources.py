@@ -12,6 +12,8 @@ from twofold.contracts import Names, Spec, parse_spec, read_spec
 
 SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
+DEVICE_FOLDER = Path(".twofold", "device")  # beside the spec: what `measure device` found
+DEVICE_FILE = "device.json"  # written with its tables, whole or not at all
 
 SpecSource = Path | str | Mapping[str, Any] | Spec
 
@@ -23,6 +25,7 @@ class Loaded:
     spec: Spec
     catalog: Catalog
     digest: str
+    device: Path | None = None  # the folder of a measured device beside the spec
 
 
 def load(source: SpecSource) -> Loaded:
@@ -36,9 +39,16 @@ def load(source: SpecSource) -> Loaded:
         return _from_text(source)
     path = spec_path(Path(source))
     folder = path.parent / CATALOG_FOLDER
-    catalog = load_catalog(folder if folder.is_dir() else None)
+    device = device_folder(path.parent)
+    catalog = load_catalog(device, folder if folder.is_dir() else None)
     spec = read_spec(path, names_of(catalog))
-    return Loaded(spec, catalog, _digest(path.read_bytes()))
+    return Loaded(spec, catalog, _digest(path.read_bytes()), device)
+
+
+def device_folder(beside: Path) -> Path | None:
+    """The folder of a device that was measured for specs in `beside`; None without one."""
+    folder = beside / DEVICE_FOLDER
+    return folder if (folder / DEVICE_FILE).is_file() else None
 
 
 def spec_path(path: Path) -> Path:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 class Catalog:
     """Every table, typed. Mutable only in what it has read so far: each table is parsed once, on demand."""
 
-    def __init__(self, ours: Mapping[str, Source], users: Mapping[str, Source]) -> None:
+    def __init__(self, ours: Mapping[str, Source], users: Mapping[str, tuple[Source, ...]]) -> None:
         self._ours, self._users = ours, users
         self._read: dict[object, Any] = {}
 
@@ -178,14 +178,14 @@ class Catalog:
 
     def _read_table(self, name: str) -> Table:
         """The table; in a user's rows, other spellings of parts become the names that our tables use."""
-        users = self._users.get(name)
-        table = read_table(name, self._ours[name], users)
+        users = self._users.get(name, ())
+        table = read_table(name, self._ours[name], *users)
         columns = [column for column in table.columns if column.type in REFERENCES]
         if not users or not columns:
             return table
         rows = list(table.rows)
         for index, place in enumerate(table.places):
-            if place.file == users.file:
+            if place.file in {source.file for source in users}:
                 names = {c.name: self._referred(c, str(rows[index][c.name]), place) for c in columns}
                 rows[index] = {**rows[index], **names}
         return replace(table, rows=tuple(rows))
@@ -201,9 +201,11 @@ class Catalog:
 
     def _digest(self) -> str:
         digest = hashlib.sha256()
-        for sources in (self._ours, self._users):
-            for name in sorted(sources):
-                digest.update(f"{name} {len(sources[name].data)}\n".encode() + sources[name].data)
+        ours = {name: (source,) for name, source in self._ours.items()}
+        for tables in (ours, self._users):
+            for name in sorted(tables):
+                for source in tables[name]:
+                    digest.update(f"{name} {len(source.data)}\n".encode() + source.data)
         return digest.hexdigest()
 
     def _named(self, kind: str, table: str, name: str, records: Mapping[str, T]) -> T:
@@ -263,15 +265,20 @@ class Catalog:
         return {(str(row["from"]), str(row["to"])): float(row["rtt_ms"] or 0.0) / 1e3 for row in rows}
 
 
-def load_catalog(folder: Path | None = None) -> Catalog:
-    """Our tables, overlaid by the CSV files of a user's `folder` (same names, same headers).
+def load_catalog(*folders: Path | None) -> Catalog:
+    """Our tables, overlaid by the CSV files of a user's `folders` (same names and headers), the last on top.
 
     A row of the same name overrides ours, and columns that the user's file leaves out are kept from it.
     The user's files are checked at once; ours are read when first asked for.
     """
-    if folder is None:
+    given = [folder for folder in folders if folder is not None]
+    if not given:
         return _shipped()
-    catalog = Catalog(_our_sources(), _user_sources(folder))
+    users: dict[str, tuple[Source, ...]] = {}
+    for folder in given:
+        for name, source in _user_sources(folder).items():
+            users[name] = (*users.get(name, ()), source)
+    catalog = Catalog(_our_sources(), users)
     for name in catalog._users:
         catalog.table(name)
     return catalog
@@ -319,12 +326,17 @@ def _shipped() -> Catalog:
 
 
 def _user_sources(folder: Path) -> dict[str, Source]:
-    """The tables in a user's folder. A CSV file that is no table is an error: its rows would not count."""
+    """The tables in a user's folder. A CSV file that is no table is an error: its rows would not count.
+
+    Beside the tables of a measured device lie its constants, which `perf` reads.
+    """
     if not folder.is_dir():
         raise CatalogError(f"`{folder}` is not a folder", hint="put tables such as accelerators.csv into it")
     sources = {}
     for path in sorted(folder.glob("*.csv")):
         place = Place(str(path), 1, 1)
+        if path.stem == "constants" and (folder / "device.json").exists():
+            continue
         if path.stem not in schema():
             hint = did_you_mean(path.stem, schema(), "tables: " + ", ".join(schema()))
             raise CatalogError(f"`{path.name}` is not a catalog table", place=place, hint=hint)

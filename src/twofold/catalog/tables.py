@@ -35,12 +35,12 @@ class Table:
     places: tuple[Place, ...] = field(repr=False)
 
 
-def read_table(name: str, ours: Source, users: Source | None = None) -> Table:
-    """Our rows, those that a user's file overrides replaced in place, its others appended."""
+def read_table(name: str, ours: Source, *users: Source) -> Table:
+    """Our rows, those that a user's files override replaced in place, their others appended, in turn."""
     columns = schema()[name]
     merged = _groups(columns, ours, {})
-    if users:
-        merged |= _groups(columns, users, merged)
+    for source in users:
+        merged |= _groups(columns, source, merged)
     flat = [located for group in merged.values() for located in group]
     return Table(name, columns, tuple(row for row, _ in flat), tuple(place for _, place in flat))
 

@@ -12,8 +12,8 @@ from twofold.contracts.parts import FixedCluster, ModelReference
 from twofold.core import ValueRefusedError
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
-KvFormat = Literal["bf16", "fp16", "fp8", "int8"]
-Engine = Literal["vllm", "sglang", "tensorrt-llm"]
+KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
+Engine = Literal["vllm", "sglang", "tensorrt-llm", "transformers"]
 Profile = Literal["flat", "consumer", "business"]
 Preset = Literal["conversational", "documents", "batch"]
 DAY_S = 86400.0

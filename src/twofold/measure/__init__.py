@@ -1,6 +1,29 @@
-"""Fits, predictions and errors against measured tables: files in, files out. Only fits need scipy."""
+"""Fits, predictions, device benchmarks, the doctor's rules: files and records in, files and records out."""
 
+from twofold.measure.device_files import (
+    DeviceRecord,
+    FitError,
+    Identity,
+    digest_of,
+    notes_about,
+    read_device,
+    this_identity,
+    write_device,
+)
+from twofold.measure.doctor import diagnose
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 
-__all__ = ["predict_inference", "predict_training"]
+__all__ = [
+    "DeviceRecord",
+    "FitError",
+    "Identity",
+    "diagnose",
+    "digest_of",
+    "notes_about",
+    "predict_inference",
+    "predict_training",
+    "read_device",
+    "this_identity",
+    "write_device",
+]

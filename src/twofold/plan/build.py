@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from twofold.perf import Constants
 from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
+from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.measured_serving import measured_plan
+from twofold.plan.offers import Offer
 from twofold.plan.serving_choice import ServingChoice, choose_serving
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.tornado import factor_swings
@@ -22,6 +25,7 @@ from twofold.plan.training_choice import TrainingChoice, choose_training
 from twofold.plan.training_plan import training_plan
 from twofold.plan.uncertainty import DRAW_COUNT, draw_factors
 
+Half = TypeVar("Half", TrainingPlan, ServicePlan)
 YEAR_S = 8760 * 3600.0
 SCHEMA = "twofold/plan/1"
 
@@ -33,6 +37,9 @@ class PlanOptions:
     draw_count: int = DRAW_COUNT
     seed: int = 0
     today: date | None = None  # None: prices are not judged by their age
+    calibration: str = ""  # what was measured here and is part of the constants, in words
+    calibration_digest: str = ""
+    notes: tuple[str, ...] = ()  # what to know about that
 
 
 def build_plan(
@@ -53,9 +60,11 @@ def build_plan(
     runs = [choose_training(entry, context) for entry in spec.training]
     modelled = [entry for entry in spec.services if not entry.model.measured]
     services = {entry.name: choose_serving(entry, context) for entry in modelled}
-    training = tuple(training_plan(choice, context) for choice in runs)
+    training = tuple(
+        _lettered(training_plan(choice, context), choice.chosen.offer, context) for choice in runs
+    )
     serving = tuple(
-        service_plan(services[entry.name], context)
+        _lettered(service_plan(services[entry.name], context), services[entry.name].offer, context)
         if entry.name in services
         else measured_plan(entry, context)
         for entry in spec.services
@@ -69,7 +78,7 @@ def build_plan(
         schema=SCHEMA,
         name=spec.name,
         twofold=__version__,
-        digests=Digests(spec_digest, catalog.digest, constants.digest, ""),
+        digests=Digests(spec_digest, catalog.digest, constants.digest, options.calibration_digest),
         rehearsed=False,
         training=training,
         serving=serving,
@@ -77,11 +86,20 @@ def build_plan(
         first_year_usd=first_year,
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(runs, list(services.values()), context),
-        calibration="",
+        calibration=options.calibration,
         derivations=derivations(planned_runs, planned_services, serving, cross, first_year, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
-        warnings=(*_warnings(training, serving, spec), *_contention(runs, list(services.values()))),
+        warnings=(
+            *options.notes,
+            *_warnings(training, serving, spec),
+            *_contention(runs, list(services.values())),
+        ),
     )
+
+
+def _lettered(half: Half, offer: Offer, context: Context) -> Half:
+    """A run or service as planned; on a part that was measured here its times say so."""
+    return marked_measured(half) if is_measured(context.constants, offer.accelerator.name) else half
 
 
 def _first_year(
