@@ -116,8 +116,18 @@ def test_a_missed_goal_is_marked(plan: Plan, service: ServicePlan) -> None:
 
 
 def test_measured_times_claim_nothing_about_memory_tokens_or_starts(plan: Plan) -> None:
-    service, none = plan.serving[0], Estimate(0.0, 0.0, 0.0, "ratio")
-    measured = replace(service, memory_parts=(), bounds=(), peak_ratio=none)
+    measured = replace(
+        plan.serving[0],
+        memory_bytes=None,
+        memory_parts=(),
+        bounds=(),
+        batch_limit=None,
+        cold_start_s=None,
+        warm_pool_count=None,
+        kv_utilisation_fraction=None,
+        output_tokens_per_s_per_accelerator=None,
+        peak_ratio=None,
+    )
     text = "\n".join(plan_lines(replace(plan, training=(), serving=(measured,), cross=())))
     claims = ("  memory ", "cold start", "KV cache", "per device", "limited by", "reaches")
     assert [claim for claim in claims if claim in text] == []

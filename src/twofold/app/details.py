@@ -59,7 +59,7 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
     yield _titled("FORMATS", f"{run.name}, the same bytes by number format", _parts(run.memory_by_format))
     yield _titled("STEP", run.name, _parts(run.step_parts))
     gains = [f"20 % more {bound.resource} gains {percent(bound.gain_fraction)}" for bound in run.bounds]
-    yield heading("BOUNDS", [f"{run.name}: {gains[0]}", *gains[1:]] if gains else [run.name])
+    yield heading("BOUNDS", [f"{run.name}: {gains[0]}", *gains[1:]]) if gains else []
     yield _titled("FRONT", f"{run.name}: nothing beats these in time, cost and size", _front(run))
     yield _titled("SCALING", run.name, _scaling(run))
     yield _titled("TENANCY", run.name, _tenancy(run))
@@ -75,13 +75,16 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
     pooling = ": ".join([service.name, *pooling_pieces(service)])
     yield _titled("POOLS", pooling, _pools(service.classes))
     start = [f"{part.name} {ranged(part.value)}" for part in service.cold_start_parts]
-    yield heading("COLD START", [f"{service.name} {ranged(service.cold_start_s)}", *start])
-    yield heading("CACHE", [f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token"])
+    if service.cold_start_s:
+        yield heading("COLD START", [f"{service.name} {ranged(service.cold_start_s)}", *start])
+    if service.kv_bytes_per_token is not None:
+        yield heading("CACHE", [f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token"])
     if service.all_to_all_bytes_per_token:
         sent = format_bytes(service.all_to_all_bytes_per_token)
         yield heading("NETWORK", [f"expert parallelism sends {sent} per token through all layers"])
     energy = [f"{service.name}, in a year: {watt_hours(service.energy_j_per_year)}"]
-    energy += [*_carbon(service.carbon_gco2_per_year), ranged(service.output_tokens_per_j)]
+    energy += _carbon(service.carbon_gco2_per_year)
+    energy += [ranged(service.output_tokens_per_j)] if service.output_tokens_per_j else []
     yield heading("ENERGY", energy)
     yield _losers(service.name, service.losers)
 
@@ -148,16 +151,20 @@ def _pools(classes: Sequence[ClassPlan]) -> list[str]:
             one.name,
             format_si(one.rate_per_s, "1/s"),
             format_si(one.peak_per_s, "1/s"),
-            f"{one.input_tokens:,.0f}",
-            f"{one.output_tokens:,.0f}",
+            _count(one.input_tokens),
+            _count(one.output_tokens),
             f"{one.replica_count}",
             ranged(one.rate_per_replica_per_s),
-            format_si(one.knee_per_s, "1/s"),
+            "–" if one.knee_per_s is None else format_si(one.knee_per_s, "1/s"),
         )
         for one in classes
     ]
     columns = ("class", "mean", "peak", "tokens in", "out", "replicas", "one replica serves", "knee")
     return table(columns, rows, numbers=(1, 2, 3, 4, 5, 7))
+
+
+def _count(number: float | None) -> str:
+    return "–" if number is None else f"{number:,.0f}"
 
 
 def _losers(name: str, losers: Sequence[Loser]) -> list[str]:

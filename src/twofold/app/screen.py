@@ -30,7 +30,7 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
 def header_lines(plan: Plan) -> list[str]:
     """Name, models with their size, and the money of the first year."""
     halves = halves_of(plan)
-    models = list(dict.fromkeys(f"{half.model}{DOT}{parameters_text(half.parameters)}" for half in halves))
+    models = list(dict.fromkeys(_model_text(half) for half in halves))
     what = models[0] if len(models) == 1 else f"{len(models)} models"
     fleets = {1: "one fleet", 2: "two fleets"}.get(len(halves), f"{len(halves)} fleets")
     money = f"first year {ranged(plan.first_year_usd)}" if plan.first_year_usd else "no price"
@@ -84,7 +84,7 @@ def number_lines(plan: Plan) -> list[str]:
     peaks = [
         f"{half.name} reaches {ranged(half.peak_ratio, 'fraction')} of the datasheet's peak"
         for half in halves_of(plan)
-        if half.peak_ratio.value > 0  # measured times have no datasheet to be held against
+        if half.peak_ratio  # measured times have no datasheet to be held against
     ]
     measured = plan.calibration or "none measured here"
     return heading("NUMBERS", [f"80 % ranges; {letters}", measured, *peaks])
@@ -101,6 +101,13 @@ def next_lines(plan: Plan, spec: str) -> list[str]:
 def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
     """Runs, then services."""
     return (*plan.training, *plan.serving)
+
+
+def _model_text(half: TrainingPlan | ServicePlan) -> str:
+    """What is trained or served, with its size; of measured rows only their name."""
+    if half.parameters is None:
+        return f"{half.model}{DOT}measured"
+    return f"{half.model}{DOT}{parameters_text(half.parameters)}"
 
 
 def parameters_text(count: int) -> str:

@@ -22,7 +22,11 @@ def serve_lines(answer: ServingEstimate) -> list[str]:
             ),
             *field(
                 "replica",
-                [*answer.replica.text.split(DOT), f"maths in {answer.compute_format}", answer.replica.engine],
+                [
+                    *answer.replica.text.split(DOT),
+                    f"maths in {answer.compute_format}",
+                    answer.replica.engine or "",
+                ],
             ),
             *field(
                 "load",

@@ -15,14 +15,14 @@ HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
-    limits = [f"batch limited by {service.batch_limit}"] if _is_modelled(service) else []
+    limits = [f"batch limited by {service.batch_limit}"] if service.batch_limit else []
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
         *field("replica", _replica_pieces(service)),
         *table(HEADINGS, [row for one in service.classes for row in _class_rows(one)], numbers=(1, 4)),
         *(
             memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes)
-            if _is_modelled(service)
+            if service.memory_bytes
             else []
         ),
         *field("fleet", _fleet_pieces(service)),
@@ -31,11 +31,6 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
         *field("bound by", [*bound_pieces(service.bounds), *limits]),
         *field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"]),
     ]
-
-
-def _is_modelled(service: ServicePlan) -> bool:
-    """Whether a model stands behind the service: measured times say nothing of memory, tokens and starts."""
-    return bool(service.memory_parts)
 
 
 def _fleet(service: ServicePlan) -> str:
@@ -48,25 +43,26 @@ def _fleet(service: ServicePlan) -> str:
         size = f"{service.replica_count} replicas on {machine.accelerator_count} {machine.accelerator}"
     spare = f", {service.spare_count} spare" if service.spare_count else ""
     zones = f", {service.zones} zones" if service.zones > 1 else ""
-    return f"{size} ({replica.weights_format}){spare}{zones}"
+    return f"{size} ({replica.weights_format or 'measured'}){spare}{zones}"
 
 
 def _replica_pieces(service: ServicePlan) -> list[str]:
     others = [one for one in service.classes if one.replica_text not in ("", service.replica.text)]
     return [
         *service.replica.text.split(DOT),
-        *(_model_pieces(service) if _is_modelled(service) else []),
+        *_model_pieces(service),
         *([f"quality: {service.quality_note}"] if service.quality_note else []),
         *(f"{one.name} on {one.replica_text.replace(DOT, ', ')}" for one in others),
     ]
 
 
 def _model_pieces(service: ServicePlan) -> list[str]:
-    return [
-        service.replica.engine,
-        f"{ranged(service.output_tokens_per_s_per_accelerator, 'tok/s')} per device",
-        f"exposed communication {percent(service.communication_exposed_fraction)}",
-    ]
+    """What a model says of a replica; measured times say nothing of memory, tokens and starts."""
+    pieces = [service.replica.engine] if service.replica.engine else []
+    if service.output_tokens_per_s_per_accelerator:
+        pieces.append(f"{ranged(service.output_tokens_per_s_per_accelerator, 'tok/s')} per device")
+    exposed = service.communication_exposed_fraction
+    return pieces if exposed is None else [*pieces, f"exposed communication {percent(exposed)}"]
 
 
 def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
@@ -76,8 +72,15 @@ def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
     own = (latency_class.name, peak), (replicas, holds)
     for slo in latency_class.slos:
         (name, rate), rest = own
-        yield name, rate, _goal(slo), f"{ranged(slo.predicted)} {'✓' if slo.met else '✗'}", *rest
+        yield name, rate, _goal(slo), _predicted(slo), *rest
         own = ("", ""), ("", "")
+
+
+def _predicted(slo: SloOutcome) -> str:
+    """`410 ms [360–460] f ✓`; measured rows may hold no such time."""
+    if slo.predicted is None or slo.met is None:
+        return "not measured"
+    return f"{ranged(slo.predicted)} {'✓' if slo.met else '✗'}"
 
 
 def _goal(slo: SloOutcome) -> str:
@@ -86,13 +89,14 @@ def _goal(slo: SloOutcome) -> str:
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:
-    modelled = [
-        f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}",
-        f"KV cache {percent(service.kv_utilisation_fraction)} full at peak",
-    ]
+    modelled = []
+    if service.cold_start_s:
+        modelled.append(f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}")
+    if service.kv_utilisation_fraction is not None:
+        modelled.append(f"KV cache {percent(service.kv_utilisation_fraction)} full at peak")
     return [
         f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
-        *(modelled if _is_modelled(service) else []),
+        *modelled,
         *pooling_pieces(service),
         *([f"regions {', '.join(service.regions)}"] if service.regions else []),
     ]
@@ -100,7 +104,7 @@ def _fleet_pieces(service: ServicePlan) -> list[str]:
 
 def pooling_pieces(service: ServicePlan) -> list[str]:
     """What a pool for each class costs against one for all; nothing where there is one class to pool."""
-    loss = service.pooling_loss_fraction
+    loss = service.pooling_loss_fraction or 0.0
     if loss > 0:
         return [f"a pool per class would need {percent(loss)} more accelerators than this one pool"]
     return [f"one pool for all would need {percent(1 / (1 + loss) - 1)} more accelerators"] if loss else []

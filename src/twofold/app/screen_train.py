@@ -95,6 +95,10 @@ def _layouts(answer: TrainingEstimate) -> list[str]:
 
 def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
     saved = run.checkpoints
+    # A model stands behind an estimate: all of its sizes are known.
+    assert run.tokens and run.flops and run.data_bytes_per_s is not None
+    assert saved.size_bytes is not None and saved.write_bytes_per_s is not None
+    assert saved.storage_bytes_per_s is not None
     base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
     base.append(("failures", run.failure_s.value))
     return [

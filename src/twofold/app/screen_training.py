@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from twofold.app.figures import apportioned, percent, ranged, shares, summed
 from twofold.app.lines import DOT, both_ends, field
-from twofold.contracts import Bound, Machine, Part, PriceUsed, Run, TrainingPlan
+from twofold.contracts import Bound, Checkpoints, Machine, Part, PriceUsed, Run, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
 
 GIB = 2.0**30
@@ -27,19 +27,38 @@ MORE_OF = MappingProxyType(
 
 def training_lines(run: TrainingPlan) -> list[str]:
     """One training run: what to rent for how long, and how it runs there."""
-    step = [f"{ranged(run.step_s)} each", f"{run.run.steps:,.0f} steps", f"MFU {ranged(run.mfu_fraction)}"]
-    step.append(f"exposed communication {percent(run.communication_exposed_fraction)}")
     return [
         *both_ends(f"TRAINING  {run.name}: {_reservation(run)}", cost_text(run.cost_usd)),
-        *field("layout", [*run.layout.text.split(DOT), run.precision, run.framework]),
-        *field("step", step),
+        *_layout_lines(run),
+        *field("step", _step_pieces(run)),
         *field("", [share for share in step_shares(run) if not share.endswith(" 0 %")]),
-        *memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes),
+        *(
+            memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes)
+            if run.memory_bytes
+            else []
+        ),
         *field("run", _run_pieces(run.run), separator="; "),
         *field("failures", _failure_pieces(run.run)),
         *field("price", price_pieces(run.machine.price)),
         *field("bound by", bound_pieces(run.bounds)),
     ]
+
+
+def _layout_lines(run: TrainingPlan) -> list[str]:
+    """How the run is split and on what software; or, where steps were measured, on how many accelerators."""
+    if run.layout:
+        return field("layout", filter(None, [*run.layout.text.split(DOT), run.precision, run.framework]))
+    counts = [f"{point.accelerator_count:,}" for point in run.scaling]
+    sizes = f"{', '.join(counts[:-1])} and {counts[-1]}" if len(counts) > 1 else "".join(counts)
+    batch = f"batch of {run.batch_samples:,}" if run.batch_samples else ""
+    return field("measured", filter(None, [f"rows of {run.model}", f"{sizes} accelerators", batch]))
+
+
+def _step_pieces(run: TrainingPlan) -> list[str]:
+    pieces = [f"{ranged(run.step_s)} each", f"{run.run.steps:,.0f} steps"]
+    pieces += [f"MFU {ranged(run.mfu_fraction)}"] if run.mfu_fraction else []
+    exposed = run.communication_exposed_fraction
+    return pieces if exposed is None else [*pieces, f"exposed communication {percent(exposed)}"]
 
 
 def step_shares(run: TrainingPlan) -> list[str]:
@@ -111,7 +130,18 @@ def _failure_pieces(run: Run) -> list[str]:
     return [
         "none expected" if rare else ranged(run.interruptions, "interruptions"),
         f"goodput {ranged(run.goodput_fraction)}",
-        f"checkpoint of {format_bytes(saved.size_bytes)} every {ranged(saved.interval_s)}",
-        f"written in {format_seconds(saved.write_s)} at {format_si(saved.write_bytes_per_s, 'B/s')}",
-        f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}",
+        *_checkpoint_pieces(saved),
     ]
+
+
+def _checkpoint_pieces(saved: Checkpoints) -> list[str]:
+    """Size, cadence and the storage they ask for; what was not measured is not said."""
+    every, pause = f"every {ranged(saved.interval_s)}", f"written in {format_seconds(saved.write_s)}"
+    if saved.size_bytes is None or saved.write_bytes_per_s is None:
+        pieces = [f"checkpoint {every}", pause, "its size was not measured"]
+    else:
+        rate = format_si(saved.write_bytes_per_s, "B/s")
+        pieces = [f"checkpoint of {format_bytes(saved.size_bytes)} {every}", f"{pause} at {rate}"]
+    if saved.storage_bytes_per_s is None:
+        return pieces
+    return [*pieces, f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"]

@@ -97,12 +97,12 @@ class ScalingPoint:
 class Checkpoints:
     """One run's checkpoints, and the file system that they and the data ask for."""
 
-    size_bytes: float  # of one checkpoint
+    size_bytes: float | None  # of one checkpoint; null: not measured
     interval_s: Estimate  # between two, the cheapest
     write_s: float  # one write's pause, s
-    write_bytes_per_s: float  # needed for it
-    storage_bytes_per_s: float  # what the file system must sustain
-    storage_term: str  # checkpoint write, restart read, or data ingest: which one asks for it
+    write_bytes_per_s: float | None  # needed for it; null: size not known
+    storage_bytes_per_s: float | None  # what the file system must sustain; null: not known
+    storage_term: str | None  # checkpoint write, restart read, or data ingest: which one asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Run:
     """From the first to the last step: base × (1 + headroom) = `accelerator_h`."""
 
     steps: float  # optimiser steps
-    flops: float  # model FLOPs of all steps
+    flops: float | None  # model FLOPs of all steps; null: no model
     compute_s: Estimate  # steps × step time, s
     checkpoint_s: Estimate  # pauses for writes, s
     failure_s: Estimate  # lost work and restarts, s
@@ -121,7 +121,7 @@ class Run:
     interruptions: Estimate  # expected count
     goodput_fraction: Estimate  # compute over wall
     checkpoints: Checkpoints  # size, cadence and storage
-    data_bytes_per_s: float  # of training data
+    data_bytes_per_s: float | None  # of training data; null: not measured
     energy_j: Estimate  # with cooling (PUE), J
     carbon_gco2: Estimate | None  # g; null where the region is unknown
 
@@ -159,18 +159,18 @@ class TrainingPlan:
 
     name: str  # of the run, in paths
     model: str  # catalogue name or file
-    parameters: int  # of the model
+    parameters: int | None  # of the model; null: measured rows instead of a model
     kind: str  # pretrain finetune lora
-    precision: str  # of the matrix multiplications
-    framework: str  # training software
+    precision: str | None  # of the matrix multiplications
+    framework: str | None  # training software
     machine: Machine  # what it runs on
-    layout: Layout  # how it is split
+    layout: Layout | None  # how it is split; null: as it was measured
     step_s: Estimate  # one optimiser step, s
     step_parts: tuple[Part, ...]  # compute, each exposed communication, bubble …
-    communication_exposed_fraction: float  # of the step
-    mfu_fraction: Estimate  # model FLOPs over peak
-    peak_ratio: Estimate  # predicted rate over the datasheet's peak
-    memory_bytes: Estimate  # of the fullest accelerator
+    communication_exposed_fraction: float | None  # of the step; null: not measured
+    mfu_fraction: Estimate | None  # model FLOPs over peak; null: no model
+    peak_ratio: Estimate | None  # predicted rate over the datasheet's peak; null: no model
+    memory_bytes: Estimate | None  # of the fullest accelerator; null: not measured
     memory_parts: tuple[Part, ...]  # weights gradients optimiser …
     memory_by_format: tuple[Part, ...]  # bytes by number format
     memory_capacity_bytes: float  # of one accelerator
@@ -186,8 +186,10 @@ class TrainingPlan:
     scaling: tuple[ScalingPoint, ...]  # from one accelerator upwards
     flip_fraction: float  # draws in which a runner-up wins
     warnings: tuple[str, ...]  # what to know before signing
-    tokens: float = 0.0  # of the whole run
-    batch_tokens: float = 0.0  # of one step
+    tokens: float | None = None  # of the whole run; null: counted in samples
+    batch_tokens: float | None = None  # of one step; null: counted in samples
+    samples: float | None = None  # sequences, or what else a step reads, of the whole run
+    batch_samples: int | None = None  # of one step
     tenancy: tuple[Tenancy, ...] = ()  # bare metal and virtual
 
 
@@ -197,8 +199,8 @@ class SloOutcome:
 
     metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
     limit_s: float  # s
-    predicted: Estimate  # s
-    met: bool  # by the middle of the prediction
+    predicted: Estimate | None  # s; null: the measured rows cannot say
+    met: bool | None  # by the middle of the prediction; null: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +210,14 @@ class ClassPlan:
     name: str  # of the class, in paths
     rate_per_s: float  # mean requests/s
     peak_per_s: float  # requests/s that it is sized for
-    input_tokens: float  # mean of a request
-    output_tokens: float  # mean of a request
+    input_tokens: float | None  # mean of a request; null: not stated
+    output_tokens: float | None  # mean of a request; null: not stated
     percentiles: dict[str, Estimate]  # ttft_p50 ttft_p95 ttft_p99 tpot_p50 … seconds
     slos: tuple[SloOutcome, ...]  # each goal with what is predicted
     replica_count: int  # that serve this class, no spares; classes of one pool share them
     rate_per_replica_per_s: Estimate  # that still meets the goals
     holds_until_per_s: Estimate  # peak that its replicas still serve within the goals
-    knee_per_s: float  # rate from which latency grows faster than throughput
+    knee_per_s: float | None  # rate from which latency grows faster than throughput; null: not known
     usd_per_1k_output_tokens: Estimate | None  # USD; null: no price
     latency_budget: tuple[Part, ...]  # edge, gateway, queue, prefill, decode
     replica_text: str = ""  # the layout of the replicas that serve this class
@@ -226,15 +228,15 @@ class Replica:
     """One serving replica: its devices, layout and formats."""
 
     accelerator_count: int  # of one replica
-    tp: int  # tensor parallel ranks
-    pp: int  # pipeline stages
-    ep: int  # expert parallel ranks
-    dp: int  # copies of attention
-    weights_format: str  # number format
-    kv_format: str  # number format of the cache
-    engine: str  # serving software
+    tp: int | None  # tensor parallel ranks
+    pp: int | None  # pipeline stages
+    ep: int | None  # expert parallel ranks
+    dp: int | None  # copies of attention
+    weights_format: str | None  # number format
+    kv_format: str | None  # number format of the cache
+    engine: str | None  # serving software
     max_batch: int  # sequences decoding at once
-    chunk_tokens: int  # prefill tokens per step
+    chunk_tokens: int | None  # prefill tokens per step
     text: str  # on one line
 
 
@@ -244,7 +246,7 @@ class ServicePlan:
 
     name: str  # of the service, in paths
     model: str  # what is served, a variant maybe
-    parameters: int  # of the model
+    parameters: int | None  # of the model; null: measured rows instead of a model
     quality_note: str  # what a variant loses
     machine: Machine  # all replicas, spares included
     replica: Replica  # one replica
@@ -254,19 +256,19 @@ class ServicePlan:
     spare_reason: str  # what the spares survive
     zones: int  # spread over
     regions: tuple[str, ...]  # where
-    memory_bytes: Estimate  # per device
+    memory_bytes: Estimate | None  # per device; null: not measured
     memory_parts: tuple[Part, ...]  # weights, buffers, KV cache …
     memory_capacity_bytes: float  # of one accelerator
-    kv_bytes_per_token: float  # of the whole replica
-    kv_utilisation_fraction: float  # of the cache at peak
-    batch_limit: str  # bandwidth or capacity: which of the two limits the batch
-    cold_start_s: Estimate  # from nothing to the first answer
-    warm_pool_count: int  # replicas to keep warm for the peak
-    output_tokens_per_s_per_accelerator: Estimate  # at peak
-    output_tokens_per_j: Estimate  # at peak
-    peak_ratio: Estimate  # rate over the datasheet's roofline
-    communication_exposed_fraction: float  # of a decode step
-    pooling_loss_fraction: float  # accelerators of a pool per class over one for all, less 1
+    kv_bytes_per_token: float | None  # of the whole replica
+    kv_utilisation_fraction: float | None  # of the cache at peak
+    batch_limit: str | None  # bandwidth or capacity: which of the two limits the batch; null: as measured
+    cold_start_s: Estimate | None  # from nothing to the first answer; null: not measured
+    warm_pool_count: int | None  # replicas to keep warm for the peak; null: not known
+    output_tokens_per_s_per_accelerator: Estimate | None  # at peak; null: not measured
+    output_tokens_per_j: Estimate | None  # at peak; null: not measured
+    peak_ratio: Estimate | None  # rate over the datasheet's roofline; null: no model
+    communication_exposed_fraction: float | None  # of a decode step; null: not measured
+    pooling_loss_fraction: float | None  # accelerators of a pool per class over one for all, less 1
     cost_usd_per_year: Estimate | None  # spares included; null: no price
     energy_j_per_year: Estimate  # J
     carbon_gco2_per_year: Estimate | None  # g
@@ -277,8 +279,8 @@ class ServicePlan:
     flip_fraction: float  # draws in which a runner-up wins
     warnings: tuple[str, ...]  # what to know before signing
     cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
-    network_bytes_per_token: float = 0.0  # what one accelerator sends for one token through all layers
-    all_to_all_bytes_per_token: float = 0.0  # of it, between expert ranks
+    network_bytes_per_token: float | None = None  # what an accelerator sends for one token through all layers
+    all_to_all_bytes_per_token: float | None = None  # of it, between expert ranks
 
 
 @dataclass(frozen=True, slots=True)

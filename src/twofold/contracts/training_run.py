@@ -145,7 +145,16 @@ class TrainingRun(Part):
         return self
 
     def idle_fields(self) -> dict[str, str]:
-        return {} if self.kind == "lora" else {"lora_rank": f"belongs to kind `lora`, not `{self.kind}`"}
+        if not self.model.measured:
+            other = f"belongs to kind `lora`, not `{self.kind}`"
+            return {} if self.kind == "lora" else {"lora_rank": other}
+        measured = ["precision", "optimizer", "framework", "lora_rank"]
+        # These two may be written: tokens are counted by the sequence, and rows may have several batches.
+        counts = [] if self.tokens is not None else ["sequence_tokens"]
+        measured += [
+            each for each in (*counts, "global_batch_sequences") if each not in self.model_fields_set
+        ]
+        return dict.fromkeys(measured, "is what the measured rows were run with")
 
     @property
     def batch_tokens(self) -> float:
@@ -160,6 +169,13 @@ class TrainingRun(Part):
         if self.samples is not None:
             return self.samples * self.sequence_tokens
         return (self.steps or 0) * self.batch_tokens
+
+    @property
+    def sample_count(self) -> float:
+        """Sequences of the whole run, or what else a step of measured rows reads."""
+        if self.samples is not None:
+            return self.samples
+        return self.token_count / self.sequence_tokens
 
     @property
     def step_count(self) -> int:

@@ -27,8 +27,10 @@ from twofold.inference.load import (
     steady_steps,
 )
 from twofold.inference.measured import (
+    MeasuredBatch,
     MeasuredService,
     measured_latency,
+    measured_quantile,
     measured_rate_limit,
     measured_service,
 )
@@ -93,6 +95,7 @@ __all__ = [
     "LayoutRow",
     "Lengths",
     "Loser",
+    "MeasuredBatch",
     "MeasuredService",
     "ModelShape",
     "ModelVariant",
@@ -136,6 +139,7 @@ __all__ = [
     "max_sequences",
     "max_throughput",
     "measured_latency",
+    "measured_quantile",
     "measured_rate_limit",
     "measured_service",
     "merged_class",

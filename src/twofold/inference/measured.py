@@ -1,17 +1,31 @@
 """Workloads that are given by measurement instead of by a model: embeddings, vision, speech, diffusion.
 
-Rows of (batch size, seconds) become a server that takes what has queued, up to its largest batch.
+Rows of (batch size, seconds) become a server that takes what has queued, up to its largest batch. Rows may
+also say when the first output comes, and how far apart the further ones are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.core import InputError
-from twofold.inference.load import Latency, flat_latency
+from twofold.inference.load import NORMAL_P95, NORMAL_P99, Latency
+from twofold.perf import Floats
 
 POINTS = 200
+Array = NDArray[np.float64]
+
+
+class MeasuredBatch(NamedTuple):
+    """One row: how long a batch takes; None is not measured."""
+
+    batch_size: float
+    service_s: float
+    ttft_s: float | None = None
+    tpot_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,50 +35,106 @@ class MeasuredService:
     batch_sizes: tuple[float, ...]  # rising
     service_s: tuple[float, ...]
     accelerators: int = 1
+    ttft_s: tuple[float, ...] | None = None  # None: not measured at every size
+    tpot_s: tuple[float, ...] | None = None
 
 
-def measured_service(rows: Sequence[tuple[float, float]], accelerators: int = 1) -> MeasuredService:
-    """From (batch size, seconds) rows; several rows of one size give their median."""
-    if not rows or any(not (size >= 1 and seconds > 0 and np.isfinite(seconds)) for size, seconds in rows):
+def measured_service(rows: Sequence[MeasuredBatch], accelerators: int = 1) -> MeasuredService:
+    """From measured rows; several rows of one size give their median."""
+    if not rows or any(
+        not (row.batch_size >= 1 and row.service_s > 0 and np.isfinite(row.service_s)) for row in rows
+    ):
         raise InputError(
             "a measured workload needs rows of batch size ≥ 1 and seconds > 0",
             hint="columns: batch_size, service_s",
         )
-    sizes = sorted({size for size, _ in rows})
-    medians = [float(np.median([s for size, s in rows if size == each])) for each in sizes]
-    return MeasuredService(tuple(sizes), tuple(medians), accelerators)
+    sizes = tuple(sorted({row.batch_size for row in rows}))
+    seconds = _medians(rows, sizes, "service_s")
+    assert seconds
+    ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
+    return MeasuredService(sizes, seconds, accelerators, ttft, tpot)
 
 
-def measured_latency(service: MeasuredService, rate_per_s: float) -> Latency:
+def _medians(rows: Sequence[MeasuredBatch], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
+    """The column's median at each size; None where a size has none."""
+    by_size: dict[float, list[float]] = {size: [] for size in sizes}
+    for row in rows:
+        value = getattr(row, name)
+        by_size[row.batch_size] += [] if value is None else [value]
+    if not all(by_size.values()):
+        return None
+    return tuple(float(np.median(values)) for values in by_size.values())
+
+
+def measured_latency(service: MeasuredService, rate_per_s: Floats, metric: str = "e2e") -> Latency | None:
     """Latency of Poisson arrivals at a server that always takes all that waits, up to its largest batch.
 
-    Formula  b = λ·s(b), at least 1; wait: the running batch's residual s/2, plus ρ²/(1−ρ)·s/2 near saturation
+    Formula  b = λ·s(b), at least 1; wait: the running batch's residual s/2, plus ρ²/(1−ρ)·s/2 near
+             saturation. `e2e` is wait + s(b), `ttft` wait + first output(b); `tpot` is the gap at b, for its
+             upper quantiles at the batch that Poisson arrivals fill then, b + z·√b.
     Why      While one batch runs the next gathers: the batch settles where arrivals fill it.
+    Shapes   as `rate_per_s`.
     Units    requests/s; seconds.
     Source   bulk-service queue, mean value; ρ is the rate over the largest batch's.
-    Limits   at the largest batch's rate and beyond: infinite.
+    Limits   at the largest batch's rate and beyond infinite; None: the rows do not hold this metric.
     """
+    column = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}[metric]
+    if column is None:
+        return None
+    rate = np.asarray(rate_per_s, float)
     largest, slowest = service.batch_sizes[-1], service.service_s[-1]
-    busy = rate_per_s * slowest / largest
-    if busy >= 1.0:
-        return flat_latency(float("inf"))
-    batch = 1.0
+    busy = rate * slowest / largest
+    over = np.where(busy >= 1.0, np.inf, 0.0)
+    batch = _gathered(service, rate)
+    if metric == "tpot":
+        at = [
+            np.interp(batch + z * np.sqrt(batch), service.batch_sizes, column)
+            for z in (0.0, NORMAL_P95, NORMAL_P99)
+        ]
+        upper = np.maximum.accumulate(at)
+        return Latency(over + at[0], over + at[0], over + upper[1], over + upper[2])
+    seconds = np.interp(batch, service.batch_sizes, service.service_s)
+    occupied = np.minimum(1.0, rate * seconds / batch)
+    near = np.minimum(busy, 1.0 - 1e-9)
+    wait = occupied * seconds / 2.0 + near**2 / (1.0 - near) * slowest / 2.0
+    own = np.interp(batch, service.batch_sizes, column)
+    return Latency(over + own + wait, over + own + wait, over + own + 2.0 * wait, over + own + 3.0 * wait)
+
+
+def _gathered(service: MeasuredService, rate: Array) -> Array:
+    """The batch that arrivals fill while one runs: a fixed point."""
+    batch = np.ones_like(rate)
     for _ in range(POINTS):  # a contraction: λ·s'(b) < 1 below saturation
-        batch = 0.5 * batch + 0.5 * max(1.0, rate_per_s * _service_s(service, batch))
-    seconds = _service_s(service, batch)
-    occupied = min(1.0, rate_per_s * seconds / batch)
-    wait = occupied * seconds / 2.0 + busy**2 / (1.0 - busy) * slowest / 2.0
-    mean = seconds + wait
-    return Latency(mean, mean, seconds + 2.0 * wait, seconds + 3.0 * wait)
+        seconds = np.interp(batch, service.batch_sizes, service.service_s)
+        batch = 0.5 * batch + 0.5 * np.clip(rate * seconds, 1.0, service.batch_sizes[-1])
+    return np.asarray(batch, float)
 
 
-def measured_rate_limit(service: MeasuredService, latency_s_p95: float) -> float:
-    """Requests/s of one replica at which the 95th percentile still meets the target; 0 when it never does."""
+def measured_quantile(service: MeasuredService, rate_per_s: Floats, goal: str) -> Floats | None:
+    """What the rows say of a goal such as `ttft_s_p95`; None where they cannot say.
+
+    Without a measured first output the answer comes whole: TTFT is then no later than the end.
+    """
+    metric, _, which = goal.split("_")
+    found = measured_latency(service, rate_per_s, metric)
+    if found is None and metric == "ttft":
+        found = measured_latency(service, rate_per_s)
+    if found is None:
+        return None
+    value: Floats = getattr(found, f"{which}_s")
+    return value
+
+
+def measured_rate_limit(service: MeasuredService, goals_s: Mapping[str, float]) -> float:
+    """Requests/s of one replica up to which every goal that the rows can judge is met; 0 where none is.
+
+    `goals_s` are seconds by name, `ttft_s_p95` and its like, each judged on its own metric and quantile.
+    """
     most = service.batch_sizes[-1] / service.service_s[-1]
     rates = np.linspace(0.0, most, POINTS, endpoint=False)
-    held = [rate for rate in rates if float(measured_latency(service, rate).p95_s) <= latency_s_p95]
-    return float(max(held, default=0.0))
-
-
-def _service_s(service: MeasuredService, batch: float) -> float:
-    return float(np.interp(batch, service.batch_sizes, service.service_s))
+    held = np.ones(POINTS, bool)
+    for name, goal_s in goals_s.items():
+        value = measured_quantile(service, rates, name)
+        held &= True if value is None else np.asarray(value) <= goal_s
+    first_missed = POINTS if held.all() else int(np.argmin(held))
+    return float(rates[first_missed - 1]) if first_missed else 0.0

@@ -65,7 +65,7 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
         "era": engine.era,
         "family": accelerator.family,
         "accelerator": accelerator.name,
-        "format": plan.replica.weights_format,
+        "format": plan.replica.weights_format or "",
         "model": "mla" if choice.model.mla_kv_rank else "moe" if choice.model.arch == "moe" else "dense",
         "load": "open",
         "basis": "stated",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from twofold.catalog import Accelerator, Model
-from twofold.contracts import Derivation, Input, TrainingPlan
+from twofold.contracts import Derivation, Input, TrainingPlan, TrainingRun
 from twofold.core import format_count, format_si
 from twofold.plan.context import Context
 from twofold.plan.derivation import (
@@ -57,21 +57,26 @@ def training_derivations(
 ) -> Iterator[Derivation]:
     """Every estimate of a run with what it follows from."""
     at = f"training.{plan.name}"
+    job = choice.job
     scope = {
-        "software": software_family(plan.framework, plan.precision),
+        "software": software_family(job.framework, job.precision),
         "family": choice.chosen.offer.accelerator.family,
         "accelerator": choice.chosen.offer.accelerator.name,
-        "format": plan.precision,
+        "format": job.precision,
         "fabric": choice.chosen.offer.node.fabric,
-        "arch": "moe" if choice.job.model.arch == "moe" else "dense",
+        "arch": "moe" if job.model.arch == "moe" else "dense",
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     yield from _step(choice, plan, leaves, at)
     yield from _compute(choice, plan, leaves, at)
     yield from _rates(choice, plan, at)
     yield from _memory(plan, leaves, at, choice.job.model)
-    yield from _run(plan, at, choice)
-    yield from _money(plan, at, leaves)
+    tokens = spec_leaf("tokens", format_count(choice.entry.token_count), f"{at}.tokens")
+    batch = spec_leaf(
+        "tokens per step", format_count(choice.entry.batch_tokens), f"{at}.global_batch × sequence"
+    )
+    yield from run_derivations(plan, at, choice.entry, (tokens, batch))
+    yield from money_derivations(plan, at, leaves)
     yield from _comparisons(plan, at)
 
 
@@ -80,6 +85,7 @@ def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -
     spread = leaves.constant("interval_training_step_ratio", "spread on left-out sources")
     yield derived(f"{at}.step_s", formula, *part_inputs(plan.step_parts, f"{at}.step_parts"), spread)
     layout = plan.layout
+    assert layout
     sizes = assumed_leaf("layout", layout.text, "the fastest that fits")
     for part in plan.step_parts:
         if part.name == "compute":
@@ -130,6 +136,7 @@ def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str
     found = choice.chosen.found.best
     assert found
     model, layout = choice.job.model, plan.layout
+    assert layout
     micro_batches = choice.job.global_batch_sequences / (layout.dp * layout.micro_batch)
     layers = model.layers / layout.pp
     operators = {
@@ -202,11 +209,13 @@ def _rates(choice: TrainingChoice, plan: TrainingPlan, at: str) -> Iterator[Deri
     accelerator = choice.chosen.offer.accelerator
     inputs = (
         assumed_leaf("model FLOPs", format_si(flops, "FLOP"), "6 × active parameters + attention, per token"),
-        spec_leaf("tokens per step", format_count(plan.batch_tokens), f"{at}.global_batch × sequence"),
+        spec_leaf(
+            "tokens per step", format_count(choice.entry.batch_tokens), f"{at}.global_batch × sequence"
+        ),
         path_input("step", plan.step_s, f"{at}.step_s"),
         spec_leaf("accelerators", f"{plan.machine.accelerator_count:,}", f"{at}.on, or searched"),
     )
-    for name, precision in (("mfu_fraction", "bf16"), ("peak_ratio", plan.precision)):
+    for name, precision in (("mfu_fraction", "bf16"), ("peak_ratio", choice.job.precision)):
         formula = "model FLOPs / (step × accelerators × peak)"
         yield derived(f"{at}.{name}", formula, *inputs, _peak_leaf(accelerator, precision))
 
@@ -216,6 +225,7 @@ def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterat
     spread = leaves.constant("training_memory_spread_factor", "spread")
     formula = " + ".join(part.name for part in plan.memory_parts)
     yield derived(f"{at}.memory_bytes", formula, *parts, spread)
+    assert plan.layout
     layout = assumed_leaf("layout", plan.layout.text, "the fastest that fits")
     parameters = model_leaf(model, "parameters", model.parameters)
     held = {
@@ -233,8 +243,11 @@ def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterat
         yield derived(path, f"the parts kept in {part.name}", *parts)
 
 
-def _run(plan: TrainingPlan, at: str, choice: TrainingChoice) -> Iterator[Derivation]:
-    run, entry = plan.run, choice.entry
+def run_derivations(
+    plan: TrainingPlan, at: str, entry: TrainingRun, counted: tuple[Input, ...]
+) -> Iterator[Derivation]:
+    """The run around a step; `counted` is what its number of steps follows from."""
+    run = plan.run
     count = plan.machine.accelerator_count
     usual = Reliability()
     hours = format_si(usual.accelerator_h_between_failures, "")
@@ -246,15 +259,13 @@ def _run(plan: TrainingPlan, at: str, choice: TrainingChoice) -> Iterator[Deriva
     )
     write = spec_leaf("checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint")
     accelerators = spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched")
-    tokens = spec_leaf("tokens", format_count(plan.tokens), f"{at}.tokens")
-    batch = spec_leaf("tokens per step", format_count(plan.batch_tokens), f"{at}.global_batch × sequence")
     step = path_input("step", plan.step_s, f"{at}.step_s")
     inside = {
         name: path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s")
         for name in ("compute", "checkpoint", "failure", "wall", "total")
     }
     interval = path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s")
-    yield derived(f"{at}.run.compute_s", f"{run.steps:,.0f} steps × step", tokens, batch, step)
+    yield derived(f"{at}.run.compute_s", f"{run.steps:,.0f} steps × step", *counted, step)
     yield derived(
         f"{at}.run.checkpoints.interval_s",
         "√(2 · pause · time between failures), Daly's terms added",
@@ -298,7 +309,8 @@ def _run(plan: TrainingPlan, at: str, choice: TrainingChoice) -> Iterator[Deriva
     yield derived(f"{at}.run.goodput_fraction", "compute / wall", inside["compute"], inside["wall"])
 
 
-def _money(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
+def money_derivations(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
+    """Energy, carbon, price and cost of a run."""
     run = plan.run
     hours = path_input("accelerator-hours", run.accelerator_h, f"{at}.run.accelerator_h")
     yield derived(

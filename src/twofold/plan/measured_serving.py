@@ -1,8 +1,8 @@
 """A service whose times are measured rows instead of a model: embeddings, vision, speech, anything else."""
 
-import csv
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from twofold.contracts import (
     ClassPlan,
@@ -14,23 +14,26 @@ from twofold.contracts import (
     Service,
     ServicePlan,
     SloOutcome,
+    Traffic,
     plan_to_dict,
+    read_service_rows,
 )
 from twofold.contracts import Replica as ReplicaPlan
 from twofold.core import (
     Estimate,
-    FileError,
     InfeasibleError,
-    Place,
     Source,
     ValueRefusedError,
     format_seconds,
 )
 from twofold.inference import (
     Latency,
+    MeasuredBatch,
     MeasuredService,
     ReplicaCount,
+    Slo,
     measured_latency,
+    measured_quantile,
     measured_rate_limit,
     measured_service,
     replicas_for,
@@ -41,31 +44,12 @@ from twofold.plan.derivation import derived
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.offers import Offer, fixed_offer
 from twofold.plan.paths import is_estimate, leaves
+from twofold.plan.reasons import METRICS, metric_text
 from twofold.plan.serving_choice import ClassLoad, class_load
 
-COLUMNS = ("batch_size", "service_s")
 YEAR_H, HOUR_S, DAY_S = 8760.0, 3600.0, 86400.0
-
-
-def read_rows(path: Path) -> list[tuple[float, float]]:
-    """(batch size, seconds) of a CSV file with the columns `batch_size` and `service_s`."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.DictReader(file)
-            if not set(COLUMNS) <= set(rows.fieldnames or ()):
-                hint = f"the first line must name {' and '.join(COLUMNS)}"
-                raise FileError("no measured rows", place=Place(str(path), 1, 1), hint=hint)
-            return [_row(cells, Place(str(path), line, 1)) for line, cells in enumerate(rows, 2)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"cannot read measured rows from '{path}': {error}") from error
-
-
-def _row(cells: dict[str, str | None], place: Place) -> tuple[float, float]:
-    try:
-        size, seconds = (float(cells[name] or "") for name in COLUMNS)
-    except ValueError as error:
-        raise FileError(f"not a measured row: {error}", place=place, hint="two numbers: 8, 0.021") from error
-    return size, seconds
+PERCENTILES = ("p50", "p95", "p99")
+LENGTHS = ("input", "output")
 
 
 def measured_plan(entry: Service, context: Context) -> ServicePlan:
@@ -82,7 +66,11 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
         )
     supply = context.spec.supply
     offer = fixed_offer(entry.on, context.catalog, supply, supply.shop.terms)
-    service = measured_service(read_rows(path), offer.node.accelerator_count)
+    rows = [
+        MeasuredBatch(row.batch_size, row.service_s, row.ttft_s, row.tpot_s)
+        for row in read_service_rows(path)
+    ]
+    service = measured_service(rows, offer.node.accelerator_count)
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
     pools = [(load, *_pool(entry, load, service)) for load in loads]
     return _plan(entry, offer, service, pools, context)
@@ -90,18 +78,24 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
 
 def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
     """Requests/s of one replica within the goals of a class, and how many replicas it takes."""
-    goals = [limit for name, limit in load.traffic.slo.targets().items() if not name.startswith("tpot")]
-    most = service.batch_sizes[-1] / service.service_s[-1]
-    limit = measured_rate_limit(service, min(goals)) if goals else most
+    goals_s = load.traffic.slo.targets()
+    limit = measured_rate_limit(service, goals_s)
     if limit <= 0:
-        fastest = format_seconds(min(service.service_s))
-        goal = format_seconds(min(goals))
-        lines = (("binds", f"one batch takes {fastest} alone, {goal} is promised"),)
+        lines = tuple(("binds", text) for text in _missed_alone(service, goals_s))
         raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=lines)
     count = replicas_for(
         load.peak_per_s, limit, zones=entry.zones, availability_fraction=entry.availability_fraction
     )
     return limit, count
+
+
+def _missed_alone(service: MeasuredService, goals_s: Mapping[str, float]) -> Iterator[str]:
+    """Goals that a request misses though it is alone, with what it takes."""
+    for name, goal_s in goals_s.items():
+        alone = measured_quantile(service, 0.0, name)
+        if alone is not None and float(np.max(alone)) > goal_s:
+            took, goal = format_seconds(float(np.max(alone))), format_seconds(goal_s)
+            yield f"{metric_text(name)}: a request alone takes {took}, {goal} is promised"
 
 
 def _plan(
@@ -125,31 +119,34 @@ def _plan(
     return ServicePlan(
         name=entry.name,
         model=name,
-        parameters=0,
+        parameters=None,
         quality_note="",
         machine=Machine(
             offer.accelerator.name, offer.node.name, count, size, count * size, offer.node.fabric, price
         ),
         replica=_replica(size, service),
-        classes=tuple(_class(load, limit, each, service, cost, count) for load, limit, each in pools),
+        classes=tuple(
+            _class(entry.classes[load.name].traffic, load, limit, each, service, cost, count)
+            for load, limit, each in pools
+        ),
         replica_count=count,
         spare_count=sum(each.spare for _, _, each in pools),
         spare_reason=f"{100 * entry.availability_fraction:.6g} % available",
         zones=entry.zones,
         regions=entry.regions,
-        memory_bytes=_exact(0.0, "B"),
+        memory_bytes=None,
         memory_parts=(),
         memory_capacity_bytes=hardware.memory_bytes,
-        kv_bytes_per_token=0.0,
-        kv_utilisation_fraction=0.0,
-        batch_limit="measured",
-        cold_start_s=_exact(0.0, "s"),
-        warm_pool_count=0,
-        output_tokens_per_s_per_accelerator=_exact(0.0, "tok/s"),
-        output_tokens_per_j=_exact(0.0, "tok/J"),
-        peak_ratio=_exact(0.0, "ratio"),
-        communication_exposed_fraction=0.0,
-        pooling_loss_fraction=0.0,
+        kv_bytes_per_token=None,
+        kv_utilisation_fraction=None,
+        batch_limit=None,
+        cold_start_s=None,
+        warm_pool_count=None,
+        output_tokens_per_s_per_accelerator=None,
+        output_tokens_per_j=None,
+        peak_ratio=None,
+        communication_exposed_fraction=None,
+        pooling_loss_fraction=None,
         cost_usd_per_year=cost,
         energy_j_per_year=energy_j,
         carbon_gco2_per_year=carbon(energy_j, offer.price, context),
@@ -160,20 +157,33 @@ def _plan(
         flip_fraction=0.0,
         warnings=(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
+            *_cannot_say(entry, service),
             f"{rate:.3g} requests/s on average",
             *price_warnings(offer, context),
         ),
     )
 
 
+def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
+    """Goals that the rows cannot judge, or only from above, and the column that would."""
+    goals = [(name, goal) for name, each in entry.classes.items() for goal in Slo(**dict(each.slo)).targets()]
+    for metric, column, what in (
+        ("ttft", service.ttft_s, "counts to the end of the answer"),
+        ("tpot", service.tpot_s, "is not known: the fleet is sized without it"),
+    ):
+        wanted = [f"{metric_text(goal)} of {name}" for name, goal in goals if goal.startswith(metric)]
+        if wanted and column is None:
+            yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
+
+
 def _replica(size: int, service: MeasuredService) -> ReplicaPlan:
     text = f"measured · batches up to {service.batch_sizes[-1]:g}"
-    return ReplicaPlan(
-        size, 1, 1, 1, 1, "measured", "none", "measured", int(service.batch_sizes[-1]), 0, text
-    )
+    largest = int(service.batch_sizes[-1])
+    return ReplicaPlan(size, None, None, None, None, None, None, None, largest, None, text)
 
 
 def _class(
+    traffic: Traffic,
     load: ClassLoad,
     limit: float,
     count: ReplicaCount,
@@ -181,47 +191,71 @@ def _class(
     cost: Estimate | None,
     replicas: int,
 ) -> ClassPlan:
-    found = measured_latency(service, load.peak_per_s / max(count.needed, 1))
-    percentiles = {f"e2e_{which}": _exact(_quantile(found, which), "s") for which in ("p50", "p95", "p99")}
-    outcomes = []
-    for name, goal_s in load.traffic.slo.targets().items():
-        metric, _, which = name.split("_")
-        if metric != "tpot":
-            predicted = percentiles[f"e2e_{which}"]
-            outcomes.append(SloOutcome(f"{metric}_{which}", goal_s, predicted, predicted.value <= goal_s))
+    rate = load.peak_per_s / max(count.needed, 1)
+    whole = measured_latency(service, rate)
+    assert whole
     window_s = load.traffic.slo.finish_within_s
+    outcomes = _outcomes(load, service, rate)
     if window_s is not None:
         done_s = load.mean_rate_per_s * DAY_S / (limit * count.needed)
         outcomes.append(SloOutcome("finish_within", window_s, _exact(done_s, "s"), done_s <= window_s))
-    tokens_per_y = load.mean_rate_per_s * float(load.traffic.lengths.output_tokens) * YEAR_H * HOUR_S
-    share = count.total / replicas
+    lengths, share = load.traffic.lengths, count.total / replicas
+    # A default length is no property of what was measured: an embedding has no 211 output tokens.
+    is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}
+    output_tokens = float(np.max(lengths.output_tokens)) if is_said["output"] else None
+    per_1k = None
+    if cost and output_tokens:
+        tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_H * HOUR_S
+        per_1k = _scaled(cost, share / tokens_per_y * 1e3, "USD")
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
         peak_per_s=load.peak_per_s,
-        input_tokens=float(load.traffic.lengths.input_tokens),
-        output_tokens=float(load.traffic.lengths.output_tokens),
-        percentiles=percentiles,
+        input_tokens=float(np.max(lengths.input_tokens)) if is_said["input"] else None,
+        output_tokens=output_tokens,
+        percentiles=_percentiles(service, rate),
         slos=tuple(outcomes),
         replica_count=count.needed,
         rate_per_replica_per_s=_exact(limit, "1/s"),
         holds_until_per_s=_exact(limit * count.needed, "1/s"),
-        knee_per_s=limit * count.needed,
-        usd_per_1k_output_tokens=_scaled(cost, share / tokens_per_y * 1e3, "USD") if cost else None,
-        latency_budget=_budget(found, service),
+        knee_per_s=None,
+        usd_per_1k_output_tokens=per_1k,
+        latency_budget=_budget(whole, service),
         replica_text=_replica(service.accelerators, service).text,
     )
 
 
+def _percentiles(service: MeasuredService, rate_per_s: float) -> dict[str, Estimate]:
+    """Every latency that the rows hold, at three quantiles."""
+    found = {metric: measured_latency(service, rate_per_s, metric) for metric in METRICS}
+    return {
+        f"{metric}_{which}": _exact(_quantile(latency, which), "s")
+        for metric, latency in found.items()
+        if latency
+        for which in PERCENTILES
+    }
+
+
+def _outcomes(load: ClassLoad, service: MeasuredService, rate_per_s: float) -> list[SloOutcome]:
+    """Each goal on its own metric and quantile; without a prediction where the rows cannot say."""
+    outcomes = []
+    for name, goal_s in load.traffic.slo.targets().items():
+        value = measured_quantile(service, rate_per_s, name)
+        found = None if value is None else _exact(float(np.max(value)), "s")
+        met = None if found is None else found.value <= goal_s
+        outcomes.append(SloOutcome(name.replace("_s_", "_"), goal_s, found, met))
+    return outcomes
+
+
 def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
-    mean = float(found.mean_s)
+    mean = float(np.max(found.mean_s))
     alone = min(service.service_s[0], mean)
     parts = {"queue": mean - alone, "service": alone}
     return tuple(Part(name, _exact(value, "s"), value / mean) for name, value in parts.items())
 
 
 def _quantile(found: Latency, which: str) -> float:
-    return float(getattr(found, f"{which}_s"))
+    return float(np.max(getattr(found, f"{which}_s")))
 
 
 def _exact(value: float, unit: str) -> Estimate:

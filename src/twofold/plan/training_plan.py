@@ -5,12 +5,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.contracts import Count, FrontPoint, Loser, Part, Run, ScalingPoint, Tenancy, TrainingPlan
+from twofold.contracts import (
+    Count,
+    FrontPoint,
+    Loser,
+    Part,
+    Run,
+    ScalingPoint,
+    Tenancy,
+    TrainingPlan,
+    TrainingRun,
+)
 from twofold.core import Estimate, format_seconds, format_usd
 from twofold.perf import Cluster
 from twofold.plan.context import Context, fabric_warnings, known, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
 from twofold.plan.given import Given
+from twofold.plan.offers import Offer
 from twofold.plan.quick_run import QuickRun, quick_run
 from twofold.plan.quick_train import (
     answer,
@@ -80,7 +91,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         memory_parts=memory_parts(best.memory),
         memory_by_format=memory_by_format(job, best.memory, chosen.stack),
         memory_capacity_bytes=chosen.cluster.device.memory_bytes,
-        run=_run(choice, figures, context),
+        run=run_of(entry, chosen.offer, figures, context),
         release_after_s=None if chosen.offer.owned else figures.total_s.value,
         deadline_s=entry.time_limit_s,
         cost_usd=figures.cost_usd,
@@ -99,6 +110,8 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         ),
         tokens=entry.token_count,
         batch_tokens=entry.batch_tokens,
+        samples=entry.sample_count,
+        batch_samples=entry.global_batch_sequences,
         tenancy=_tenancy(choice, step, context),
     )
 
@@ -131,10 +144,11 @@ def _peak_ratio(choice: TrainingChoice, step: Drawn) -> Estimate:
     return step.inverse(flops / (peak * chosen.cluster.accelerator_count)).estimate("ratio")
 
 
-def _run(choice: TrainingChoice, figures: QuickRun, context: Context) -> Run:
-    shares = headroom_shares(choice.entry)
+def run_of(entry: TrainingRun, offer: Offer, figures: QuickRun, context: Context) -> Run:
+    """The figures of a run as the plan's schema writes them, energy at the meter."""
+    shares = headroom_shares(entry)
     total = sum(shares.values()) or 1.0
-    energy_j = facility_energy(figures.energy_j, choice.chosen.offer.price, context)
+    energy_j = facility_energy(figures.energy_j, offer.price, context)
     return Run(
         steps=figures.steps,
         flops=figures.flops,
@@ -152,7 +166,7 @@ def _run(choice: TrainingChoice, figures: QuickRun, context: Context) -> Run:
         checkpoints=figures.checkpoints,
         data_bytes_per_s=figures.data_bytes_per_s,
         energy_j=energy_j,
-        carbon_gco2=carbon(energy_j, choice.chosen.offer.price, context),
+        carbon_gco2=carbon(energy_j, offer.price, context),
     )
 
 
