@@ -7,12 +7,24 @@ import time
 from importlib.metadata import distribution, requires
 from pathlib import Path
 
+from twofold.catalog import load_catalog
+
 RUNS = 5
+TWOFOLD = (sys.executable, "-m", "twofold")
+SHAPE = ("--input", "1155", "--output", "211", "--concurrency", "64")
 COMMANDS = (
     ("python, nothing else", [sys.executable, "-c", "pass"]),
-    ("twofold --help", [sys.executable, "-m", "twofold", "--help"]),
-    ("twofold check", [sys.executable, "-m", "twofold", "check", "examples/assistant"]),
-    ("twofold plan", [sys.executable, "-m", "twofold", "plan", "examples/assistant"]),
+    ("twofold --help", [*TWOFOLD, "--help"]),
+    ("twofold check", [*TWOFOLD, "check", "examples/assistant"]),
+    (
+        "twofold estimate train",
+        [*TWOFOLD, "estimate", "train", "llama-3.1-70b", "--on", "64x8xH100-SXM", "--batch", "512 seq"],
+    ),
+    (
+        "twofold estimate serve",
+        [*TWOFOLD, "estimate", "serve", "llama-3.1-70b", "--on", "4xH200", *SHAPE],
+    ),
+    ("twofold plan", [*TWOFOLD, "plan", "examples/assistant"]),
 )
 
 
@@ -63,6 +75,13 @@ def main() -> None:
         seconds = median_s(command)
         baseline_s = baseline_s or seconds
         print(f"{name:24}{seconds:8.3f}{seconds / baseline_s:10.1f}")
+    start = time.perf_counter()
+    catalog = load_catalog()
+    for name in catalog.table_names():
+        catalog.table(name)
+    catalog.prices(), catalog.models(), catalog.accelerators()
+    seconds = time.perf_counter() - start
+    print(f"{'the whole catalogue':24}{seconds:8.3f}{seconds / baseline_s:10.1f}")
     sizes = installed_bytes()
     parts = ", ".join(
         f"{name} {size / 1e6:.1f}" for name, size in sorted(sizes.items(), key=lambda item: -item[1])
