@@ -31,7 +31,7 @@ class RefusalReason(Enum):
     NO_REPLICA = "no-replica"  # no replica is healthy: 503
 
 
-# --- events -------------------------------------------------------------------------------------------------
+# --- events ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ Event = (
     | ReplicaRemoved
 )
 
-# --- effects ------------------------------------------------------------------------------------------------
+# --- effects ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class CloseCircuit:
 Effect = Send | Refuse | GiveUp | Probe | OpenCircuit | CloseCircuit
 
 
-# --- one per line -------------------------------------------------------------------------------------------
+# --- one per line ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def to_line(value: Event | Effect | Entry) -> str:
         data = {"now_s": value.now_s, "event": _to_data(value.event), "effects": effects}
     else:
         data = _to_data(value)
-    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(data)
 
 
 def from_line(line: str) -> Event | Effect:
@@ -218,6 +218,8 @@ def entry_from_line(line: str) -> Entry:
         raise _refused(f"`now_s`: {error}") from error
 
 
+# HOT: per event; `json.dumps` with the same options builds an encoder per call: bench/policy.py
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 Reader = Callable[[Any], Any]  # from JSON to a field's value; ValueError when it is none
 
 

@@ -1,7 +1,7 @@
 """The serving machine: admits, routes, retries, and keeps away from replicas that fail.
 
 One order of decisions, written once, in `_arrived` and `_failed`: admission → routing → breaker → retry. Each
-is a pure function of the view, the request and the time; a queue, a rate limit or a canary is one more of them.
+is a pure function of the view, the request and the time; a queue, a rate limit or a canary is one more.
 """
 
 import math
@@ -175,9 +175,9 @@ class Gate(Machine):
 
 
 def _switched(replica: Replica, circuit: Circuit) -> list[Effect]:
-    """Give a replica its new circuit, and say whether it opened or closed."""
+    """Give a replica its new circuit, and say whether it opened or closed; of a removed one, nothing."""
     before, replica.circuit = replica.circuit, circuit
-    if circuit.until_s == before.until_s and circuit.era == before.era:
+    if replica.draining or (circuit.until_s == before.until_s and circuit.era == before.era):
         return []
     if circuit.until_s is None:
         return [CloseCircuit(replica.replica_id)]
