@@ -1,0 +1,44 @@
+"""Runs the plan for real on this machine: trainer, artefacts, engines, gateway, load generator.
+
+Below this door are child processes and the code that starts, watches and measures them. Heavy libraries are
+imported by the children, or inside functions.
+"""
+
+from twofold.live.artefact import publish, verify
+from twofold.live.checkpoints import newest_complete
+from twofold.live.engines import EngineSettings, engine_name, kv_capacity_tokens
+from twofold.live.processes import (
+    free_port,
+    log_path,
+    need_free_port,
+    running,
+    start,
+    stop_all,
+    wait_until_open,
+)
+from twofold.live.prompts import prompts_of
+from twofold.live.supervisor import Service, ServiceSettings, bring_up
+from twofold.live.train_job import TrainJob, published_artefact, run_training
+
+__all__ = [
+    "EngineSettings",
+    "Service",
+    "ServiceSettings",
+    "TrainJob",
+    "bring_up",
+    "engine_name",
+    "free_port",
+    "kv_capacity_tokens",
+    "log_path",
+    "need_free_port",
+    "newest_complete",
+    "prompts_of",
+    "publish",
+    "published_artefact",
+    "run_training",
+    "running",
+    "start",
+    "stop_all",
+    "verify",
+    "wait_until_open",
+]

@@ -1,0 +1,153 @@
+"""Published folders: named by what they hold, whole or absent, and never opened before they are checked.
+
+A manifest lists every file with its size and SHA-256; the SHA-256 of the manifest names the folder. So a name
+says exactly which bytes it stands for, publishing twice gives the same folder, and a changed byte is found.
+Checkpoints and the corpus use the same manifests, under names of their own.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from twofold.core import AlteredError, FileError
+
+MANIFEST = "manifest.json"
+PREFIX = "sha256-"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a folder: its path below it, with slashes, and what it holds."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+def describe_files(folder: Path) -> tuple[FileEntry, ...]:
+    """Every file below `folder`, sorted by path, the manifest itself apart. Raises FileError for a link."""
+    entries = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise FileError(f"`{path}` is not a plain file", hint="publish files, not links to them")
+        if path.is_file() and name != MANIFEST:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            entries.append(FileEntry(name, path.stat().st_size, digest))
+    return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def manifest_text(entries: Iterable[FileEntry]) -> str:
+    """The manifest as it is stored and digested: one spelling for one content."""
+    return json.dumps([asdict(entry) for entry in entries], indent=1, sort_keys=True) + "\n"
+
+
+def write_manifest(folder: Path) -> tuple[FileEntry, ...]:
+    """Describe `folder` and write its manifest last, whole: from then on it counts as complete."""
+    entries = describe_files(folder)
+    write_whole(folder / MANIFEST, manifest_text(entries))
+    return entries
+
+
+def check_files(folder: Path) -> tuple[FileEntry, ...]:
+    """The entries of a folder whose files are what its manifest says.
+
+    Raises AlteredError, naming the file, when one is missing, other than listed, or not listed at all.
+    """
+    listed = _read_manifest(folder)
+    found = {entry.path: entry for entry in describe_files(folder)}
+    for entry in listed:
+        if entry.path not in found:
+            raise _altered(folder, f"`{entry.path}` is missing")
+        if found[entry.path] != entry:
+            size_bytes = found[entry.path].size_bytes
+            what = f"has {size_bytes} bytes" if size_bytes != entry.size_bytes else "has other bytes"
+            raise _altered(folder, f"`{entry.path}` {what} than when it was written")
+    extra = sorted(set(found) - {entry.path for entry in listed})
+    if extra:
+        raise _altered(folder, f"`{extra[0]}` was added after it was written")
+    return listed
+
+
+def publish(source: Path, artefacts: Path) -> Path:
+    """Copy `source` to `artefacts/sha256-<digest of its manifest>`, whole or not at all; returns that folder.
+
+    The files become read-only; the folder stays writable for its owner, who may have to delete it. What is
+    published already is checked and returned. Raises FileError, and AlteredError when it was altered there.
+    """
+    entries = tuple(entry for entry in describe_files(source) if entry.path != MANIFEST)
+    if not entries:
+        raise FileError(f"`{source}` holds no files", hint="publish a folder with a checkpoint in it")
+    text = manifest_text(entries)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    target = artefacts / f"{PREFIX}{digest}"
+    if target.exists():
+        verify(target)
+        return target
+    # A publisher that was killed left this; its name says that nobody may use it.
+    partial = artefacts / f".partial-{digest}"
+    shutil.rmtree(partial, ignore_errors=True)
+    for entry in entries:
+        copy = partial / entry.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / entry.path, copy)
+    write_whole(partial / MANIFEST, text)
+    check_files(partial)  # the copy, read back: a full disk or a source that changed meanwhile ends here
+    seal(partial, target)
+    return target
+
+
+def verify(path: Path) -> None:
+    """Raise AlteredError, naming the file, unless `path` holds exactly the bytes that its name stands for."""
+    check_files(path)
+    digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+    if path.name != f"{PREFIX}{digest}":
+        raise _altered(path, f"`{MANIFEST}` is not the one that the folder is named after")
+
+
+def seal(partial: Path, target: Path) -> None:
+    """Flush a finished folder to disk, make its files read-only, and give it its name in one step."""
+    for path in sorted(partial.rglob("*"), reverse=True):
+        flush(path)
+        if path.is_file():
+            path.chmod(0o444)
+    flush(partial)
+    partial.rename(target)
+    flush(target.parent)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that a crash leaves the old one or the new one, never a half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, "utf-8")
+    flush(partial)
+    partial.replace(path)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_manifest(folder: Path) -> tuple[FileEntry, ...]:
+    try:
+        return tuple(FileEntry(**each) for each in json.loads((folder / MANIFEST).read_text("utf-8")))
+    except FileNotFoundError as error:
+        raise _altered(folder, f"`{MANIFEST}` is missing") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise _altered(folder, f"`{MANIFEST}` cannot be read: {error}") from error
+
+
+def _altered(folder: Path, what: str) -> AlteredError:
+    return AlteredError(f"{what} in `{folder}`", hint="delete that folder; what it held is made again")

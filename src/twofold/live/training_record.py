@@ -1,0 +1,222 @@
+"""What a run writes down while it trains, and the record that is made of it.
+
+One JSON object a line, appended in one write each, so that a kill -9 tears at most the last line:
+`steps.jsonl` has a line per step of rank 0, `steps-rank-N.jsonl` of each other rank, `events.jsonl` what
+happened beside the steps. The record is computed from these lines alone: whoever reads them later gets the
+same numbers.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from twofold.contracts import Recovery, StepParts, TrainingMeasured
+
+WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """One step of one rank. The parts are wall times; with the rest they sum to `step_s`."""
+
+    launch: int  # how often the run was started, from 1
+    attempt: int  # how often its launcher restarted the workers, from 0
+    step: int  # from 1
+    loss: str  # mean over all ranks, a hexadecimal float: equal texts are equal bits
+    at_s: float  # of the clock on the wall, when the step was done
+    step_s: float  # since the step before was done
+    data_s: float
+    forward_s: float
+    backward_s: float
+    communication_s: float
+    optimiser_s: float
+    checkpoint_s: float
+    peak_memory_bytes: int  # of this process so far
+
+    @property
+    def other_s(self) -> float:
+        """What no part accounts for: logging, Python between the parts."""
+        named = self.data_s + self.forward_s + self.backward_s + self.communication_s
+        return self.step_s - named - self.optimiser_s - self.checkpoint_s
+
+
+def steps_path(run: Path, rank: int) -> Path:
+    """Where a rank writes its steps; rank 0's file is the run's account."""
+    return run / ("steps.jsonl" if rank == 0 else f"steps-rank-{rank}.jsonl")
+
+
+def append_line(path: Path, data: Mapping[str, Any]) -> None:
+    """Append one JSON object as one line, in one write: a kill leaves it whole, or torn and ignored."""
+    _append(path, json.dumps(data) + "\n")
+
+
+def mend(path: Path) -> None:
+    """End a last line that a kill tore, so that it does not swallow the next one."""
+    if path.exists() and not path.read_bytes().endswith(b"\n"):
+        _append(path, "\n")
+
+
+def append_step(run: Path, rank: int, line: StepLine) -> None:
+    """Write down one step."""
+    append_line(steps_path(run, rank), asdict(line))
+
+
+def append_event(run: Path, event: str, **facts: int | float | str) -> None:
+    """Write down what happened; the time is added."""
+    append_line(run / "events.jsonl", {"event": event, "at_s": time.time(), **facts})
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a file; torn ones are left out. A file that is not there has none."""
+    found = []
+    if not path.exists():
+        return []
+    for line in path.read_bytes().splitlines():
+        try:
+            data = json.loads(line)
+        except ValueError:  # torn by a kill
+            continue
+        if isinstance(data, dict):
+            found.append(data)
+    return found
+
+
+def read_events(run: Path, event: str = "") -> list[dict[str, Any]]:
+    """The events of a run, or those of one name, in the order in which they happened."""
+    return [data for data in read_lines(run / "events.jsonl") if event in ("", data.get("event"))]
+
+
+def read_steps(run: Path, rank: int = 0) -> list[StepLine]:
+    """The steps of one rank in the order in which they were done, repeated ones every time."""
+    names = {field.name for field in fields(StepLine)}
+    return [StepLine(**data) for data in read_lines(steps_path(run, rank)) if set(data) == names]
+
+
+def summarise(run: Path, rank_count: int, tokens_per_step: int) -> TrainingMeasured:
+    """The record of a finished run, from its lines alone."""
+    by_rank = [read_steps(run, rank) for rank in range(rank_count)]
+    lines, events = by_rank[0], read_events(run)
+    latest = {line.step: line for line in lines}
+    typical_s = [line.step_s for line in _after_warm_up(lines)]
+    saves = [event for event in events if event["event"] == "checkpoint"]
+    built = [event for event in events if event["event"] == "built"]
+    return TrainingMeasured(
+        rank_count=rank_count,
+        parameter_count=built[-1]["parameter_count"],
+        steps=len(latest),
+        tokens_per_step=tokens_per_step,
+        step_s_p10=quantile(typical_s, 0.1),
+        step_s_p50=quantile(typical_s, 0.5),
+        step_s_p90=quantile(typical_s, 0.9),
+        parts=step_parts(by_rank),
+        first_loss=float.fromhex(latest[min(latest)].loss),
+        last_loss=float.fromhex(latest[max(latest)].loss),
+        peak_memory_bytes=max(line.peak_memory_bytes for rank in by_rank for line in rank),
+        checkpoint_bytes=int(saves[-1]["size_bytes"]),
+        checkpoint_count=len(saves),
+        checkpoint_write_s=statistics.median(float(event["write_s"]) for event in saves),
+        recovery=recovery_of(lines, events),
+        wall_s=active_s(lines, events),
+    )
+
+
+def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> StepParts:
+    """Where the time of a typical step goes on the rank that the others wait for.
+
+    All ranks end a step together, so the slowest one is the one that waits least in collectives. Its parts
+    are means over the middle half of its steps by length, without the checkpoints, scaled to the median step
+    less the mean blocked by checkpoints: medians of parts would not sum, and these do.
+    """
+    kept = [_after_warm_up(lines) for lines in by_rank]
+    slowest = min(kept, key=lambda lines: statistics.median(line.communication_s for line in lines))
+    checkpoint_s = statistics.fmean(line.checkpoint_s for line in slowest)
+    ordered = sorted(slowest, key=lambda line: line.step_s - line.checkpoint_s)
+    middle = ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
+    whole_s = statistics.fmean(line.step_s - line.checkpoint_s for line in middle)
+    # Steps of rank 0 are the run's steps: its median is the one that the parts must sum to.
+    factor = (quantile([line.step_s for line in kept[0]], 0.5) - checkpoint_s) / whole_s
+
+    def part(name: str) -> float:
+        return factor * statistics.fmean(getattr(line, name) for line in middle)
+
+    names = ("data_s", "forward_s", "backward_s", "communication_s", "optimiser_s", "other_s")
+    return StepParts(checkpoint_s=checkpoint_s, **{name: part(name) for name in names})
+
+
+def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) -> Recovery | None:
+    """What the kill that we ordered cost; None when there was none, or when we died before seeing it heal."""
+    kills = [event for event in events if event["event"] == "killed"]
+    if not kills:
+        return None
+    kill = kills[0]
+    after = [
+        line
+        for line in lines
+        if line.launch == kill["launch"] and line.attempt > kill["attempt"] and line.at_s > kill["sent_at_s"]
+    ]
+    if not after:
+        return None
+    before = {line.step for line in lines if line.at_s < after[0].at_s}
+    return Recovery(
+        killed_rank=kill["rank"],
+        killed_after_step=kill["after_step"],
+        resumed_from_step=after[0].step - 1,
+        repeated_steps=len(before & {line.step for line in after}),
+        equal_losses=not unequal_steps(lines),
+        kill_to_step_s=after[0].at_s - kill["sent_at_s"],
+    )
+
+
+def unequal_steps(lines: Iterable[StepLine]) -> list[int]:
+    """Steps that were done more than once and whose losses differ in any bit."""
+    losses = {(line.step, line.loss) for line in lines}
+    return sorted(step for step, count in Counter(step for step, _ in losses).items() if count > 1)
+
+
+def active_s(lines: Iterable[StepLine], events: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds of work: from each launch to the last sign of life before the next one, summed.
+
+    A run that was cut in the evening and taken up in the morning did not take a night.
+    """
+    signs = sorted([*(line.at_s for line in lines), *(float(event["at_s"]) for event in events)])
+    launches = sorted(float(event["at_s"]) for event in events if event["event"] == "launched")
+    ends = [*launches[1:], float("inf")]
+    return sum(
+        max(sign for sign in signs if start <= sign < end) - start
+        for start, end in zip(launches, ends, strict=True)
+    )
+
+
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """The value below which `fraction` of the values lie, interpolated."""
+    ordered = sorted(values)
+    place = fraction * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _append(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _after_warm_up(lines: Sequence[StepLine]) -> list[StepLine]:
+    """The steps that count for quantiles; all of them when there are only warm-up steps."""
+    done: Counter[tuple[int, int]] = Counter()
+    kept = []
+    for line in lines:
+        done[line.launch, line.attempt] += 1
+        if done[line.launch, line.attempt] > WARM_UP_STEPS:
+            kept.append(line)
+    return kept or list(lines)
