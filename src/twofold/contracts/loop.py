@@ -100,7 +100,7 @@ class ServingMeasured:
     engine: str  # transformers 5.23.0
     replica_count: int
     kv_capacity_tokens: float  # of all replicas
-    cold_start_s: float  # from the launch of a replica to its first answered probe, the slowest
+    cold_start_s: float | None  # from a replica's launch to its first answer, the slowest; None: ran before
     artefact: str  # sha256-…
     loads: tuple[LoadPoint, ...]
 

@@ -1,0 +1,147 @@
+"""Serving engines as child processes: how one is started, how it says that it is ready, what it can hold.
+
+One engine so far, `transformers serve` with continuous batching: it needs nothing but the training
+libraries, and speaks the OpenAI protocol that the gateway passes through.
+"""
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from twofold.core import RunError
+from twofold.live.processes import (
+    Child,
+    digest_of,
+    free_port,
+    last_lines,
+    log_path,
+    running,
+    start,
+    stop,
+    wait_until_open,
+)
+
+BLOCK_TOKENS = 32  # of one KV block, stated on the command line
+START_TIMEOUT_S = 180.0
+WARM_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What every replica of a service is told."""
+
+    artefact: Path  # a Hugging Face checkpoint folder
+    weights_format: str  # float32, bfloat16
+    thread_count: int
+    kv_block_count: int
+    batch_tokens: int  # prefill tokens of one step
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One running engine. `cold_start_s` is None when it was found running."""
+
+    replica_id: str
+    child: Child
+    port: int
+    cold_start_s: float | None
+
+
+def engine_name() -> str:
+    """The engine and its version, as plans name it."""
+    return f"transformers {version('transformers')}"
+
+
+def kv_capacity_tokens(settings: EngineSettings) -> int:
+    """Prompt and answer tokens that one replica can hold."""
+    return settings.kv_block_count * BLOCK_TOKENS
+
+
+def engine_command(settings: EngineSettings) -> list[str]:
+    """The command line of a replica, all but its port."""
+    return [
+        str(Path(sys.executable).with_name("transformers")),
+        "serve",
+        str(settings.artefact),
+        "--continuous-batching",
+        *("--device", settings.device, "--dtype", settings.weights_format),
+        *("--cb-block-size", str(BLOCK_TOKENS), "--cb-num-blocks", str(settings.kv_block_count)),
+        *("--cb-max-batch-tokens", str(settings.batch_tokens)),
+        *("--host", "127.0.0.1", "--log-level", "warning"),
+    ]
+
+
+def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tuple[Child, bool]:
+    """The replica's process, and whether it was started just now.
+
+    One that runs already and was told the same is kept; one that was told something else is replaced.
+    """
+    command = engine_command(settings)
+    told = digest_of([*command, str(settings.thread_count)])
+    there = [child for child in running(state, replica_id) if child.role == replica_id]
+    if there and there[0].told == told and there[0].port and not _is_deaf(there[0].port):
+        return there[0], False
+    stop(there)
+    port = free_port()
+    environment = {
+        "OMP_NUM_THREADS": str(settings.thread_count),
+        "HF_HUB_OFFLINE": "1",
+        "TORCHDYNAMO_DISABLE": "1",  # eager: a machine without a C compiler serves as well
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return (
+        start(
+            [*command, "--port", str(port)],
+            replica_id,
+            state,
+            told=told,
+            port=port,
+            environment=environment,
+        ),
+        True,
+    )
+
+
+def await_replica(child: Child, state: Path, artefact: Path, started: bool, began_s: float) -> Replica:
+    """Wait for the first answered request, which also builds the engine's caches. `began_s` is monotonic."""
+    port, log = child.port or 0, log_path(state, child.role)
+    wait_until_open(port, child, log, START_TIMEOUT_S)
+    deadline_s = time.monotonic() + WARM_TIMEOUT_S
+    while True:
+        try:
+            _ask(port, str(artefact))
+            break
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            if time.monotonic() > deadline_s or not [
+                each for each in running(state, child.role) if each.process_id == child.process_id
+            ]:
+                raise RunError(
+                    f"{child.role} never answered its first request: {error}\n{last_lines(log)}",
+                    hint=f"its log is {log}",
+                ) from error
+            time.sleep(0.2)
+    return Replica(child.role, child, port, time.monotonic() - began_s if started else None)
+
+
+def _ask(port: int, model: str) -> None:
+    """One request for one token, answered in full."""
+    body = json.dumps({"model": model, "prompt": "import os", "max_tokens": 2, "stream": False})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/completions", body.encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60.0) as answer:
+        json.loads(answer.read())
+
+
+def _is_deaf(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -1,0 +1,192 @@
+"""Child processes that outlive a crash of ours: found again by what stands in their environment.
+
+Every process that we start carries the folder of its state, its role, and a digest of what it was told to do;
+its own children inherit them. There is no file of process numbers that a kill -9 could leave wrong: who is
+running is read off the machine each time.
+"""
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twofold.core import PortError, RunError
+
+STATE, ROLE, TOLD, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_TOLD", "TWOFOLD_PORT"
+GRACE_S = 5.0  # between asking a process to end and ending it
+LOG_TAIL_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process of ours. `told` is the digest of its command: equal ones need no restart."""
+
+    process_id: int
+    role: str  # train, replica-0, gateway …
+    told: str
+    port: int | None
+
+
+def digest_of(command: Sequence[str]) -> str:
+    """What a process was told, in 16 hexadecimal digits."""
+    return hashlib.sha256("\0".join(command).encode()).hexdigest()[:16]
+
+
+def start(
+    command: Sequence[str],
+    role: str,
+    state: Path,
+    *,
+    told: str = "",
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Child:
+    """Start `command` in a session of its own, its output appended to the role's log.
+
+    A session of its own: Ctrl-C reaches us alone, and we decide what ends.
+    """
+    told = told or digest_of(command)
+    marks = {STATE: str(state.resolve()), ROLE: role, TOLD: told, PORT: str(port or "")}
+    log = log_path(state, role)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {}), **marks},
+            start_new_session=True,
+        )
+    process.returncode = 0  # it may outlive us: nobody waits for it, and Python need not warn of that
+    return Child(process.pid, role, told, port)
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module under this very interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def log_path(state: Path, role: str) -> Path:
+    """Where a role's output goes."""
+    return state / "logs" / f"{role}.log"
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log, for an error: what the program itself had to say."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(line[:200] for line in text.splitlines()[-LOG_TAIL_LINES:])
+
+
+def running(state: Path, role: str = "") -> list[Child]:
+    """Every live process of this state whose role starts with `role`, children of children too."""
+    import psutil
+
+    wanted, found = str(state.resolve()), []
+    for process in psutil.process_iter():
+        try:
+            marks = process.environ()
+            if marks.get(STATE) != wanted or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+        except (psutil.Error, OSError):  # another user's, or gone meanwhile
+            continue
+        if process.pid != os.getpid() and marks.get(ROLE, "").startswith(role):
+            port = marks.get(PORT, "")
+            told = marks.get(TOLD, "")
+            found.append(Child(process.pid, marks[ROLE], told, int(port) if port.isdigit() else None))
+    return found
+
+
+def stop(children: Iterable[Child], grace_s: float = GRACE_S) -> None:
+    """Ask the processes to end, end those that do not, and wait until none is left."""
+    import psutil
+
+    processes = []
+    for child in children:
+        try:
+            process = psutil.Process(child.process_id)
+            process.terminate()
+            processes.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    _, stubborn = psutil.wait_procs(processes, timeout=grace_s)
+    for process in stubborn:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    _, immortal = psutil.wait_procs(stubborn, timeout=grace_s)
+    if immortal:
+        names = ", ".join(str(process.pid) for process in immortal)
+        raise RunError(
+            f"processes {names} do not end, even when killed", hint="see what holds them with `ps`"
+        )
+
+
+def stop_all(state: Path, role: str = "", grace_s: float = GRACE_S) -> int:
+    """Stop every process of this state and role until none is found; returns how many there were."""
+    count = 0
+    for _ in range(5):  # one that is being started while we look is found by the next look
+        found = running(state, role)
+        if not found:
+            return count
+        count += len(found)
+        stop(found, grace_s)
+    raise RunError(f"processes of {state} keep appearing", hint="stop what starts them, then ask again")
+
+
+def free_port() -> int:
+    """A port of this machine that nobody holds at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def need_free_port(port: int, host: str = "127.0.0.1") -> None:
+    """Raise PortError when another program listens on `port`."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise PortError(
+                f"port {port} of {host} is taken: {(error.strerror or str(error)).lower()}",
+                hint=f"stop the program that holds it, or choose another with `--port {free_port()}`",
+            ) from error
+
+
+def wait_until_open(port: int, child: Child, log: Path, timeout_s: float, host: str = "127.0.0.1") -> float:
+    """Seconds until `child` accepts connections. Raises RunError when it ends or takes longer."""
+    import psutil
+
+    began = time.monotonic()
+    while time.monotonic() - began < timeout_s:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex((host, port)) == 0:
+                return time.monotonic() - began
+        if not psutil.pid_exists(child.process_id) or _is_zombie(child.process_id):
+            raise RunError(f"{child.role} ended while starting:\n{last_lines(log)}", hint=f"its log is {log}")
+        time.sleep(0.1)
+    raise RunError(
+        f"{child.role} did not answer within {timeout_s:.0f} s:\n{last_lines(log)}", hint=f"its log is {log}"
+    )
+
+
+def _is_zombie(process_id: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

@@ -1,0 +1,100 @@
+"""Brings a service up and under load: replicas, then the gateway, then clients. Keeps what already runs.
+
+It decides nothing about requests: that is the gate's work, in the gateway's process.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
+from twofold.live.gateway_config import GatewayConfig, GatewayReplica, write_gateway_config
+from twofold.live.processes import (
+    digest_of,
+    log_path,
+    need_free_port,
+    python_module,
+    running,
+    start,
+    stop,
+    wait_until_open,
+)
+from twofold.policy import Beliefs
+
+GATEWAY_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """A service on this machine."""
+
+    engine: EngineSettings
+    replica_count: int
+    in_flight_limit: int  # of one replica
+    port: int  # of the gateway
+    input_token_s: float  # what the gate believes of a replica: seconds of prefill per prompt token …
+    output_token_s: float  # … and per token of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service that answers. `cold_start_s` is None when nothing had to be started."""
+
+    url: str
+    replicas: tuple[Replica, ...]
+    cold_start_s: float | None
+
+
+def bring_up(settings: ServiceSettings, state: Path) -> Service:
+    """Start what is missing and wait until the gateway answers; what was told the same runs on.
+
+    Raises PortError when another program holds the port, RunError when a process ends or stays silent.
+    """
+    gateways = [child for child in running(state, "gateway") if child.role == "gateway"]
+    if not any(child.port == settings.port for child in gateways):
+        stop(gateways)
+        need_free_port(settings.port)
+    began_s = time.monotonic()
+    launched = [
+        launch_replica(settings.engine, f"replica-{number}", state)
+        for number in range(settings.replica_count)
+    ]
+    replicas = tuple(
+        await_replica(child, state, settings.engine.artefact, started, began_s) for child, started in launched
+    )
+    _start_gateway(settings, replicas, state)
+    colds = [replica.cold_start_s for replica in replicas if replica.cold_start_s is not None]
+    return Service(f"http://127.0.0.1:{settings.port}", replicas, max(colds, default=None))
+
+
+def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], state: Path) -> None:
+    """The gateway in front of these replicas; one that runs and was told the same is kept."""
+    folder = state / "gateway"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = write_gateway_config(_config(settings, replicas, folder / "events.jsonl"))
+    told = digest_of([text])
+    there = [child for child in running(state, "gateway") if child.role == "gateway"]
+    if [child.told for child in there] == [told]:
+        return
+    stop(there)
+    need_free_port(settings.port)
+    path = folder / "config.json"
+    path.write_text(text, "utf-8")
+    command = python_module("twofold.live.gateway", str(path))
+    child = start(command, "gateway", state, told=told, port=settings.port)
+    wait_until_open(settings.port, child, log_path(state, "gateway"), GATEWAY_START_S)
+
+
+def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path) -> GatewayConfig:
+    model = str(settings.engine.artefact)
+    return GatewayConfig(
+        host="127.0.0.1",
+        port=settings.port,
+        replicas=tuple(
+            GatewayReplica(each.replica_id, "127.0.0.1", each.port, model, settings.in_flight_limit)
+            for each in replicas
+        ),
+        beliefs=Beliefs(settings.input_token_s, settings.output_token_s),
+        log=str(log),
+        model_name=settings.engine.artefact.name,
+    )

@@ -1,0 +1,97 @@
+"""Children are found by their environment, whoever started them, and end when asked."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psutil", reason="needs the extra [live]")
+
+from twofold.core import PortError, RunError
+from twofold.live.processes import (
+    digest_of,
+    free_port,
+    last_lines,
+    log_path,
+    need_free_port,
+    running,
+    start,
+    stop_all,
+    wait_until_open,
+)
+
+WAIT = "import sys; sys.stdin.close(); import threading; threading.Event().wait()"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True);" + WAIT
+PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {WAIT!r}]).wait()"
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def test_children_are_found_by_role_and_state_and_stop_when_asked(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    try:
+        start(python(WAIT), "replica-0", tmp_path, port=4000)
+        start(python(WAIT), "gateway", tmp_path)
+        start(python(WAIT), "gateway", other)
+        assert sorted(child.role for child in running(tmp_path)) == ["gateway", "replica-0"]
+        assert [child.port for child in running(tmp_path, "replica")] == [4000]
+        assert stop_all(tmp_path, "replica") == 1
+        assert [child.role for child in running(tmp_path)] == ["gateway"]
+    finally:
+        assert stop_all(tmp_path) == 1
+        assert stop_all(other) == 1
+    assert running(tmp_path) == []
+
+
+def test_children_of_children_are_found_and_stopped_too(tmp_path: Path) -> None:
+    try:
+        start(python(PARENT), "train", tmp_path)
+        for _ in range(2000):
+            if len(running(tmp_path)) == 2:
+                break
+        assert [child.role for child in running(tmp_path)] == ["train", "train"]
+    finally:
+        stop_all(tmp_path)
+    assert running(tmp_path) == []
+
+
+def test_a_process_that_ignores_being_asked_is_ended(tmp_path: Path) -> None:
+    try:
+        start(python(DEAF), "deaf", tmp_path)
+        while "deaf" not in last_lines(log_path(tmp_path, "deaf")):
+            assert running(tmp_path)
+        assert stop_all(tmp_path, grace_s=0.2) == 1
+    finally:
+        stop_all(tmp_path, grace_s=0.2)
+    assert running(tmp_path) == []
+
+
+def test_what_a_process_was_told_is_known_by_digest(tmp_path: Path) -> None:
+    try:
+        told = start(python(WAIT), "replica-0", tmp_path).told
+        assert [child.told for child in running(tmp_path)] == [told] == [digest_of(python(WAIT))]
+        assert told != digest_of([*python(WAIT), ""])
+    finally:
+        stop_all(tmp_path)
+
+
+def test_a_busy_port_is_refused_with_a_free_one_to_use() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(PortError, match=f"port {port}") as caught:
+            need_free_port(port)
+        offered = int(caught.value.hint.split("--port ")[1].rstrip("`"))
+        need_free_port(offered)
+    need_free_port(free_port())
+
+
+def test_a_program_that_ends_while_starting_is_quoted(tmp_path: Path) -> None:
+    child = start(python("raise SystemExit('no such model')"), "replica-0", tmp_path)
+    log = log_path(tmp_path, "replica-0")
+    with pytest.raises(RunError, match="ended while starting:\nno such model"):
+        wait_until_open(free_port(), child, log, timeout_s=60.0)
