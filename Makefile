@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# What training and serving need beside: PyTorch and an engine.
+EXTRAS := .venv/.extras
 
-.PHONY: demo test check bench golden fit accuracy docs lock clean
+.PHONY: demo loop extras test check bench golden fit accuracy lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -11,8 +13,18 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
+$(EXTRAS): $(STAMP) requirements-live.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-live.lock
+	touch $(EXTRAS)
+
+extras: $(EXTRAS)
+
 demo: $(STAMP)
 	$(BIN)/twofold plan examples/assistant/twofold.yaml
+
+loop: $(EXTRAS)
+	$(BIN)/twofold up examples/laptop
+	$(BIN)/twofold down examples/laptop
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

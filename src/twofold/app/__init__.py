@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from twofold.app.files import whole_file
     from twofold.app.kernel_listing import Kernels, kernels
     from twofold.app.lines import field, heading, table
+    from twofold.app.loop_page import loop_json
+    from twofold.app.looping import alone, down, need_memory, up
     from twofold.app.partitioning import Profiles, partitions
     from twofold.app.planning import diff, explain, plan
     from twofold.app.predicting import Predicted, predict
     from twofold.app.screen import plan_lines
+    from twofold.app.screen_loop import loop_lines
     from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
     from twofold.app.sources import Loaded, SpecSource, load
@@ -40,6 +43,7 @@ __all__ = [
     "Profiles",
     "ShownPlan",
     "SpecSource",
+    "alone",
     "catalog_columns",
     "catalog_rows",
     "catalog_tables",
@@ -48,6 +52,7 @@ __all__ = [
     "default_lines",
     "detail_lines",
     "diff",
+    "down",
     "estimate",
     "explain",
     "field",
@@ -55,6 +60,9 @@ __all__ = [
     "infer",
     "kernels",
     "load",
+    "loop_json",
+    "loop_lines",
+    "need_memory",
     "partitions",
     "percent",
     "plan",
@@ -65,6 +73,7 @@ __all__ = [
     "search_layouts",
     "starter",
     "table",
+    "up",
     "whole_file",
 ]
 
@@ -78,10 +87,13 @@ _MODULES = {
     "files": ("whole_file",),
     "kernel_listing": ("Kernels", "kernels"),
     "lines": ("field", "heading", "table"),
+    "loop_page": ("loop_json",),
+    "looping": ("alone", "down", "need_memory", "up"),
     "partitioning": ("Profiles", "partitions"),
     "planning": ("diff", "explain", "plan"),
     "predicting": ("Predicted", "predict"),
     "screen": ("plan_lines",),
+    "screen_loop": ("loop_lines",),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
     "sources": ("Loaded", "SpecSource", "load"),

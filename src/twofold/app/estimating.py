@@ -67,6 +67,7 @@ class Machines:
     virtual_overhead: str = ""  # 3 %
     price: str = ""  # of one accelerator: $2.10/h
     catalog: Path | None = None  # a folder with rows of yours
+    device: Path | None = None  # the folder of a measured device; left out: the one measured in this folder
 
 
 def estimate_train(
@@ -243,7 +244,7 @@ class estimate:  # in lower case: `twofold.estimate.train(…)` reads as the com
 def _tables(on: Machines | str) -> tuple[Machines, Catalog, Constants]:
     """Machines in words alone are those of the catalogue, with a device measured in this folder."""
     machines = Machines(on) if isinstance(on, str) else on
-    device = device_folder(Path.cwd())
+    device = machines.device or device_folder(Path.cwd())
     return machines, load_catalog(device, machines.catalog), device_tables(device).constants
 
 

@@ -1,0 +1,162 @@
+"""The page of the loop: each figure that was measured, beside what the plan had said of it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from twofold.contracts import (
+    Finding,
+    LoadPoint,
+    LoopPage,
+    Part,
+    Plan,
+    Row,
+    ServingMeasured,
+    TrainingMeasured,
+    loop_to_data,
+    plan_to_json,
+)
+from twofold.core import Estimate, Source, exact
+from twofold.measure import DeviceRecord
+from twofold.plan import ServingEstimate
+
+WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
+
+
+def loop_page(
+    plan: Plan,
+    device: DeviceRecord,
+    run: TrainingMeasured,
+    service: ServingMeasured,
+    planned: Mapping[str, ServingEstimate],
+    findings: tuple[Finding, ...],
+    notes: tuple[str, ...],
+) -> LoopPage:
+    """One run and one service beside their plan. `planned` holds one estimate per load by its name."""
+    rows = training_rows(plan, run) + serving_rows(planned, service, plan.serving[0].cold_start_s)
+    return LoopPage(
+        name=plan.name,
+        machine=device.identity.words,
+        spec_digest=plan.digests.spec,
+        plan_digest=hashlib.sha256(plan_to_json(plan).encode()).hexdigest(),
+        device_digest=device.digest,
+        rows=rows,
+        training=(run,),
+        serving=(service,),
+        findings=findings,
+        notes=(*notes, *plan.warnings),
+    )
+
+
+def loop_json(page: LoopPage) -> str:
+    """The page as JSON text, schema `twofold/loop/1`."""
+    return json.dumps(loop_to_data(page), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:
+    """The training half: step and its parts, rate, memory, checkpoint, recovery."""
+    planned = plan.training[0]
+    step, parts = planned.step_s, _grouped(planned.step_parts)
+    measured = run.parts
+    compute_s = measured.forward_s + measured.backward_s
+    size_bytes = planned.run.checkpoints.size_bytes
+    return (
+        _row("training", "step", "s", step, run.step_s_p50),
+        _row("training", "· compute", "s", parts.get("compute"), compute_s),
+        _row("training", "· communication", "s", parts.get("communication"), measured.communication_s),
+        _row("training", "· optimiser", "s", parts.get("optimiser"), measured.optimiser_s),
+        _row("training", "· waiting for data", "s", parts.get("data"), measured.data_s),
+        _row("training", "· saving", "s", None, measured.checkpoint_s),
+        _row("training", "· the rest", "s", None, measured.other_s),
+        _row("training", "rate", "tok/s", _rate(step, run.tokens_per_step), _tokens_per_s(run)),
+        _row("training", "memory of a rank", "memory B", planned.memory_bytes, float(run.peak_memory_bytes)),
+        _row(
+            "training",
+            "checkpoint size",
+            "B",
+            exact(size_bytes, "B", step.source) if size_bytes is not None else None,
+            float(run.checkpoint_bytes),
+        ),
+        _row("training", "checkpoint written in", "s", None, run.checkpoint_write_s),
+        _row(
+            "training", "kill → next step", "s", None, run.recovery.kill_to_step_s if run.recovery else None
+        ),
+    )
+
+
+def serving_rows(
+    planned: Mapping[str, ServingEstimate], service: ServingMeasured, cold_start: Estimate | None
+) -> tuple[Row, ...]:
+    """The serving half, load by load. `planned` holds one estimate per load, of one replica's share of it."""
+    rows = [_row("serving", "cold start of a replica", "s", cold_start, service.cold_start_s)]
+    for load in service.loads:
+        rows += _load_rows(planned.get(load.name), load, service.replica_count)
+    return tuple(rows)
+
+
+def share_of_load(load: LoadPoint, replica_count: int) -> tuple[int | None, float | None, int]:
+    """What one replica gets of a load: its clients, or its requests/s, and how many replicas have work.
+
+    Least work spreads clients evenly; a lone client keeps one replica busy.
+    """
+    if load.concurrency is None:
+        return None, (load.rate_per_s or 0.0) / replica_count, replica_count
+    busy = min(load.concurrency, replica_count)
+    return max(1, round(load.concurrency / busy)), None, busy
+
+
+def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: int) -> list[Row]:
+    _, _, busy = share_of_load(load, replica_count)
+    at = f"{load.concurrency} clients" if load.concurrency else f"{load.rate_per_s:.2g} /s"
+    if load.concurrency == 1:
+        at = "1 client"
+    percentiles = planned.percentiles if planned else {}
+    wanted = [
+        ("TTFT p50", "ttft_p50", load.ttft.p50_s if load.ttft else None),
+        ("TTFT p95", "ttft_p95", load.ttft.p95_s if load.ttft else None),
+        ("TPOT p50", "tpot_p50", load.tpot.p50_s if load.tpot else None),
+        ("E2E p95", "e2e_p95", load.e2e.p95_s if load.e2e else None),
+    ]
+    rows = [_row("serving", f"{at}: {name}", "s", percentiles.get(key), value) for name, key, value in wanted]
+    rate = _times(planned.output_tokens_per_s, busy) if planned else None
+    rows.append(_row("serving", f"{at}: output", "tok/s", rate, load.output_tokens_per_s))
+    return rows
+
+
+def _row(half: str, name: str, unit: str, planned: Estimate | None, measured: float | None) -> Row:
+    inside = planned.low <= measured <= planned.high if planned and measured is not None else None
+    return Row(half, name, unit, planned, measured, inside)
+
+
+def _grouped(parts: Iterable[Part]) -> dict[str, Estimate]:
+    """Planned parts summed under the names of the measured ones; bounds add, as for one common cause."""
+    groups: dict[str, list[Estimate]] = {}
+    for part in parts:
+        groups.setdefault(_group(part.name), []).append(part.value)
+    return {name: _sum(values) for name, values in groups.items()}
+
+
+def _group(name: str) -> str:
+    """A planned part by the measured part that it is in: launches, head and jitter pass in compute."""
+    if name in ("TP", "CP", "EP", "PP", "DP", "bubble"):
+        return "communication"
+    return name if name in ("optimiser", "data") else "compute"
+
+
+def _sum(values: Sequence[Estimate]) -> Estimate:
+    low, middle, high = (sum(getattr(each, name) for each in values) for name in ("low", "value", "high"))
+    return Estimate(
+        middle, low, high, values[0].unit, max((each.source for each in values), key=WEAKEST_LAST.index)
+    )
+
+
+def _times(value: Estimate, factor: float) -> Estimate:
+    return Estimate(value.value * factor, value.low * factor, value.high * factor, value.unit, value.source)
+
+
+def _rate(step: Estimate, tokens: float) -> Estimate:
+    return Estimate(tokens / step.value, tokens / step.high, tokens / step.low, "tok/s", step.source)
+
+
+def _tokens_per_s(run: TrainingMeasured) -> float:
+    return run.tokens_per_step / run.step_s_p50

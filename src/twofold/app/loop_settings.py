@@ -1,0 +1,134 @@
+"""What a loop on one machine is told: read off the spec and its plan, with what neither says decided here."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twofold.contracts import ModelReference, Service, Spec, TrainingRun
+from twofold.core import ValueRefusedError
+
+MACHINE = "this-machine"
+CHECKPOINTS_PER_RUN = 8
+KILL_AFTER_FRACTION = 0.55  # of the steps: between two checkpoints, so that some steps are repeated
+KILLED_RANK = 1
+SEED = 20
+REPLICA_COUNT = 2
+KV_BLOCK_COUNT = 256
+BATCH_TOKENS = 2048  # prefill tokens of one engine step
+IN_FLIGHT_LIMIT = 16  # of one replica
+CLOSED_LOADS = (1, 4, 16)  # clients
+GATEWAY_PORT = 8700
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """One run, as the trainer takes it."""
+
+    name: str
+    config: Path
+    rank_count: int
+    steps: int
+    sequence_tokens: int
+    global_batch_sequences: int
+    precision: str
+    checkpoint_every_steps: int
+    kill_after_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """One service, and the loads that it is measured under."""
+
+    name: str
+    class_name: str
+    replica_count: int
+    planned_format: str  # as plans name it: fp32
+    weights_format: str  # as the engine does: float32
+    thread_count: int
+    input_tokens: int
+    output_tokens: int
+    rate_per_s: float  # of the open load: the peak that the class plans for
+    load_s: float  # how long each load is held
+    closed_loads: tuple[int, ...] = CLOSED_LOADS
+
+
+def train_settings(spec: Spec) -> TrainSettings:
+    """The one training run of a loop. Raises ValueRefusedError for what cannot run here."""
+    run = _only(spec.training, "training")
+    config = _config(run.model, f"training `{run.name}`")
+    rank_count = _count_here(run, f"training `{run.name}`")
+    if run.steps is None:
+        raise ValueRefusedError(f"training `{run.name}` gives no `steps`", hint="write `steps: 110`")
+    if run.global_batch_sequences % rank_count:
+        raise ValueRefusedError(
+            f"a batch of {run.global_batch_sequences} sequences does not divide by {rank_count} ranks",
+            hint=f"write `global_batch: {rank_count * max(1, run.global_batch_sequences // rank_count)} seq`",
+        )
+    every = max(1, run.steps // CHECKPOINTS_PER_RUN)
+    kill = int(run.steps * KILL_AFTER_FRACTION)
+    return TrainSettings(
+        name=run.name,
+        config=config,
+        rank_count=rank_count,
+        steps=run.steps,
+        sequence_tokens=int(run.sequence_tokens),
+        global_batch_sequences=run.global_batch_sequences,
+        precision=run.precision,
+        checkpoint_every_steps=every,
+        kill_after_step=kill if rank_count > KILLED_RANK and kill > every else None,
+    )
+
+
+def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
+    """The one service of a loop: its first class sets lengths and rate."""
+    service = _only(spec.services, "serving")
+    _count_here(service, f"service `{service.name}`")
+    class_name, latency_class = next(iter(service.classes.items()))
+    traffic = latency_class.traffic
+    if traffic.rate_per_s is None:
+        raise ValueRefusedError(f"class `{class_name}` gives no `rate`", hint="write `rate: 1 /s`")
+    weights = service.quantisation[0]
+    if weights not in DTYPES:
+        raise ValueRefusedError(
+            f"`quantisation: {weights}` cannot be served here", hint=f"write one of {', '.join(DTYPES)}"
+        )
+    return ServeSettings(
+        name=service.name,
+        class_name=class_name,
+        replica_count=REPLICA_COUNT,
+        planned_format=weights,
+        weights_format=DTYPES[weights],
+        thread_count=max(1, (os.cpu_count() or 1) // REPLICA_COUNT),
+        input_tokens=int(traffic.input.mean_tokens),
+        output_tokens=int(traffic.output.mean_tokens),
+        rate_per_s=traffic.rate_per_s * traffic.peak_ratio,
+        load_s=load_s,
+    )
+
+
+def _only(entries: tuple[Any, ...], half: str) -> Any:
+    if len(entries) != 1:
+        raise ValueRefusedError(
+            f"`up` runs one entry of `{half}` on this machine; the spec has {len(entries)}",
+            hint=f"write one `{half}:`, as examples/laptop does",
+        )
+    return entries[0]
+
+
+def _config(model: ModelReference, whose: str) -> Path:
+    if model.config is None:
+        raise ValueRefusedError(
+            f"{whose}: `up` trains from a config.json, not from a name",
+            hint="write `model: ./config.json`, a Llama shape small enough for this machine",
+        )
+    return Path(model.config)
+
+
+def _count_here(entry: TrainingRun | Service, whose: str) -> int:
+    if entry.on is None or entry.on.accelerator != MACHINE:
+        raise ValueRefusedError(
+            f"{whose} is not on this machine", hint=f"write `on: 1x2x{MACHINE}`: `up` runs where it is called"
+        )
+    return int(entry.on.count * (entry.on.accelerators_per_node or 1))

@@ -1,0 +1,192 @@
+"""The stages of `up`, in their order: each keeps what still fits and returns what the next one needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from twofold.app.estimating import Machines, estimate_serve
+from twofold.app.files import whole_file
+from twofold.app.loop_page import loop_page, share_of_load
+from twofold.app.loop_settings import (
+    BATCH_TOKENS,
+    IN_FLIGHT_LIMIT,
+    KILLED_RANK,
+    KV_BLOCK_COUNT,
+    MACHINE,
+    SEED,
+    ServeSettings,
+    TrainSettings,
+)
+from twofold.app.measuring import measured_here
+from twofold.app.planning import plan
+from twofold.app.shown import ShownPlan
+from twofold.contracts import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
+from twofold.core import InfeasibleError
+from twofold.live import (
+    EngineSettings,
+    Service,
+    ServiceSettings,
+    TrainJob,
+    bring_up,
+    closed_loop,
+    engine_name,
+    kv_capacity_tokens,
+    open_loop,
+    prompts_of,
+    published_artefact,
+    run_training,
+)
+from twofold.measure import DeviceRecord, diagnose
+from twofold.plan import ServingEstimate
+
+Tell = Callable[[str, float | None], None]  # a stage in words, and how much of it is done
+WARM_UP_REQUESTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `up` was asked for, once read."""
+
+    spec: Path
+    state: Path
+    training: TrainSettings
+    serving: ServeSettings
+    port: int
+    tell: Tell
+
+
+def measure_machine(asked: Asked) -> DeviceRecord:
+    """The measured device beside the spec; measured now when there is none of this machine."""
+    return measured_here(asked.state / "device", asked.training.rank_count, asked.tell)
+
+
+def plan_for_it(asked: Asked) -> ShownPlan:
+    """Both halves, planned for the measured device, kept beside it."""
+    asked.tell("plan both halves", None)
+    planned = plan(asked.spec, date.today())
+    with whole_file(asked.state / "plan.json") as handle:
+        handle.write(plan_to_json(planned))
+    return planned
+
+
+def train(asked: Asked) -> tuple[TrainingMeasured, Path]:
+    """Train, losing one worker on the way, and publish; at once when that was done before."""
+    wanted = asked.training
+    job = TrainJob(
+        name=wanted.name,
+        folder=asked.state / "train" / wanted.name,
+        model_config=wanted.config,
+        rank_count=wanted.rank_count,
+        steps=wanted.steps,
+        sequence_tokens=wanted.sequence_tokens,
+        global_batch_sequences=wanted.global_batch_sequences,
+        precision=wanted.precision,
+        checkpoint_every_steps=wanted.checkpoint_every_steps,
+        seed=SEED,
+        kill_rank=KILLED_RANK if wanted.kill_after_step else None,
+        kill_after_step=wanted.kill_after_step,
+    )
+    record = run_training(job, asked.state, lambda text: asked.tell(f"train: {text}", None))
+    return record, published_artefact(job, asked.state)
+
+
+def serve(asked: Asked, planned: ShownPlan, artefact: Path) -> Service:
+    """Bring up replicas and gateway. The gate's beliefs are the plan's own times for one request."""
+    asked.tell(f"start {asked.serving.replica_count} replicas and the gateway", None)
+    return bring_up(service_settings(asked, planned, artefact), asked.state)
+
+
+def service_settings(asked: Asked, planned: ShownPlan, artefact: Path) -> ServiceSettings:
+    """What the supervisor is told."""
+    percentiles = planned.serving[0].classes[0].percentiles
+    return ServiceSettings(
+        engine=engine_settings(asked.serving, artefact),
+        replica_count=asked.serving.replica_count,
+        in_flight_limit=IN_FLIGHT_LIMIT,
+        port=asked.port,
+        input_token_s=percentiles["ttft_p50"].value / asked.serving.input_tokens,
+        output_token_s=percentiles["tpot_p50"].value,
+    )
+
+
+def engine_settings(serving: ServeSettings, artefact: Path) -> EngineSettings:
+    """One replica."""
+    return EngineSettings(
+        artefact, serving.weights_format, serving.thread_count, KV_BLOCK_COUNT, BATCH_TOKENS
+    )
+
+
+def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMeasured:
+    """Closed loops, then an open one at the rate that the class plans for."""
+    wanted, loads = asked.serving, []
+    prompts = prompts_of(artefact, wanted.input_tokens, seed=SEED)
+    for clients in wanted.closed_loads:
+        asked.tell(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop", None)
+        loads.append(
+            closed_loop(
+                service.url,
+                prompts,
+                concurrency=clients,
+                duration_s=wanted.load_s,
+                max_tokens=wanted.output_tokens,
+                seed=SEED,
+            )
+        )
+    asked.tell(f"load: {wanted.rate_per_s:.2g} requests/s at random", None)
+    loads.append(
+        open_loop(
+            service.url,
+            prompts,
+            rate_per_s=wanted.rate_per_s,
+            duration_s=wanted.load_s,
+            max_tokens=wanted.output_tokens,
+            seed=SEED,
+        )
+    )
+    capacity = kv_capacity_tokens(engine_settings(wanted, artefact)) * wanted.replica_count
+    return ServingMeasured(
+        engine=engine_name(),
+        replica_count=wanted.replica_count,
+        kv_capacity_tokens=capacity,
+        cold_start_s=service.cold_start_s,
+        artefact=artefact.name,
+        loads=tuple(loads),
+    )
+
+
+def page_of(
+    asked: Asked, planned: ShownPlan, device: DeviceRecord, run: TrainingMeasured, served: ServingMeasured
+) -> LoopPage:
+    """Everything on one page, kept beside the plan."""
+    estimates = {load.name: estimate_of(asked, served, load) for load in served.loads}
+    known = {name: estimate for name, estimate in estimates.items() if estimate is not None}
+    notes = tuple(
+        f"the plan says that {name} saturates the replicas: it has no figures there"
+        for name, estimate in estimates.items()
+        if estimate is None
+    )
+    return loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
+
+
+def estimate_of(asked: Asked, served: ServingMeasured, load: LoadPoint) -> ServingEstimate | None:
+    """What the plan's models say of one replica's share of a load; None where they say it saturates."""
+    clients, rate_per_s, _ = share_of_load(load, served.replica_count)
+    engine, _, version = served.engine.partition(" ")
+    try:
+        answer = estimate_serve(
+            str(asked.training.config),
+            Machines(f"1x{MACHINE}", device=asked.state / "device"),
+            input_tokens=f"{load.input_tokens:.6g}",
+            output_tokens=f"{max(load.output_tokens, 1.0):.6g}",
+            concurrency=clients,
+            rate=f"{rate_per_s:.6g} /s" if rate_per_s else "",
+            weights=asked.serving.planned_format,
+            kv=asked.serving.planned_format,
+            engine=f"{engine} {version}",
+            chunk=BATCH_TOKENS,
+        )
+    except InfeasibleError:
+        return None
+    assert isinstance(answer.data, ServingEstimate)
+    return answer.data

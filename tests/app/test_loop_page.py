@@ -1,0 +1,117 @@
+"""The page of the loop: parts still sum, shares of a load add up, and every line fits the screen."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.app import loop_json, loop_lines
+from twofold.app.loop_page import _grouped, share_of_load
+from twofold.contracts import (
+    Finding,
+    LoadPoint,
+    LoopPage,
+    Part,
+    Quantiles,
+    Recovery,
+    Row,
+    ServingMeasured,
+    StepParts,
+    TrainingMeasured,
+)
+from twofold.core import Estimate, Source
+
+QUANTILES = Quantiles(0.02, 0.018, 0.04, 0.05)
+LOAD = LoadPoint(
+    "closed-4", 4, None, 128.0, 48.0, 40, 38, 1, 1, 3.2, 153.6, QUANTILES, QUANTILES, QUANTILES, 700.0
+)
+RUN = TrainingMeasured(
+    rank_count=2,
+    parameter_count=5_800_000,
+    steps=110,
+    tokens_per_step=1024,
+    step_s_p10=0.5,
+    step_s_p50=0.55,
+    step_s_p90=0.7,
+    parts=StepParts(0.001, 0.2, 0.28, 0.05, 0.01, 0.004, 0.005),
+    first_loss=8.3,
+    last_loss=5.0,
+    peak_memory_bytes=900_000_000,
+    checkpoint_bytes=69_000_000,
+    checkpoint_count=8,
+    checkpoint_write_s=0.4,
+    recovery=Recovery(1, 60, 52, 8, True, 9.5),
+    wall_s=90.0,
+)
+PAGE = LoopPage(
+    name="laptop",
+    machine="Some Processor With A Rather Long Name @ 2.50GHz, 2 cores, 23.5 GiB",
+    spec_digest="0" * 64,
+    plan_digest="1" * 64,
+    device_digest="2" * 64,
+    rows=(
+        Row("training", "step", "s", Estimate(0.5, 0.4, 0.7, "s", Source.MEASURED), 0.55, True),
+        Row("training", "· saving", "s", None, 0.004, None),
+        Row("serving", "16 clients: TTFT p95", "s", Estimate(0.2, 0.1, 0.3, "s"), 0.9, False),
+        Row("serving", "16 clients: output", "tok/s", Estimate(300.0, 200.0, 400.0, "tok/s"), None, None),
+    ),
+    training=(RUN,),
+    serving=(ServingMeasured("transformers 5.23.0", 2, 16_384.0, None, "sha256-" + "a" * 64, (LOAD,)),),
+    findings=(Finding("input-bound", "ok", "1.0 ms of a step's 550.0 ms wait for data: 0.2%", ""),),
+    notes=("no price for tiny",),
+)
+
+
+def test_the_page_fits_a_screen_and_shows_both_sides() -> None:
+    lines = loop_lines(PAGE)
+    assert max(map(len, lines)) <= 100
+    text = "\n".join(lines)
+    for shown in (
+        "TRAINING",
+        "SERVING",
+        "×1.10",
+        "×4.50 outside",
+        "bit for bit",
+        "38 finished",
+        "input-bound",
+    ):
+        assert shown in text, shown
+
+
+def test_losses_that_differ_are_shouted() -> None:
+    run = replace(RUN, recovery=Recovery(1, 60, 52, 8, False, 9.5))
+    assert "OTHER LOSSES" in "\n".join(loop_lines(replace(PAGE, training=(run,))))
+
+
+def test_the_json_names_its_schema_and_keeps_every_record() -> None:
+    data = json.loads(loop_json(PAGE))
+    assert data["schema"] == "twofold/loop/1"
+    assert data["training"][0]["recovery"]["equal_losses"] is True
+    assert data["rows"][0]["planned"]["source"] == "m"
+    assert data["serving"][0]["cold_start_s"] is None
+
+
+PLANNED = st.sampled_from(["compute", "host", "head", "DP", "TP", "optimiser", "data", "jitter"])
+
+
+@given(st.lists(st.tuples(PLANNED, st.floats(0.0, 1e3)), min_size=1))
+def test_planned_parts_keep_their_sum_when_grouped(parts: list[tuple[str, float]]) -> None:  # INV-1
+    planned = [Part(name, Estimate(v, v / 2, v * 2, "s"), 0.0) for name, v in parts]
+    grouped = _grouped(planned)
+    assert set(grouped) <= {"compute", "communication", "optimiser", "data"}
+    assert sum(each.value for each in grouped.values()) == pytest.approx(sum(v for _, v in parts))
+
+
+@given(clients=st.integers(1, 64), replica_count=st.integers(1, 8))
+def test_the_shares_of_a_closed_load_are_the_load(clients: int, replica_count: int) -> None:
+    share, rate, busy = share_of_load(replace(LOAD, concurrency=clients), replica_count)
+    assert rate is None
+    assert share is not None
+    assert busy == min(clients, replica_count)
+    assert abs(share * busy - clients) <= busy / 2
+
+
+def test_an_open_load_is_spread_over_all_replicas() -> None:
+    assert share_of_load(replace(LOAD, concurrency=None, rate_per_s=3.0), 2) == (None, 1.5, 2)
