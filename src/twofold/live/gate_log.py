@@ -1,0 +1,217 @@
+"""The gateway's data log: every event of its gate and what the gate answered, one line each.
+
+It is appended to once per turn of the loop, before anything of that turn goes to a replica, by plain writes
+of whole lines: kill -9 loses nothing that was acted on. There is no fsync: the log survives the process, not
+the power. A gate starts cold (no limits used, all circuits closed) and a `started` line says so, so that a
+log is a row of runs, and each run can be replayed from its own start.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from twofold.core import ShapeError
+from twofold.policy import Beliefs, GateSettings
+
+LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
+
+
+class GateLog:
+    """The writer. Mutable: it holds the lines of this turn, and the file.
+
+    A disk that refuses (full, gone) must not stop the traffic: lines wait in memory up to a limit, then they
+    are dropped, counted in `lost_lines`, and a `lost` line says so once the disk takes lines again.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, file_count: int) -> None:
+        self.path, self._limit_bytes, self._file_count = path, limit_bytes, file_count
+        self.lost_lines = 0
+        self._told_lost_lines = 0
+        self._waiting: list[str] = []
+        self._unwritten = b""  # of a write that the disk took in part only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.cut_bytes = _cut_torn_end(path)
+        self._file, self._size_bytes = _open(path)
+
+    def start(self, settings: GateSettings, beliefs: Beliefs) -> None:
+        """Say that a gate starts now, cold, and with what."""
+        self._note("started", settings=asdict(settings), beliefs=asdict(beliefs), cut_bytes=self.cut_bytes)
+
+    def stop(self) -> None:
+        """Say that the gate ended in peace, and close."""
+        self._note("stopped")
+        self.flush()
+        os.close(self._file)
+
+    def append(self, line: str) -> None:
+        """A line of this turn, without its line break."""
+        self._waiting.append(line)
+
+    def flush(self) -> None:
+        """Write the lines of this turn."""
+        if not self._waiting and not self._unwritten:
+            return
+        if self.lost_lines > self._told_lost_lines:
+            note = _line("lost", lines=self.lost_lines - self._told_lost_lines)
+            self._waiting.insert(0, note)
+            self._told_lost_lines = self.lost_lines
+        data = self._unwritten + "".join(f"{line}\n" for line in self._waiting).encode()
+        self._waiting.clear()
+        try:
+            written = os.write(self._file, data)
+        except OSError:  # full, gone or read-only: the traffic goes on, and the log says so later
+            written = 0
+        self._size_bytes += written
+        self._unwritten = data[written:]
+        if len(self._unwritten) > LOST_LIMIT_BYTES:
+            self._drop()
+        if self._size_bytes > self._limit_bytes and not self._unwritten:
+            self._rotate()
+
+    def _drop(self) -> None:
+        """Forget what waits, all but the rest of a line that was begun."""
+        begun, _, dropped = self._unwritten.partition(b"\n")
+        self.lost_lines += dropped.count(b"\n")
+        self._unwritten = begun + b"\n"
+
+    def _rotate(self) -> None:
+        """log → log.1 → log.2 …, the oldest deleted; a new file begins with a `continued` line."""
+        files = numbered(self.path, self._file_count)
+        try:
+            files[-1].unlink(missing_ok=True)
+            for older, newer in zip(files[::-1], files[-2::-1], strict=False):
+                if newer.exists():
+                    newer.rename(older)
+            file, size_bytes = _open(self.path)
+        except OSError:  # whatever the folder refuses, the log goes on in the file that is open
+            return
+        os.close(self._file)
+        self._file, self._size_bytes = file, size_bytes
+        self.append(_line("continued"))
+
+    def _note(self, kind: str, **what: Any) -> None:
+        self.append(_line(kind, at=datetime.now(UTC).isoformat(timespec="milliseconds"), **what))
+
+
+@dataclass(frozen=True, slots=True)
+class GateRun:
+    """One run of a gate, from its `started` line. `entries` are lines for `policy.replay`."""
+
+    settings: GateSettings
+    beliefs: Beliefs
+    entries: tuple[str, ...]
+    lost_lines: int  # the disk refused them; a run that lost some cannot be replayed
+    stopped: bool  # in peace; a killed or a running gate has no such line
+
+
+@dataclass(frozen=True, slots=True)
+class GateHistory:
+    """A log as it was read."""
+
+    runs: tuple[GateRun, ...]
+    torn_bytes: int  # the end of a line that was being written, ignored
+    headless_lines: int  # of a run whose start was rotated away, ignored
+
+
+def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
+    """A log with its rotated files, oldest first; a file that is missing holds nothing.
+
+    Raises ShapeError when a line other than a torn last one is not of such a log.
+    """
+    data = b"".join(file.read_bytes() for file in numbered(path, file_count)[::-1] if file.exists())
+    *lines, torn = data.split(b"\n")
+    runs: list[GateRun] = []
+    head: dict[str, Any] | None = None
+    entries: list[str] = []
+    lost_lines = headless_lines = 0
+    stopped = False
+
+    def finish() -> None:
+        if head is not None:
+            settings, beliefs = _start_of(head)
+            runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped))
+
+    for line in lines:
+        note = _note_of(line)
+        match note:
+            case None if head is None:
+                headless_lines += 1
+            case None:
+                entries.append(line.decode())
+            case {"log": "started"}:
+                finish()
+                head, entries, lost_lines, stopped = note, [], 0, False
+            case {"log": "lost", "lines": int(lines_lost)}:
+                lost_lines += lines_lost
+            case {"log": "stopped"}:
+                stopped = True
+            case {"log": "continued"}:
+                pass
+            case _:
+                raise _refused(f"an unknown kind `{note.get('log')}`")
+    finish()
+    return GateHistory(tuple(runs), len(torn), headless_lines)
+
+
+def numbered(path: Path, file_count: int) -> list[Path]:
+    """The files of a log, newest first: log, log.1, log.2 …"""
+    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, file_count))]
+
+
+def _line(kind: str, **what: Any) -> str:
+    return json.dumps({"log": kind, **what}, separators=(",", ":"))
+
+
+def _note_of(line: bytes) -> dict[str, Any] | None:
+    """A line of the log's own; None for an entry of the gate."""
+    if not line.startswith(b'{"log":'):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise _refused(str(error)) from error
+    return data if isinstance(data, dict) else None
+
+
+def _start_of(head: dict[str, Any]) -> tuple[GateSettings, Beliefs]:
+    try:
+        return GateSettings(**head["settings"]), Beliefs(**head["beliefs"])
+    except (KeyError, TypeError, AssertionError) as error:
+        raise _refused(
+            f"its start has other settings than {[f.name for f in fields(GateSettings)]}"
+        ) from error
+
+
+def _refused(why: str) -> ShapeError:
+    return ShapeError(f"not a gateway's log: {why}", hint="read the log with the version that wrote it")
+
+
+def _open(path: Path) -> tuple[int, int]:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return file, os.fstat(file).st_size
+
+
+def _cut_torn_end(path: Path) -> int:
+    """Cut off a line that a killed process left unfinished; how many bytes it had.
+
+    Nothing is lost by it: what was not written whole was not acted on.
+    """
+    if not path.exists():
+        return 0
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        end, step = size, 1 << 16
+        while end > 0:
+            start = max(0, end - step)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)
+        return size - end

@@ -1,0 +1,107 @@
+"""The gateway's process: `python -m twofold.live.gateway CONFIG.json`. One process drives one gate.
+
+SIGTERM: no new connections, what is in flight may finish within the grace, then exit 0. A port that is taken,
+a missing extra or a broken configuration is one error on stderr and exit 2.
+"""
+
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from twofold.core import MissingExtraError, TwofoldError
+from twofold.live.gate_log import GateLog
+from twofold.live.gateway_config import GatewayConfig, read_gateway_config
+from twofold.live.gateway_driver import GateDriver
+from twofold.live.processes import need_free_port
+from twofold.policy import Gate
+
+if TYPE_CHECKING:
+    import uvicorn
+
+CLIENT_KEEP_ALIVE_S = 75
+
+
+def run_gateway(config: GatewayConfig) -> None:
+    """Serve until SIGTERM or SIGINT. Raises MissingExtraError and PortError before anything is served."""
+    try:
+        import aiohttp  # noqa: F401
+        import uvicorn  # noqa: F401
+        import uvloop
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the gateway needs `{error.name}`", hint="install it with `pip install 'twofold[live]'`"
+        ) from error
+    need_free_port(config.port, config.host)
+    uvloop.run(serve(config))
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Serve until a signal ends the server."""
+    async with gateway_server(config) as (server, _):
+        await server.serve()
+
+
+@asynccontextmanager
+async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.Server, GateDriver]]":
+    """One gate, its log and its connections, and the server that is still to be run; closed at the end."""
+    import uvicorn
+
+    from twofold.live.gateway_app import GatewayApp
+    from twofold.live.upstream import Upstream
+
+    limits, replicas = config.limits, {replica.replica_id: replica for replica in config.replicas}
+    log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
+    driver = GateDriver(Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s)
+    upstream = Upstream(limits.connect_timeout_s)
+    app = GatewayApp(driver, upstream, replicas, limits, config.model_name)
+    driver.start()
+    try:
+        yield uvicorn.Server(server_config(app, config)), driver
+    finally:
+        await upstream.close()
+        driver.stop()
+
+
+def server_config(app: object, config: GatewayConfig) -> "uvicorn.Config":
+    """How uvicorn serves an application of ours."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(config.limits.grace_s)),
+    )
+
+
+def main() -> None:
+    """The command line of the process."""
+    # uvicorn hands a signal on once it has shut down in peace: then it means exit 0, as it does before.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    try:
+        run_gateway(read_gateway_config(Path(sys.argv[1])))
+    except TwofoldError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(error.exit_code) from error
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    main()

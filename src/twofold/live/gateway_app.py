@@ -1,0 +1,263 @@
+"""The gateway as an ASGI application: clients here, replicas there, every decision by a `Decider`.
+
+Raw ASGI, because its hot path is one event after the other: a framework's request and response objects cost
+more than all the rest (`python -m bench gateway`).
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import aiohttp
+
+from twofold.live.gateway_config import GatewayLimits, GatewayReplica
+from twofold.live.gateway_driver import Decider
+from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
+from twofold.live.sse import SseTally
+from twofold.live.upstream import Upstream, UpstreamFailed, read_some
+from twofold.policy import Cause, GiveUp, Refuse, Send
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+SendMessage = Callable[[Message], Awaitable[None]]
+
+JSON_HEADER = (b"content-type", b"application/json")
+STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+SPOKEN_CAUSES = {
+    Cause.REFUSED: "no replica accepted the connection",
+    Cause.TIMEOUT: "the replica did not answer in time",
+    Cause.BROKEN: "the connection to the replica was lost",
+    Cause.ERROR: "the replica failed",
+}
+SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
+
+
+class Client:
+    """One client's connection for one request. Mutable: what it was told, and whether it is still there."""
+
+    def __init__(self, receive: Receive, send: SendMessage) -> None:
+        self._receive, self._send = receive, send
+        self._watcher: asyncio.Task[None] | None = None
+        self.left = False
+        self.begun = False
+        self.writing = False
+
+    async def body(self, limit_bytes: int) -> bytes | Problem | None:
+        """The request's body; None when the client left before it was whole."""
+        parts, size = [], 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return None
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit_bytes:
+                return Problem(413, f"The body is larger than {limit_bytes} bytes", code="too_large")
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    def watch(self, task: asyncio.Task[Any]) -> None:
+        """Cancel `task`, which serves the request, when the client leaves."""
+
+        def gone(watcher: asyncio.Task[None]) -> None:
+            if self._watcher is watcher and not watcher.cancelled():
+                self.left = True
+                task.cancel()
+
+        self._watcher = asyncio.create_task(self._until_gone())
+        self._watcher.add_done_callback(gone)
+
+    def stop_watching(self) -> None:
+        """The request is as good as served: who leaves now has the answer. The watcher ends by itself."""
+        self._watcher = None
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def begin(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """Waits while the client reads more slowly than the replica writes: so the replica waits too."""
+        self.writing = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        self.writing = False
+
+    async def answer(self, status: int, body: bytes, *more_headers: tuple[bytes, bytes]) -> None:
+        """A whole JSON answer."""
+        await self.begin(status, (JSON_HEADER, (b"content-length", b"%d" % len(body)), *more_headers))
+        await self.write(body, last=True)
+
+    async def refuse(self, problem: Problem) -> None:
+        """An error as an answer of its own, or as the last event of a stream that has begun."""
+        if self.begun:
+            await self.write(problem.event(), last=True)
+            return
+        headers = []
+        if problem.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_s))))
+        if problem.status == 413:  # the rest of the body is not read
+            headers.append((b"connection", b"close"))
+        await self.answer(problem.status, problem.body(), *headers)
+
+
+class GatewayApp:
+    """The application. It keeps nothing between requests but its connections."""
+
+    def __init__(
+        self,
+        decider: Decider,
+        upstream: Upstream,
+        replicas: Mapping[str, GatewayReplica],
+        limits: GatewayLimits,
+        model_name: str,
+    ) -> None:
+        self.decider, self.upstream, self.replicas = decider, upstream, replicas
+        self.limits, self.model_name = limits, model_name
+
+    async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
+        client, path, method = Client(receive, send), scope["path"], scope["method"]
+        if path in PASSED_FIELDS:
+            if method == "POST":
+                await self._generate(path, client)
+                return
+        elif path not in ("/health", "/state", "/v1/models"):
+            await client.refuse(Problem(404, f"There is nothing at {path}"))
+            return
+        elif method in ("GET", "HEAD"):
+            await self._tell(path, client)
+            return
+        await client.refuse(Problem(405, f"{path} does not take {method}"))
+
+    async def _tell(self, path: str, client: Client) -> None:
+        status, data = 200, self.decider.state()
+        if path == "/health":
+            healthy = sum(replica["circuit"] == "closed" for replica in data["replicas"].values())
+            status = 200 if healthy else 503
+            data = {"status": "ok" if healthy else "no replica is healthy", "healthy_replicas": healthy}
+        elif path == "/v1/models":
+            model = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "twofold"}
+            data = {"object": "list", "data": [model]}
+        await client.answer(status, json.dumps(data).encode())
+
+    async def _generate(self, path: str, client: Client) -> None:
+        body = await client.body(self.limits.body_limit_bytes)
+        if body is None:
+            return
+        asked = body if isinstance(body, Problem) else read_request(path, body, self.limits)
+        if isinstance(asked, Problem):
+            await client.refuse(asked)
+            return
+        decision = await self.decider.arrived(asked.input_tokens, asked.output_limit_tokens)
+        if isinstance(decision, Refuse):
+            await client.refuse(_refusal(decision))
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        client.watch(task)
+        try:
+            await self._send_until_answered(asked, decision, client)
+        except asyncio.CancelledError:
+            self.decider.left(decision.request_id)
+            if not client.left:  # the process ends, and its grace is over
+                client.stop_watching()
+                await client.refuse(SHUTTING_DOWN)
+            task.uncancel()
+
+    async def _send_until_answered(self, asked: Asked, decision: Send | GiveUp, client: Client) -> None:
+        """Attempt after attempt, as the decider wants it, to the answer's last byte."""
+        while isinstance(decision, Send):
+            try:
+                output_tokens, rest = await self._attempt(asked, decision, client)
+            except UpstreamFailed as failure:
+                decision = await self.decider.failed(decision.request_id, failure.cause)
+                continue
+            client.stop_watching()
+            self.decider.ended(decision.request_id, output_tokens)
+            await client.write(rest, last=True)
+            return
+        client.stop_watching()
+        await client.refuse(Problem(502, SPOKEN_CAUSES[decision.cause].capitalize(), code="replica_failed"))
+
+    async def _attempt(self, asked: Asked, sent: Send, client: Client) -> tuple[int, bytes]:
+        """Pass one answer through, all but its end. Returns its output tokens, and that end.
+
+        Raises UpstreamFailed, and CancelledError when it is the client that does not read on.
+        """
+        replica, limits = self.replicas[sent.replica_id], self.limits
+        first_s = limits.first_byte_timeout_s if asked.stream else limits.whole_answer_timeout_s
+        response: aiohttp.ClientResponse | None = None
+        try:
+            async with asyncio.timeout(first_s) as clock:
+                response = await self.upstream.post(replica, asked.path, asked.body(replica.model))
+                if response.status >= 500:
+                    raise UpstreamFailed(Cause.ERROR)
+                if response.content_type == "text/event-stream":
+                    return await self._stream(response, sent.request_id, client, clock)
+                return await self._whole(response, sent.request_id, client)
+        except TimeoutError as error:
+            if client.writing:
+                client.left = True
+                raise asyncio.CancelledError from error
+            raise UpstreamFailed(Cause.TIMEOUT) from error
+        finally:
+            if response is not None:
+                response.close()  # nothing if it was read to its end: the connection is back in the pool
+
+    async def _stream(
+        self, response: aiohttp.ClientResponse, request_id: int, client: Client, clock: asyncio.Timeout
+    ) -> tuple[int, bytes]:
+        loop, between_s = asyncio.get_running_loop(), self.limits.between_bytes_timeout_s
+        tally = SseTally()
+        while chunk := await read_some(response):
+            try:
+                data = tally.feed(chunk)
+            except ValueError as error:
+                raise UpstreamFailed(Cause.ERROR) from error
+            if data:
+                if not client.begun:
+                    self.decider.started(request_id)
+                    await client.begin(response.status, STREAM_HEADERS)
+                await client.write(data)
+                clock.reschedule(loop.time() + between_s)
+            if tally.failed:
+                raise UpstreamFailed(Cause.ERROR)
+        if not client.begun:
+            await client.begin(response.status, STREAM_HEADERS)
+        return tally.output_tokens, tally.rest()
+
+    async def _whole(
+        self, response: aiohttp.ClientResponse, request_id: int, client: Client
+    ) -> tuple[int, bytes]:
+        body = bytearray()
+        while chunk := await read_some(response):
+            body += chunk
+            if len(body) > self.limits.answer_limit_bytes:
+                raise UpstreamFailed(Cause.ERROR)
+        self.decider.started(request_id)
+        content_type = response.headers.get("content-type", "application/json").encode("latin-1")
+        length = b"%d" % len(body)
+        await client.begin(response.status, ((b"content-type", content_type), (b"content-length", length)))
+        return _tokens_of(bytes(body)), bytes(body)
+
+
+def _refusal(refuse: Refuse) -> Problem:
+    said = "Every replica is busy" if refuse.status == 429 else "No replica is there"
+    again_s = max(1, math.ceil(refuse.retry_after_s))
+    return Problem(
+        refuse.status, f"{said}; ask again in {again_s} s", code=refuse.reason.value, retry_after_s=again_s
+    )
+
+
+def _tokens_of(body: bytes) -> int:
+    """The output tokens that an answer reports; 0 when it reports none."""
+    try:
+        tokens = json.loads(body)["usage"]["completion_tokens"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0
+    return tokens if type(tokens) is int and tokens >= 0 else 0

@@ -1,0 +1,107 @@
+"""What a gateway process is told: one JSON file, written by `up`, read once at the start."""
+
+import dataclasses
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from twofold.core import FileError
+from twofold.policy import Beliefs, GateSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayReplica:
+    """One engine behind the gateway. `model` is what that engine calls the model: often its folder."""
+
+    replica_id: str
+    host: str
+    port: int
+    model: str
+    in_flight_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """What bounds every request, every connection and the log."""
+
+    body_limit_bytes: int = 4 << 20
+    answer_limit_bytes: int = 32 << 20  # of an answer that is not streamed
+    connect_timeout_s: float = 1.0
+    first_byte_timeout_s: float = 60.0  # from asking the replica to the first generated text
+    between_bytes_timeout_s: float = 30.0
+    whole_answer_timeout_s: float = 300.0  # of an answer that is not streamed: its first byte is its last
+    probe_timeout_s: float = 0.25
+    grace_s: float = 10.0  # what is in flight may finish in, after SIGTERM
+    input_bytes_per_token: float = 4.0  # of prompt text; a guess of the work, not a bill
+    default_output_tokens: int = 256  # of a request that states no limit; the replica is told it too
+    log_limit_bytes: int = 64 << 20  # of one file of the log …
+    log_file_count: int = 4  # … and how many are kept
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """All of it. `model_name` is what clients see in `/v1/models`; the name that they send is not judged."""
+
+    host: str
+    port: int
+    replicas: tuple[GatewayReplica, ...]
+    beliefs: Beliefs
+    log: str  # path of the data log
+    model_name: str = "default"
+    gate: GateSettings = field(default_factory=GateSettings)
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+
+
+def write_gateway_config(config: GatewayConfig) -> str:
+    """The JSON text that `read_gateway_config` reads."""
+    return json.dumps(asdict(config), indent=1) + "\n"
+
+
+def read_gateway_config(path: Path) -> GatewayConfig:
+    """The configuration in a file. Raises FileError on an unknown key, a missing one, or a wrong type."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        replicas = tuple(_record(GatewayReplica, each) for each in data["replicas"])
+        config = _record(GatewayConfig, {**data, "replicas": replicas})
+        _refuse_nonsense(config)
+        return config
+    except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+        raise FileError(
+            f"`{path}` does not configure a gateway: {error}", hint="let `twofold up` write it"
+        ) from error
+
+
+def _record(made: type[T], data: Any) -> T:
+    """A dataclass from a mapping; nested ones too, whole numbers where fractions are meant are taken."""
+    if isinstance(data, made):
+        return data
+    if not isinstance(data, dict):
+        raise TypeError(f"{made.__name__} is an object")
+    hints, values = get_type_hints(made), dict(data)
+    for name, value in data.items():
+        wanted = hints.get(name)
+        if wanted is None:
+            raise KeyError(f"{made.__name__} has no `{name}`")
+        if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+            values[name] = _record(wanted, value)
+        elif wanted is float and type(value) is int:
+            values[name] = float(value)
+        elif wanted in (str, int, float) and type(value) is not wanted:
+            raise TypeError(f"`{name}` is {value!r}, not a {wanted.__name__}")
+    return made(**values)
+
+
+def _refuse_nonsense(config: GatewayConfig) -> None:
+    """Values that no gateway could run with. Raises ValueError."""
+    names = [replica.replica_id for replica in config.replicas]
+    if len(names) != len(set(names)):
+        raise ValueError("two replicas have the same `replica_id`")
+    for replica in config.replicas:
+        if replica.in_flight_limit < 1:
+            raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1")
+    for name, value in asdict(config.limits).items():
+        if not value > 0:
+            raise ValueError(f"`{name}` is not above zero")

@@ -1,0 +1,211 @@
+"""Drives one `Gate`: turns what happens into events, logs them, and carries out what the gate decides.
+
+Every event is handled at once, without an await; what follows from it waits for the end of the turn of the
+loop, when all the turn's lines go to the log in one write, and only then to the replicas (S9).
+"""
+
+import asyncio
+import errno
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from twofold.live.gate_log import GateLog
+from twofold.live.gateway_config import GatewayReplica
+from twofold.policy import (
+    Cause,
+    ClientLeft,
+    Effect,
+    Entry,
+    Event,
+    Gate,
+    GiveUp,
+    Probe,
+    ProbeAnswered,
+    ProbeFailed,
+    Refuse,
+    ReplicaAdded,
+    RequestArrived,
+    ResponseEnded,
+    ResponseFailed,
+    ResponseStarted,
+    Send,
+    Woke,
+    state_of,
+    to_line,
+)
+
+REFUSED_NUMBERS = (errno.ECONNREFUSED,)
+
+
+class Decider(Protocol):
+    """Who decides about requests: the gate's driver, or a bench's fixed choice."""
+
+    async def arrived(self, input_tokens: int, output_limit_tokens: int) -> Send | Refuse: ...
+
+    async def failed(self, request_id: int, cause: Cause) -> Send | GiveUp: ...
+
+    def started(self, request_id: int) -> None: ...
+
+    def ended(self, request_id: int, output_tokens: int) -> None: ...
+
+    def left(self, request_id: int) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+
+class GateDriver:
+    """A gate between its events and its log. Mutable; lives in one event loop."""
+
+    def __init__(
+        self, gate: Gate, log: GateLog, replicas: Mapping[str, GatewayReplica], probe_timeout_s: float
+    ) -> None:
+        self.gate, self.log, self.replicas = gate, log, replicas
+        self._probe_timeout_s = probe_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._to_probe: list[str] = []
+        self._probes: set[asyncio.Task[None]] = set()
+        self._tick: asyncio.Handle | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_at_s: float | None = None
+
+    def start(self) -> None:
+        """The gate starts cold: say so, and tell it of its replicas."""
+        self.log.start(self.gate.view.settings, self.gate.view.beliefs)
+        for replica in self.replicas.values():
+            self._handle(ReplicaAdded(replica.replica_id, replica.in_flight_limit))
+
+    def stop(self) -> None:
+        """No more events: what was logged is written, and the log closed."""
+        for handle in (self._wake, self._tick):
+            if handle:
+                handle.cancel()
+        for probe in self._probes:
+            probe.cancel()
+        self.log.stop()
+
+    async def arrived(self, input_tokens: int, output_limit_tokens: int) -> Send | Refuse:
+        """What becomes of a new request; its id stands in the answer."""
+        effects = self._handle(RequestArrived(input_tokens, output_limit_tokens))
+        decision = next(effect for effect in effects if isinstance(effect, Send | Refuse))
+        await self._end_of_turn()
+        return decision
+
+    async def failed(self, request_id: int, cause: Cause) -> Send | GiveUp:
+        """What becomes of a request whose latest attempt failed."""
+        effects = self._handle(ResponseFailed(request_id, cause))
+        decisions = (effect for effect in effects if isinstance(effect, Send | GiveUp))
+        decision = next(decisions, GiveUp(request_id, cause))
+        await self._end_of_turn()
+        return decision
+
+    def started(self, request_id: int) -> None:
+        self._handle(ResponseStarted(request_id))
+
+    def ended(self, request_id: int, output_tokens: int) -> None:
+        self._handle(ResponseEnded(request_id, output_tokens))
+
+    def left(self, request_id: int) -> None:
+        self._handle(ClientLeft(request_id))
+
+    def state(self) -> dict[str, Any]:
+        """What the gate knows, for people and programs that look."""
+        now_s, view = time.monotonic(), self.gate.view
+        replicas = {
+            replica.replica_id: {
+                "circuit": state_of(replica.circuit, now_s).value,
+                "in_flight": replica.in_flight_count,
+                "in_flight_limit": replica.in_flight_limit,
+                "draining": replica.draining,
+                "work_s": replica.work_s(view.beliefs),
+            }
+            for replica in view.replicas.values()
+        }
+        return {
+            "replicas": replicas,
+            "in_flight": len(view.requests),
+            "counts": asdict(view.counts),
+            "log_lost_lines": self.log.lost_lines,
+        }
+
+    def _handle(self, event: Event) -> list[Effect]:
+        now_s = time.monotonic()
+        effects = self.gate.handle(event, now_s)
+        self.log.append(to_line(Entry(now_s, event, tuple(effects))))
+        self._to_probe += [effect.replica_id for effect in effects if isinstance(effect, Probe)]
+        if self._tick is None:
+            self._tick = self._loop.call_soon(self._turn_ends)
+        return effects
+
+    def _end_of_turn(self) -> asyncio.Future[None]:
+        # One future each: a client that leaves cancels the future that it waits for.
+        future = self._loop.create_future()
+        self._waiting.append(future)
+        return future
+
+    def _turn_ends(self) -> None:
+        self._tick = None
+        self.log.flush()
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+        for replica_id in self._to_probe:
+            probe = self._loop.create_task(self._probe(self.replicas[replica_id]))
+            self._probes.add(probe)
+            probe.add_done_callback(self._probes.discard)
+        self._to_probe.clear()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        wake_at_s = self.gate.wake_at_s()
+        if wake_at_s == self._wake_at_s:
+            return
+        if self._wake:
+            self._wake.cancel()
+        self._wake, self._wake_at_s = None, wake_at_s
+        if wake_at_s is not None:
+            self._wake = self._loop.call_later(max(0.0, wake_at_s - time.monotonic()), self._woke)
+
+    def _woke(self) -> None:
+        self._wake = self._wake_at_s = None
+        self._handle(Woke())
+
+    async def _probe(self, replica: GatewayReplica) -> None:
+        cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)
+        name = replica.replica_id
+        self._handle(ProbeFailed(name, cause) if cause else ProbeAnswered(name))
+
+
+async def connect_failure(host: str, port: int, timeout_s: float) -> Cause | None:
+    """Why nobody accepts a connection; None when somebody does.
+
+    A busy engine's kernel still accepts, so a slow engine is not taken for a dead one. When the time is up
+    the kernel is asked what it knows: a loop of ours that was late must not accuse a replica.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setblocking(False)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(probe, (host, port))
+        except TimeoutError:
+            return None if _is_connected(probe) else Cause.TIMEOUT
+        except OSError as error:
+            return cause_of(error)
+    return None
+
+
+def _is_connected(probe: socket.socket) -> bool:
+    try:
+        probe.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def cause_of(error: OSError) -> Cause:
+    """Nobody listens, or the connection came to harm."""
+    return Cause.REFUSED if error.errno in REFUSED_NUMBERS else Cause.BROKEN

@@ -1,0 +1,135 @@
+"""What a load generator writes down per request, and the figures that follow from it. No socket, no clock."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+
+import numpy as np
+
+from twofold.contracts import LoadPoint, Quantiles
+
+
+class Outcome(Enum):
+    FINISHED = "finished"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request and what came of it, on one monotonic clock. Mutable while the answer comes."""
+
+    due_s: float  # when it was to be sent: scheduled in an open loop, at once in a closed one
+    input_tokens: int
+    outcome: Outcome = Outcome.FAILED
+    first_s: float = 0.0  # first generated text
+    last_s: float = 0.0  # last generated text
+    ended_s: float = 0.0
+    output_tokens: int = 0
+    events: int = 0  # with generated text
+    inside_events: int = 0  # of these, before the load's end
+    retry_after_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Load:
+    """One load as it runs. Mutable. Its rates are taken from begin to end: while the load was whole."""
+
+    answers: list[Answer] = field(default_factory=list)
+    begun_s: float = 0.0
+    ends_s: float | None = None  # None: when the first client has nothing left to ask
+    held_tokens: int = 0
+    peak_held_tokens: int = 0
+
+    def begin(self, now_s: float, ends_s: float | None) -> None:
+        """Warm-up is over: forget it."""
+        self.answers.clear()
+        self.begun_s, self.ends_s = now_s, ends_s
+        self.held_tokens = self.peak_held_tokens = 0
+
+    def end(self, now_s: float) -> None:
+        """A client has nothing left to ask: from now on the load is thinner than it was to be."""
+        if self.ends_s is None:
+            self.ends_s = now_s
+
+    def is_inside(self, now_s: float) -> bool:
+        """Whether the load is still whole."""
+        return self.ends_s is None or now_s <= self.ends_s
+
+
+class Held:
+    """The tokens of one request while it is in flight, prompt and answer. A context: they are given back."""
+
+    def __init__(self, load: Load, tokens: int) -> None:
+        self._load, self._tokens = load, 0
+        self.add(tokens)
+
+    def add(self, tokens: int) -> None:
+        """Tokens more."""
+        self._tokens += tokens
+        self._load.held_tokens += tokens
+        self._load.peak_held_tokens = max(self._load.peak_held_tokens, self._load.held_tokens)
+
+    def __enter__(self) -> "Held":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._load.held_tokens -= self._tokens
+
+
+def load_point(
+    name: str, load: Load, *, concurrency: int | None = None, rate_per_s: float | None = None
+) -> LoadPoint:
+    """The figures of a finished load.
+
+    Rates    over the time that the load was whole: an answer that ended later counts by the part of its time
+             (requests) or of its text (tokens) that lies inside. A short load thus has no jump at its edges.
+    TTFT     first generated text − due; E2E  end − due
+    TPOT     (last text − first text) / (tokens − 1), of answers of two tokens or more
+    """
+    finished = [answer for answer in load.answers if answer.outcome is Outcome.FINISHED]
+    outcomes = [answer.outcome for answer in load.answers]
+    ends_s = load.ends_s if load.ends_s is not None else load.begun_s
+    whole_s = max(ends_s - load.begun_s, 1e-9)
+    inside_requests = sum(_inside_fraction(answer, ends_s) for answer in finished)
+    inside_tokens = sum(answer.output_tokens * answer.inside_events / answer.events for answer in finished)
+    several = [answer for answer in finished if answer.output_tokens > 1]
+    return LoadPoint(
+        name=name,
+        concurrency=concurrency,
+        rate_per_s=rate_per_s,
+        input_tokens=_mean([answer.input_tokens for answer in finished]),
+        output_tokens=_mean([answer.output_tokens for answer in finished]),
+        sent=len(load.answers),
+        finished=len(finished),
+        refused=outcomes.count(Outcome.REFUSED),
+        failed=outcomes.count(Outcome.FAILED),
+        requests_per_s=inside_requests / whole_s,
+        output_tokens_per_s=inside_tokens / whole_s,
+        ttft=quantiles([answer.first_s - answer.due_s for answer in finished]),
+        tpot=quantiles([(each.last_s - each.first_s) / (each.output_tokens - 1) for each in several]),
+        e2e=quantiles([answer.ended_s - answer.due_s for answer in finished]),
+        peak_held_tokens=float(load.peak_held_tokens),
+    )
+
+
+def quantiles(latencies_s: Sequence[float]) -> Quantiles | None:
+    """Mean and quantiles of latencies; None of none."""
+    if not latencies_s:
+        return None
+    p50, p95, p99 = (float(each) for each in np.quantile(latencies_s, (0.5, 0.95, 0.99)))
+    return Quantiles(_mean(latencies_s), p50, p95, p99)
+
+
+def _inside_fraction(answer: Answer, ends_s: float) -> float:
+    """The part of a request's time that lies before the load's end."""
+    if answer.ended_s <= ends_s:
+        return 1.0
+    return max(0.0, ends_s - answer.due_s) / (answer.ended_s - answer.due_s)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0

@@ -1,0 +1,136 @@
+"""A stand-in for an engine: a small HTTP server on loopback that answers as it is told to."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+
+@dataclass(slots=True)
+class StubEngine:
+    """One stand-in. Change its fields to change what it does with the requests that come next."""
+
+    port: int
+    tokens: int = 4
+    gap_s: float = 0.0  # before each token
+    status: int = 200
+    role_first: bool = False  # an event without text at once, as chat engines send it
+    break_after: int | None = None  # the connection is cut after so many tokens
+    hang: bool = False  # never a byte
+    close_on_next: bool = False  # the next request on a used connection finds it closed
+    closed_unasked: int = 0
+    requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    lost_clients: int = 0
+    _server: asyncio.Server | None = None
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def kill(self) -> None:
+        """As kill -9 does: nobody listens, and every connection is reset."""
+        if self._server:
+            self._server.close()
+            self._server = None
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            used = False
+            while await self._answer(reader, writer, used):
+                used = True
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, used: bool) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if used and self.close_on_next:
+            self.close_on_next, self.closed_unasked = False, self.closed_unasked + 1
+            return False
+        length = int(
+            next(line for line in head.lower().split("\r\n") if "content-length" in line).split(":")[1]
+        )
+        asked = json.loads(await reader.readexactly(length))
+        self.requests.append((asyncio.get_running_loop().time(), head.split()[1], asked))
+        if self.hang:
+            await reader.read()
+            self.lost_clients += 1
+            return False
+        if self.status != 200 or not asked.get("stream"):
+            usage = {"prompt_tokens": 3, "completion_tokens": self.tokens}
+            body = json.dumps({"choices": [{"text": "x"}], "usage": usage}).encode()
+            kind, size = "application/json", len(body)
+            writer.write(
+                f"HTTP/1.1 {self.status} -\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n\r\n".encode()
+            )
+            writer.write(body)
+        elif not await self._stream(asked, reader, writer):
+            return False
+        await writer.drain()
+        return True
+
+    async def _stream(
+        self, asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head.encode())
+        if self.role_first:
+            writer.write(chunk(sse({"choices": [{"delta": {"role": "assistant"}}]})))
+        gone = asyncio.ensure_future(reader.read(1))
+        for number in range(min(self.tokens, asked.get("max_tokens", self.tokens))):
+            if number == self.break_after:
+                return False
+            if self.gap_s and (await asyncio.wait({gone}, timeout=self.gap_s))[0]:
+                self.lost_clients += 1
+                return False
+            writer.write(chunk(sse({"choices": [{"text": f"t{number} ", "finish_reason": None}]})))
+            await writer.drain()
+        if self.break_after is not None and self.break_after >= self.tokens:
+            return False
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        writer.write(chunk(sse({"choices": [{"text": "", "finish_reason": "length"}]})) + b"0\r\n\r\n")
+        return True
+
+
+def sse(data: Any) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def a_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running_engines(count: int) -> AsyncIterator[list[StubEngine]]:
+    engines = [StubEngine(a_free_port()) for _ in range(count)]
+    try:
+        for engine in engines:
+            await engine.start()
+        yield engines
+    finally:
+        for engine in engines:
+            await engine.kill()
+
+
+@pytest.fixture
+def stub_engines() -> Any:
+    """`async with stub_engines(2) as engines`: so many stand-ins, killed at the end."""
+    return running_engines
