@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from twofold.catalog import Catalog
+from twofold.core import InfeasibleError
 from twofold.perf import Constants
 from twofold.plan import QuickRun, TrainingQuestion, Variation, estimate_training, given
 from twofold.training import TrainingJob
@@ -19,10 +20,12 @@ def run_of(catalog: Catalog, constants: Constants) -> Ask:
         tokens: float = 1e12,
         write_within_s: float = 60.0,
         headroom: Mapping[str, float] | None = None,
+        on: str = "16x8xH100-SXM",
+        batch: int = 512,
     ) -> QuickRun:
-        job = TrainingJob(catalog.model("llama-3.1-8b"), "pretrain", 8192, 512)
+        job = TrainingJob(catalog.model("llama-3.1-8b"), "pretrain", 8192, batch)
         variation = Variation(price_usd_per_h=price_usd_per_h)
-        machines = given("16x8xH100-SXM", catalog, constants, variation)
+        machines = given(on, catalog, constants, variation)
         question = TrainingQuestion(
             job, machines, tokens=tokens, write_within_s=write_within_s, headroom=headroom or {}
         )
@@ -72,3 +75,18 @@ def test_money_is_hours_times_price_and_ranges_as_they_do(run_of: Ask) -> None:
     assert listed  # a listed price is in doubt too: its range is wider
     width = listed.high / listed.low
     assert width > run.cost_usd.high / run.cost_usd.low
+
+
+def test_a_run_that_failures_outpace_is_infeasible_and_says_what_would_help(run_of: Ask) -> None:
+    """On 131,072 accelerators something fails every 23 minutes: 10-minute checkpoints never get done."""
+    huge = {"on": "16384x8xH100-SXM", "batch": 131_072}
+    assert 0.3 < run_of(**huge).goodput_fraction.value < 0.6
+    with pytest.raises(InfeasibleError) as refused:
+        run_of(**huge, write_within_s=600.0)
+    assert refused.value.exit_code == 3
+    lines = dict(refused.value.lines)
+    assert "every 23 min" in lines["binds"]
+    fewer, faster = lines["would fit"].split(" · ")
+    count = int(fewer.removeprefix("fewer than ").removesuffix(" accelerators").replace(",", ""))
+    assert count == pytest.approx(131_072 * 1393 / 1620, rel=1e-3)
+    assert faster.startswith("checkpoints within ")

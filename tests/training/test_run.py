@@ -16,6 +16,7 @@ from twofold.training import (
     step_time,
     workload,
 )
+from twofold.training.run import failing_time_ratio, lost_work_s
 
 
 def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluster) -> None:  # R-019
@@ -68,6 +69,52 @@ def test_a_less_reliable_cluster_never_finishes_earlier(make_job, make_cluster, 
         for f in (1.0, factor)
     )
     assert bad.wall_s > good.wall_s and bad.checkpoint_interval_s < good.checkpoint_interval_s
+
+
+def test_100000_accelerators_still_get_ahead_and_twice_the_failures_cost_more_than_twice(
+    make_job, make_cluster
+) -> None:
+    """At 100,000 accelerators a failure comes every 30 minutes; goodput falls smoothly, never to a floor."""
+    job, counts = make_job("llama-3.1-405b", batch=16_384), (25_000, 100_000, 250_000, 1_000_000, 10_000_000)
+    plans = [run_plan(job, 5.0, make_cluster(count=count), 15.6e12) for count in counts]
+    assert plans[1].mean_time_between_failures_s / 60 == pytest.approx(30.4, abs=0.1)
+    goodputs = [plan.goodput_fraction for plan in plans]
+    assert goodputs == sorted(goodputs, reverse=True)
+    assert goodputs[1] == pytest.approx(0.59, abs=0.02) and goodputs[-1] < 1e-6
+    assert [plan.gets_ahead for plan in plans] == [True, True, True, False, False]
+    for plan in plans:  # INV-1
+        assert plan.wall_s == pytest.approx(plan.compute_s + plan.checkpoint_stall_s + plan.failure_s)
+
+
+@pytest.mark.parametrize(
+    ("between_s", "restart_s", "stall_s"),
+    [(900.0, 480.0, 60.0), (1800.0, 480.0, 60.0), (1e5, 480.0, 10.0), (1000.0, 10.0, 600.0)],
+)
+def test_time_and_lost_work_are_those_of_a_played_run(
+    between_s: float, restart_s: float, stall_s: float
+) -> None:
+    """Another method: play stretches of work with failures drawn at random, restarts struck too."""
+    interval_s = checkpoint_interval_s(between_s, stall_s)
+    stretch_s, stretches = interval_s + stall_s, 20_000
+    gaps_s = iter(np.random.default_rng(7).exponential(between_s, 40 * stretches).tolist())
+    clock_s, lost_s = 0.0, []
+    for _ in range(stretches):
+        while (gap_s := next(gaps_s)) < stretch_s:
+            clock_s += gap_s
+            lost_s.append(gap_s)
+            while (gap_s := next(gaps_s)) < restart_s:
+                clock_s += gap_s
+            clock_s += restart_s
+        clock_s += stretch_s
+    ratio = failing_time_ratio(between_s, restart_s, interval_s, stall_s)
+    assert ratio == pytest.approx(clock_s / (stretches * interval_s), rel=0.02)
+    assert lost_work_s(between_s, stretch_s) == pytest.approx(np.mean(lost_s), rel=0.1)
+
+
+def test_rare_failures_leave_the_checkpoints_alone() -> None:
+    assert failing_time_ratio(1e12, 480.0, 1140.0, 60.0) == pytest.approx(1 + 60 / 1140)
+    assert lost_work_s(1e7, 1200.0) == pytest.approx(600.0, rel=1e-3)
+    assert failing_time_ratio(1e-3, 480.0, 1e-3, 60.0) == np.inf  # no warning, no crash
 
 
 def test_an_asynchronous_checkpoint_stops_for_its_snapshot_alone(make_job, make_cluster) -> None:

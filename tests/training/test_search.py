@@ -78,3 +78,14 @@ def test_more_memory_never_slows_the_choice(make_job, make_cluster, stack) -> No
         best = search(job, replace(cluster, device=device), stack).best
         times.append(best.step_s if best else np.inf)
     assert times == sorted(times, reverse=True)
+
+
+def test_one_device_is_told_how_many_would_do(make_job, make_cluster, stack) -> None:
+    one = make_cluster(count=1)
+    alone = replace(one, network=replace(one.network, node_size=1, domain_size=1))
+    job = make_job("llama-3.1-70b", batch=512)
+    miss = search(job, alone, stack).nearest_miss
+    assert miss and "devices instead of 1" in miss.change
+    count = int(miss.change.split()[0])
+    assert count > 8  # beyond the near ones
+    assert search(job, replace(alone, accelerator_count=count), stack).best is not None

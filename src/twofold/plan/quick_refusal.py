@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from twofold.core import InfeasibleError, format_memory
+from twofold.core import InfeasibleError, format_memory, format_seconds
 from twofold.plan.given import Given
-from twofold.training import Memory, Priced, Stack, TrainingJob, candidate, search
+from twofold.training import Memory, Priced, RunPlan, Stack, TrainingJob, candidate, search
 
 
 def machines_text(machines: Given) -> str:
@@ -45,6 +45,28 @@ def nothing_divides(job: TrainingJob, machines: Given, refused: Mapping[str, int
         ("would fit", f"fewer devices · a larger batch, such as {max(count, 2 * batch):,} seq"),
     )
     return InfeasibleError(f"no layout divides {job.model.name} over {machines_text(machines)}", lines=lines)
+
+
+def never_ahead(run: RunPlan, machines: Given) -> InfeasibleError:
+    """Failures come faster than a restart and a checkpoint take: how fast, and what would help.
+
+    Formula  accelerators: failures scale with their number; a write w counts twice, to write and to read it
+    """
+    between_s, write_s = run.mean_time_between_failures_s, run.checkpoint_write_s
+    stop_s = run.restart_s + write_s
+    fewer = int(machines.accelerator_count * between_s / stop_s)
+    faster_s = (between_s - (run.restart_s - write_s)) / 2
+    fixes = [f"fewer than {fewer:,} accelerators"]
+    fixes += [f"checkpoints within {format_seconds(faster_s)}"] if faster_s > 0 else []
+    lines = (
+        ("binds", f"something fails every {format_seconds(between_s)} on average"),
+        (
+            "needs",
+            f"{format_seconds(stop_s)} to notice it, start again, read a checkpoint and write the next",
+        ),
+        ("would fit", " · ".join(fixes)),
+    )
+    return InfeasibleError(f"{machines_text(machines)} never get ahead of their failures", lines=lines)
 
 
 def _parts_text(held: Memory) -> str:

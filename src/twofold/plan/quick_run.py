@@ -8,6 +8,7 @@ import numpy as np
 from twofold.contracts import Checkpoints, Part
 from twofold.core import Estimate, Source, exact
 from twofold.plan.given import Given
+from twofold.plan.quick_refusal import never_ahead
 from twofold.plan.ranges import Drawn
 from twofold.plan.uncertainty import Draws, estimate_of
 from twofold.training import (
@@ -74,6 +75,7 @@ def run_figures(
     """Everything that the steps of a run take beyond the step; `source` is the step's own.
 
     What adds failures to it is no better than the published runs that their rate was read from.
+    Raises InfeasibleError where failures come faster than a restart and a checkpoint take.
     """
     usual = Reliability()
     whole = max(source, Source.FITTED, key=list(Source).index)
@@ -84,6 +86,8 @@ def run_figures(
         return run_of_steps(work, step_s, machines.cluster, headroom, reliability, write_within_s)
 
     middle = run(step.middle, 1.0)
+    if not middle.gets_ahead:
+        raise never_ahead(middle, machines)
     failing = np.ravel(draws["failure_rate"])
     runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
 

@@ -42,7 +42,11 @@ class StoragePlan:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A whole run. `wall_s` = compute + checkpoints + failures; headroom is bought on top of it."""
+    """A whole run. `wall_s` = compute + checkpoints + failures; headroom is bought on top of it.
+
+    Under a cluster that hardly gets from one checkpoint to the next, `wall_s` grows without end and
+    `goodput_fraction` falls to 0; whether that is a plan is for the caller to say, by `gets_ahead`.
+    """
 
     steps_count: int
     compute_s: float
@@ -59,9 +63,15 @@ class RunPlan:
     checkpoint_bytes: float | None  # None: not known
     checkpoint_write_s: float
     checkpoint_interval_s: float
+    restart_s: float  # per failure: to notice it, to start again, to read the checkpoint
     lost_work_s: float  # per failure, on average
     storage: StoragePlan
     energy_j: float
+
+    @property
+    def gets_ahead(self) -> bool:
+        """Whether a restart and one checkpoint take less than the mean time between failures."""
+        return self.restart_s + self.checkpoint_write_s < self.mean_time_between_failures_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +127,10 @@ def run_of_steps(
     compute_s = work.steps_count * step_s
     between_s = reliability.accelerator_h_between_failures * 3600 / cluster.accelerator_count
     interval_s = checkpoint_interval_s(between_s, stall_s)
-    lost_s = interval_s / 2
-    stop_s = reliability.detection_s + reliability.restart_s + checkpoint_write_s + lost_s
+    # A checkpoint is read back about as fast as it was written.
+    restart_s = reliability.detection_s + reliability.restart_s + checkpoint_write_s
     stalled_s = compute_s / interval_s * stall_s
-    # A failure can strike while the run repeats lost work, so the time lost feeds on itself.
-    wall_s = (compute_s + stalled_s) / max(1 - stop_s / between_s, 0.05)
+    wall_s = compute_s * failing_time_ratio(between_s, restart_s, interval_s, stall_s)
     failures = wall_s / between_s
     base_h = wall_s / 3600 * cluster.accelerator_count
     total_factor = 1 + sum(shares.values())
@@ -141,7 +150,8 @@ def run_of_steps(
         checkpoint_bytes=work.checkpoint_bytes,
         checkpoint_write_s=checkpoint_write_s,
         checkpoint_interval_s=interval_s,
-        lost_work_s=lost_s,
+        restart_s=restart_s,
+        lost_work_s=lost_work_s(between_s, interval_s + stall_s),
         storage=_storage(work, step_s, checkpoint_write_s, reliability),
         energy_j=float(np.max(energy_j(cluster.device, wall_s, COMPUTE_UTILISATION_FRACTION)))
         * cluster.accelerator_count,
@@ -199,6 +209,41 @@ def checkpoint_interval_s(mean_time_between_failures_s: float, stall_s: float) -
         return between
     ratio = stall / (2 * between)
     return float(np.sqrt(2 * stall * between) * (1 + np.sqrt(ratio) / 3 + ratio / 9) - stall)
+
+
+def failing_time_ratio(
+    mean_time_between_failures_s: float, restart_s: float, interval_s: float, stall_s: float
+) -> float:
+    """Expected seconds per second of work under failures, restarts and checkpoints.
+
+    Formula  M·e^(R/M)·(e^((τ+δ)/M) − 1) / τ
+    Why      Failures come at random and can strike a restart or repeated work too: the expected tries until
+             a restart, and then a stretch of τ with its checkpoint δ, pass without one.
+    Units    seconds; the ratio has none.
+    Source   Daly 2006, equation 20, exponential times between failures.
+    Limits   M → ∞: 1 + δ/τ, checkpoints alone; M → 0: infinite, nothing gets done.
+
+    >>> round(failing_time_ratio(3.1 * 3600, 480.0, 19 * 60, 60.0), 2)
+    1.16
+    """
+    between = mean_time_between_failures_s
+    with np.errstate(over="ignore"):
+        tries = np.exp(restart_s / between) * np.expm1((interval_s + stall_s) / between)
+        return float(between * tries / interval_s)
+
+
+def lost_work_s(mean_time_between_failures_s: float, stretch_s: float) -> float:
+    """Seconds of a stretch of work and checkpoint that a failure in it undoes, on average.
+
+    Formula  M − s / (e^(s/M) − 1)
+    Why      The mean of an exponential time that is known to end within s.
+    Units    seconds.
+    Source   Daly 2006.
+    Limits   M → ∞: s/2; M → 0: M.
+    """
+    between = mean_time_between_failures_s
+    with np.errstate(over="ignore"):
+        return float(between - stretch_s / np.expm1(stretch_s / between))
 
 
 def checkpoint_bytes(work: Workload) -> float:

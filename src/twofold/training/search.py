@@ -14,6 +14,7 @@ from twofold.training.stack import Stack
 from twofold.training.step import StepTime, step_time
 
 BLOCK = 8192  # candidates priced in one pass: their arrays stay in cache
+TRIED_DEVICES_MAX = 4096  # when looking for a count that would fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,9 @@ def _nearest_change(job: TrainingJob, cluster: Cluster, stack: Stack, closest: C
     nodes = -(-cluster.accelerator_count // cluster.network.node_size)
     more = _smallest_count_that_fits(job, cluster, stack, nodes)
     if more:
-        words.insert(0, f"{more} nodes of {cluster.network.node_size} instead of {nodes}")
+        size = cluster.network.node_size
+        what = f"nodes of {size}" if size > 1 else "devices"
+        words.insert(0, f"{more} {what} instead of {nodes}")
     if job.optimizer_place == "device":
         offloaded = replace(job, optimizer_place="host")
         if _fits(offloaded, cluster, stack, cluster.accelerator_count):
@@ -134,10 +137,11 @@ def _nearest_change(job: TrainingJob, cluster: Cluster, stack: Stack, closest: C
 
 
 def _smallest_count_that_fits(job: TrainingJob, cluster: Cluster, stack: Stack, nodes: int) -> int | None:
-    tried = sorted(
-        {nodes + extra for extra in range(1, 5)} | {nodes * factor // 2 for factor in range(3, 17)}
-    )
-    sizes = (size for size in tried if size > nodes)
+    """Nodes near the asked number first, then its doublings as far as anybody would go."""
+    most = TRIED_DEVICES_MAX // cluster.network.node_size
+    near = {nodes + extra for extra in range(1, 5)} | {nodes * factor // 2 for factor in range(3, 17)}
+    doubled = {nodes * 2**power for power in range(4, TRIED_DEVICES_MAX.bit_length())}
+    sizes = sorted(size for size in near | {size for size in doubled if size <= most} if size > nodes)
     return next((n for n in sizes if _fits(job, cluster, stack, n * cluster.network.node_size)), None)
 
 
