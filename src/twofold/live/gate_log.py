@@ -17,6 +17,7 @@ from twofold.core import ShapeError
 from twofold.policy import Beliefs, GateSettings
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
+LOST_LINE = b'{"log":"lost"'
 
 
 class GateLog:
@@ -55,8 +56,7 @@ class GateLog:
         if not self._waiting and not self._unwritten:
             return
         if self.lost_lines > self._told_lost_lines:
-            note = _line("lost", lines=self.lost_lines - self._told_lost_lines)
-            self._waiting.insert(0, note)
+            self._waiting.insert(0, _line("lost", lines=self.lost_lines))
             self._told_lost_lines = self.lost_lines
         data = self._unwritten + "".join(f"{line}\n" for line in self._waiting).encode()
         self._waiting.clear()
@@ -74,8 +74,9 @@ class GateLog:
     def _drop(self) -> None:
         """Forget what waits, all but the rest of a line that was begun."""
         begun, _, dropped = self._unwritten.partition(b"\n")
-        self.lost_lines += dropped.count(b"\n")
+        self.lost_lines += dropped.count(b"\n") - dropped.count(LOST_LINE)
         self._unwritten = begun + b"\n"
+        self._told_lost_lines = 0  # the note may have been among what was dropped
 
     def _rotate(self) -> None:
         """log → log.1 → log.2 …, the oldest deleted; a new file begins with a `continued` line."""
@@ -144,8 +145,8 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
             case {"log": "started"}:
                 finish()
                 head, entries, lost_lines, stopped = note, [], 0, False
-            case {"log": "lost", "lines": int(lines_lost)}:
-                lost_lines += lines_lost
+            case {"log": "lost", "lines": int(lost_lines)}:  # since the start of the run
+                pass
             case {"log": "stopped"}:
                 stopped = True
             case {"log": "continued"}:

@@ -1,0 +1,136 @@
+"""The data log: whole lines or none, whatever ends the writer or fills the disk."""
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.core import ShapeError
+from twofold.live.gate_log import GateLog, numbered, read_gate_log
+from twofold.policy import Beliefs, GateSettings
+
+SETTINGS, BELIEFS = GateSettings(attempt_limit=3), Beliefs(0.001, 0.02)
+LARGE = 1 << 30
+
+
+def entry(number: int) -> str:
+    """A line as long as real ones are, and never the same."""
+    return json.dumps({"now_s": number, "event": {"type": "Woke"}, "effects": []}, separators=(",", ":"))
+
+
+def begun(path: Path, limit_bytes: int = LARGE, file_count: int = 4) -> GateLog:
+    log = GateLog(path, limit_bytes, file_count)
+    log.start(SETTINGS, BELIEFS)
+    return log
+
+
+def write(log: GateLog, numbers: range) -> list[str]:
+    lines = [entry(number) for number in numbers]
+    for line in lines:
+        log.append(line)
+        log.flush()
+    return lines
+
+
+def test_what_is_written_is_read_with_what_the_gate_was_told(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "events.jsonl"
+    log = begun(path)
+    lines = write(log, range(5))
+    log.append(entry(9))  # waits for the end of the turn; peace writes it too
+    log.stop()
+    history = read_gate_log(path)
+    [run] = history.runs
+    assert (run.settings, run.beliefs) == (SETTINGS, BELIEFS)
+    assert run.entries == (*lines, entry(9)) and run.stopped and run.lost_lines == 0
+    assert (history.torn_bytes, history.headless_lines) == (0, 0)
+
+
+@given(cut_bytes=st.integers(1, 400))
+def test_a_line_cut_anywhere_by_a_kill_is_ignored_and_said(
+    cut_bytes: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "events.jsonl"
+    log = begun(path)
+    start_bytes = len(path.read_bytes())
+    lines = write(log, range(6))
+    whole = path.read_bytes()
+    head_bytes = len(whole) - sum(len(line) + 1 for line in lines)
+    assert start_bytes <= head_bytes
+    kept = whole[: max(head_bytes, len(whole) - cut_bytes)]
+    path.write_bytes(kept)
+    [run] = (history := read_gate_log(path)).runs
+    assert run.entries == tuple(lines[: len(run.entries)])
+    assert history.torn_bytes == len(kept) - kept.rfind(b"\n") - 1
+    again = begun(path)  # the next process goes on behind the last whole line
+    more = write(again, range(10, 12))
+    first, second = read_gate_log(path).runs
+    assert (first.entries, second.entries) == (run.entries, tuple(more))
+    assert again.cut_bytes == history.torn_bytes
+
+
+def test_a_long_log_is_kept_in_a_few_files_and_a_lost_start_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = begun(path, limit_bytes=2000, file_count=3)
+    lines = write(log, range(40))
+    run = read_gate_log(path, 3).runs[0]
+    assert path.with_name("events.jsonl.1").exists()
+    assert run.entries == tuple(lines)  # as long as nothing was deleted, nothing is missing
+    write(log, range(40, 400))
+    files = [file for file in numbered(path, 9) if file.exists()]
+    assert len(files) == 3 and all(file.stat().st_size < 2200 for file in files)
+    history = read_gate_log(path, 3)
+    assert history.runs == () and history.headless_lines > 20
+
+
+def test_a_full_disk_stops_no_traffic_and_the_log_goes_on_with_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = begun(path)
+    lines = write(log, range(3))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 70, hard))  # a write is cut in a line
+    try:
+        lines += write(log, range(3, 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert read_gate_log(path).torn_bytes > 0
+    lines += write(log, range(20, 22))
+    [run] = (history := read_gate_log(path)).runs
+    assert run.entries == tuple(lines) and run.lost_lines == 0 and history.torn_bytes == 0
+
+
+def test_what_waits_for_a_full_disk_is_bounded_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twofold.live.gate_log.LOST_LIMIT_BYTES", 500)
+    path = tmp_path / "events.jsonl"
+    log = begun(path)
+    lines = write(log, range(3))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 70, hard))
+    try:
+        write(log, range(3, 100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    last = write(log, range(100, 102))
+    [run] = read_gate_log(path).runs
+    assert run.lost_lines == log.lost_lines > 80
+    assert run.entries[:3] == tuple(lines) and run.entries[-2:] == tuple(last)
+    assert len(run.entries) + run.lost_lines == 102
+    assert all(json.loads(line) for line in run.entries)
+
+
+def test_another_programs_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"log":"weather"}\n', "utf-8")
+    with pytest.raises(ShapeError, match="weather"):
+        read_gate_log(path)
+    path.write_text('{"log":"started","settings":{"bold":1},"beliefs":{}}\n', "utf-8")
+    with pytest.raises(ShapeError, match="settings"):
+        read_gate_log(path)
+
+
+def test_a_log_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    assert read_gate_log(tmp_path / "none").runs == ()
