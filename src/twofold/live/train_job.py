@@ -197,6 +197,7 @@ def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress)
     append_event(job.folder, "launched", launch=launch)
     try:
         child = start(_command(job), role_of(job), state, environment=_environment(thread_count, launch))
+        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
         _watch(job, state, child, launch, on_progress)
     finally:
         _stop_left_overs(job, state)

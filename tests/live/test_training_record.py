@@ -1,0 +1,152 @@
+"""A run's lines: nothing torn is read, and the record that they give adds up."""
+
+import math
+from dataclasses import astuple, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.live.training_record import (
+    WARM_UP_STEPS,
+    StepLine,
+    active_s,
+    append_event,
+    append_step,
+    mend,
+    quantile,
+    read_events,
+    read_steps,
+    recovery_of,
+    step_parts,
+    steps_path,
+    summarise,
+    unequal_steps,
+)
+
+LINE = StepLine(
+    launch=1,
+    attempt=0,
+    step=1,
+    loss=(8.0).hex(),
+    at_s=100.0,
+    step_s=1.0,
+    data_s=0.01,
+    forward_s=0.2,
+    backward_s=0.4,
+    communication_s=0.2,
+    optimiser_s=0.1,
+    checkpoint_s=0.0,
+    peak_memory_bytes=1000,
+)
+PART_S = st.floats(0.0, 2.0)
+
+
+@st.composite
+def lines_of_a_rank(draw: st.DrawFn) -> list[StepLine]:
+    """Steps whose parts never exceed the step."""
+    lines = []
+    for step in range(1, draw(st.integers(1, 20)) + 1):
+        parts = [draw(PART_S) for _ in range(6)]
+        lines.append(
+            replace(
+                LINE,
+                step=step,
+                data_s=parts[0],
+                forward_s=parts[1],
+                backward_s=parts[2],
+                communication_s=parts[3],
+                optimiser_s=parts[4],
+                checkpoint_s=parts[5],
+                step_s=sum(parts) + draw(st.floats(0.001, 1.0)),
+            )
+        )
+    return lines
+
+
+@given(lines=lines_of_a_rank())
+def test_parts_sum_to_the_median_step(lines: list[StepLine]) -> None:  # INV-1
+    parts = step_parts([lines])
+    kept = lines[WARM_UP_STEPS:] or lines
+    assert math.isclose(sum(astuple(parts)), quantile([line.step_s for line in kept], 0.5), rel_tol=1e-9)
+
+
+def test_parts_are_those_of_the_rank_that_the_others_wait_for() -> None:
+    slow = [replace(LINE, step=step, backward_s=0.6, communication_s=0.0) for step in range(1, 9)]
+    waiting = [replace(LINE, step=step) for step in range(1, 9)]
+    assert step_parts([waiting, slow]).backward_s == pytest.approx(0.6)
+    assert step_parts([waiting, slow]).communication_s == 0.0
+
+
+def test_what_was_appended_is_read_again_but_a_torn_line_is_not(tmp_path: Path) -> None:
+    append_step(tmp_path, 0, LINE)
+    append_step(tmp_path, 1, replace(LINE, data_s=0.5))
+    with steps_path(tmp_path, 0).open("ab") as file:
+        file.write(b'{"launch": 1, "attem')  # as a kill in the middle of a write leaves it
+    assert read_steps(tmp_path) == [LINE]
+    mend(steps_path(tmp_path, 0))
+    append_step(tmp_path, 0, replace(LINE, step=2))
+    assert [line.step for line in read_steps(tmp_path)] == [1, 2]
+    assert read_steps(tmp_path, rank=1)[0].data_s == 0.5
+    assert read_steps(tmp_path / "nothing here") == []
+
+
+def killed_run() -> tuple[list[StepLine], list[dict[str, object]]]:
+    """Steps 1 to 7, killed after 7 at 108 s, taken up from 5 and done to 10."""
+    before = [replace(LINE, step=step, at_s=100.0 + step, loss=(9.0 - step).hex()) for step in range(1, 8)]
+    after = [
+        replace(LINE, attempt=1, step=step, at_s=110.0 + step, loss=(9.0 - step).hex())
+        for step in range(6, 11)
+    ]
+    kill = {"event": "killed", "at_s": 108.1, "sent_at_s": 108.0, "rank": 1, "after_step": 7}
+    return [*before, *after], [{**kill, "launch": 1, "attempt": 0}]
+
+
+def test_a_recovery_counts_from_the_kill_to_the_first_step_done_after_it() -> None:
+    found = recovery_of(*killed_run())
+    assert found is not None
+    assert (found.killed_rank, found.killed_after_step, found.resumed_from_step) == (1, 7, 5)
+    assert (found.repeated_steps, found.equal_losses) == (2, True)
+    assert found.kill_to_step_s == pytest.approx(8.0)
+
+
+def test_one_bit_in_one_repeated_loss_is_found() -> None:
+    lines, events = killed_run()
+    bits = math.nextafter(float.fromhex(lines[-5].loss), 0.0)
+    changed = [replace(line, loss=bits.hex()) if line is lines[-5] else line for line in lines]
+    assert unequal_steps(lines) == [] and unequal_steps(changed) == [6]
+    found = recovery_of(changed, events)
+    assert found is not None and not found.equal_losses
+
+
+def test_a_kill_that_nobody_saw_heal_is_no_recovery() -> None:
+    lines, events = killed_run()
+    assert recovery_of(lines, []) is None
+    assert recovery_of([line for line in lines if line.attempt == 0], events) is None
+    taken_up_later = [replace(line, launch=2) if line.attempt else line for line in lines]
+    assert recovery_of(taken_up_later, events) is None
+
+
+def test_a_night_between_two_launches_is_not_work() -> None:
+    launches = [{"event": "launched", "at_s": 100.0}, {"event": "launched", "at_s": 50_000.0}]
+    lines = [replace(LINE, at_s=160.0), replace(LINE, at_s=50_030.0)]
+    assert active_s(lines, launches) == pytest.approx(90.0)
+
+
+def test_the_record_is_made_of_the_lines_alone(tmp_path: Path) -> None:
+    lines, _ = killed_run()
+    for line in lines:
+        append_step(tmp_path, 0, line)
+        append_step(tmp_path, 1, replace(line, communication_s=0.1, peak_memory_bytes=3000))
+    append_event(tmp_path, "launched", launch=1)
+    append_event(tmp_path, "built", parameter_count=77)
+    for write_s in (0.2, 0.3, 0.9):
+        append_event(tmp_path, "checkpoint", step=5, size_bytes=600, write_s=write_s)
+    assert [event["event"] for event in read_events(tmp_path)][:2] == ["launched", "built"]
+    record = summarise(tmp_path, rank_count=2, tokens_per_step=1024)
+    assert (record.steps, record.parameter_count, record.peak_memory_bytes) == (10, 77, 3000)
+    assert (record.first_loss, record.last_loss) == (8.0, -1.0)
+    assert (record.checkpoint_count, record.checkpoint_bytes, record.checkpoint_write_s) == (3, 600, 0.3)
+    assert record.step_s_p10 <= record.step_s_p50 <= record.step_s_p90
+    assert record.recovery is None
