@@ -56,6 +56,18 @@ def test_an_answered_probe_closes_only_a_half_open_circuit() -> None:
     assert state_of(after_probe_answered(opened, opened.era, 6.0), 6.0) is CircuitState.CLOSED
 
 
+def test_a_failed_probe_reopens_only_a_half_open_circuit() -> None:
+    opened = failed(Circuit(), 5.0, Cause.REFUSED)
+    assert after_probe_failed(opened, opened.era, Cause.REFUSED, 5.9, SETTINGS) == opened
+    assert after_probe_failed(opened, opened.era, Cause.TIMEOUT, 6.0, SETTINGS).until_s == 8.0
+
+
+def test_a_failure_as_old_as_the_window_is_no_longer_in_it() -> None:
+    circuit = failed(failed(failed(Circuit(), 0.0), 1.0), SETTINGS.failure_window_s)
+    assert state_of(circuit, 10.0) is CircuitState.CLOSED
+    assert state_of(failed(circuit, 10.5), 10.5) is CircuitState.OPEN
+
+
 def test_a_probe_sent_before_the_opening_neither_closes_nor_opens() -> None:
     opened = failed(Circuit(), 5.0, Cause.REFUSED)
     assert after_probe_answered(opened, opened.era - 1, 100.0) == opened

@@ -72,7 +72,7 @@ def after_probe_answered(circuit: Circuit, era: int, now_s: float) -> Circuit:
     """The circuit after a probe sent in `era` was answered: half-open, it closes."""
     if era != circuit.era or state_of(circuit, now_s) is not CircuitState.HALF_OPEN:
         return circuit
-    return replace(circuit, until_s=None, failed_at_s=())
+    return replace(circuit, until_s=None)
 
 
 def after_response_ended(circuit: Circuit, era: int) -> Circuit:
