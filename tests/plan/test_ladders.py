@@ -7,7 +7,7 @@ import pytest
 
 from twofold.catalog import Catalog
 from twofold.contracts import Spec, parse_spec, read_spec
-from twofold.core import Estimate, InputError
+from twofold.core import Estimate, InputError, ValueRefusedError
 from twofold.perf import Constants
 from twofold.plan import Ladder, Ladders, compare_along
 from twofold.plan.ladders import AXES, OF_RUNS, OF_SERVICES
@@ -95,3 +95,45 @@ def test_efficiency_is_throughput_per_device_over_the_first(catalog: Catalog, co
     # The same batch on twice the nodes is never slower than on half of them, and rarely twice as fast.
     steps = column(strong, "step_s")
     assert all(later <= earlier * 1.001 for earlier, later in pairwise(steps))
+
+
+MEASURED = """
+name: mixed
+training:
+  - {name: ranker, model: {measured: STEPS}, samples: 1 Gsamples, on: 8xH100-SXM}
+serving:
+  - name: embed
+    model: {measured: BATCHES}
+    on: 1xL40S
+    classes: {images: {traffic: {rate: 100 /s}, slo: {e2e_p95: 1 s}}}
+"""
+MODELLED = """
+  - {name: chat, model: llama-3.1-8b, on: 1xH100-SXM, classes: {c: {traffic: {rate: 1 /s}}}}
+"""
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> str:
+    steps, batches = tmp_path / "steps.csv", tmp_path / "batches.csv"
+    steps.write_text("accelerator,accelerator_count,global_batch_samples,step_s\nH100-SXM,8,64,1\n", "utf-8")
+    batches.write_text("batch_size,service_s\n1,0.01\n32,0.1\n", "utf-8")
+    return MEASURED.replace("STEPS", str(steps)).replace("BATCHES", str(batches)).rstrip("\n")
+
+
+@pytest.mark.parametrize("axis", ["context", "size", "format", "tenancy"])
+def test_a_measured_service_before_a_modelled_one_leaves_the_table_to_it(
+    axis: str, measured: str, catalog: Catalog, constants: Constants
+) -> None:
+    answer = climb(axis, parse_spec(measured + MODELLED, "mixed.yaml"), catalog, constants)
+    assert {ladder.name for ladder in answer.ladders} == {"chat"}
+    (warning,) = answer.warnings
+    assert "embed" in warning and ("ranker" in warning) == (axis in OF_RUNS)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_a_spec_of_measured_rows_alone_is_told_what_a_ladder_needs(
+    axis: str, measured: str, catalog: Catalog, constants: Constants
+) -> None:
+    with pytest.raises(ValueRefusedError, match=f"the ladder `{axis}` needs a .* with a model") as caught:
+        climb(axis, parse_spec(measured, "mixed.yaml"), catalog, constants)
+    assert caught.value.exit_code == 2 and caught.value.hint

@@ -9,6 +9,7 @@ from twofold.plan.uncertainty import (
     FACTORS,
     Spread,
     draw_factors,
+    draws_between,
     estimate_of,
     factor_ends,
     flip_fraction,
@@ -91,3 +92,22 @@ def test_a_choice_flips_where_another_wins() -> None:
     others = np.array([[0.9, 2.0], [2.0, 0.5], [1.5, 1.5], [2.0, 2.0]])
     assert flip_fraction(chosen, others) == 0.5
     assert flip_fraction(chosen, np.empty((4, 0))) == 0.0
+
+
+@given(middle=st.floats(1e-6, 1e6), below=st.floats(1.0, 3.0), above=st.floats(1.0, 3.0))
+def test_draws_of_a_measured_figure_have_its_median_and_its_deciles(
+    middle: float, below: float, above: float
+) -> None:
+    samples = draws_between(middle, middle / below, middle * above, 200, 0)
+    found = estimate_of(middle, samples, "s")
+    assert (found.low, found.high) == (
+        pytest.approx(middle / below, rel=0.02),
+        pytest.approx(middle * above, rel=0.02),
+    )
+    assert np.median(samples) == pytest.approx(middle, rel=0.02)
+
+
+def test_two_measured_figures_are_drawn_independently() -> None:
+    first, second = (draws_between(1.0, 0.5, 2.0, 200, stream) for stream in (0, 1))
+    assert sorted(first) == sorted(second)
+    assert abs(float(np.corrcoef(np.log(first), np.log(second))[0, 1])) < 0.2

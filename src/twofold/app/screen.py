@@ -86,7 +86,8 @@ def number_lines(plan: Plan) -> list[str]:
         for half in halves_of(plan)
         if half.peak_ratio  # measured times have no datasheet to be held against
     ]
-    measured = plan.calibration or "none measured here"
+    rows = dict.fromkeys(half.model for half in halves_of(plan) if half.parameters is None)
+    measured = plan.calibration or (f"rows of {', '.join(rows)}" if rows else "none measured here")
     return heading("NUMBERS", [f"80 % ranges; {letters}", measured, *peaks])
 
 

@@ -60,7 +60,11 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
     {
         Dimension.BYTES: _prefixed("B", "kMGTPE") | {"KB": Decimal("1e3")} | _binary("B"),
         Dimension.TOKENS: _prefixed("tok") | _prefixed("token", "") | _prefixed("tokens", ""),
-        Dimension.SEQUENCES: _prefixed("seq") | _prefixed("sequence", "") | _prefixed("sequences", ""),
+        Dimension.SEQUENCES: _prefixed("seq")
+        | _prefixed("sequence", "")
+        | _prefixed("sequences", "")
+        | _prefixed("sample")
+        | _prefixed("samples"),
         Dimension.TIME: _TIME,
         Dimension.RATE: {f"{what}/{time}": factor for what in ("", "req") for time, factor in _PER.items()},
         Dimension.MONEY: _prefixed("$", "kMG") | {"B$": Decimal("1e9")} | _prefixed("USD", "kMG"),

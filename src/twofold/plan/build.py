@@ -15,8 +15,10 @@ from twofold.perf import Constants
 from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
+from twofold.plan.measured_choice import MeasuredChoice, choose_measured
 from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.measured_serving import measured_plan
+from twofold.plan.measured_training import measured_training_plan
 from twofold.plan.offers import Offer
 from twofold.plan.serving_choice import ServingChoice, choose_serving
 from twofold.plan.serving_plan import service_plan
@@ -57,11 +59,19 @@ def build_plan(
     """
     draws = draw_factors(constants, options.draw_count, options.seed)
     context = Context(spec, catalog, constants, draws, options.today)
-    runs = [choose_training(entry, context) for entry in spec.training]
+    runs = {
+        entry.name: choose_training(entry, context) for entry in spec.training if not entry.model.measured
+    }
+    measured = {
+        entry.name: choose_measured(entry, context) for entry in spec.training if entry.model.measured
+    }
     modelled = [entry for entry in spec.services if not entry.model.measured]
     services = {entry.name: choose_serving(entry, context) for entry in modelled}
     training = tuple(
-        _lettered(training_plan(choice, context), choice.chosen.offer, context) for choice in runs
+        _lettered(training_plan(runs[entry.name], context), runs[entry.name].chosen.offer, context)
+        if entry.name in runs
+        else measured_training_plan(measured[entry.name], context)
+        for entry in spec.training
     )
     serving = tuple(
         _lettered(service_plan(services[entry.name], context), services[entry.name].offer, context)
@@ -71,7 +81,8 @@ def build_plan(
     )
     first_year = _first_year(training, serving, spec)
     _check_budget(first_year, training, serving, spec)
-    planned_runs = list(zip(runs, training, strict=True))
+    planned_runs = [(runs[plan.name], plan) for plan in training if plan.name in runs]
+    measured_runs = [(measured[plan.name], plan) for plan in training if plan.name in measured]
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     cross = cross_cells(planned_runs, planned_services, context)
     return Plan(
@@ -85,14 +96,16 @@ def build_plan(
         cross=cross,
         first_year_usd=first_year,
         budget_usd=spec.supply.budget_usd,
-        factors=factor_swings(runs, list(services.values()), context),
+        factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
-        derivations=derivations(planned_runs, planned_services, serving, cross, first_year, context),
+        derivations=derivations(
+            planned_runs, measured_runs, planned_services, serving, cross, first_year, context
+        ),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,
             *_warnings(training, serving, spec),
-            *_contention(runs, list(services.values())),
+            *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
 
@@ -172,7 +185,9 @@ def _savings(training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...
     return " · ".join([f"a budget of {format_usd(sum(cost for cost, _ in costs))}", *words])
 
 
-def _contention(runs: Sequence[TrainingChoice], services: Sequence[ServingChoice]) -> tuple[str, ...]:
+def _contention(
+    runs: Sequence[TrainingChoice | MeasuredChoice], services: Sequence[ServingChoice]
+) -> tuple[str, ...]:
     """Own machines that several runs and services would use at once: each is planned as if alone."""
     wanted: dict[tuple[str, str], int] = {}  # by part and node: each is a stock of its own
     held: dict[tuple[str, str], int] = {}
@@ -197,6 +212,11 @@ def _warnings(
     warnings = []
     if not training or not serving:
         warnings.append(f"half a plan: the spec has no {'training' if serving else 'serving'}")
+    measured = [entry.name for entry in spec.training if entry.model.measured]
+    measured += [entry.name for entry in spec.services if entry.model.measured]
+    if training and serving and measured:
+        names = ", ".join(measured)
+        warnings.append(f"not tried on the other half's fleet: {names}, which no row measures there")
     unpriced = [plan.name for plan in training if plan.cost_usd is None]
     unpriced += [plan.name for plan in serving if plan.cost_usd_per_year is None]
     if unpriced:

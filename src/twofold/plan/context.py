@@ -36,7 +36,7 @@ def model_of(reference: ModelReference, catalog: Catalog) -> Model:
     if reference.name:
         return token_model(catalog.model(reference.name))
     raise ValueRefusedError(
-        f"`{reference.label}` is measured service times: they describe a service of that kind, not this one",
+        f"`{reference.label}` is measured rows: they stand for a whole run or service, not for a model in it",
         hint="name a catalog model or a config.json here",
     )
 

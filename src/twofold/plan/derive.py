@@ -2,22 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.contracts import CrossCell, Derivation, Input, ServicePlan, TrainingPlan
+from twofold.contracts import CrossCell, Derivation, Input, ServicePlan, TrainingPlan, TrainingRun
 from twofold.core import Estimate
 from twofold.plan.context import Context
 from twofold.plan.derivation import assumed_leaf, derived, path_input, spec_leaf
+from twofold.plan.derive_measured import measured_training_derivations
 from twofold.plan.derive_serving import serving_derivations
 from twofold.plan.derive_training import training_derivations
+from twofold.plan.measured_choice import MeasuredChoice
 from twofold.plan.measured_serving import measured_derivations
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice
 
 Runs = Sequence[tuple[TrainingChoice, TrainingPlan]]
+MeasuredRuns = Sequence[tuple[MeasuredChoice, TrainingPlan]]
 Services = Sequence[tuple[ServingChoice, ServicePlan]]
 
 
 def derivations(
     runs: Runs,
+    measured: MeasuredRuns,
     modelled: Services,
     services: Sequence[ServicePlan],
     cross: Sequence[CrossCell],
@@ -26,13 +30,16 @@ def derivations(
 ) -> tuple[Derivation, ...]:
     """The derivations of a whole plan; `modelled` are those of its services that are not measured."""
     found = [row for choice, plan in runs for row in training_derivations(choice, plan, context)]
+    found += [row for rows, plan in measured for row in measured_training_derivations(rows, plan, context)]
     found += [row for choice, plan in modelled for row in serving_derivations(choice, plan, context)]
     for service, entry in zip(services, context.spec.services, strict=True):
         if entry.model.measured:
             found += measured_derivations(entry, service)
     found += [row for cell in cross for row in _cell(cell)]
     if first_year:
-        found.append(_first_year(runs, services, context))
+        planned = [(choice.entry, plan) for choice, plan in runs]
+        planned += [(rows.entry, plan) for rows, plan in measured]
+        found.append(_first_year(planned, services, context))
     return tuple(found)
 
 
@@ -57,13 +64,15 @@ def _cell(cell: CrossCell) -> Iterator[Derivation]:
             yield derived(f"{path}.{name}", "the same model, on that fleet's machines", searched)
 
 
-def _first_year(runs: Runs, services: Sequence[ServicePlan], context: Context) -> Derivation:
+def _first_year(
+    runs: Sequence[tuple[TrainingRun, TrainingPlan]], services: Sequence[ServicePlan], context: Context
+) -> Derivation:
     inputs: list[Input] = []
-    for choice, plan in runs:
+    for entry, plan in runs:
         if plan.cost_usd:
             inputs.append(path_input(plan.name, plan.cost_usd, f"training.{plan.name}.cost_usd"))
-        if choice.entry.repeats_every_s:
-            days = choice.entry.repeats_every_s / 86400
+        if entry.repeats_every_s:
+            days = entry.repeats_every_s / 86400
             inputs.append(spec_leaf("repeats", f"every {days:g} d", f"training.{plan.name}.repeats"))
     for service in services:
         if service.cost_usd_per_year:

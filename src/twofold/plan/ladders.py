@@ -1,12 +1,12 @@
 """One axis at a time: how a spec's runs and services fare when only fabric, nodes, context, … change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from twofold.catalog import Catalog
 from twofold.contracts import Spec
-from twofold.core import UnknownNameError
+from twofold.core import UnknownNameError, ValueRefusedError
 from twofold.perf import Constants
 from twofold.plan.context import Context
 from twofold.plan.ladder_serving import (
@@ -65,18 +65,37 @@ class Ladders:
 def compare_along(axis: str, spec: Spec, catalog: Catalog, constants: Constants) -> Ladders:
     """The axis for every run and service of the spec that it applies to, each on the machines of its plan.
 
-    Raises InfeasibleError when a run or service has no plan to vary, UnknownNameError for another axis.
+    Measured rows hold no model whose machines or formats could be varied: such runs and services are named in
+    the warnings. Raises InfeasibleError when a run or service has no plan to vary, ValueRefusedError where
+    all of them are measured, UnknownNameError for another axis.
     """
     if axis not in AXES:
         raise UnknownNameError(f"`{axis}` is no ladder", hint="write one of: " + ", ".join(AXES))
     context = Context(spec, catalog, constants, draw_factors(constants), None)
     tables: list[Ladder] = []
-    if axis in OF_RUNS:
-        for run in spec.training:
+    runs = spec.training if axis in OF_RUNS else ()
+    services = spec.services if axis in OF_SERVICES else ()
+    measured = [entry.name for entry in runs if entry.model.measured]
+    measured += [entry.name for entry in services if entry.model.measured]
+    for run in runs:
+        if not run.model.measured:
             tables += OF_RUNS[axis](training_site(run, context), context)
-    if axis in OF_SERVICES:
-        for service in spec.services:
+    for service in services:
+        if not service.model.measured:
             tables += OF_SERVICES[axis](serving_site(service, context), context)
-    half = "training" if axis in OF_RUNS and axis not in OF_SERVICES else "serving"
-    warnings = () if tables else (f"`{axis}` compares {half}, and this spec has none",)
-    return Ladders(SCHEMA, spec.name, axis, tuple(tables), warnings)
+    return Ladders(SCHEMA, spec.name, axis, tuple(tables), _warnings(axis, tables, measured))
+
+
+def _warnings(axis: str, tables: Sequence[Ladder], measured: Sequence[str]) -> tuple[str, ...]:
+    """What is not in the tables. Raises ValueRefusedError where nothing is, because all of it is measured."""
+    half, what = ("serving", "service") if axis in OF_SERVICES else ("training", "run")
+    if measured and not tables:
+        what = "run or service" if axis in OF_RUNS and axis in OF_SERVICES else what
+        names = ", ".join(measured)
+        raise ValueRefusedError(
+            f"the ladder `{axis}` needs a {what} with a model; measured rows have none: {names}",
+            hint="`twofold plan` shows the sizes that were measured; name a model to vary it",
+        )
+    if measured:
+        return (f"not in these tables: {', '.join(measured)}, measured rows without a model to vary",)
+    return () if tables else (f"`{axis}` compares {half}, and this spec has none",)

@@ -162,7 +162,7 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
             left_out.append(Loser(accelerator.name, why))
             continue
         size = max((node.accelerator_count for node in catalog.nodes_with(accelerator.name)), default=8)
-        found = _rentable(catalog, supply, accelerator, _run_terms(supply.shop), min(size, 8))
+        found = _rentable(catalog, supply, accelerator, run_terms(supply.shop), min(size, 8))
         for fabric in sorted({offer.node.fabric for offer in found}):
             same = [offer for offer in found if offer.node.fabric == fabric]
             kept[accelerator.name, fabric] = min(same, key=_price_order)
@@ -320,7 +320,7 @@ def _node_for(catalog: Catalog, accelerator: Accelerator, price: Price) -> Node:
     return replace(node, virtualised=True) if node.provider == "onprem" else node
 
 
-def _run_terms(shop: Shop) -> tuple[str, ...]:
+def run_terms(shop: Shop) -> tuple[str, ...]:
     """A run is over before a year is: reservations do not pay for it unless nothing else is allowed."""
     short = tuple(term for term in shop.terms if not term.startswith("reserved"))
     return short or shop.terms

@@ -185,7 +185,7 @@ def trial(
     price = offer.usd_per_accelerator_h
     cost_usd = None if price is None else run.total_accelerator_h * price
     return Trial(
-        offer, nodes, cluster, stack, found, run, cost_usd, _misses(entry, run, cost_usd, budget_usd)
+        offer, nodes, cluster, stack, found, run, cost_usd, run_misses(entry, run, cost_usd, budget_usd)
     )
 
 
@@ -211,7 +211,8 @@ def headroom_shares(entry: TrainingRun) -> dict[str, float]:
     }
 
 
-def _misses(entry: TrainingRun, run: RunPlan, cost_usd: float | None, budget_usd: float | None) -> str:
+def run_misses(entry: TrainingRun, run: RunPlan, cost_usd: float | None, budget_usd: float | None) -> str:
+    """What a run misses, deadline or budget, in words; "" when it meets both."""
     limit_s = entry.time_limit_s
     if limit_s is not None and run.total_s > limit_s:
         return f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"

@@ -147,6 +147,20 @@ def _normal_grid(count: int) -> NDArray[np.float64]:
     return np.array([NormalDist().inv_cdf((index + 0.5) / count) for index in range(count)])
 
 
+def draws_between(middle: float, low: float, high: float, count: int, stream: int) -> NDArray[np.float64]:
+    """`count` draws of a measured figure whose median and deciles are `middle`, `low` and `high`.
+
+    Formula  middle · (high/middle)^(z/1.2816) above the middle, (middle/low) below it, z standard normal
+    Why      A measurement's doubt is its own: it is drawn in another order than the common factors.
+    Units    those of `middle`; `stream` tells figures apart that are drawn independently.
+    """
+    z_80 = NormalDist().inv_cdf((1 + RANGE_FRACTION) / 2)
+    shares = np.random.default_rng([len(FACTORS), stream]).permutation(_normal_grid(count)) / z_80
+    ends = np.where(shares > 0, np.log(high / middle), np.log(middle / low))
+    samples: NDArray[np.float64] = middle * np.exp(shares * ends)
+    return samples
+
+
 def estimate_of(
     middle: float, samples: NDArray[np.float64], unit: str, source: Source = Source.FITTED
 ) -> Estimate:

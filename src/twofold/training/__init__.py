@@ -2,7 +2,15 @@
 
 from twofold.training.job import TrainingJob, Workload, stack_workloads, workload
 from twofold.training.layouts import Layouts, Limits, Recompute, enumerate_layouts, layouts_of
-from twofold.training.measured import Basis, Bounded, MeasuredSteps, figure_at, measured_steps, step_at
+from twofold.training.measured import (
+    MEASURED_REACH,
+    Basis,
+    Bounded,
+    MeasuredSteps,
+    figure_at,
+    measured_steps,
+    step_at,
+)
 from twofold.training.memory import Memory, memory, workload_memory
 from twofold.training.parameters import model_flops_per_token, trained_parameters
 from twofold.training.run import (
@@ -40,6 +48,7 @@ from twofold.training.stack import Stack, load_stack, software_family
 from twofold.training.step import StepTime, model_flops_utilisation, step_time, workload_step_time
 
 __all__ = [
+    "MEASURED_REACH",
     "Basis",
     "Bounded",
     "Candidate",

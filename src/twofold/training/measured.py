@@ -8,7 +8,9 @@ from statistics import NormalDist, fmean, median
 
 from twofold.core import InputError
 
-REACH = 2.0  # times the largest count measured, or a part of the smallest: beyond that nothing is said
+MEASURED_REACH = (
+    2.0  # times the largest count measured, or a part of the smallest: beyond that nothing is said
+)
 UPPER_DECILE = 0.9  # an 80 % range ends at the first and the last decile
 # What one row per size leaves unknown: the same application on equal GPUs of one cluster varies by 8 % on
 # average. Sinha et al. 2022, "Not All GPUs Are Created Equal", SC22.
@@ -20,7 +22,7 @@ class Basis(StrEnum):
 
     MEASURED = "measured"  # at this very count
     BETWEEN = "between"  # two measured counts
-    BEYOND = "beyond"  # the measured counts, by `REACH` at most
+    BEYOND = "beyond"  # the measured counts, by `MEASURED_REACH` at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,13 @@ def figure_at(counts: Sequence[int], values: Sequence[float], accelerator_count:
     Units    those of `values`.
     Limits   at a measured count the row itself; beyond the rows the slope of the last two, held to what the
              nearest row allows; half way (in log) between its ends where one count is measured; beyond
-             `REACH` None. Rows that break the law widen the range to hold the middle.
+             `MEASURED_REACH` None. Rows that break the law widen the range to hold the middle.
     """
     pairs = dict(zip(counts, values, strict=True))
     if accelerator_count in pairs:
         value = pairs[accelerator_count]
         return Bounded(value, value, value, Basis.MEASURED)
-    if not counts[0] / REACH <= accelerator_count <= counts[-1] * REACH:
+    if not counts[0] / MEASURED_REACH <= accelerator_count <= counts[-1] * MEASURED_REACH:
         return None
     below = max((count for count in counts if count < accelerator_count), default=None)
     above = min((count for count in counts if count > accelerator_count), default=None)
