@@ -74,7 +74,7 @@ def test_any_altered_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
     path = publish(folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts")
     content = bytearray((path / name).read_bytes())
     content[0] ^= 1
-    os.chmod(path / name, 0o644)
+    (path / name).chmod(0o644)
     (path / name).write_bytes(content)
     with pytest.raises(AlteredError, match=name):
         verify(path)
@@ -99,9 +99,9 @@ def test_a_missing_an_added_and_a_shortened_file_are_each_refused(tmp_path: Path
 
 def test_a_manifest_rewritten_to_fit_altered_files_does_not_fit_the_name(tmp_path: Path) -> None:
     path = publish(folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts")
-    os.chmod(path / "config.json", 0o644)
+    (path / "config.json").chmod(0o644)
     (path / "config.json").write_bytes(b'{"trust": "me"}')
-    os.chmod(path / MANIFEST, 0o644)
+    (path / MANIFEST).chmod(0o644)
     (path / MANIFEST).write_text(manifest_text(describe_files(path)), "utf-8")
     with pytest.raises(AlteredError, match="named after"):
         verify(path)

@@ -1,7 +1,6 @@
 """The corpus: real text, the same tokens every time, never half of them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -52,12 +51,12 @@ def test_a_whole_corpus_is_kept_and_a_changed_or_half_one_is_made_again(tmp_path
     content, written_ns = first.tokens.read_bytes(), first.tokens.stat().st_mtime_ns
     assert prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES) == first
     assert first.tokens.stat().st_mtime_ns == written_ns
-    os.chmod(first.tokens, 0o644)
+    first.tokens.chmod(0o644)
     first.tokens.write_bytes(content[:-100])
     assert prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES) == first
     assert first.tokens.read_bytes() == content
     first.folder.rename(tmp_path / f".partial-{first.folder.name}")  # as a kill just before the end leaves it
-    os.remove(tmp_path / f".partial-{first.folder.name}" / TOKENS)
+    (tmp_path / f".partial-{first.folder.name}" / TOKENS).unlink()
     assert prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES).tokens.read_bytes() == content
 
 

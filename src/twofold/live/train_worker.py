@@ -236,7 +236,7 @@ def build(order: Order, clock: StepClock) -> tuple[Any, Any]:
 
 
 def config_of(order: Order) -> Any:
-    """The model's configuration as the library reads it. Weights are fp32, whatever a served copy would be."""
+    """The model's configuration as the library reads it. Weights are fp32, whatever it was served in."""
     given = {key: value for key, value in order.model.items() if key != "torch_dtype"}
     return LlamaConfig(**{**given, "dtype": "float32", "use_cache": False, "attn_implementation": "sdpa"})
 
