@@ -1,0 +1,280 @@
+"""What the gateway adds to a streamed answer: the engine alone, the bare pass-through, and the gateway.
+
+Three processes share this machine's cores: a stand-in for an engine that answers 16 events at once, the
+server under test, and the client, each on uvloop. The bare pass-through is the gateway's own application with
+a fixed replica: no gate, no log. The busiest process is named, because that one binds the rate. Other work on
+the machine stretches all times; the CPU time of an answer is stretched least.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from twofold.live import GatewayConfig, GatewayReplica, free_port
+from twofold.policy import Beliefs, Cause, GateSettings, GiveUp, Send
+
+EVENT_COUNT = 16
+DURATION_S = 3.0
+CONCURRENCIES = (1, 16, 64)
+ROUNDS = 3  # of each server in turn, so that a slow moment of the machine hits all
+PATH = "/v1/completions"
+BODY = json.dumps({"model": "m", "prompt": "x" * 400, "max_tokens": EVENT_COUNT, "stream": True}).encode()
+REQUEST = (
+    f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    f"content-length: {len(BODY)}\r\n\r\n"
+).encode() + BODY
+
+
+def _event(text: str, end: str | None) -> bytes:
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": end}
+    data = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+    event = b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
+    return b"%x\r\n%b\r\n" % (len(event), event)
+
+
+ANSWER_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+ANSWER_EVENTS = [_event(f"token {number}", None) for number in range(EVENT_COUNT - 1)] + [
+    _event("", "length")
+]
+ANSWER_END = b"0\r\n\r\n"
+
+
+class Engine(asyncio.Protocol):
+    """Answers every request at once, one write per event."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self.buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
+            head = self.buffer[:end].lower()
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            if len(self.buffer) < end + 4 + length:
+                return
+            self.buffer = self.buffer[end + 4 + length :]
+            self.transport.write(ANSWER_HEAD)
+            for event in ANSWER_EVENTS:
+                self.transport.write(event)
+            self.transport.write(ANSWER_END)
+
+
+class Client(asyncio.Protocol):
+    """One connection that asks again as soon as it is answered."""
+
+    def __init__(self, until_s: float, latencies_s: list[float]) -> None:
+        self.until_s, self.latencies_s, self.last = until_s, latencies_s, b""
+        self.done = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self.ask()
+
+    def ask(self) -> None:
+        self.asked_s = time.perf_counter()
+        self.transport.write(REQUEST)
+
+    def data_received(self, data: bytes) -> None:
+        self.last = (self.last + data)[-5:]
+        if self.last != ANSWER_END:
+            return
+        now_s = time.perf_counter()
+        self.latencies_s.append(now_s - self.asked_s)
+        if now_s < self.until_s:
+            self.ask()
+        elif not self.done.done():
+            self.done.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(error or ConnectionError("the server hung up"))
+
+
+class FixedChoice:
+    """A decider that decides nothing: the application's own cost, without gate and log."""
+
+    def __init__(self) -> None:
+        self.given_ids = 0
+
+    async def arrived(self, *_tokens: int) -> Send:
+        self.given_ids += 1
+        return Send(self.given_ids, "replica-0", 1)
+
+    async def failed(self, request_id: int, cause: Cause) -> GiveUp:
+        return GiveUp(request_id, cause)
+
+    def started(self, request_id: int) -> None: ...
+
+    def ended(self, request_id: int, output_tokens: int) -> None: ...
+
+    def left(self, request_id: int) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {"replicas": {}}
+
+
+async def serve_engine(port: int) -> None:
+    """The stand-in, for ever."""
+    server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+async def serve_bare(config: GatewayConfig) -> None:
+    """The application with a fixed choice."""
+    import uvicorn
+
+    from twofold.live.gateway import server_config
+    from twofold.live.gateway_app import GatewayApp
+    from twofold.live.upstream import Upstream
+
+    replicas = {replica.replica_id: replica for replica in config.replicas}
+    upstream = Upstream(config.limits.connect_timeout_s)
+    app = GatewayApp(FixedChoice(), upstream, replicas, config.limits, "m")
+    await uvicorn.Server(server_config(app, config)).serve()
+
+
+async def serve_gateway(config: GatewayConfig) -> None:
+    """The gateway as its own process runs it."""
+    from twofold.live.gateway import serve
+
+    await serve(config)
+
+
+def run_process(serve: Callable[..., Any], argument: Any) -> BaseProcess:
+    """A server in a process of its own."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_in_uvloop, args=(serve, argument), daemon=True
+    )
+    process.start()
+    return process
+
+
+def _in_uvloop(serve: Callable[..., Any], argument: Any) -> None:
+    import uvloop
+
+    uvloop.run(serve(argument))
+
+
+async def _open(port: int) -> None:
+    for _ in range(600):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+        else:
+            writer.close()
+            return
+    raise TimeoutError(f"port {port} never opened")
+
+
+@dataclass(slots=True)
+class Point:
+    """One server at one concurrency, over its rounds."""
+
+    rates_per_s: list[float] = field(default_factory=list)
+    p50_s: list[float] = field(default_factory=list)
+    busy: dict[str, list[float]] = field(default_factory=dict)  # fraction of a core, by process
+    cpu_s: list[float] = field(default_factory=list)  # of the server under test, per answer
+
+
+async def _load(port: int, concurrency: int) -> list[float]:
+    latencies_s: list[float] = []
+    until_s = time.perf_counter() + DURATION_S
+    loop = asyncio.get_running_loop()
+    clients = [
+        (await loop.create_connection(lambda: Client(until_s, latencies_s), "127.0.0.1", port))[1]
+        for _ in range(concurrency)
+    ]
+    await asyncio.gather(*(client.done for client in clients))
+    for client in clients:
+        client.transport.close()
+    return latencies_s
+
+
+async def _measure(ports: dict[str, int], processes: dict[str, BaseProcess]) -> dict[tuple[str, int], Point]:
+    import psutil
+
+    def cpu_s() -> dict[str, float]:
+        times = {name: psutil.Process(each.pid).cpu_times() for name, each in processes.items() if each.pid}
+        return {"client": time.process_time()} | {n: each.user + each.system for n, each in times.items()}
+
+    for port in ports.values():
+        await _open(port)
+        await _load(port, 4)
+    points = {(name, concurrency): Point() for concurrency in CONCURRENCIES for name in ports}
+    for concurrency in CONCURRENCIES:
+        for _ in range(ROUNDS):
+            for name, port in ports.items():
+                before, began_s = cpu_s(), time.perf_counter()
+                latencies_s = await _load(port, concurrency)
+                wall_s, point = time.perf_counter() - began_s, points[name, concurrency]
+                point.rates_per_s.append(len(latencies_s) / wall_s)
+                point.p50_s.append(statistics.median(latencies_s))
+                server = name if name in processes else "engine"
+                after = cpu_s()
+                point.cpu_s.append((after[server] - before[server]) / len(latencies_s))
+                for process, now_s in after.items():
+                    if process in ("client", "engine", name):
+                        point.busy.setdefault(process, []).append((now_s - before[process]) / wall_s)
+    return points
+
+
+def main() -> None:
+    """Print answers per second and the median whole answer of the three servers, side by side."""
+    try:
+        import uvloop
+    except ImportError:
+        print("needs the extra [live]")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ports = {"engine alone": free_port()}
+        ports |= {name: free_port() for name in ("bare pass-through", "gateway")}
+        replica = GatewayReplica("replica-0", "127.0.0.1", ports["engine alone"], "m", 256)
+        log = str(Path(folder) / "events.jsonl")
+
+        def config(name: str) -> GatewayConfig:
+            beliefs, settings = Beliefs(1e-4, 1e-3), GateSettings()
+            return GatewayConfig("127.0.0.1", ports[name], (replica,), beliefs, log, gate=settings)
+
+        processes = {
+            "engine": run_process(serve_engine, ports["engine alone"]),
+            "bare pass-through": run_process(serve_bare, config("bare pass-through")),
+            "gateway": run_process(serve_gateway, config("gateway")),
+        }
+        try:
+            points = uvloop.run(_measure(ports, processes))
+        finally:
+            for process in processes.values():
+                process.kill()
+                process.join()
+    _print(points, list(ports))
+
+
+def _print(points: dict[tuple[str, int], Point], names: list[str]) -> None:
+    print(f"{EVENT_COUNT} events an answer, medians of {ROUNDS} rounds of {DURATION_S:g} s, taken in turn")
+    print(f"{'server':20}{'clients':>8}{'answers/s':>11}{'p50 ms':>9}{'added ms':>10}{'CPU ms':>8}  busiest")
+    for concurrency in CONCURRENCIES:
+        alone_s = statistics.median(points[names[0], concurrency].p50_s)
+        for name in names:
+            point = points[name, concurrency]
+            p50_s, rate = statistics.median(point.p50_s), statistics.median(point.rates_per_s)
+            busy = {process: statistics.median(each) for process, each in point.busy.items()}
+            binds = max(busy, key=lambda process: busy[process])
+            added = "" if name == names[0] else f"{(p50_s - alone_s) * 1e3:.2f}"
+            print(
+                f"{name:20}{concurrency:>8}{rate:>11.0f}{p50_s * 1e3:>9.2f}{added:>10}"
+                f"{statistics.median(point.cpu_s) * 1e3:>8.3f}  {binds} {busy[binds]:.0%}"
+            )
+
+
+if __name__ == "__main__":
+    main()
