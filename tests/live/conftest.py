@@ -22,6 +22,7 @@ class StubEngine:
     role_first: bool = False  # an event without text at once, as chat engines send it
     break_after: int | None = None  # the connection is cut after so many tokens
     hang: bool = False  # never a byte
+    padding: int = 0  # more bytes of each token's text
     close_on_next: bool = False  # the next request on a used connection finds it closed
     closed_unasked: int = 0
     requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
@@ -94,7 +95,9 @@ class StubEngine:
             if self.gap_s and (await asyncio.wait({gone}, timeout=self.gap_s))[0]:
                 self.lost_clients += 1
                 return False
-            writer.write(chunk(sse({"choices": [{"text": f"t{number} ", "finish_reason": None}]})))
+            writer.write(
+                chunk(sse({"choices": [{"text": f"t{number} " + "x" * self.padding, "finish_reason": None}]}))
+            )
             await writer.drain()
         if self.break_after is not None and self.break_after >= self.tokens:
             return False

@@ -126,6 +126,7 @@ def test_a_plain_answer_passes_and_a_limit_is_stated_where_the_client_states_non
         (b'{"prompt": "a", "max_tokens": 0}', 400, "max_tokens"),
         (b'{"prompt": "a", "max_tokens": "4"}', 400, "max_tokens"),
         (b'{"prompt": "' + b"a" * 5000 + b'"}', 413, None),
+        (b'{"prompt": "' + b"a" * 500_000 + b'"}', 413, None),  # more than is read of it
     ],
 )
 def test_what_cannot_be_passed_is_refused_in_the_protocols_own_form(
@@ -204,6 +205,44 @@ def test_a_client_that_leaves_frees_its_replica(tmp_path: Path, stub_engines: An
             await until(lambda: engine.lost_clients == 2)
             state = await served.state()
             assert (state["in_flight"], state["counts"]["left"]) == (0, 2)
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_does_not_read_is_let_go_and_not_held_against_its_replica(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        limits, settings = GatewayLimits(between_bytes_timeout_s=0.5), replace(QUICK, failure_limit=1)
+        config = configured(tmp_path, [], limits=limits, gate=settings)
+        async with stub_engines(1) as [engine]:
+            config = replace(configured(tmp_path, [engine], limits=limits), gate=settings)
+            async with gateway(config) as served:
+                engine.tokens, engine.padding = 600, 1 << 16
+                _, writer = await asyncio.open_connection("127.0.0.1", config.port)
+                body = json.dumps({**STREAM, "max_tokens": 600}).encode()
+                head = f"POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+                writer.write(head.encode() + body)
+                await until(lambda: served.driver.state()["counts"]["left"] == 1)
+                state = await served.state()
+                assert state["replicas"]["replica-0"]["circuit"] == "closed" and state["in_flight"] == 0
+                assert (await served.ask({**STREAM, "max_tokens": 1}))[0] == 200
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_never_comes_is_refused_in_time(tmp_path: Path, stub_engines: Any) -> None:
+    async def scenario() -> None:
+        limits = GatewayLimits(body_timeout_s=0.2)
+        async with stub_engines(1) as [engine]:
+            config = configured(tmp_path, [engine], limits=limits)
+            async with gateway(config):
+                reader, writer = await asyncio.open_connection("127.0.0.1", config.port)
+                writer.write(f"POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{{".encode())
+                assert b" 408 " in await reader.readline()
+                writer.close()
+                assert engine.requests == []
 
     asyncio.run(scenario())
 
@@ -371,6 +410,26 @@ def test_sigterm_lets_answers_finish_and_exits_with_0(tmp_path: Path, stub_engin
                     await client.post(url, json=STREAM)
         [run] = read_gate_log(tmp_path / "events.jsonl").runs
         assert run.stopped
+
+    asyncio.run(scenario())
+
+
+def test_what_outlasts_the_grace_is_told_so_and_the_exit_is_0_all_the_same(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        async with stub_engines(1) as [engine]:
+            config = configured(tmp_path, [engine], limits=GatewayLimits(grace_s=1.0))
+            async with process(config, tmp_path) as child, aiohttp.ClientSession() as client:
+                engine.tokens, engine.gap_s = 1000, 0.1
+                url = f"http://127.0.0.1:{config.port}{PATH}"
+                async with client.post(url, json={**STREAM, "max_tokens": 1000}) as answer:
+                    await answer.content.readany()
+                    child.send_signal(signal.SIGTERM)
+                    assert b"shutting_down" in await answer.read()
+                assert await waited(child) == 0
+        [run] = read_gate_log(tmp_path / "events.jsonl").runs
+        assert run.stopped and any('"ClientLeft"' in line for line in run.entries)
 
     asyncio.run(scenario())
 

@@ -82,6 +82,7 @@ def server_config(app: object, config: GatewayConfig) -> "uvicorn.Config":
         log_level="warning",
         access_log=False,
         server_header=False,
+        limit_concurrency=config.limits.connection_limit_count,
         timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(config.limits.grace_s)),
     )

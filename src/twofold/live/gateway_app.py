@@ -31,6 +31,7 @@ SPOKEN_CAUSES = {
     Cause.BROKEN: "the connection to the replica was lost",
     Cause.ERROR: "the replica failed",
 }
+DROPPED_BODIES = 8  # of the size limit
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -44,20 +45,30 @@ class Client:
         self.begun = False
         self.writing = False
 
-    async def body(self, limit_bytes: int) -> bytes | Problem | None:
-        """The request's body; None when the client left before it was whole."""
+    async def body(self, limits: GatewayLimits) -> bytes | Problem | None:
+        """The request's body; None when the client left before it was whole.
+
+        Of a body that is too large some more is read and dropped: a client that is still writing when its
+        connection closes sees a reset instead of the refusal.
+        """
         parts, size = [], 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                return None
-            part = message.get("body", b"")
-            size += len(part)
-            if size > limit_bytes:
-                return Problem(413, f"The body is larger than {limit_bytes} bytes", code="too_large")
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        try:
+            async with asyncio.timeout(limits.body_timeout_s):
+                while size <= limits.body_limit_bytes * DROPPED_BODIES:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size <= limits.body_limit_bytes:
+                        parts.append(part)
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            return Problem(408, f"The body did not come within {limits.body_timeout_s:g} s")
+        if size > limits.body_limit_bytes:
+            return Problem(413, f"The body is larger than {limits.body_limit_bytes} bytes", code="too_large")
+        return b"".join(parts)
 
     def watch(self, task: asyncio.Task[Any]) -> None:
         """Cancel `task`, which serves the request, when the client leaves."""
@@ -101,7 +112,7 @@ class Client:
         headers = []
         if problem.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_s))))
-        if problem.status == 413:  # the rest of the body is not read
+        if problem.status in (408, 413):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
         await self.answer(problem.status, problem.body(), *headers)
 
@@ -146,7 +157,7 @@ class GatewayApp:
         await client.answer(status, json.dumps(data).encode())
 
     async def _generate(self, path: str, client: Client) -> None:
-        body = await client.body(self.limits.body_limit_bytes)
+        body = await client.body(self.limits)
         if body is None:
             return
         asked = body if isinstance(body, Problem) else read_request(path, body, self.limits)

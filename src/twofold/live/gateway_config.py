@@ -27,7 +27,9 @@ class GatewayReplica:
 class GatewayLimits:
     """What bounds every request, every connection and the log."""
 
+    connection_limit_count: int = 4096  # of clients at once; beyond, 503
     body_limit_bytes: int = 4 << 20
+    body_timeout_s: float = 30.0  # from the request's head to its last byte
     answer_limit_bytes: int = 32 << 20  # of an answer that is not streamed
     connect_timeout_s: float = 1.0
     first_byte_timeout_s: float = 60.0  # from asking the replica to the first generated text

@@ -1,0 +1,66 @@
+"""What a gateway reads out of a client's request."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.live.gateway_config import GatewayLimits
+from twofold.live.openai_requests import CHAT, COMPLETIONS, Asked, Problem, input_tokens_of, read_request
+
+LIMITS = GatewayLimits(input_bytes_per_token=4.0, default_output_tokens=99)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    ["prompt", "messages", "stream", "max_tokens", "max_completion_tokens", "model", "n"]
+)
+
+
+@given(path=st.sampled_from([CHAT, COMPLETIONS]), data=st.dictionaries(FIELDS, JSON))
+def test_whatever_comes_is_passed_on_whole_or_refused_with_a_reason(
+    path: str, data: dict[str, object]
+) -> None:
+    read = read_request(path, json.dumps(data).encode(), LIMITS)
+    if isinstance(read, Problem):
+        assert read.status == 400 and read.message
+        return
+    assert read.input_tokens >= 1 and read.output_limit_tokens >= 1
+    body = json.loads(read.body("theirs"))
+    assert body["model"] == "theirs" and body.items() >= read.fields.items()
+
+
+@given(body=st.binary(max_size=40))
+def test_bytes_that_are_no_request_are_refused(body: bytes) -> None:
+    assert isinstance(read_request(CHAT, body, LIMITS), Problem)
+
+
+def test_deep_nesting_is_refused_like_other_nonsense() -> None:
+    assert isinstance(read_request(CHAT, b"[" * 100_000, LIMITS), Problem)
+
+
+def test_the_newer_name_of_the_limit_goes_before_the_older() -> None:
+    said = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "max_completion_tokens": 7}
+    read = read_request(CHAT, json.dumps(said).encode(), LIMITS)
+    assert isinstance(read, Asked) and read.output_limit_tokens == 7
+    del said["max_tokens"], said["max_completion_tokens"]
+    read = read_request(CHAT, json.dumps(said).encode(), LIMITS)
+    assert isinstance(read, Asked) and read.output_limit_tokens == read.fields["max_tokens"] == 99
+
+
+def test_input_is_counted_in_text_and_token_ids_not_in_braces() -> None:
+    parts = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u" * 999}}]
+    assert input_tokens_of("x" * 400, LIMITS) == 100
+    assert input_tokens_of("é" * 4, LIMITS) == 2  # bytes, not letters
+    assert input_tokens_of([{"role": "user", "content": "x" * 40}, {"content": parts}], LIMITS) == 20
+    assert input_tokens_of([5, 6, 7], LIMITS) == 3
+    assert input_tokens_of(["x" * 4, "x" * 4], LIMITS) == 2
+    assert input_tokens_of("", LIMITS) == 1
+
+
+def test_a_field_that_engines_refuse_or_abuse_is_left_out() -> None:
+    said = {"prompt": "a", "ignore_eos": True, "generation_config": "{}", "top_p": 0.5}
+    read = read_request(COMPLETIONS, json.dumps(said).encode(), LIMITS)
+    assert isinstance(read, Asked) and read.fields.keys() == {"prompt", "top_p", "max_tokens"}
