@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 
 from twofold.catalog import Catalog
 from twofold.inference import engine
-from twofold.perf import Constants
-from twofold.plan.ranges import Drawn, drawn, drawn_engine, drawn_stack, serving_spread, step_spread
+from twofold.perf import Constants, device
+from twofold.plan.ranges import (
+    Drawn,
+    drawn,
+    drawn_engine,
+    drawn_stack,
+    serving_power_spread,
+    serving_spread,
+    step_spread,
+)
 from twofold.plan.uncertainty import Spread, draw_factors
 from twofold.training import load_stack
 
@@ -69,3 +77,13 @@ def test_measured_widths_are_found_for_every_kind_of_model(catalog: Catalog, con
         found = step_spread(constants, model, "megatron-core", "bf16", "hopper")
         assert found
         assert found.low_factor < 1 < found.high_factor
+
+
+def test_power_ranges_as_published_devices_do(catalog: Catalog, constants: Constants) -> None:
+    part = device(catalog.accelerator("H100-SXM5-80GB"), constants)
+    spread = serving_power_spread(constants, part)
+    row = constants.estimate("serving_power_fraction", family="hopper")
+    watts = [part.idle_w + share * (part.tdp_w - part.idle_w) for share in (row.low, row.value, row.high)]
+    assert spread.low_factor == pytest.approx(watts[0] / watts[1])
+    assert spread.high_factor == pytest.approx(watts[2] / watts[1])
+    assert spread.low_factor < 0.9 < 1.1 < spread.high_factor  # wider than the draws of power alone

@@ -53,9 +53,9 @@ def test_rates_per_device_and_dollars_follow_from_the_whole(answer: ServingEstim
     assert answer.output_tokens_per_s_per_accelerator.value == pytest.approx(tokens.value / 8)
     assert tokens.value == pytest.approx(answer.requests_per_s.value * 200)
     assert middle(answer.usd_per_1k_output_tokens) == pytest.approx(8 * 3.0 / 3600 / tokens.value * 1e3)
-    assert answer.output_tokens_per_j.value == pytest.approx(tokens.value / answer.power_w)
+    assert answer.output_tokens_per_j.value == pytest.approx(tokens.value / answer.power_w.value)
     idle_w, most_w = 8 * 75.0, 8 * 700.0
-    assert idle_w <= answer.power_w <= most_w
+    assert idle_w <= answer.power_w.value <= most_w
 
 
 def test_clients_are_where_littles_law_says(answer: ServingEstimate) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import LatencyClass, Plan
-from twofold.plan.serving_choice import class_load, spread_of
+from twofold.catalog import Catalog
+from twofold.contracts import LatencyClass, Plan, parse_spec
+from twofold.perf import Constants
+from twofold.plan.context import Context
+from twofold.plan.serving_choice import choose_serving, class_load, main_pool, spread_of
+from twofold.plan.serving_plan import SHARED_POOL, pool_text
+from twofold.plan.uncertainty import draw_factors
 
 
 def latency_class(folder: Path | None = None, **traffic: object) -> LatencyClass:
@@ -71,3 +77,42 @@ supply: {own: [{node: DGX-H100, count: 8}, {node: a3-highgpu-8g, count: 1}]}
     service = plan.serving[0]
     assert service.machine.node == "DGX-H100" and service.machine.accelerator_count > 8
     assert service.cost_usd_per_year is None  # its own: nothing rented
+
+
+SHARED = """
+name: shared
+serving:
+  model: llama-3.1-8b
+  on: 1x8xH100-SXM
+  classes:
+    chat:
+      traffic: {rate: 4 /s, input: {mean: 700 tok}, output: {mean: 250 tok}}
+      slo: {ttft_p95: 2 s, tpot_p95: 60 ms}
+    search:
+      traffic: {rate: 2 /s, input: {mean: 900 tok}, output: {mean: 200 tok}}
+      slo: {ttft_p95: 2 s, tpot_p95: 60 ms}
+"""
+
+
+def test_classes_of_one_pool_say_that_its_replicas_are_counted_once(planned: Callable[[str], Plan]) -> None:
+    (service,) = planned(SHARED).serving
+    texts = {each.replica_text for each in service.classes}
+    assert len(texts) == 1 and f"{SHARED_POOL} chat and search" in texts.pop()
+    assert len({each.replica_count for each in service.classes}) == 1
+    assert service.replica_count < sum(each.replica_count for each in service.classes) + 2
+
+
+def test_a_service_is_shown_by_the_pool_that_people_wait_for_and_others_name_their_model(
+    catalog: Catalog, constants: Constants
+) -> None:
+    spec = parse_spec(SHARED, "twofold.yaml")
+    context = Context(spec, catalog, constants, draw_factors(constants), None)
+    (entry,) = spec.services
+    choice = choose_serving(entry, context)
+    (pool,) = choice.fleet.pools
+    chat = replace(pool, classes=("chat",))
+    night = replace(pool, classes=("night",), count=replace(pool.count, needed=99), variant="llama-3.2-1b")
+    fleet = replace(choice.fleet, pools=(night, chat))
+    assert main_pool(fleet, choice.loads) is chat
+    assert pool_text(night, choice).endswith("model llama-3.2-1b")
+    assert "model" not in pool_text(chat, choice) and SHARED_POOL not in pool_text(chat, choice)

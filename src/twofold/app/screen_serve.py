@@ -112,9 +112,7 @@ def _rates(answer: ServingEstimate) -> list[str]:
                 f"{ranged(answer.requests_per_s)}",
             ],
         ),
-        *field(
-            "", [f"{ranged(answer.output_tokens_per_j, 'tok/s per W')} at {format_si(answer.power_w, 'W')}"]
-        ),
+        *field("", [f"{ranged(answer.output_tokens_per_j, 'tok/s per W')} at {ranged(answer.power_w)}"]),
         *field("cost", [f"{ranged(cost)} per 1k output tokens" if cost else "no price"]),
         *field("", price_pieces(answer.machine.price) if answer.machine.price else []),
         *field("cold start", [ranged(answer.cold_start_s), *starting]),

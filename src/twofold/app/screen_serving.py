@@ -7,7 +7,7 @@ from twofold.app.lines import DOT, both_ends, field, table
 from twofold.app.screen_training import bound_pieces, cost_text, memory_lines, price_pieces
 from twofold.contracts import ClassPlan, ServicePlan, SloOutcome
 from twofold.core import format_seconds, format_si
-from twofold.plan import metric_text
+from twofold.plan import SHARED_POOL, metric_text
 
 HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 
@@ -47,7 +47,10 @@ def _fleet(service: ServicePlan) -> str:
 
 
 def _replica_pieces(service: ServicePlan) -> list[str]:
-    others = [one for one in service.classes if one.replica_text not in ("", service.replica.text)]
+    plain = ("", service.replica.text)
+    others = [one for one in service.classes if one.replica_text not in plain]
+    if len({one.replica_text for one in service.classes}) == 1 and len(service.classes) > 1:
+        others = others[:0]  # one pool for all: the table says so
     return [
         *service.replica.text.split(DOT),
         *_model_pieces(service),
@@ -68,7 +71,8 @@ def _model_pieces(service: ServicePlan) -> list[str]:
 def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
     """A row for each goal; the first one carries what belongs to the class."""
     peak = format_si(latency_class.peak_per_s, "1/s")
-    replicas, holds = f"{latency_class.replica_count}", ranged(latency_class.holds_until_per_s, "1/s")
+    shared = " shared" if SHARED_POOL in latency_class.replica_text else ""
+    replicas, holds = f"{latency_class.replica_count}{shared}", ranged(latency_class.holds_until_per_s, "1/s")
     own = (latency_class.name, peak), (replicas, holds)
     for slo in latency_class.slos:
         (name, rate), rest = own

@@ -22,11 +22,13 @@ from twofold.plan.reasons import METRICS, metric_text, reason_text
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.plan.serving_choice import NEWEST_RELEASES
+from twofold.plan.serving_plan import SHARED_POOL
 from twofold.plan.train_answer import TrainingEstimate, estimate_training
 
 __all__ = [
     "METRICS",
     "NEWEST_RELEASES",
+    "SHARED_POOL",
     "Change",
     "CollectiveEstimate",
     "Comparison",

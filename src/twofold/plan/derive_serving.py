@@ -16,6 +16,7 @@ from twofold.inference import (
     merged_class,
     steady_steps,
 )
+from twofold.plan.cold_start import READING, WARM_UP_RANGE_S, WARMING
 from twofold.plan.context import Context
 from twofold.plan.derivation import (
     Leaves,
@@ -29,7 +30,7 @@ from twofold.plan.derivation import (
     spec_leaf,
     step_input,
 )
-from twofold.plan.serving_choice import ClassLoad, ServingChoice
+from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool
 
 # What each operator of a step takes from the device and from the constants.
 OPERATORS = {
@@ -47,6 +48,7 @@ OPERATORS = {
     ),
 }
 QUANTILE = {"p50": "the median", "p95": "the mean + deviations to p95", "p99": "the mean + deviations to p99"}
+USUAL_WAYS = {"edge": "a usual round trip to the region", "gateway": "what a usual gateway adds"}
 MEMORY = {
     "weights": "weights in their format, scales included, over TP × PP",
     "buffers": "a prefill chunk's tensors, logits, graphs, communication",
@@ -59,7 +61,7 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
     """Every estimate of a service with what it follows from."""
     at = f"serving.{plan.name}"
     accelerator = choice.offer.accelerator
-    engine = choice.fleet.pools[0].replica.engine
+    engine = main_pool(choice.fleet, choice.loads).replica.engine
     scope = {
         "engine": engine.name,
         "era": engine.era,
@@ -75,7 +77,7 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
         pool = next(pool for pool in choice.fleet.pools if load.name in pool.classes)
         yield from _class(choice, load, served, pool, leaves, f"{at}.classes.{load.name}")
         yield from _step(choice, pool, leaves, f"{at}.classes.{load.name}")
-    yield from _memory(plan, at, choice)
+    yield from _memory(plan, leaves, at, choice)
     yield from _start(plan, leaves, at, choice)
     yield from _fleet(plan, leaves, at, choice)
 
@@ -145,7 +147,7 @@ def _class(
     whole = path_input("end to end", served.percentiles["e2e_p50"], f"{at}.percentiles.e2e_p50")
     for part in served.latency_budget:
         text = format_si(part.value.value, "s")
-        fixed = assumed_leaf(part.name, text, "usual: 30 ms to the region, 5 ms gateway")
+        fixed = assumed_leaf(part.name, text, USUAL_WAYS.get(part.name, ""))
         steps = {"prefill": (carrying,), "decode": (step, lengths), "queue": (carrying, rate)}
         inputs = steps.get(part.name, (fixed,))
         yield derived(f"{at}.latency_budget.{part.name}.value", "of a mean request", *inputs, whole)
@@ -230,9 +232,10 @@ def _bandwidth(accelerator: Accelerator) -> Input:
     return accelerator_leaf(accelerator, "memory_bytes_per_s", rate, "B/s", "memory bandwidth")
 
 
-def _memory(plan: ServicePlan, at: str, choice: ServingChoice) -> Iterator[Derivation]:
+def _memory(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) -> Iterator[Derivation]:
     formula = " + ".join(part.name for part in plan.memory_parts)
-    yield derived(f"{at}.memory_bytes", formula, *part_inputs(plan.memory_parts, f"{at}.memory_parts"))
+    taken = leaves.constant("serving_memory_fraction", "range of what the engine takes")
+    yield derived(f"{at}.memory_bytes", formula, *part_inputs(plan.memory_parts, f"{at}.memory_parts"), taken)
     accelerator, model = choice.offer.accelerator, choice.model
     held = {
         "weights": model_leaf(model, "parameters", model.parameters),
@@ -249,9 +252,12 @@ def _start(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
     yield derived(f"{at}.cold_start_s", "bytes / bandwidth + warm-up", *parts)
     parameters = model_leaf(choice.model, "parameters", choice.model.parameters)
     rate = leaves.constant("weights_load_bytes_per_s")
-    yield derived(f"{at}.cold_start_parts.load weights.value", "weights / load bandwidth", parameters, rate)
-    warm = assumed_leaf("warm-up", "45 s", "engines log 20–90 s of start, capture and first requests")
-    yield derived(f"{at}.cold_start_parts.warm up.value", "process start and graph capture", warm)
+    yield derived(f"{at}.cold_start_parts.{READING}.value", "weights / load bandwidth", parameters, rate)
+    low_s, high_s = WARM_UP_RANGE_S
+    logged = f"engines log {low_s:.0f}–{high_s:.0f} s of start, capture and first requests"
+    warm_s = next(part.value.value for part in plan.cold_start_parts if part.name == WARMING)
+    warm = assumed_leaf("warm-up", format_seconds(warm_s), logged)
+    yield derived(f"{at}.cold_start_parts.{WARMING}.value", "process start and graph capture", warm)
 
 
 def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) -> Iterator[Derivation]:
@@ -260,12 +266,9 @@ def _fleet(plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice) ->
         "per replica", main.rate_per_replica_per_s, f"{at}.classes.{main.name}.rate_per_replica_per_s"
     )
     size = assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals")
-    step = step_input(
-        "decode step",
-        _seconds(choice.fleet.pools[0].served.step_s),
-        "s",
-        f"{at}.classes.{choice.fleet.pools[0].classes[0]}.decode_step",
-    )
+    pool = main_pool(choice.fleet, choice.loads)
+    step_path = f"{at}.classes.{pool.classes[0]}.decode_step"
+    step = step_input("decode step", _seconds(pool.served.step_s), "s", step_path)
     accelerator = choice.offer.accelerator
     power = accelerator_leaf(accelerator, "tdp_w", accelerator.tdp_w, "W", "power limit")
     bandwidth = _bandwidth(accelerator)

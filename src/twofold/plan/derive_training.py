@@ -276,7 +276,7 @@ def run_derivations(
     yield derived(f"{at}.run.checkpoint_s", "compute / interval × pause", inside["compute"], interval, write)
     yield derived(
         f"{at}.run.failure_s",
-        "failures × (detection + restart + reading the checkpoint back + half an interval)",
+        "failures × (detection + restart + reading the checkpoint back + about half an interval)",
         failures,
         accelerators,
         stop,

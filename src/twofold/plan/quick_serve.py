@@ -26,13 +26,12 @@ from twofold.inference import (
     open_loop,
     weights_bytes,
 )
-from twofold.perf import Constants, bytes_per_weight
+from twofold.perf import Constants, bytes_per_weight, load_constants
 from twofold.plan.given import Given, check_units
 from twofold.plan.quick_refusal import machines_text
 from twofold.plan.ranges import drawn_cluster, drawn_engine
 from twofold.plan.uncertainty import Draws
 
-DRIVE_BYTES_PER_S = 6.8e9  # a PCIe 4 drive
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
 WIDEST_TENSOR = 64
 STAGES = (1, 2, 4, 8, 16)
@@ -63,7 +62,7 @@ class ServingQuestion:
     chunk_tokens: float = 8192.0
     max_batch: float = MAX_BATCH
     cache: CacheOptions = field(default_factory=CacheOptions)
-    load_bytes_per_s: float = DRIVE_BYTES_PER_S  # into one replica at its start
+    load_bytes_per_s: float | None = None  # into one replica at its start; None: as constants assume
 
     @property
     def lengths(self) -> Lengths:
@@ -240,10 +239,13 @@ def replica_plan(chosen: Chosen) -> ReplicaPlan:
 
 
 def read_rate_bytes_per_s(catalog: Catalog) -> float:
-    """What one local drive of the catalogue reads: where weights come from unless told otherwise."""
+    """What a replica reads its weights at unless told otherwise, no faster than the catalogue's local drives.
+
+    Engines read slower than a drive can: they place and convert as they go.
+    """
     drives = [row for row in catalog.storage() if row.kind == "nvme" and row.unit == "drive"]
     rates = [row.read_bytes_per_s_per_unit for row in drives if row.read_bytes_per_s_per_unit]
-    return rates[0] if rates else DRIVE_BYTES_PER_S
+    return min(load_constants().get("weights_load_bytes_per_s"), *rates)
 
 
 def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleError:

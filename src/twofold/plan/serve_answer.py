@@ -14,7 +14,6 @@ from twofold.inference import (
     ReplicaCount,
     Served,
     capacity,
-    cold_start_s,
     communication_bytes_per_token,
     exchange_bytes_per_token,
     fleet_cost,
@@ -28,8 +27,9 @@ from twofold.inference import (
     weights_bytes,
 )
 from twofold.perf import Constants, bytes_per_weight, compute_format
+from twofold.plan.cold_start import cold_start, cold_start_parts
 from twofold.plan.quick_serve import Chosen, ServingQuestion, choose, replica_plan, under_load
-from twofold.plan.ranges import Drawn, drawn
+from twofold.plan.ranges import Drawn, drawn, serving_power_spread
 from twofold.plan.serve_figures import Figures, figures_of, one, scales_bytes
 from twofold.plan.serve_tables import (
     FormatRow,
@@ -41,7 +41,8 @@ from twofold.plan.serve_tables import (
     replica_rows,
     switch_rows,
 )
-from twofold.plan.uncertainty import Draws, Spread, draw_factors, factor_ends
+from twofold.plan.serving_memory import buffers_bytes, cache_bytes, taken_bytes
+from twofold.plan.uncertainty import draw_factors
 
 SCHEMA = "twofold/estimate-serve/1"
 # As a plan names a resource -> as `relieved` does.
@@ -52,7 +53,6 @@ RESOURCES = {
     "link": "link",
     "host": "host",
 }
-WARM_UP_RANGE_S = (20.0, 90.0)  # what engines log
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ServingEstimate:
     output_tokens_per_s: Estimate
     output_tokens_per_s_per_accelerator: Estimate
     output_tokens_per_j: Estimate  # tokens/s per watt
-    power_w: float  # of all accelerators
+    power_w: Estimate  # of all accelerators
     usd_per_1k_output_tokens: Estimate | None  # None: no price
     step_s: Estimate  # a step that only decodes
     step_parts: tuple[Part, ...]  # of it
@@ -123,10 +123,13 @@ def estimate_serving(
     replica, served, machines = chosen.replica, chosen.served, question.machines
     tokens = figures.rate("output_tokens_per_s")
     watts = power_w(replica, served)
-    power = Drawn(watts, watts * np.ravel(draws["power"]))
+    lay = serving_power_spread(constants, replica.cluster.device)
+    power = drawn(watts, watts * np.ravel(draws["power"]), lay)
     runs_in = compute_format(replica.cluster.device, replica.weights_format, replica.activation_format)
     step, parts = decode_step(replica, served, question, figures)
     names = tables.names
+    rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
+    reading = replica, rate, draws
     return ServingEstimate(
         schema=SCHEMA,
         model=question.model.name,
@@ -154,14 +157,14 @@ def estimate_serving(
         output_tokens_per_s=tokens.estimate("tok/s"),
         output_tokens_per_s_per_accelerator=tokens.times(1 / machines.accelerator_count).estimate("tok/s"),
         output_tokens_per_j=power.inverse(tokens).estimate("tok/J"),
-        power_w=watts,
+        power_w=power.estimate("W"),
         usd_per_1k_output_tokens=figures.usd_per_1k_output_tokens(),
         step_s=step.estimate("s"),
         step_parts=parts,
         communication_exposed_fraction=sum(p.share_fraction for p in parts if p.name == "communication"),
         latency_budget=_budget(latency_budget(served, question.output_tokens), figures),
-        cold_start_s=cold_start(question, replica, draws).estimate("s"),
-        cold_start_parts=cold_start_parts(question, replica, draws),
+        cold_start_s=cold_start(*reading).estimate("s", Source.ASSUMED),
+        cold_start_parts=cold_start_parts(*reading),
         communication_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=all_to_all_bytes(replica),
         bounds=load_bounds(replica, served, question),
@@ -178,28 +181,23 @@ def memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
     held, whole = capacity(replica), replica.cluster.device.memory_bytes
     total = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
     scales = one(held.weights_bytes) * scales_bytes(replica) / total
-    low, high = factor_ends(constants, "memory_use")
-    buffers, cache = one(held.buffers_bytes), max(one(held.kv_bytes), 0.0)
-    # What buffers take more or less, the cache gets less or more.
-    least, most = max(cache - buffers * (high - 1), 0.0), cache + buffers * (1 - low)
+    taken = taken_bytes(replica, constants)
     named = {
         "weights": exact(one(held.weights_bytes) - scales, "B", Source.VENDOR),
         "scales": exact(scales, "B", Source.VENDOR),
-        "buffers": Estimate(buffers, buffers * low, buffers * high, "B"),
-        "KV cache": Estimate(cache, least, most, "B"),
-        "held back": exact(whole - one(held.usable_bytes), "B"),
+        "buffers": buffers_bytes(replica, constants),
+        "KV cache": cache_bytes(replica, constants),
+        "held back": Estimate(whole - taken.value, whole - taken.high, whole - taken.low, "B", taken.source),
     }
     return tuple(Part(name, value, value.value / whole) for name, value in named.items() if value.value > 0)
 
 
 def sequences_estimate(replica: Replica, question: ServingQuestion, constants: Constants) -> Estimate:
-    """Requests of these lengths that the cache holds at once, over the range of memory that buffers take."""
+    """Requests of these lengths that the cache holds at once, over the range of what the cache gets."""
     middle = one(max_sequences(replica, question.context_tokens, question.input_tokens))
-    low, high = factor_ends(constants, "memory_use")
-    held = capacity(replica)
-    cache, buffers = max(one(held.kv_bytes), 1.0), one(held.buffers_bytes)
-    least, most = (max(cache - buffers * (factor - 1), 0.0) / cache for factor in (high, low))
-    return Estimate(middle, middle * least, middle * most, "1")
+    cache = cache_bytes(replica, constants)
+    whole = max(cache.value, 1.0)
+    return Estimate(middle, middle * min(cache.low / whole, 1.0), middle * max(cache.high / whole, 1.0), "1")
 
 
 def limit_of_batch(replica: Replica, question: ServingQuestion) -> str:
@@ -256,34 +254,6 @@ def all_to_all_bytes(replica: Replica) -> float:
         return 0.0
     sent = bytes_per_weight(replica.activation_format)
     return one(exchange_bytes_per_token(replica.shape, replica.ep, sent)) * one(replica.shape.moe_layers)
-
-
-def cold_start(question: ServingQuestion, replica: Replica, draws: Draws) -> Drawn:
-    """Reading the weights and warming up, over what file systems deliver."""
-    read, warming = _cold_parts(question, replica, draws)
-    return Drawn(read.middle + warming.middle, read.samples + warming.samples)
-
-
-def cold_start_parts(question: ServingQuestion, replica: Replica, draws: Draws) -> tuple[Part, ...]:
-    """Reading, which scales with bytes over bandwidth, and warming up, which does not."""
-    read, warming = _cold_parts(question, replica, draws)
-    whole = read.middle + warming.middle
-    return (
-        Part("read weights", read.estimate("s"), read.middle / whole),
-        Part("warm up", warming.estimate("s", Source.ASSUMED), warming.middle / whole),
-    )
-
-
-def _cold_parts(question: ServingQuestion, replica: Replica, draws: Draws) -> tuple[Drawn, Drawn]:
-    warm_s = one(cold_start_s(replica, np.inf))
-    rate = question.load_bytes_per_s
-    read = drawn(
-        cold_start_s(replica, rate) - warm_s,
-        cold_start_s(replica, rate * np.ravel(draws["storage"])) - warm_s,
-    )
-    low_s, high_s = WARM_UP_RANGE_S
-    logged = Spread(low_s / warm_s, high_s / warm_s, "engines' start-up logs")
-    return read, drawn(warm_s, warm_s / np.ravel(draws["host"]), logged)
 
 
 def _budget(budget: LatencyBudget, figures: Figures) -> tuple[Part, ...]:

@@ -89,7 +89,8 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
     if fleet is None:
         raise _refusal(entry, result)
     offer = named[fleet.pools[0].offer]
-    variant = next(each for each in variants if each.name == fleet.pools[0].variant)
+    main = main_pool(fleet, loads)
+    variant = next(each for each in variants if each.name == main.variant)
     return ServingChoice(
         entry,
         loads,
@@ -104,6 +105,12 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
             _instead(each, entry, fleet, loads, named, context) for each in variants if each is not variant
         ),
     )
+
+
+def main_pool(fleet: Fleet, loads: Sequence[ClassLoad]) -> PoolChoice:
+    """The pool that a service is shown by: the largest of those that answer somebody who waits."""
+    waited = {load.name for load in loads if not load.is_batch}
+    return max(fleet.pools, key=lambda pool: (not waited.isdisjoint(pool.classes), pool.accelerators))
 
 
 def _instead(
@@ -292,6 +299,9 @@ def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ..
     layouts = {_layout_key(pool) for pool in fleet.pools}
     if len(layouts) > 1:
         warnings.append(f"{len(layouts)} kinds of replicas: each class has its own")
+    if len({pool.variant for pool in fleet.pools}) > 1:
+        used = [f"{' and '.join(pool.classes)} on {pool.variant}" for pool in fleet.pools]
+        warnings.append(f"classes run different models: {', '.join(used)}")
     return tuple(warnings)
 
 

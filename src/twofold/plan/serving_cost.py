@@ -7,7 +7,7 @@ import numpy as np
 from twofold.core import Estimate, Source
 from twofold.inference import fleet_cost
 from twofold.plan.context import Context
-from twofold.plan.ranges import Drawn
+from twofold.plan.ranges import Drawn, drawn, serving_power_spread
 from twofold.plan.serving_choice import ClassLoad, ServingChoice
 from twofold.plan.serving_pools import DrawnPool, carried_by, one
 
@@ -68,8 +68,7 @@ def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Con
              of the day that the work takes, idle for the rest of the time that the machines are held
     Why      Utilisation is linear in the rate, and spares take their share of it.
     """
-    total = sum(_pool_power(pool, choice) for pool in pools)
-    return Drawn(total, total * np.ravel(context.draws["power"]))
+    return _drawn_power(sum(_pool_power(pool, choice) for pool in pools), pools, context)
 
 
 def _pool_power(pool: DrawnPool, choice: ServingChoice) -> float:
@@ -91,7 +90,13 @@ def _power(pool: DrawnPool, load_fraction: float) -> float:
 def peak_power(pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
     """Watts of all accelerators at the peak of every class."""
     total = sum(_power(pool, pool.pool.count.needed / pool.pool.count.total) for pool in pools)
-    return Drawn(total, total * np.ravel(context.draws["power"]))
+    return _drawn_power(total, pools, context)
+
+
+def _drawn_power(total_w: float, pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
+    """Watts under the draws, as far apart as published devices lay; all pools are of one device."""
+    spread = serving_power_spread(context.constants, pools[0].pool.replica.cluster.device)
+    return drawn(total_w, total_w * np.ravel(context.draws["power"]), spread)
 
 
 def tokens_per_j(pools: tuple[DrawnPool, ...], context: Context) -> Estimate:

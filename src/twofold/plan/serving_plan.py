@@ -1,22 +1,21 @@
 """The figures of one service on its chosen fleet, with ranges, bounds and reasons."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from twofold.contracts import Bound, ClassPlan, Count, Loser, Machine, Part, ServicePlan, SloOutcome
 from twofold.contracts import Replica as ReplicaPlan
-from twofold.core import Estimate, Source
+from twofold.core import Estimate, Source, exact
 from twofold.inference import (
-    Capacity,
     Lengths,
+    PoolChoice,
     Replica,
     SearchResult,
     Served,
     batch_limit,
     bottleneck,
     capacity,
-    cold_start_s,
     communication_bytes_per_token,
     exchange_bytes_per_token,
     iteration_s,
@@ -25,18 +24,23 @@ from twofold.inference import (
     warm_pool,
     weights_bytes,
 )
-from twofold.perf import bytes_per_weight
+from twofold.perf import Constants, bytes_per_weight, compute_format
+from twofold.plan.cold_start import cold_start, cold_start_parts
 from twofold.plan.context import Context, price_used, price_warnings
 from twofold.plan.facility import carbon, facility_energy
+from twofold.plan.quick_serve import read_rate_bytes_per_s
 from twofold.plan.ranges import Drawn
-from twofold.plan.serving_choice import ClassLoad, ServingChoice
+from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.plan.serving_cost import mean_power, tokens_per_j, usd_per_1k, yearly_cost
+from twofold.plan.serving_memory import buffers_bytes, cache_bytes, taken_bytes
 from twofold.plan.serving_pools import (
+    LEAST_CARRIED_FRACTION,
     DrawnPool,
     carried_by,
     drawn_pool,
     figure,
     left_out_spread,
+    missing_fraction,
     one,
     relative_need,
     served_by,
@@ -54,16 +58,23 @@ RESOURCES = {
     "host": "host",
 }
 RUNNERS_UP = 3
+SHARED_POOL = "one pool for"  # starts what a class says of its replicas where others use them too
+SELDOM_FRACTION = 0.1  # of the draws: what a range leaves out on either side
 
 
 def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     """Re-evaluate the chosen fleet over the draws and say everything about it."""
     pools = tuple(drawn_pool(pool, choice, context.draws) for pool in choice.fleet.pools)
-    main = max(pools, key=lambda each: (not each.loads[0].is_batch, each.pool.accelerators))
-    classes = tuple(_class_plan(load, _pool_of(load, pools), choice, context) for load in choice.loads)
+    main = next(each for each in pools if each.pool is main_pool(choice.fleet, choice.loads))
+    limits = [carried_by(_pool_of(load, pools), load, choice, context) for load in choice.loads]
+    classes = tuple(
+        _class_plan(load, _pool_of(load, pools), limit, choice, context)
+        for load, limit in zip(choice.loads, limits, strict=True)
+    )
     replica = main.pool.replica
-    held = capacity(replica)
-    start = _cold_start(main, context)
+    held = _memory_parts(replica, context.constants)
+    reading = replica, read_rate_bytes_per_s(context.catalog), context.draws
+    start = cold_start(*reading).estimate("s", Source.ASSUMED)
     power = mean_power(pools, choice, context)
     cost = yearly_cost(pools, choice, context)
     gains = _bounds(main)
@@ -83,13 +94,13 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         spare_reason=_spare_reason(choice),
         zones=choice.entry.zones,
         regions=choice.entry.regions or ((choice.offer.price.region,) if choice.offer.price else ()),
-        memory_bytes=_memory(held),
-        memory_parts=_memory_parts(held),
+        memory_bytes=taken_bytes(replica, context.constants),
+        memory_parts=held,
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
         kv_bytes_per_token=one(kv_bytes_per_token(replica.shape, replica.kv_format)),
         kv_utilisation_fraction=one(main.pool.served.kv_fraction),
         batch_limit=_batch_limit(main, gains),
-        cold_start_s=sum_of(start),
+        cold_start_s=start,
         warm_pool_count=_warm_pool(main, start, context),
         output_tokens_per_s_per_accelerator=_token_rate(main, context),
         output_tokens_per_j=tokens_per_j(pools, context),
@@ -108,8 +119,9 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
             *choice.warnings,
             *price_warnings(choice.offer, context),
             *flip_warning(flips, "another machine is cheaper"),
+            *_edge_warnings(choice.loads, limits),
         ),
-        cold_start_parts=start,
+        cold_start_parts=cold_start_parts(*reading),
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
     )
@@ -128,10 +140,22 @@ def _pool_of(load: ClassLoad, pools: tuple[DrawnPool, ...]) -> DrawnPool:
     return next(pool for pool in pools if load.name in pool.pool.classes)
 
 
-def _class_plan(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context: Context) -> ClassPlan:
+def _edge_warnings(loads: Sequence[ClassLoad], limits: Sequence[Drawn]) -> tuple[str, ...]:
+    """Which classes sit at the edge of what their replicas can do: the ends of their ranges are cut there."""
+    missing = {load.name: missing_fraction(limit) for load, limit in zip(loads, limits, strict=True)}
+    return tuple(
+        f"`{name}` is at the edge: in {share:.0%} of the draws a replica hardly meets its goals at any rate; "
+        f"costs count at most {1 / LEAST_CARRIED_FRACTION:.0f} times the replicas"
+        for name, share in missing.items()
+        if share > SELDOM_FRACTION
+    )
+
+
+def _class_plan(
+    load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
+) -> ClassPlan:
     middle, under = (served_by(pool, load, each) for each in (pool.pool.replica, pool.under_draws))
     percentiles = _percentiles(middle, under, choice, context)
-    limit = carried_by(pool, load, choice, context)
     replicas = pool.pool.count.needed
     holds = limit.times(float(replicas))
     budget = _budget(middle, load, percentiles)
@@ -149,7 +173,7 @@ def _class_plan(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context
         knee_per_s=pool.pool.knee_per_s * replicas,
         usd_per_1k_output_tokens=usd_per_1k(load, pool, choice, context),
         latency_budget=budget,
-        replica_text=layout_text(pool.pool.replica),
+        replica_text=pool_text(pool.pool, choice),
     )
 
 
@@ -246,6 +270,16 @@ def layout_text(replica: Replica) -> str:
     return " · ".join([*shown, formats, f"chunks of {one(replica.chunk_tokens):.0f}"])
 
 
+def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
+    """The replicas of a pool: their layout, their model where pools differ in it, and who else they serve.
+
+    The same for all classes of a pool, so that a sum over classes can count each pool once.
+    """
+    other = [f"model {pool.variant}"] if pool.variant != choice.variant.name else []
+    shared = [f"{SHARED_POOL} {' and '.join(pool.classes)}"] if len(pool.classes) > 1 else []
+    return " · ".join([layout_text(pool.replica), *other, *shared])
+
+
 def _spare_reason(choice: ServingChoice) -> str:
     zones, availability = choice.entry.zones, choice.entry.availability_fraction
     if not sum(pool.count.spare for pool in choice.fleet.pools):
@@ -255,24 +289,18 @@ def _spare_reason(choice: ServingChoice) -> str:
     )
 
 
-def _memory(held: Capacity) -> Estimate:
-    used = one(held.weights_bytes) + one(held.buffers_bytes) + one(held.adapter_bytes) + one(held.kv_bytes)
-    return Estimate(used, used, used, "B", Source.FITTED)
-
-
-def _memory_parts(held: Capacity) -> tuple[Part, ...]:
+def _memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
+    """One accelerator's memory by part; the cache is what the engine takes and the rest leaves."""
+    held = capacity(replica)
+    weights, adapters = one(held.weights_bytes), one(held.adapter_bytes)
     parts = {
-        "weights": one(held.weights_bytes),
-        "buffers": one(held.buffers_bytes),
-        "adapters": one(held.adapter_bytes),
-        "KV cache": one(held.kv_bytes),
+        "weights": exact(weights, "B", Source.VENDOR),
+        "buffers": buffers_bytes(replica, constants),
+        "adapters": exact(adapters, "B", Source.VENDOR),
+        "KV cache": cache_bytes(replica, constants),
     }
-    total = sum(parts.values())
-    return tuple(
-        Part(name, Estimate(value, value, value, "B", Source.FITTED), value / total)
-        for name, value in parts.items()
-        if value
-    )
+    total = sum(each.value for each in parts.values())
+    return tuple(Part(name, each, each.value / total) for name, each in parts.items() if each.value)
 
 
 def _bounds(main: DrawnPool) -> dict[str, float]:
@@ -287,42 +315,17 @@ def _batch_limit(main: DrawnPool, gains: Mapping[str, float]) -> str:
     return "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth"
 
 
-def _cold_start(main: DrawnPool, context: Context) -> tuple[Part, ...]:
-    """Seconds to load the weights and to warm up."""
-    rate = context.constants.get("weights_load_bytes_per_s")
-    replica = main.pool.replica
-    load_s = one(weights_bytes(replica.shape, replica.weights_format).total_bytes) / rate
-    total_s = one(cold_start_s(replica, rate))
-    samples = load_s / np.ravel(context.draws["storage"])
-    loading = Drawn(load_s, samples).estimate("s", Source.ASSUMED)
-    warming = Drawn(total_s - load_s, (total_s - load_s) / np.ravel(context.draws["host"])).estimate(
-        "s", Source.ASSUMED
-    )
-    return (Part("load weights", loading, load_s / total_s), Part("warm up", warming, 1 - load_s / total_s))
-
-
-def sum_of(parts: tuple[Part, ...]) -> Estimate:
-    """The total of parts whose ranges are added: they go together."""
-    values = [part.value for part in parts]
-    return Estimate(
-        sum(each.value for each in values),
-        sum(each.low for each in values),
-        sum(each.high for each in values),
-        values[0].unit,
-        values[0].source,
-    )
-
-
-def _warm_pool(main: DrawnPool, start: tuple[Part, ...], context: Context) -> int:
+def _warm_pool(main: DrawnPool, start: Estimate, context: Context) -> int:
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
     ramp_s = context.constants.get("traffic_ramp_s")
-    return warm_pool(sum_of(start).value, growth / ramp_s, main.pool.limit_per_s)
+    return warm_pool(start.value, growth / ramp_s, main.pool.limit_per_s)
 
 
 def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Estimate:
     """The roofline's time of a decode step over the predicted one.
 
-    Formula  max(bytes / bandwidth, FLOPs / peak) / step; bytes: weights and caches of the batch, once
+    Formula  max(bytes / bandwidth, FLOPs / peak) / step; bytes: weights and caches of the batch, once; the
+             peak is that of the format that the products run in
     """
     replica, served = main.pool.replica, main.pool.served
     device = replica.cluster.device
@@ -332,7 +335,8 @@ def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Est
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
     cache = batch * context_tokens * one(kv_bytes_per_token(replica.shape, replica.kv_format))
     bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
-    peak = max(one(value) for value in device.peak_flops_per_s.values())
+    runs_in = compute_format(device, replica.weights_format, replica.activation_format).format
+    peak = one(device.peak_flops_per_s[runs_in])
     flops_s = 2 * choice.model.parameters_active * batch / ranks / peak
     ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
     noise = np.ravel(context.draws["memory_bandwidth"])

@@ -22,7 +22,7 @@ from twofold.plan.uncertainty import Draws, Spread
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
-# the replica rather than buy ten times as many: costs are not multiplied beyond that.
+# the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.
 LEAST_CARRIED_FRACTION = 0.1
 
 
@@ -83,27 +83,44 @@ def figure(middle: object, samples: object, spread: Spread | None) -> Drawn:
 
 def carried_by(pool: DrawnPool, load: ClassLoad, choice: ServingChoice, context: Context) -> Drawn:
     """Requests/s of one replica that still meet the goals of all that share it."""
-    if load.is_batch:
-        under = served_by(pool, load, pool.under_draws).requests_per_s
-    else:
-        under = rate_limit(pool.under_draws, load.traffic).requests_per_s
-    rates = np.ravel(np.asarray(under, float))
+    ratios = carried_ratios(_rates(pool.under_draws, load), _rates(pool.pool.replica, load))
     share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
     middle = pool.pool.limit_per_s * share
-    ratios = np.maximum(rates / max(float(np.median(rates)), 1e-30), LEAST_CARRIED_FRACTION)
+    if np.median(ratios) <= LEAST_CARRIED_FRACTION:  # wider than any measurement: nothing to stretch
+        return Drawn(middle, middle * ratios)
     return drawn(middle, middle * ratios, left_out_spread(choice, "output", context))
+
+
+def carried_ratios(under: NDArray[np.float64], middle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a replica carries under every draw over what it usually does, at least the least that is counted.
+
+    Where most draws miss a goal outright their median says nothing: the rate of the middle stands in for it.
+    """
+    usual, own = float(np.median(under)), float(np.max(middle))
+    whole = usual if usual > LEAST_CARRIED_FRACTION * own else own
+    ratios: NDArray[np.float64] = np.maximum(under / max(whole, 1e-30), LEAST_CARRIED_FRACTION)
+    return ratios
+
+
+def missing_fraction(carried: Drawn) -> float:
+    """In what part of the draws a replica carries no more than the least that is counted."""
+    return float(np.mean(carried.samples <= LEAST_CARRIED_FRACTION * carried.middle * (1 + 1e-9)))
+
+
+def _rates(replica: Replica, load: ClassLoad) -> NDArray[np.float64]:
+    """Requests/s of one replica with this class alone, within its goals."""
+    if load.is_batch:
+        rate = max_throughput(for_class(replica, load.traffic), load.traffic.lengths).requests_per_s
+    else:
+        rate = rate_limit(replica, load.traffic).requests_per_s
+    return np.ravel(np.asarray(rate, float))
 
 
 def relative_need(pool: PoolChoice, loads: tuple[ClassLoad, ...], context: Context) -> NDArray[np.float64]:
     """Replicas needed under every draw over those needed in the middle."""
     under = drawn_replica(pool.replica, context.draws)
     load = max(loads, key=lambda each: each.traffic.rate_per_s)
-    if load.is_batch:
-        rate = max_throughput(for_class(under, load.traffic), load.traffic.lengths).requests_per_s
-    else:
-        rate = rate_limit(under, load.traffic).requests_per_s
-    rates: NDArray[np.float64] = np.maximum(np.ravel(np.asarray(rate, float)), 1e-9)
-    need: NDArray[np.float64] = np.minimum(np.median(rates) / rates, 1 / LEAST_CARRIED_FRACTION)
+    need: NDArray[np.float64] = 1 / carried_ratios(_rates(under, load), _rates(pool.replica, load))
     return need
 
 
