@@ -24,7 +24,8 @@ RECIPE = 1  # raised when the same text would become other tokens
 TOKENIZER_SHARE = 4  # the tokenizer learns from the first quarter: its merges hardly change after that
 SMALLEST_VOCABULARY = 256 + 2  # every byte, the end and the padding
 LARGEST_VOCABULARY = 2**16  # tokens are kept in two bytes
-NOT_TEXT_TO_LEARN = {"site-packages", "dist-packages", "test", "tests", "__pycache__"}
+# Other people's packages; tests that quote broken text; tables of characters and of help topics.
+NOT_TEXT_TO_LEARN = {"site-packages", "dist-packages", "test", "tests", "encodings", "pydoc_data"}
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"

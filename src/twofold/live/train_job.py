@@ -25,7 +25,7 @@ from twofold.contracts import TrainingMeasured, read_training_measured, write_tr
 from twofold.core import BusyError, FileError, RunError, ValueRefusedError
 from twofold.live.artefact import publish, verify, write_whole
 from twofold.live.corpus import prepare_corpus
-from twofold.live.processes import Child, last_lines, log_path, python_module, running, start, stop
+from twofold.live.processes import last_lines, log_path, python_module, running, start, stop
 from twofold.live.training_record import (
     StepLine,
     append_event,
@@ -37,6 +37,7 @@ from twofold.live.training_record import (
 
 ORDER, MEASURED, ARTEFACT, EXPORT = "job.json", "measured.json", "artefact.json", "hf"
 MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
+MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
 WATCH_S = 0.1
 PRECISIONS = ("fp32", "bf16")
@@ -191,22 +192,36 @@ def _move_aside(folder: Path) -> None:
 
 
 def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> None:
-    """Launch the workers and watch them to their end."""
+    """Launch the workers until the checkpoint is exported. A launcher that was killed is started again."""
+    for _ in range(MAX_LAUNCHES):
+        exit_code = _launch(job, state, thread_count, on_progress)
+        if (job.folder / EXPORT).exists():
+            return
+        if exit_code >= 0:  # it gave up by itself: it has used all its restarts
+            break
+        on_progress(f"the launcher ended by signal {-exit_code}")
+    log = log_path(state, role_of(job))
+    raise RunError(
+        f"training `{job.name}` failed after {MAX_RESTARTS} restarts:\n{last_lines(log)}",
+        hint=f"its log is {log}; a worker that ended by signal 9 probably ran out of memory",
+    )
+
+
+def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> int:
+    """Start the launcher and watch it to its end; returns its exit code, negative for a signal."""
+    import psutil
+
     mend(job.folder / "events.jsonl")
     launch = 1 + len(read_events(job.folder, "launched"))
     append_event(job.folder, "launched", launch=launch)
     try:
         child = start(_command(job), role_of(job), state, environment=_environment(thread_count, launch))
+        launcher = psutil.Process(child.process_id)
         on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
-        _watch(job, state, child, launch, on_progress)
+        _watch(job, state, launcher, launch, on_progress)
+        return int(launcher.wait() or 0)
     finally:
         _stop_left_overs(job, state)
-    if not (job.folder / EXPORT).exists():
-        log = log_path(state, role_of(job))
-        raise RunError(
-            f"training `{job.name}` failed after {MAX_RESTARTS} restarts:\n{last_lines(log)}",
-            hint=f"its log is {log}; a worker that ended by signal 9 ran out of memory",
-        )
 
 
 def _command(job: TrainJob) -> list[str]:
@@ -233,12 +248,12 @@ def _environment(thread_count: int, launch: int) -> dict[str, str]:
     }
 
 
-def _watch(job: TrainJob, state: Path, child: Child, launch: int, on_progress: Progress) -> None:
+def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: Progress) -> None:
     """Until the launcher ends: say each step, order the kill when its time has come, end a run that hangs."""
-    told, seen_bytes, heard_s = 0, -1, time.monotonic()
+    told, seen_bytes, heard_s = len(read_steps(job.folder)), -1, time.monotonic()
     may_kill = job.kill_rank is not None and job.kill_after_step is not None
     may_kill = may_kill and not read_events(job.folder, "kill-ordered")
-    while _is_alive(child):
+    while launcher.is_running() and launcher.status() != "zombie":
         size_bytes = sum(_size_bytes(job.folder / name) for name in ("steps.jsonl", "events.jsonl"))
         if size_bytes != seen_bytes:
             seen_bytes, heard_s = size_bytes, time.monotonic()
@@ -315,15 +330,6 @@ def _stop_left_overs(job: TrainJob, state: Path) -> None:
                 continue
         stop(found)
     raise RunError(f"processes of `{job.name}` keep appearing", hint="stop what starts them, then ask again")
-
-
-def _is_alive(child: Child) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(child.process_id).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _size_bytes(path: Path) -> int:

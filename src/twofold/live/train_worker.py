@@ -364,7 +364,7 @@ def export(order: Order, model: Any) -> None:
     for name, token in ends.items():
         setattr(whole.config, name, token)
         setattr(whole.generation_config, name, token)
-    whole.config.use_cache = True
+    whole.config.use_cache = whole.generation_config.use_cache = True
     whole.save_pretrained(partial)
     for name in TOKENIZER_FILES:
         shutil.copyfile(order.corpus / name, partial / name)
