@@ -25,6 +25,7 @@ from twofold.core import (
     Source,
     ValueRefusedError,
     format_seconds,
+    format_si,
 )
 from twofold.inference import (
     Latency,
@@ -158,7 +159,7 @@ def _plan(
         warnings=(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
             *_cannot_say(entry, service),
-            f"{rate:.3g} requests/s on average",
+            f"requests on average: {format_si(rate, '1/s')}",
             *price_warnings(offer, context),
         ),
     )
