@@ -2,7 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.app.figures import apportioned, in_unit_of, percent, ranged, shares, summed, watt_hours
+from twofold.app.figures import (
+    apportioned,
+    hours_unit,
+    in_unit_of,
+    percent,
+    ranged,
+    shares,
+    summed,
+    watt_hours,
+)
 from twofold.core import Estimate, exact
 
 amounts = st.floats(0.0, 1e9)
@@ -27,6 +36,26 @@ def test_a_sum_is_shown_with_terms_that_add_up() -> None:
     total = Estimate(17.04 * 86400, 15 * 86400, 19 * 86400, "s")
     text = summed([("compute", 16.61 * 86400), ("failures", 0.43 * 86400)], total)
     assert text == "16.6 d compute + 0.4 d failures = 17.0 d [15.0–19.0] f"
+
+
+def test_a_term_too_small_for_the_unit_of_the_total_is_shown_in_its_own() -> None:
+    total = Estimate(10_855.0, 9_720.0, 11_880.0, "s")
+    text = summed([("compute", 10_800.0), ("checkpoints", 43.0), ("failures", 12.0), ("none", 0.0)], total)
+    assert text == "3.0 h compute + 43 s checkpoints + 12 s failures + 0.0 h none = 3.0 h [2.7–3.3] f"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "unit"),
+    [
+        ("H100-SXM5-80GB", "GPU-h"),
+        ("MI300X", "GPU-h"),
+        ("TPU-v5p", "accelerator-h"),
+        ("CPU-4-core-AVX2", "accelerator-h"),
+        ("this-machine", "accelerator-h"),
+    ],
+)
+def test_hours_of_what_is_no_gpu_are_not_called_so(accelerator: str, unit: str) -> None:
+    assert hours_unit(accelerator) == unit
 
 
 def test_parts_take_the_unit_and_decimals_of_their_total() -> None:

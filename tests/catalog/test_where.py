@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.catalog.where import select
+from twofold.catalog.where import select, unmatched
 from twofold.core import InputError
 
 ROWS = load_catalog().table("accelerators").rows
@@ -110,3 +110,17 @@ def test_any_text_selects_or_is_refused(where: str) -> None:
         select(SMALL, where)
     except InputError as error:
         assert "^" in error.hint
+
+
+def test_a_text_that_a_column_never_holds_is_answered_with_what_it_holds() -> None:
+    models = load_catalog().table("models").rows
+    (inside,) = unmatched(models, "family == llama")
+    count = len(select(models, "family ~ llama"))
+    assert count > 10 and inside == f"no `family` is `llama`: `family ~ llama` fits {count} rows"
+    (near,) = unmatched(models, "layers > 2 and family == 'Llamma-3.1'")
+    assert "did you mean" in near and "`Llama-3.1`" in near
+
+
+@pytest.mark.parametrize("where", ["", "family == Llama-3.1", "layers == 1234567", "family != llama"])
+def test_what_a_filter_may_ask_gets_no_advice(where: str) -> None:
+    assert unmatched(load_catalog().table("models").rows, where) == ()

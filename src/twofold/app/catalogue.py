@@ -18,6 +18,7 @@ from twofold.catalog import (
     is_stale,
     load_catalog,
     select,
+    unmatched,
 )
 from twofold.core import UnknownKeyError
 
@@ -55,6 +56,7 @@ class CatalogTable:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     left_out: tuple[str, ...]  # columns that are not shown
+    hints: tuple[str, ...] = ()  # where no row fits: what the filter may have meant
 
     @property
     def lines(self) -> list[str]:
@@ -66,6 +68,8 @@ class CatalogTable:
         names = [column.name for column in self.columns]
         wide = sum(len(name) + 2 for name in names) > WIDTH
         laid_out = _records(names, rows) if wide else table(names, rows, numbers=numbers)
+        if not rows and self.hints:
+            return [f"{count}", *(line for hint in self.hints for line in wrap(hint, WIDTH))]
         return [*laid_out, *wrap(f"{count}{hidden}", WIDTH)]
 
     def _repr_html_(self) -> str:
@@ -102,13 +106,15 @@ def catalog_rows(
     by_name = {column.name: column for column in (*found.columns, *DERIVED.get(name, ()))}
     for column in columns:
         _known(column, by_name)
-    rows = select(_with_derived(found.rows, name, catalog, today or date.today()), where)
+    everything = _with_derived(found.rows, name, catalog, today or date.today())
+    rows = select(everything, where)
     shown = list(columns) or _fitting([*VIEWS.get(name, "").split(), *by_name], rows)
     return CatalogTable(
         name,
         tuple(by_name[column] for column in shown),
         tuple(tuple(row[column] for column in shown) for row in rows),
         () if columns else tuple(column for column in by_name if column not in shown),
+        () if rows else unmatched(everything, where),
     )
 
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from math import floor
 from types import MappingProxyType
 
-from twofold.core import Estimate, Source, format_estimate, format_si, scale_of
+from twofold.catalog import load_catalog
+from twofold.core import Estimate, Source, UnknownNameError, format_estimate, format_si, scale_of
 
+NO_GPU = {"cpu", "gaudi", "inferentia", "lpu", "tpu", "trainium", "wafer"}  # families of the catalogue
 LETTERS = MappingProxyType(
     {
         Source.MEASURED: "measured here",
@@ -41,10 +43,25 @@ def watt_hours(energy: Estimate) -> str:
 
 
 def summed(parts: Sequence[tuple[str, float]], total: Estimate) -> str:
-    """`16.6 d compute + 0.2 d failures = 16.8 d [15–19] f`: the terms add up to the total as it is shown."""
+    """`16.6 d compute + 0.2 d failures = 16.8 d [15–19] f`: the terms add up to the total as it is shown.
+
+    A term that would be shown as nothing is written in its own unit: `3.0 h compute + 43 s failures = 3.0 h`.
+    """
     texts, unit = in_unit_of(total.value, total.unit, [value for _, value in parts])
-    terms = [f"{text} {unit} {label}" for text, (label, _) in zip(texts, parts, strict=True)]
+    terms = []
+    for text, (label, value) in zip(texts, parts, strict=True):
+        lost = value > 0 and not text.strip("0.")
+        terms.append(f"{format_si(value, total.unit) if lost else f'{text} {unit}'} {label}")
     return f"{' + '.join(terms)} = {ranged(total)}"
+
+
+def hours_unit(accelerator: str) -> str:
+    """What hours of a device are called: `GPU-h`, or `accelerator-h` of what is none, or not known to be."""
+    try:
+        family = load_catalog().accelerator(accelerator).family
+    except UnknownNameError:
+        return "accelerator-h"
+    return "accelerator-h" if family in NO_GPU else "GPU-h"
 
 
 def in_unit_of(total: float, unit: str, values: Sequence[float]) -> tuple[list[str], str]:

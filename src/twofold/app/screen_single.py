@@ -2,7 +2,7 @@
 
 from math import floor, log10
 
-from twofold.app.figures import percent, ranged, watt_hours
+from twofold.app.figures import hours_unit, percent, ranged, watt_hours
 from twofold.app.lines import DOT, both_ends, field, table
 from twofold.app.screen_train import note_lines
 from twofold.app.screen_training import machine_text, price_pieces
@@ -49,14 +49,15 @@ def compute_lines(answer: ComputeEstimate) -> list[str]:
     money = []
     if answer.usd_per_accelerator_h is not None and answer.spend_usd is not None:
         money.append(
-            f"{format_usd_per_h(answer.usd_per_accelerator_h)} per GPU meets {format_usd(answer.spend_usd)}"
+            f"{format_usd_per_h(answer.usd_per_accelerator_h)} each meets {format_usd(answer.spend_usd)}"
         )
     money.append(f"at the usual price {ranged(answer.cost_usd)}" if answer.cost_usd else "no price")
     peak = f"{format_si(answer.peak_flops_per_s, 'FLOP/s')} peak each"
+    unit = hours_unit(answer.machine.accelerator)
     return [
         *both_ends(f"{machine_text(answer.machine)} for {format_seconds(answer.duration_s)}", peak),
         *field("work", [*work, f"at an MFU of {percent(answer.mfu_fraction)}"]),
-        *field("devices", [f"{answer.machine.accelerator_count:,}", f"{answer.accelerator_h:,.0f} GPU-h"]),
+        *field("devices", [f"{answer.machine.accelerator_count:,}", format_si(answer.accelerator_h, unit)]),
         *field("money", money),
         *field("price", price_pieces(answer.machine.price)),
         *field("energy", [f"{watt_hours(exact(answer.energy_j, 'J'))}, accelerators at their power limit"]),

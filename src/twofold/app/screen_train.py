@@ -1,6 +1,6 @@
 """The screen of `estimate train`: the step of a job on given machines, its memory, layouts and run."""
 
-from twofold.app.figures import percent, ranged, shares, summed, watt_hours
+from twofold.app.figures import hours_unit, percent, ranged, shares, summed, watt_hours
 from twofold.app.lines import DOT, both_ends, field, heading, table
 from twofold.app.screen_training import bound_pieces, cost_text, machine_text, memory_lines, price_pieces
 from twofold.core import format_bytes, format_memory, format_seconds, format_si
@@ -104,7 +104,7 @@ def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
     return [
         *both_ends(f"RUN       {format_si(run.tokens, 'tok')}, {run.steps:,} steps", cost_text(run.cost_usd)),
         *field("time", [summed(base, run.wall_s), f"goodput {ranged(run.goodput_fraction)}"]),
-        *field("devices", _hours(run)),
+        *field("devices", _hours(run, hours_unit(answer.machine.accelerator))),
         *field("work", [f"{run.flops:.3g} FLOP of the model"]),
         *field("failures", [f"{ranged(run.interruptions, 'interruptions')}"]),
         *field(
@@ -126,10 +126,10 @@ def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
     ]
 
 
-def _hours(run: QuickRun) -> list[str]:
+def _hours(run: QuickRun, unit: str) -> list[str]:
     """Accelerator-hours of the run, and of each cause that hours are kept for: they add up."""
     if not run.headroom:
-        return [f"{ranged(run.accelerator_h, 'GPU-h')}", "no headroom asked"]
+        return [ranged(run.accelerator_h, unit), "no headroom asked"]
     total = run.accelerator_h
     parts = [(f"{part.name}", part.value.value) for part in run.headroom]
-    return [summed(parts, type(total)(total.value, total.low, total.high, "GPU-h", total.source))]
+    return [summed(parts, type(total)(total.value, total.low, total.high, unit, total.source))]

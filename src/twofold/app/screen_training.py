@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from twofold.app.figures import apportioned, percent, ranged, shares, summed
+from twofold.app.figures import apportioned, hours_unit, percent, ranged, shares, summed
 from twofold.app.lines import DOT, both_ends, field
 from twofold.contracts import Bound, Checkpoints, Machine, Part, PriceUsed, Run, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
@@ -37,7 +37,7 @@ def training_lines(run: TrainingPlan) -> list[str]:
             if run.memory_bytes
             else []
         ),
-        *field("run", _run_pieces(run.run), separator="; "),
+        *field("run", _run_pieces(run.run, run.machine.accelerator), separator="; "),
         *field("failures", _failure_pieces(run.run)),
         *field("price", price_pieces(run.machine.price)),
         *field("bound by", bound_pieces(run.bounds)),
@@ -113,7 +113,7 @@ def _reservation(run: TrainingPlan) -> str:
     return f"reserve {machines} for {format_seconds(run.release_after_s)}, then release"
 
 
-def _run_pieces(run: Run) -> list[str]:
+def _run_pieces(run: Run, accelerator: str) -> list[str]:
     """From compute to the accelerator-hours that are paid: each sum is shown with its terms."""
     base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
     base.append(("failures", run.failure_s.value))
@@ -121,7 +121,7 @@ def _run_pieces(run: Run) -> list[str]:
     return [
         summed(base, run.wall_s),
         f"with headroom {headroom or 'none'} = {ranged(run.total_s)}",
-        f"{ranged(run.accelerator_h, 'GPU-h')}",
+        ranged(run.accelerator_h, hours_unit(accelerator)),
     ]
 
 

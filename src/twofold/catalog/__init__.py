@@ -31,7 +31,7 @@ from twofold.catalog.types import (
     Region,
     Storage,
 )
-from twofold.catalog.where import select
+from twofold.catalog.where import select, unmatched
 
 __all__ = [
     "Accelerator",
@@ -71,4 +71,5 @@ __all__ = [
     "read_model_config",
     "schema",
     "select",
+    "unmatched",
 ]

@@ -3,7 +3,7 @@
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from twofold.catalog.names import did_you_mean
@@ -53,6 +53,7 @@ class _Reader:
     tokens: list[Token]
     columns: tuple[str, ...]
     index: int = 0
+    compared: list[tuple[str, str, str]] = field(default_factory=list)  # column, relation, value
 
     def peek(self) -> Token:
         return self.tokens[self.index]
@@ -77,13 +78,41 @@ def select(rows: Sequence[R], where: str) -> tuple[R, ...]:
     """
     if not where.strip() or not rows:
         return tuple(rows)
+    test, _ = _read(rows, where)
+    return tuple(row for row in rows if test(row))
+
+
+def unmatched(rows: Sequence[R], where: str) -> tuple[str, ...]:
+    """Of a filter: the texts that its columns never hold, each with what they do hold that is near."""
+    if not where.strip() or not rows:
+        return ()
+    _, compared = _read(rows, where)
+    return tuple(
+        _instead(rows, column, text)
+        for column, relation, text in compared
+        if relation == "=="
+        and any(isinstance(row[column], str) for row in rows)
+        and not any(_compare(row[column], relation, text) for row in rows)
+    )
+
+
+def _instead(rows: Sequence[R], column: str, text: str) -> str:
+    held = {cell for row in rows if isinstance(cell := row[column], str) and cell}
+    inside = sum(_compare(row[column], "~", text) for row in rows)
+    part = f"`{column} ~ {text}` fits {inside:,} rows" if inside else ""
+    near = did_you_mean(text, sorted(held), f"try `{column} ~ …`, which looks inside the text")
+    return f"no `{column}` is `{text}`: {part or near}"
+
+
+def _read(rows: Sequence[R], where: str) -> tuple[Test, list[tuple[str, str, str]]]:
+    """The test that an expression means, and every comparison in it."""
     if len(where) > LENGTH_LIMIT:
         raise InputError(f"the filter is longer than {LENGTH_LIMIT} letters", hint=GRAMMAR)
     reader = _Reader(where, list(_tokens(where)), tuple(rows[0]))
     test = _either(reader, 0)
     if reader.peek().kind != "end":
         raise _error(where, reader.peek(), "expected `and`, `or` or the end")
-    return tuple(row for row in rows if test(row))
+    return test, reader.compared
 
 
 def _tokens(where: str) -> Iterator[Token]:
@@ -145,6 +174,7 @@ def _comparison(reader: _Reader) -> Test:
     if value.kind not in {"word", "quoted"}:
         raise _error(where, value, "expected a value")
     text = value.text[1:-1] if value.kind == "quoted" else value.text
+    reader.compared.append((name, relation.text, text))
     return lambda row: _compare(row[name], relation.text, text)
 
 
