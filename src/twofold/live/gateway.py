@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twofold.core import MissingExtraError, TwofoldError
 from twofold.live.gate_log import GateLog
@@ -66,12 +66,12 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
         driver.stop()
 
 
-def server_config(app: object, config: GatewayConfig) -> "uvicorn.Config":
+def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
     """How uvicorn serves an application of ours."""
     import uvicorn
 
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         host=config.host,
         port=config.port,
         loop="uvloop",

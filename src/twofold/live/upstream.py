@@ -90,9 +90,10 @@ class Upstream:
 async def read_some(response: aiohttp.ClientResponse) -> bytes:
     """What has come of an answer's body, at least a byte; nothing at its end. Raises UpstreamFailed."""
     try:
-        return await response.content.readany()
+        data: bytes = await response.content.readany()
     except (aiohttp.ClientError, OSError) as error:
         raise UpstreamFailed(Cause.BROKEN) from error
+    return data
 
 
 async def _reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
