@@ -84,7 +84,9 @@ class TrainingRun(Part):
     tokens: fields.ManyTokens | None = Field(
         default=None, description="tokens to train on; or `samples`, or `steps`"
     )
-    samples: fields.Samples | None = Field(default=None, description="sequences to train on")
+    samples: fields.Samples | None = Field(
+        default=None, description="sequences, or samples of measured rows, to train on"
+    )
     steps: fields.PositiveCount | None = Field(default=None, description="optimiser steps")
     precision: Precision = Field(default="bf16", description="format of the matrix multiplications")
     optimizer: Optimizer = Field(default="adam", description="decides the bytes of optimiser state")

@@ -63,7 +63,7 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
         Dimension.SEQUENCES: _prefixed("seq")
         | _prefixed("sequence", "")
         | _prefixed("sequences", "")
-        | _prefixed("sample")
+        | _prefixed("sample", "")
         | _prefixed("samples"),
         Dimension.TIME: _TIME,
         Dimension.RATE: {f"{what}/{time}": factor for what in ("", "req") for time, factor in _PER.items()},
