@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twofold.app.lines import field, heading, table
     from twofold.app.loop_page import loop_json
     from twofold.app.looping import alone, down, need_memory, up
+    from twofold.app.measuring import MeasuredDevice, measure_device
     from twofold.app.partitioning import Profiles, partitions
     from twofold.app.planning import diff, explain, plan
     from twofold.app.predicting import Predicted, predict
@@ -39,6 +40,7 @@ __all__ = [
     "Kernels",
     "Loaded",
     "Machines",
+    "MeasuredDevice",
     "Predicted",
     "Profiles",
     "ShownPlan",
@@ -62,6 +64,7 @@ __all__ = [
     "load",
     "loop_json",
     "loop_lines",
+    "measure_device",
     "need_memory",
     "partitions",
     "percent",
@@ -89,6 +92,7 @@ _MODULES = {
     "lines": ("field", "heading", "table"),
     "loop_page": ("loop_json",),
     "looping": ("alone", "down", "need_memory", "up"),
+    "measuring": ("MeasuredDevice", "measure_device"),
     "partitioning": ("Profiles", "partitions"),
     "planning": ("diff", "explain", "plan"),
     "predicting": ("Predicted", "predict"),

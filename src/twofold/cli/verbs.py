@@ -28,6 +28,7 @@ VERBS = {
     "catalog": Verb("decide", "catalog", "List and filter the tables that plans are made from"),
     "up": Verb("run", "up", "Train, serve and measure on this machine; planned beside measured"),
     "down": Verb("run", "down", "Stop what `up` started, and remove its state"),
+    "measure": Verb("learn", "measure", "Measure this machine as a device that plans use"),
     "predict": Verb("learn", "predict", "Predict measured runs, row by row"),
 }
 

@@ -29,6 +29,7 @@ from twofold.perf import (
 )
 
 MOST_OF_BANDWIDTH = 0.92  # no kernel streams more of a memory's peak
+PACKED_ENGINES = frozenset({"transformers"})
 EAGER_HALF_TOKENS = 256.0  # prefill in a step at which half of the eager slow-down shows
 
 
@@ -152,8 +153,10 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
         passes = shape.softmax_layers * 2.0 + shape.dense_ffn_layers * 2.0
         seconds = seconds + passes * quantise_s(replica.cluster.device, m, shape.hidden, fmt)
     sampled = tokens.decode_tokens + np.minimum(tokens.prefill_tokens, 1.0)
-    half = compute_format(replica.cluster.device, "bf16", "bf16").format
-    head = gemm_s(replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", "bf16")
+    # The head stays in 16 bits when the rest is narrower, and in 32 where the rest is.
+    wide = weights if weights == "fp32" else "bf16"
+    half = compute_format(replica.cluster.device, wide, wide).format
+    head = gemm_s(replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", wide)
     return seconds + head
 
 
@@ -225,6 +228,8 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
     shape, device, tp = replica.shape, replica.cluster.device, replica.tp
     heads = shape.heads / tp
     kv_heads = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
+    if replica.engine.name in PACKED_ENGINES and not np.any(is_mla(shape) > 0):
+        return _packed_attention_s(replica, tokens, heads, kv_heads)
     # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
     query = np.maximum(np.minimum(tokens.prefill_tokens, 2.0 * tokens.prefill_context_tokens), 1e-9)
     batch, before = (
@@ -261,6 +266,27 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
         decoded = _by_attention(shape, decode_plain, decode_mla)
         seconds = seconds + np.where(np.asarray(tokens.sequences) > 0, decoded, 0.0)
     return seconds
+
+
+def _packed_attention_s(replica: Replica, tokens: _Tokens, heads: Floats, kv_heads: Floats) -> Floats:
+    """One layer of an engine that attends over all of a step's sequences at once, under a mask.
+
+    Formula  attention of Q = prefill + decode queries over K = prefill's and all sequences' caches, all pairs
+    Why      The caches of all sequences are gathered into one; what a mask hides is computed all the same, so
+             that a step's pairs grow with the square of its sequences.
+    Source   transformers 5.23, continuous batching with scaled dot-product attention.
+    """
+    queries = tokens.prefill_tokens + tokens.decode_tokens
+    before = np.maximum(2.0 * np.asarray(tokens.prefill_context_tokens) - tokens.prefill_tokens, 0.0)
+    has_prefill = np.asarray(np.asarray(tokens.prefill_tokens) > 0, float)
+    cached = tokens.sequences * np.asarray(tokens.decode_context_tokens) + has_prefill * before
+    # The operator counts q·c + q·(q+1)/2 causal pairs; here all q·(cached + prefill) are computed.
+    unmasked = np.maximum(cached + tokens.prefill_tokens - (queries + 1.0) / 2.0, 0.0)
+    seconds: Floats = attention_prefill_s(
+        replica.cluster.device, 1.0, np.maximum(queries, 1e-9), unmasked, heads, kv_heads,
+        replica.shape.head_dim, replica.kv_format,
+    )  # fmt: skip
+    return np.where(np.asarray(queries) > 0, seconds, 0.0)
 
 
 def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
@@ -325,5 +351,6 @@ def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Norms, rotary, residuals, activations: ten passes over the residual, three over the inner width."""
     shape = replica.shape
     inner = np.maximum(shape.ffn_hidden, shape.experts_topk * shape.moe_ffn_hidden)
-    moved = tokens.total_tokens * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * HALF_BYTES
+    each_bytes = np.maximum(HALF_BYTES, bytes_per_weight(replica.activation_format))
+    moved = tokens.total_tokens * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * each_bytes
     return shape.layers * elementwise_s(replica.cluster.device, moved, 0.0)

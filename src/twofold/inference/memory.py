@@ -49,14 +49,15 @@ def weights_bytes(shape: ModelShape, weights_format: str) -> WeightsBytes:
     """Bytes of a model's weights in a number format, by part.
 
     Formula  weights of a part × bytes per weight of its format, scales included
-    Why      quantised checkpoints keep embeddings and head in 16 bits, and 4-bit MoE ones also the attention.
+    Why      quantised checkpoints keep embeddings and head in 16 bits, and 4-bit MoE ones also the attention;
+             one of 32 bits has them in 32.
     Units    B. Broadcasts over the shape.
     Source   published quantised checkpoints; gpt-oss and DeepSeek NVFP4 model cards.
     Limits   a format that mixes widths in another way is off by the part concerned.
     """
     inner = bytes_per_weight(dense_format(shape, weights_format))
     return WeightsBytes(
-        embedding_bytes=shape.embedding_weights * HALF_BYTES,
+        embedding_bytes=shape.embedding_weights * max(HALF_BYTES, inner),
         attention_bytes=attention_weights(shape) * inner,
         ffn_bytes=ffn_weights(shape) * inner,
         experts_bytes=expert_weights(shape) * bytes_per_weight(weights_format),

@@ -1,7 +1,10 @@
 """Fits, predictions, device benchmarks, the doctor's rules: files and records in, files and records out."""
 
+from twofold.measure.device import Measured, measure
+from twofold.measure.device_figures import figures
 from twofold.measure.device_files import (
     DeviceRecord,
+    Figure,
     FitError,
     Identity,
     digest_of,
@@ -10,16 +13,23 @@ from twofold.measure.device_files import (
     this_identity,
     write_device,
 )
+from twofold.measure.device_rows import FittedDevice, fit_device
 from twofold.measure.doctor import diagnose
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 
 __all__ = [
     "DeviceRecord",
+    "Figure",
     "FitError",
+    "FittedDevice",
     "Identity",
+    "Measured",
     "diagnose",
     "digest_of",
+    "figures",
+    "fit_device",
+    "measure",
     "notes_about",
     "predict_inference",
     "predict_training",

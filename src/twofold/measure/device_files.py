@@ -54,6 +54,18 @@ class FitError:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured figure in words, with the range of its repeats."""
+
+    group: str
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRecord:
     """What `device.json` says."""
 
@@ -65,6 +77,7 @@ class DeviceRecord:
     duration_s: float
     fit: tuple[FitError, ...]
     digest: str  # of the three tables
+    figures: tuple[Figure, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -149,6 +162,7 @@ def read_device(folder: Path) -> tuple[DeviceRecord, str]:
             duration_s=data["duration_s"],
             fit=tuple(FitError(**each) for each in data["fit"]),
             digest=data["digest"],
+            figures=tuple(Figure(**each) for each in data["figures"]),
         )
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileError(

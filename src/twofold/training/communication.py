@@ -22,12 +22,12 @@ from twofold.training.parameters import dense_parameters, expert_parameters, lor
 def tensor_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
     """Tensor-parallel traffic of one layer and micro-batch, forward and backward.
 
-    Formula  4 all-reduces of T·h·2 bytes (two forward, two backward), two more under full recomputation
+    Formula  4 all-reduces of T·h activations (two forward, two backward), two more under full recomputation
     Why      Attention and FFN each end in a sum over ranks; with sequence parallelism the same bytes move as
              a gather and a scatter.
     Source   Shoeybi et al. 2019; Korthikanti et al. 2022.
     """
-    payload_bytes = 2 * rank_tokens(work, layouts) * work.hidden
+    payload_bytes = work.weight_bytes * rank_tokens(work, layouts) * work.hidden
     times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
     return times * all_reduce_s(network, payload_bytes, layouts.tp)
 
@@ -35,12 +35,12 @@ def tensor_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Flo
 def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
     """Keys and values that a softmax layer gathers from the other context ranks, and their gradients back.
 
-    Formula  gather forward, gather and scatter backward, of 2·mb·s·kv_heads·d/tp·2 bytes
+    Formula  gather forward, gather and scatter backward, of 2·mb·s·kv_heads·d/tp values of 2 bytes, 4 in fp32
     Source   Llama 3 (all-gather context parallelism); a ring moves the same bytes.
     """
     kv_heads = np.maximum(work.kv_heads / layouts.tp, np.minimum(1, work.kv_heads))
     width = kv_heads * (work.head_dim + work.v_head_dim)
-    payload_bytes = 2 * layouts.micro_batch * work.sequence_tokens * width
+    payload_bytes = work.weight_bytes * layouts.micro_batch * work.sequence_tokens * width
     share = work.softmax_layers / work.layers
     return 3 * share * all_gather_s(network, payload_bytes, layouts.cp, layouts.tp)
 
@@ -48,7 +48,7 @@ def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Fl
 def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
     """Tokens sent to their experts and back, forward and backward, averaged over all layers.
 
-    Formula  4 all-to-alls of T/tp·min(topk, d·(1−(1−1/d)^topk) where it leaves the domain)·h·2 bytes, 6 under
+    Formula  4 all-to-alls of T/tp·min(topk, d·(1−(1−1/d)^topk) where it leaves the domain)·h values, 6 under
              full recomputation; d domains hold the expert group
     Why      A token that visits several experts of another domain crosses the fabric once.
     Source   Lepikhin et al. 2020 (GShard); DeepSeek-V3, section 3.2.2 (node-limited dispatch).
@@ -58,7 +58,7 @@ def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Flo
     domains = np.maximum(layouts.ep / np.minimum(layouts.ep, network.domain_size), 1)
     copies = domains * (1 - (1 - 1 / domains) ** work.experts_topk)
     copies = np.where(domains > 1, np.minimum(copies, work.experts_topk), work.experts_topk)
-    payload_bytes = 2 * rank_tokens(work, layouts) / layouts.tp * copies * work.expert_input
+    payload_bytes = work.weight_bytes * rank_tokens(work, layouts) / layouts.tp * copies * work.expert_input
     times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
     share = work.moe_layers / work.layers
     return times * share * all_to_all_s(network, payload_bytes, layouts.ep)
@@ -67,7 +67,7 @@ def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Flo
 def handoff_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
     """Activations to the next stage and gradients back, for one micro-batch and one chunk of layers."""
     shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
-    payload_bytes = 2 * rank_tokens(work, layouts) * work.hidden / shards
+    payload_bytes = work.weight_bytes * rank_tokens(work, layouts) * work.hidden / shards
     stage_ranks = layouts.tp * layouts.cp * layouts.dp
     sent_s = 2 * point_to_point_s(network, payload_bytes, stage_ranks)
     return np.where(layouts.pp > 1, sent_s, 0.0)
@@ -108,7 +108,7 @@ def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradient
     Formula  ZeRO-0: all-reduce of the gradients; 1, 2: scatter them, gather the weights;
              3: per micro-batch gather the weights twice and scatter the gradients
     Why      Dense weights are copied over data and context ranks; experts over those that do not split them.
-    Units    `gradient_bytes` per trained parameter; weights travel in 16 bits; nothing hidden yet.
+    Units    `gradient_bytes` per trained parameter, and no fewer than a weight has; nothing hidden yet.
     Source   Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP).
     """
     dense = stage_dense_weights(work, layouts), trained_dense_weights(work, layouts)
@@ -134,8 +134,9 @@ def _replica_s(
     """As `data_parallel_s`, for one kind of weights: (all, trained)."""
     held, trained = weights
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
-    scatter_s = reduce_scatter_s(network, trained * gradient_bytes, replicas, stride)
+    sent_bytes = trained * np.maximum(gradient_bytes, work.weight_bytes)
+    scatter_s = reduce_scatter_s(network, sent_bytes, replicas, stride)
     sharded = layouts.zero_stage == 3
-    gather_s = all_gather_s(network, np.where(sharded, held, trained) * 2, replicas, stride)
+    gather_s = all_gather_s(network, np.where(sharded, held, trained) * work.weight_bytes, replicas, stride)
     once_s = np.where(layouts.zero_stage == 0, 2 * scatter_s, scatter_s + gather_s)
     return np.where(sharded, micro_batches * (2 * gather_s + scatter_s), once_s)

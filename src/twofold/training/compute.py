@@ -230,9 +230,10 @@ def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> Pass:
     """Norms, residual sums, rotary and activation: passes over the residual stream and over the FFN width;
     scans of linear mixers: passes over their channels.
 
-    Formula  2·T·(14·h/sp + (matrices + 1)·width/tp) bytes; sp = tp with sequence parallelism, else 1;
-             2·T·passes·channels/tp bytes for the average layer's linear mixer
-    Why      Each pass reads or writes 16-bit values once; what a framework fuses is its `elementwise_factor`.
+    Formula  b·T·(14·h/sp + (matrices + 1)·width/tp) bytes; sp = tp with sequence parallelism, else 1;
+             b·T·passes·channels/tp bytes for the average layer's linear mixer
+    Why      Each pass reads or writes values of b = 2 bytes, 4 in fp32, once; what a framework fuses is its
+             `elementwise_factor`.
     """
     tokens = rank_tokens(work, layouts)
     sequence_shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
@@ -241,8 +242,9 @@ def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> Pass:
     width = work.dense_ffn_layers / work.layers * work.ffn_hidden + moe_share * routed
     scanned = kernels.stack.scan_passes_factor * work.linear_layers / work.layers * work.linear_width
     moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
-    fused_s = elementwise_s(kernels.device, 2 * tokens * moved, 0.0) * kernels.stack.elementwise_factor
-    forward_s = fused_s + elementwise_s(kernels.device, 2 * tokens * scanned / layouts.tp, 0.0)
+    each_bytes = work.weight_bytes * tokens
+    fused_s = elementwise_s(kernels.device, each_bytes * moved, 0.0) * kernels.stack.elementwise_factor
+    forward_s = fused_s + elementwise_s(kernels.device, each_bytes * scanned / layouts.tp, 0.0)
     return Pass(forward_s, forward_s * ELEMENTWISE_BACKWARD_RATIO)
 
 

@@ -29,6 +29,7 @@ from twofold.training.parameters import model_flops_per_token
 from twofold.training.stack import Stack
 
 HOST_NORM = 4.0  # the launch time of a layer hides behind its kernels but for their 4-norm
+SAME_CORES_NORM = 1.0  # a processor launches and computes on the same cores: nothing hides
 BACKWARD_SHARE = 2 / 3  # of a micro-batch's compute that gradient traffic can hide behind
 
 
@@ -82,7 +83,8 @@ def workload_step_time(
 
     Formula  (m + (p−1)/v)·(stage + hand-offs) + exposed DP + optimiser + stalls, with
              stage = layers/p × 4-norm(compute + recompute + exposed traffic; host)
-    Why      1F1B runs m micro-batches through a stage; its ramp costs (p−1)/v more. Launch time is a floor.
+    Why      1F1B runs m micro-batches through a stage; its ramp costs (p−1)/v more. Launch time is a floor,
+             but adds to the rest on a processor, which does both.
     Shapes   layouts are (N,); any constant or dimension may be (N,) or carry leading axes that broadcast.
     Units    seconds.
     Source   Narayanan et al. 2021 (schedule, bubble); PHYSICS and SKETCHES (floor, overlap).
@@ -98,7 +100,8 @@ def workload_step_time(
     cp_s = stack.cp_exposed_fraction * context_parallel_s(work, layouts, network)
     ep_s = stack.ep_exposed_fraction * expert_parallel_s(work, layouts, network)
     busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s
-    launched_s = smooth_max(busy_s, _host_layer_s(work, layouts, stack, network), HOST_NORM)
+    norm = SAME_CORES_NORM if cluster.device.family == "cpu" else HOST_NORM
+    launched_s = smooth_max(busy_s, _host_layer_s(work, layouts, stack, network), norm)
 
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
@@ -194,7 +197,8 @@ def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stac
     sharded = layouts.zero_stage >= 1
     dense = trained_dense_weights(work, layouts) / np.where(sharded, layouts.dp * layouts.cp, 1)
     experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(layouts), 1)
-    moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + stack.gradient_bytes)
+    gradient_bytes = np.maximum(stack.gradient_bytes, work.weight_bytes)
+    moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + gradient_bytes)
     on_device_s = elementwise_s(cluster.device, stack.optimizer_bytes_factor * moved_bytes, 1.0)
     return np.where(
         np.asarray(work.optimizer_on_host) > 0, moved_bytes / stack.host_optimizer_bytes_per_s, on_device_s

@@ -1,0 +1,108 @@
+"""`measure device`: benchmarks of this machine become a device that the plans beside it use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from twofold.app.lines import both_ends, table
+from twofold.app.shown import as_html
+from twofold.app.sources import DEVICE_FOLDER
+from twofold.core import ValueRefusedError, format_si
+from twofold.measure import (
+    DeviceRecord,
+    Figure,
+    FitError,
+    digest_of,
+    figures,
+    fit_device,
+    measure,
+    this_identity,
+    write_device,
+)
+
+RANKS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDevice:
+    """What was measured, and where its tables lie."""
+
+    record: DeviceRecord
+    folder: Path
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A table of what was measured, and how well the fitted constants give it back."""
+        record = self.record
+        share = f"1 of {record.rank_count} equal shares" if record.rank_count > 1 else "the whole"
+        left, right = f"{record.name}: {share} of {record.identity.words}", f"{record.duration_s:.0f} s"
+        measured = [(each.group, each.name, _figure(each), _range(each)) for each in record.figures]
+        fitted = [_error(each) for each in record.fit]
+        return (
+            *both_ends(left, right),
+            f"  {record.software}",
+            "",
+            *table(("MEASURED", "", "", "80 % of repeats"), measured, numbers=(2,)),
+            "",
+            *table(("FITTED", "cases", "median off", "worst off"), fitted, numbers=(1, 2, 3)),
+            "",
+            f"wrote {self.folder}: plans beside it use `{record.name}`",
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+def measure_device(
+    out: Path | None = None,
+    ranks: int | None = None,
+    today: date | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> MeasuredDevice:
+    """Measure this machine for about a minute and write `OUT/.twofold/device`, the working folder by default.
+
+    Raises MissingExtraError without torch, ValueRefusedError for a count of ranks that no machine has,
+    RunError when a rank fails; nothing is written then.
+    """
+    if ranks is not None and not 1 <= ranks <= RANKS_MAX:
+        raise ValueRefusedError(f"{ranks} ranks cannot be measured", hint=f"write 1 to {RANKS_MAX}")
+    folder = (out or Path.cwd()) / DEVICE_FOLDER
+    day = today or date.today()
+    found = measure(ranks, tell)
+    tell("fitting")
+    identity = this_identity(found.accelerator)
+    fitted = fit_device(found, identity, day.year)
+    record = DeviceRecord(
+        name=fitted.accelerator.name,
+        measured_on=day,
+        identity=identity,
+        software=found.software,
+        rank_count=found.rank_count,
+        duration_s=found.duration_s,
+        fit=fitted.fit,
+        digest=digest_of(fitted.tables),
+        figures=figures(found.samples, fitted.rows, found.rank_count),
+    )
+    write_device(folder, fitted.tables, record)
+    return MeasuredDevice(record, folder)
+
+
+def _figure(each: Figure) -> str:
+    return format_si(each.value, each.unit)
+
+
+def _range(each: Figure) -> str:
+    return f"{format_si(each.low, each.unit)} – {format_si(each.high, each.unit)}"
+
+
+def _error(each: FitError) -> tuple[str, str, str, str]:
+    return (
+        each.group,
+        str(each.rows),
+        f"{100 * each.median_fraction:.0f} %",
+        f"{100 * each.worst_fraction:.0f} %",
+    )
