@@ -63,3 +63,28 @@ def test_a_part_without_derivation_lists_what_it_holds() -> None:
 def test_an_unknown_path_is_an_input_error() -> None:
     with pytest.raises(InputError, match="is not a path"):
         explain(PLAN, "training.pretrain.mfu")
+
+
+def test_a_listing_shows_plain_numbers_with_the_unit_of_their_name() -> None:
+    run = {
+        "name": "pretrain",
+        "parameters": 8_030_261_248,
+        "share_fraction": 0.8956,
+        "memory_capacity_bytes": 79.6 * 2**30,
+        "release_after_s": 5400.0,
+        "sequence_parallel": False,
+        "input_tokens": 900.0,
+    }
+    plan = {"training": [run], "derivations": []}
+    lines = dict(
+        line.removeprefix("training.pretrain.").split(" = ") for line in explain(plan, "training")[1:]
+    )
+    assert lines == {
+        "name": "pretrain",
+        "parameters": "8,030,261,248",
+        "share_fraction": "90 %",
+        "memory_capacity_bytes": "80 GiB",
+        "release_after_s": "90 min",
+        "sequence_parallel": "False",
+        "input_tokens": "900 tok",
+    }

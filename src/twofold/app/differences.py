@@ -3,32 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
 from twofold.app.figures import ranged
 from twofold.app.lines import table
 from twofold.contracts import estimate_from
 from twofold.core import format_si
-from twofold.plan import Change
+from twofold.plan import Change, unit_of
 
 _ESTIMATE = {"value", "low", "high", "unit", "source"}
 HALVES = ("training", "serving")
 _DIGEST_LETTERS = 12  # tell two digests apart
-# How the last name of a path ends -> the unit that its number is shown with; the first that fits.
-_UNITS = MappingProxyType(
-    {
-        "_fraction": "fraction",
-        "memory_bytes": "memory B",
-        "_bytes_per_s": "B/s",
-        "_bytes": "B",
-        "_tokens_per_s": "tok/s",
-        "_per_s": "1/s",
-        "_s": "s",
-        "_usd": "USD",
-        "accelerator_h": "GPU-h",
-    }
-)
 
 
 def difference_lines(changes: Sequence[Change]) -> list[str]:
@@ -56,7 +41,7 @@ def _row(change: Change, owner: str) -> tuple[str, ...]:
 
 
 def _text(path: str, leaf: Any) -> str:
-    unit = next((unit for ending, unit in _UNITS.items() if path.endswith(ending)), None)
+    unit = unit_of(path)
     if isinstance(leaf, dict) and leaf.keys() == _ESTIMATE:
         estimate = estimate_from(leaf)
         return ranged(replace(estimate, unit=_shown_unit(path, estimate.unit) if unit is None else unit))

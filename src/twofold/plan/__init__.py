@@ -7,6 +7,7 @@ from twofold.plan.diff import Change, diff
 from twofold.plan.explain import explain
 from twofold.plan.given import Given, Variation, given
 from twofold.plan.ladders import Ladders, compare_along
+from twofold.plan.paths import unit_of
 from twofold.plan.quick_run import QuickRun
 from twofold.plan.quick_serve import ServingQuestion, read_rate_bytes_per_s
 from twofold.plan.quick_single import (
@@ -62,4 +63,5 @@ __all__ = [
     "read_rate_bytes_per_s",
     "reason_text",
     "token_model",
+    "unit_of",
 ]

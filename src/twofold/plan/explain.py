@@ -5,8 +5,8 @@ from textwrap import wrap
 from typing import Any
 
 from twofold.contracts import estimate_from
-from twofold.core import InputError, format_estimate
-from twofold.plan.paths import children, is_estimate, leaves, resolve
+from twofold.core import InputError, format_estimate, format_si
+from twofold.plan.paths import children, is_estimate, leaves, resolve, unit_of
 
 WIDTH = 100
 LEAVES_SHOWN = 40
@@ -31,26 +31,31 @@ def explain(plan: dict[str, Any], path: str) -> tuple[str, ...]:
 def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
     node = resolve(plan, path)
     if not children(node):
-        return (f"{path} = {leaf_text(node)}",)
+        return (f"{path} = {leaf_text(path, node)}",)
     below = [(f"{path}.{key}" if path else key, leaf) for key, leaf in leaves(node)]
-    lines = [f"{key} = {leaf_text(leaf)}" for key, leaf in below[:LEAVES_SHOWN]]
+    lines = [f"{key} = {leaf_text(key, leaf)}" for key, leaf in below[:LEAVES_SHOWN]]
     more = len(below) - LEAVES_SHOWN
     return (path, *lines, *([f"… and {more} more"] if more > 0 else []))
 
 
-def leaf_text(leaf: Any) -> str:
-    """A leaf as people read it: an estimate with its range and source letter, text as it is."""
+def leaf_text(path: str, leaf: Any) -> str:
+    """A leaf as people read it: a number with the unit of its name, an estimate with range and letter."""
     if is_estimate(leaf):
         return format_estimate(estimate_from(leaf))
     if leaf is None or leaf == [] or leaf == {}:
         return "none"
-    return f"{leaf:g}" if isinstance(leaf, float) else str(leaf)
+    if isinstance(leaf, float):
+        unit = unit_of(path)
+        return f"{leaf:,.6g}" if unit is None else format_si(leaf, unit)
+    if isinstance(leaf, int) and not isinstance(leaf, bool):
+        return f"{leaf:,}"
+    return str(leaf)
 
 
 def _value_text(plan: dict[str, Any], known: Derivations, path: str) -> str:
     """The value at a path; a step of a derivation that is no field of the plan shows what its user shows."""
     try:
-        return leaf_text(resolve(plan, path))
+        return leaf_text(path, resolve(plan, path))
     except InputError:
         used = (item["text"] for row in known.values() for item in row["inputs"] if item["path"] == path)
         return next(used, "")

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any
 
 from twofold.core import InputError
@@ -9,6 +10,28 @@ from twofold.core import InputError
 # What names an entry of an array, the first that it has. Derivations are reached through `explain` instead.
 _NAMES = ("name", "metric", "resource", "reason", "what", "accelerator_count")
 _ESTIMATE = {"value", "low", "high", "unit", "source"}
+# How the last name of a path ends -> the unit that its number is shown with; the first that fits.
+_UNITS = MappingProxyType(
+    {
+        "_fraction": "fraction",
+        "memory_bytes": "memory B",
+        "memory_capacity_bytes": "memory B",
+        "_bytes_per_s": "B/s",
+        "_bytes": "B",
+        "_tokens_per_s": "tok/s",
+        "_per_s": "1/s",
+        "_s": "s",
+        "_usd": "USD",
+        "accelerator_h": "accelerator-h",
+        "flops": "FLOP",
+        "_tokens": "tok",
+    }
+)
+
+
+def unit_of(path: str) -> str | None:
+    """The unit that a plain number at a path is shown with, by its name; None where the name has none."""
+    return next((unit for ending, unit in _UNITS.items() if path.endswith(ending)), None)
 
 
 def is_estimate(node: Any) -> bool:
