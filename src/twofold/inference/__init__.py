@@ -1,5 +1,6 @@
 """Serving: what fits, how long a step takes, what a load costs, how many replicas meet an objective."""
 
+from twofold.inference.curve import load_axis
 from twofold.inference.disaggregated import disaggregated
 from twofold.inference.engine import default_activation_format, engine, engine_era
 from twofold.inference.fleet import (
@@ -14,18 +15,8 @@ from twofold.inference.fleet import (
     warm_pool,
 )
 from twofold.inference.iteration import exchange_bytes_per_token, iteration_s, tokens_per_step
-from twofold.inference.load import (
-    Latency,
-    Lengths,
-    Served,
-    at_batch,
-    batch_limit,
-    closed_loop,
-    max_throughput,
-    open_loop,
-    static_batch,
-    steady_steps,
-)
+from twofold.inference.latency import Latency, Served
+from twofold.inference.load import at_batch, closed_loop, max_throughput, open_loop, static_batch
 from twofold.inference.measured import (
     MeasuredBatch,
     MeasuredService,
@@ -70,7 +61,6 @@ from twofold.inference.slo import (
     TrafficClass,
     bottleneck,
     for_class,
-    load_axis,
     load_curve,
     merged_class,
     rate_limit,
@@ -78,6 +68,7 @@ from twofold.inference.slo import (
     shared_load,
     shared_rate_limit,
 )
+from twofold.inference.steady import Lengths, batch_limit, steady_steps
 from twofold.inference.table import ServiceTable, service_table, step_s, table_from_data
 from twofold.inference.types import CacheOptions, Capacity, Engine, Iteration, Replica
 

@@ -3,19 +3,10 @@
 import numpy as np
 
 from twofold.inference.iteration import iteration_s, tokens_per_step
-from twofold.inference.load import (
-    BURST_FRACTION,
-    Latency,
-    Lengths,
-    Served,
-    Steps,
-    batch_limit,
-    first_token_s,
-    flat_latency,
-    own_input_tokens,
-    served,
-)
+from twofold.inference.latency import Latency, Served, first_token_s, flat_latency, served
+from twofold.inference.load import BURST_FRACTION
 from twofold.inference.memory import kv_bytes
+from twofold.inference.steady import Lengths, Steps, batch_limit, own_input_tokens
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference.load import Served
+from twofold.inference.latency import Served
 from twofold.inference.memory import weights_bytes
 from twofold.inference.types import Replica
 from twofold.perf import Device, Floats, power_w

@@ -1,136 +1,38 @@
-"""What a replica does under load: static batches, closed loops, open arrivals, saturation, split phases.
+"""What a replica does under load: static batches, closed loops, open arrivals, saturation."""
 
-One idea carries them: in a steady state each decoding sequence leaves after `output` steps and is replaced by
-a prompt, so that a step decodes B sequences and prefills B·input/output tokens on average, whatever the rate.
-Everything else follows from B: the step, the rate that keeps B busy, and the waits.
-"""
-
-from dataclasses import dataclass
+from dataclasses import fields, replace
+from typing import TypeVar
 
 import numpy as np
 
+from twofold.inference.curve import load_axis, met_at, price_curve, seen_by, served_at
 from twofold.inference.iteration import iteration_s, tokens_per_step
+from twofold.inference.latency import (
+    Latency,
+    Served,
+    first_token_s,
+    flat_latency,
+    lone_prompt,
+    served,
+    token_s,
+    tpot_latency,
+    ttft_latency,
+)
 from twofold.inference.memory import max_sequences
+from twofold.inference.steady import (
+    Lengths,
+    Steps,
+    batch_limit,
+    chunk_tokens,
+    own_input_tokens,
+    steady_steps,
+    sustained_batch,
+)
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
-NORMAL_P95, NORMAL_P99 = 1.645, 2.326
+T = TypeVar("T")
 BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot, the first ones all at once
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Prompt and answer lengths of a class. Spreads are standard deviations over means (log-normal)."""
-
-    input_tokens: Floats
-    output_tokens: Floats
-    input_spread: Floats = 0.0
-    output_spread: Floats = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """One latency of a class, in seconds: its mean and upper quantiles."""
-
-    mean_s: Floats
-    p50_s: Floats
-    p95_s: Floats
-    p99_s: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What a replica delivers at one load. `utilisation_fraction` is of the rate that it can sustain."""
-
-    ttft: Latency
-    tpot: Latency
-    e2e: Latency
-    requests_per_s: Floats
-    output_tokens_per_s: Floats
-    batch_sequences: Floats  # decoding, on average
-    step_s: Floats  # of a step that only decodes
-    prefill_step_s: Floats  # of one that carries a prompt
-    prefill_share_fraction: Floats  # of steps that carry prefill
-    kv_fraction: Floats  # of the cache in use
-    utilisation_fraction: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """The steady state at a batch: plain and prefill-carrying steps, and how they mix."""
-
-    plain_s: Floats
-    carrying_s: Floats
-    carried_tokens: Floats
-    share_fraction: Floats
-    tpot_s: Floats
-    full_s: Floats  # a step that carries a whole chunk
-
-
-def batch_limit(replica: Replica, lengths: Lengths) -> Floats:
-    """Sequences that decode at once: the scheduler's limit, or what the cache holds of half-finished ones.
-
-    At least 1 where the model fits: a lone sequence is served, however long.
-    """
-    middle = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
-    held = max_sequences(replica, middle, lengths.input_tokens)
-    return np.where(np.asarray(held) > 0, np.clip(held, 1.0, replica.max_batch), 0.0)
-
-
-def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
-    """Prompt tokens that must be computed: the shared prefix is found in the cache."""
-    own: Floats = np.maximum(1.0, lengths.input_tokens * (1.0 - replica.cache.shared_prefix_fraction))
-    return own
-
-
-def chunk_tokens(replica: Replica) -> Floats:
-    """Prefill tokens that one step of the replica may carry: each data-parallel rank has its own budget."""
-    return replica.chunk_tokens * np.asarray(replica.dp)
-
-
-def steady_steps(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Steps:
-    """The steps of a replica that keeps `batch_sequences` decoding.
-
-    Formula  P = B·input/output prefill tokens per step, carried as chunks of S = min(chunk, max(prompt, P));
-             share q = P/S of the steps carry one; TPOT = ((1−q)·t(0,B) + q·t(S,B)) / tokens per step
-    Why      An engine prefills whole prompts or chunks at once: most steps carry none, some a lot. Spreading
-             the prefill evenly over all steps is wrong by several per cent (SKETCHES).
-    Shapes   lengths and batch broadcast with the replica.
-    Units    tokens, seconds.
-    Limits   q ≤ 1: past that the batch cannot be kept full, and callers lower it (`sustained_batch`).
-    """
-    own = own_input_tokens(replica, lengths)
-    gained = tokens_per_step(replica)
-    per_step = batch_sequences * own * gained / np.maximum(lengths.output_tokens, 1.0)
-    # Data-parallel ranks step together: engines let each carry a prompt, or one would stall all the others.
-    abreast = np.minimum(replica.dp, np.maximum(1.0, np.asarray(batch_sequences) / 2.0))
-    carried = np.minimum(chunk_tokens(replica), np.maximum(own * abreast, per_step))
-    share = np.minimum(1.0, per_step / carried)
-    context = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
-    attended = lengths.input_tokens - own / 2.0
-    plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
-    carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s
-    tpot = ((1.0 - share) * plain + share * carrying) / gained
-    full = iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
-    return Steps(plain, carrying, carried, share, tpot, np.maximum(full, carrying))
-
-
-def _token_s(steps: Steps, chunk: Floats) -> Floats:
-    """What each further prefill token adds to a step that already carries some.
-
-    Steps that prefill start with launches that no token can hide, so that the first tokens tell nothing.
-    """
-    further = np.asarray(chunk) - steps.carried_tokens
-    whole = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
-    room = further > 0.01 * np.asarray(chunk)
-    return np.where(room, (steps.full_s - steps.carrying_s) / np.where(room, further, 1.0), whole)
-
-
-def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
-    """The batch that prefill can keep full: with a full chunk in every step, chunk·output/input sequences."""
-    own = own_input_tokens(replica, lengths)
-    fed = chunk_tokens(replica) * lengths.output_tokens / (own * tokens_per_step(replica))
-    return np.minimum(batch_sequences, np.maximum(fed, 1.0))
 
 
 def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
@@ -186,7 +88,7 @@ def closed_loop(
         steps = steady_steps(replica, lengths, np.maximum(batch, 1e-3))
         decode_s = lengths.output_tokens * steps.tpot_s
         rate = batch / decode_s
-        ttft = _steady_ttft(replica, lengths, steps, rate)
+        ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
         in_prefill = np.minimum(rate * ttft.mean_s, 0.9 * admitted)
         batch = 0.5 * batch + 0.5 * sustained_batch(
             replica, lengths, np.maximum(admitted - in_prefill, np.minimum(admitted, 1.0) * 0.5)
@@ -201,55 +103,58 @@ def closed_loop(
         outside + np.where(burst_fraction > 0.05, np.maximum(ttft.p95_s, burst), ttft.p95_s),
         outside + np.where(burst_fraction > 0.01, np.maximum(ttft.p99_s, 2.0 * burst), ttft.p99_s),
     )
-    tpot = _tpot(replica, lengths, steps, batch, 0.0)
+    tpot = tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s)
     rate = concurrency / (ttft.mean_s + decode_s)
     utilisation = np.minimum(1.0, concurrency / np.maximum(limit, 1.0))
     return served(replica, lengths, steps, batch, rate, ttft, tpot, utilisation)
 
 
-def open_loop(replica: Replica, lengths: Lengths, rate_per_s: Floats) -> Served:
+def open_loop(
+    replica: Replica, lengths: Lengths, rate_per_s: Floats, own: tuple[Replica, Lengths] | None = None
+) -> Served:
     """Requests that arrive at random (Poisson) at `rate_per_s`, whatever the replica does.
 
-    Formula  the batch that an arrival meets, itself included: B = 1 + λ·output·TPOT(B); found by bisection
+    Formula  the batch that an arrival meets, itself included: B = 1 + λ·output·TPOT(B), on the load curve
     Why      In a steady state B depends on the rate only through how long a request decodes.
     Shapes   arguments broadcast.
     Units    requests/s of the whole replica.
-    Limits   above the sustainable rate `utilisation_fraction` exceeds 1 and latencies are infinite.
+    Limits   above the sustainable rate `utilisation_fraction` exceeds 1 and first tokens never come; what
+             decodes then is a full replica. `own` is the class that asks, where `lengths` are a mixture's.
     """
-    limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
-    low, high = np.ones(np.broadcast_shapes(np.shape(rate_per_s), np.shape(limit))), limit + 1.0
-    for _ in range(12):  # halves the logarithm: a thousandth of the batch in the end
-        middle = np.sqrt(low * high)
-        steps = steady_steps(replica, lengths, middle)
-        below = (middle - 1.0) < rate_per_s * lengths.output_tokens * steps.tpot_s
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return at_batch(replica, lengths, np.sqrt(low * high), rate_per_s)
+    # As far as the scheduler may go, whatever the cache holds: more memory must not move the curve's points.
+    largest = float(np.max(sustained_batch(replica, lengths, replica.max_batch))) + 1.0
+    wide, stream = load_axis(replica), load_axis(lengths)
+    curve = price_curve(wide, stream, largest)
+    if own is not None:
+        curve = seen_by(curve, load_axis(own[0]), load_axis(own[1]))
+    rate = load_axis(np.asarray(rate_per_s, float))
+    met = met_at(curve, np.minimum(rate, curve.most_per_s))
+    return _as_priced(wide, stream, served_at(curve, met, rate))
 
 
-def at_batch(
-    replica: Replica, lengths: Lengths, met_sequences: Floats, rate_per_s: Floats | None = None
-) -> Served:
-    """Open arrivals at the rate at which a request meets a batch of `met_sequences`, itself included.
+def at_batch(replica: Replica, lengths: Lengths, met_sequences: Floats) -> Served:
+    """Open arrivals at the rate at which a request meets a batch of `met_sequences`, itself included."""
+    met = np.maximum(np.asarray(met_sequences, float), 1.0)
+    replica, lengths, met = load_axis(replica), load_axis(lengths), load_axis(met)
+    curve = price_curve(replica, lengths, float(np.max(met)))
+    return _as_priced(replica, lengths, served_at(curve, met))
 
-    The points of a load curve: callers sweep the batch instead of searching the rate.
-    """
-    limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
-    met = np.maximum(met_sequences, 1.0)
-    steps = steady_steps(replica, lengths, met)
-    decode_s = lengths.output_tokens * steps.tpot_s
-    rate = (met - 1.0) / decode_s if rate_per_s is None else np.asarray(rate_per_s, float)
-    full = steady_steps(replica, lengths, np.maximum(limit, 1.0))
-    most = np.where(limit > 0, limit / (lengths.output_tokens * full.tpot_s), 0.0)
-    utilisation = np.where(most > 0, rate / np.maximum(most, 1e-30), np.inf)
-    ttft = _steady_ttft(replica, lengths, steps, rate)
-    slot_s = _slot_wait_s(limit, decode_s, utilisation, lengths)
-    ttft = Latency(ttft.mean_s + slot_s, ttft.p50_s, ttft.p95_s + 3.0 * slot_s, ttft.p99_s + 4.6 * slot_s)
-    tpot = _tpot(replica, lengths, steps, met, np.sqrt(np.maximum(met - 1.0, 0.0)))
-    over = np.where(utilisation > 1.0, np.inf, 0.0)
-    ttft = Latency(*(over + each for each in (ttft.mean_s, ttft.p50_s, ttft.p95_s, ttft.p99_s)))
-    return served(
-        replica, lengths, steps, np.minimum(met, np.maximum(limit, 1.0)), rate, ttft, tpot, utilisation
-    )
+
+def _as_priced(replica: Replica, lengths: Lengths, found: Served) -> Served:
+    """What was read off a curve, without its axis; the steps as priced at their batch, not between two."""
+    steps = steady_steps(replica, lengths, found.batch_sequences, full_s=0.0)
+    exact = replace(found, step_s=steps.plain_s, prefill_step_s=np.maximum(steps.carrying_s, steps.plain_s))
+    return without_load_axis(exact)
+
+
+def without_load_axis(value: T) -> T:
+    """The numbers of one point of a load curve: arrays lose their last axis of length 1."""
+    if isinstance(value, np.ndarray):
+        return value[..., 0] if value.ndim else value  # type: ignore[return-value]  # one axis less
+    if isinstance(value, Latency | Served):
+        parts = {f.name: without_load_axis(getattr(value, f.name)) for f in fields(value)}
+        return replace(value, **parts)
+    return value
 
 
 def max_throughput(replica: Replica, lengths: Lengths) -> Served:
@@ -259,7 +164,7 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
     steps = steady_steps(replica, lengths, batch)
     decode_s = lengths.output_tokens * steps.tpot_s
     rate = batch / decode_s
-    ttft = _steady_ttft(replica, lengths, steps, rate)
+    ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
     return served(
         replica,
         lengths,
@@ -267,50 +172,9 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
         batch,
         rate,
         ttft,
-        _tpot(replica, lengths, steps, batch, 0.0),
+        tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s),
         np.ones_like(rate),
     )
-
-
-def first_token_s(replica: Replica, step_s: Floats) -> Floats:
-    """What passes between the end of prefill and the client's first token: handling, streaming interval."""
-    return replica.engine.first_token_s + replica.engine.first_token_steps * np.asarray(step_s)
-
-
-def flat_latency(seconds: Floats) -> Latency:
-    """The same for every request."""
-    return Latency(seconds, seconds, seconds, seconds)
-
-
-def quantile_factor(spread: Floats, normal: float) -> Floats:
-    """A log-normal's quantile over its mean, for a standard deviation of `spread` means."""
-    sigma = np.sqrt(np.log1p(np.square(spread)))
-    factor: Floats = np.exp(normal * sigma - 0.5 * np.square(sigma))
-    return factor
-
-
-def _steady_ttft(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats) -> Latency:
-    """Residual step + queue for prefill + own prefill + handling; quantiles add deviations in quadrature."""
-    own = own_input_tokens(replica, lengths)
-    mean_step = (1.0 - steps.share_fraction) * steps.plain_s + steps.share_fraction * steps.carrying_s
-    mean_square = (1.0 - steps.share_fraction) * np.square(steps.plain_s) + steps.share_fraction * np.square(
-        steps.carrying_s
-    )
-    residual = mean_square / (2.0 * mean_step)
-    chunk = chunk_tokens(replica)
-    chunk_s, per_token = steps.full_s, _token_s(steps, chunk)
-    busy = np.minimum(np.asarray(rate_per_s) * own * chunk_s / chunk, 0.98)
-    queue = np.square(busy) / (1.0 - busy) * chunk_s / 2.0
-    service = np.maximum(1.0, own / np.minimum(steps.carried_tokens, replica.chunk_tokens)) * steps.carrying_s
-    mean = residual + queue + service + first_token_s(replica, steps.plain_s)
-    together = np.sqrt(np.asarray(rate_per_s) * steps.carrying_s) * own * per_token
-
-    def upper(normal: float, exponential: float) -> Floats:
-        longer = own * (quantile_factor(lengths.input_spread, normal) - 1.0) * per_token
-        parts = (residual * 0.9, queue * exponential, longer, together * normal)
-        return mean + np.sqrt(sum(np.square(part) for part in parts))
-
-    return Latency(mean, mean - 0.3 * queue, upper(NORMAL_P95, 2.0), upper(NORMAL_P99, 3.6))
 
 
 def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:
@@ -320,74 +184,5 @@ def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats)
     chunks = np.maximum(admitted * own / chunk, own / steps.carried_tokens)
     # Decoding grows from nothing to the whole batch meanwhile: half of it on average.
     further = np.maximum(np.minimum(chunk, admitted * own) - steps.carried_tokens, 0.0)
-    each = steps.carrying_s - 0.5 * steps.plain_s + further * _token_s(steps, chunk)
+    each = steps.carrying_s - 0.5 * steps.plain_s + further * token_s(steps, chunk)
     return (chunks + 1.0) / 2.0 * each + first_token_s(replica, steps.plain_s)
-
-
-def _slot_wait_s(limit: Floats, decode_s: Floats, utilisation: Floats, lengths: Lengths) -> Floats:
-    """Mean wait for one of `limit` slots (Sakasegawa 1977): ρ^(√(2(c+1))) / (1−ρ) · S/c · (1+v²)/2 · ρ^−1."""
-    slots = np.maximum(limit, 1.0)
-    busy = np.minimum(utilisation, 0.999)
-    variability = (1.0 + np.square(lengths.output_spread)) / 2.0
-    wait: Floats = (
-        busy ** (np.sqrt(2.0 * (slots + 1.0)) - 1.0) / (1.0 - busy) * decode_s / slots * variability
-    )
-    return wait
-
-
-def _tpot(
-    replica: Replica, lengths: Lengths, steps: Steps, batch: Floats, batch_deviation: Floats
-) -> Latency:
-    """Mean, and quantiles from fuller batches than usual and from more prompts than usual in between."""
-    context = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
-    output = np.maximum(lengths.output_tokens, 1.0)
-    fuller: Floats = 0.0
-    if np.any(np.asarray(batch_deviation) > 0):
-        more = iteration_s(replica, 0.0, 0.0, batch + batch_deviation, context).total_s
-        fuller = np.maximum(0.0, more - steps.plain_s) / tokens_per_step(replica)
-    share = steps.share_fraction
-    interrupted = np.sqrt(share * (1.0 - share) / output) * np.maximum(steps.carrying_s - steps.plain_s, 0.0)
-    deviation = np.sqrt(np.square(fuller) + np.square(interrupted))
-    mean = steps.tpot_s + 0.0 * deviation
-    return Latency(mean, mean, mean + NORMAL_P95 * deviation, mean + NORMAL_P99 * deviation)
-
-
-def served(
-    replica: Replica,
-    lengths: Lengths,
-    steps: Steps,
-    batch: Floats,
-    rate: Floats,
-    ttft: Latency,
-    tpot: Latency,
-    utilisation: Floats,
-) -> Served:
-    """Put a load's parts together: end-to-end times, throughput and the cache's share in use."""
-    output = np.asarray(lengths.output_tokens, float)
-    later = np.maximum(0.0, output - 1.0)
-
-    def upper(name: str, normal: float) -> Floats:
-        longer = later * tpot.mean_s * (quantile_factor(lengths.output_spread, normal) - 1.0)
-        late = np.where(np.isfinite(ttft.mean_s), getattr(ttft, name), 0.0) - np.where(
-            np.isfinite(ttft.mean_s), ttft.mean_s, 0.0
-        )
-        slow = later * (getattr(tpot, name) - tpot.mean_s)
-        spread: Floats = mean + np.sqrt(np.square(longer) + np.square(late) + np.square(slow))
-        return spread
-
-    mean = ttft.mean_s + later * tpot.mean_s
-    middle = ttft.p50_s + later * tpot.mean_s * quantile_factor(lengths.output_spread, 0.0)
-    held = max_sequences(replica, lengths.input_tokens + output / 2.0, lengths.input_tokens)
-    return Served(
-        ttft=ttft,
-        tpot=tpot,
-        e2e=Latency(mean, middle, upper("p95_s", NORMAL_P95), upper("p99_s", NORMAL_P99)),
-        requests_per_s=rate,
-        output_tokens_per_s=rate * output,
-        batch_sequences=batch,
-        step_s=steps.plain_s,
-        prefill_step_s=steps.carrying_s,
-        prefill_share_fraction=steps.share_fraction,
-        kv_fraction=np.minimum(1.0, batch / np.maximum(held, 1e-30)),
-        utilisation_fraction=utilisation,
-    )

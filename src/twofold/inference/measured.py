@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.core import InputError
-from twofold.inference.load import NORMAL_P95, NORMAL_P99, Latency
+from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
 from twofold.perf import Floats
 
 POINTS = 200

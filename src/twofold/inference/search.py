@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.core import InputError, format_apart, format_memory, format_si
+from twofold.inference.curve import load_axis
 from twofold.inference.engine import default_activation_format
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, replicas_for
-from twofold.inference.load import Served, max_throughput, open_loop
+from twofold.inference.latency import Served
+from twofold.inference.load import max_throughput, open_loop
 from twofold.inference.memory import capacity, weights_bytes
 from twofold.inference.shape import ModelShape
 from twofold.inference.slo import (
     RateLimit,
     TrafficClass,
     for_class,
-    load_axis,
     merged_class,
     rate_limit,
     shared_rate_limit,

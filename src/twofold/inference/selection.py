@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.iteration import exchange_bytes_per_token
-from twofold.inference.load import Lengths, at_batch, max_throughput
+from twofold.inference.load import at_batch, max_throughput
 from twofold.inference.memory import HALF_BYTES, capacity, kv_bytes, max_sequences, weights_bytes
 from twofold.inference.search import ModelVariant, Offer, search
 from twofold.inference.shape import ModelShape
 from twofold.inference.slo import TrafficClass, bottleneck
+from twofold.inference.steady import Lengths
 from twofold.inference.types import Replica
 from twofold.perf import Floats, bytes_per_weight
 

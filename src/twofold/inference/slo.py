@@ -1,35 +1,26 @@
 """What a replica can promise: the rate at which a class still meets its objectives, and where the knee lies.
 
-One pass prices a whole load curve: the batch that an arrival meets runs along a last axis, from a lone
-request to a full cache, and every promise is a crossing on it. Array fields of the replica end in an axis of
-length 1.
+The curve is priced once; a promise is a crossing on it, sought on the straight line between
+two of its batches. Array fields of the replica end in an axis of length 1.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference.load import (
-    NORMAL_P95,
-    NORMAL_P99,
-    Latency,
-    Lengths,
-    Served,
-    at_batch,
-    batch_limit,
-    open_loop,
-    quantile_factor,
-    sustained_batch,
-)
+from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
+from twofold.inference.latency import Served
+from twofold.inference.load import open_loop
+from twofold.inference.steady import Lengths, batch_limit, sustained_batch
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 Array = NDArray[np.float64]
-T = TypeVar("T")
-CURVE_POINTS = 33  # twice as many move no limit by 1 %
+CURVE_POINTS = 33
+CLOSE = 1e-11  # how far below the target, or from where it breaks, a crossing may be left
+MOST_STEPS = 80  # about seven do
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +74,29 @@ class RateLimit:
     saturation_requests_per_s: Array
 
 
-def load_axis(value: T) -> T:
-    """A replica with a last axis of length 1 on every array field, ready for a load curve."""
-    if isinstance(value, np.ndarray):
-        return value[..., None]  # type: ignore[return-value]  # the same type, one axis more
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    changed = {f.name: load_axis(getattr(value, f.name)) for f in fields(value) if f.name != "cluster"}
-    return replace(value, **changed)
-
-
 def load_curve(replica: Replica, lengths: Lengths, points: int = CURVE_POINTS) -> Served:
     """Open arrivals from nearly none to saturation, along the last axis; rates rise along it.
 
     The batch that an arrival meets is spaced evenly in its logarithm from 1 to the batch limit.
     """
-    limit = np.maximum(sustained_batch(replica, lengths, batch_limit(replica, lengths)), 1.0 + 1e-6)
-    steps = np.linspace(0.0, 1.0, points)
-    return at_batch(replica, lengths, np.asarray(limit) ** steps)
+    curve = _curve_to_limit(replica, lengths)
+    return served_at(curve, _along(curve, points))
+
+
+def _curve_to_limit(replica: Replica, lengths: Lengths) -> LoadCurve:
+    limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
+    return price_curve(replica, lengths, float(np.max(limit)))
+
+
+def _along(curve: LoadCurve, points: int) -> Array:
+    spaced: Array = _end(curve) ** np.linspace(0.0, 1.0, points)
+    return spaced
+
+
+def _end(curve: LoadCurve) -> Array:
+    """The batch at which the curve ends: the limit, or next to nothing above a lone request."""
+    end: Array = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
+    return end
 
 
 def for_class(replica: Replica, traffic: TrafficClass) -> Replica:
@@ -113,71 +109,98 @@ def for_class(replica: Replica, traffic: TrafficClass) -> Replica:
 def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
     """Requests/s of one replica within a class's objectives, alone on it.
 
-    Formula  the largest rate on the load curve at which no promised quantile exceeds its target, interpolated
+    Formula  the largest rate on the load curve at which no promised quantile exceeds its target
     Why      Latencies rise with load, so that each promise is one crossing; the first one binds.
     Shapes   as the replica's candidate axes; see `load_axis`.
     Units    1/s.
     Limits   0 where a lone request already misses; the saturation rate where nothing is promised.
     """
-    return limit_on_curve(load_curve(for_class(replica, traffic), traffic.lengths), traffic.slo)
+    curve = _curve_to_limit(for_class(replica, traffic), traffic.lengths)
+    return _limit_on((curve,), (traffic.slo,))
 
 
-def limit_on_curve(curve: Served, slo: Slo) -> RateLimit:
-    """The first crossing of any promise on a load curve."""
-    rate = np.asarray(curve.requests_per_s, float)
-    usable = np.asarray(curve.utilisation_fraction) <= 1.0
-    saturation = np.max(np.where(usable, rate, 0.0), axis=-1)
-    best, binding = saturation, np.full(saturation.shape, "throughput", dtype="<U12")
-    idle = np.zeros_like(saturation)
-    for name, target in slo.targets().items():
-        value = np.broadcast_to(quantile(curve, name), rate.shape)
-        crossing = _crossing(rate, value, target)
-        binds = crossing < best
-        best = np.where(binds, crossing, best)
-        binding = np.where(binds, name, binding)
-        idle = np.where(binds, value[..., 0], idle)
-    batch = np.broadcast_to(np.asarray(curve.batch_sequences, float), rate.shape)
-    met = interpolate_along(best, rate, batch)
-    return RateLimit(best, met, binding, idle, _knee(rate, np.asarray(curve.e2e.p95_s, float)), saturation)
+def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
+    """The first crossing of any promise on the one curve that all classes see, each with its own prompts."""
+    curve, end = views[0], _end(views[0])
+    points = _along(curve, CURVE_POINTS)
+    along = served_at(curve, points)
+    names = [name for slo in slos for name in slo.targets()]
+    idle, met, broken = _crossing(views, slos, points) if names else (np.zeros(()), end, np.array(-1))
+    fits = np.asarray(curve.limit_sequences) > 0
+    rate, saturation = (np.where(fits, rate_at(curve, each), 0.0)[..., 0] for each in (met, end))
+    columns = (
+        np.where(broken < 0, saturation, np.minimum(rate, saturation)),
+        met[..., 0],
+        np.array([*names, "throughput"], "<U12")[broken],
+        idle,
+        _knee(np.asarray(along.requests_per_s, float), np.asarray(along.e2e.p95_s, float)),
+        saturation,
+    )
+    return RateLimit(*(np.broadcast_to(each, saturation.shape) for each in columns))
 
 
-def quantile(served: Served, name: str) -> Floats:
-    """`ttft_s_p95` and its like, from the parts of `Served`."""
-    metric, _, which = name.split("_")
-    latency: Latency = getattr(served, metric)
-    value: Floats = getattr(latency, f"{which}_s")
-    return value
+def _ratios(views: Sequence[LoadCurve], slos: Sequence[Slo], met: Array) -> Array:
+    """Every promised quantile over its target where arrivals meet `met`: [promise, …, batch]."""
+    found = []
+    for view, slo in zip(views, slos, strict=True):
+        if targets := slo.targets():
+            latencies = latencies_at(view, met)
+            for name, target in targets.items():
+                metric, _, which = name.split("_")
+                found.append(np.asarray(getattr(latencies[metric], f"{which}_s"), float) / target)
+    ratios: Array = np.stack(np.broadcast_arrays(*found))
+    return ratios
 
 
-def interpolate_along(wanted: Array, rate: Array, value: Array) -> Array:
-    """`value` where `rate`, rising along the last axis, passes `wanted`; the ends hold beyond it."""
-    above = np.argmax(rate >= wanted[..., None], axis=-1)
-    above = np.where(np.any(rate >= wanted[..., None], axis=-1), above, rate.shape[-1] - 1)
-    below = np.maximum(above - 1, 0)
-    r0, r1 = _take(rate, below), _take(rate, above)
-    v0, v1 = _take(value, below), _take(value, above)
-    share = np.clip((wanted - r0) / np.where(r1 > r0, r1 - r0, 1.0), 0.0, 1.0)
-    mixed: Array = v0 + (v1 - v0) * share
-    return mixed
+def _crossing(
+    views: Sequence[LoadCurve], slos: Sequence[Slo], points: Array
+) -> tuple[Array, Array, NDArray[np.intp]]:
+    """The binding quantile without load, the last batch that keeps every promise, and which one breaks next.
+
+    −1 where none breaks before the last of the points; the first of them where one is broken without load.
+    """
+    ratios = _ratios(views, slos, points)
+    points = np.broadcast_to(points, ratios.shape[1:])
+    worst = np.log(np.max(ratios, axis=0))
+    bad = worst > 0.0
+    first = np.where(np.any(bad, axis=-1), np.argmax(bad, axis=-1), points.shape[-1])[..., None]
+    ends = [np.clip(each, 0, points.shape[-1] - 1) for each in (first - 1, first)]
+    low, high = (np.take_along_axis(points, end, -1) for end in ends)
+    low_value, high_value = (np.take_along_axis(worst, end, -1) for end in ends)
+    met, after = _root(
+        lambda at: np.log(np.max(_ratios(views, slos, at), axis=0)), low, high, low_value, high_value
+    )
+    breaks = np.argmax(_ratios(views, slos, after)[..., 0], axis=0)
+    targets = np.array([target for slo in slos for target in slo.targets().values()])
+    lone = np.take_along_axis(ratios[..., 0], breaks[None], axis=0)[0] * targets[breaks]
+    never = first[..., 0] == points.shape[-1]
+    return np.where(never, 0.0, lone), met, np.where(never, -1, breaks)
 
 
-def _take(values: Array, index: NDArray[np.intp]) -> Array:
-    taken: Array = np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
-    return taken
+def _root(
+    value_at: Callable[[Array], Array], low: Array, high: Array, low_value: Array, high_value: Array
+) -> tuple[Array, Array]:
+    """The last place found where a rising function is not above 0, and the first where it is.
 
-
-def _crossing(rate: Array, value: Array, target: float) -> Array:
-    """The rate at which `value` first exceeds `target`: 0 at once, infinite never."""
-    bad = ~(value <= target)
-    first = np.argmax(bad, axis=-1)
-    before = np.maximum(first - 1, 0)
-    v0, v1 = _take(value, before), _take(value, first)
-    gap = np.where(np.isfinite(v1) & (v1 > v0), v1 - v0, np.inf)
-    share = np.clip((target - v0) / gap, 0.0, 1.0)
-    inside = _take(rate, before) + (_take(rate, first) - _take(rate, before)) * share
-    crossed = np.where(first == 0, 0.0, inside)
-    limit: Array = np.where(np.any(bad, axis=-1), crossed, np.inf)
-    return limit
+    Regula falsi; an end that stays twice counts half (Illinois); from the tenth step on, every other one
+    bisects.
+    """
+    done = ~(low < high)
+    side = np.zeros(done.shape)
+    for step in range(MOST_STEPS):
+        if np.all(done):
+            break
+        low_value, high_value = np.where(done, -1.0, low_value), np.where(done, 1.0, high_value)
+        share = 0.5 if step % 2 and step > 8 else low_value / (low_value - high_value)
+        middle = low + (high - low) * share
+        value = value_at(middle)
+        kept = value <= 0.0
+        low, high = np.where(kept & ~done, middle, low), np.where(kept | done, high, middle)
+        low_value = np.where(kept, value, np.where(side < 0, 0.5 * low_value, low_value))
+        high_value = np.where(kept, np.where(side > 0, 0.5 * high_value, high_value), value)
+        side = np.where(kept, 1.0, -1.0)
+        done = done | (kept & (value > -CLOSE)) | (high - low <= CLOSE * (high - 1.0))
+    return low, high
 
 
 def _knee(rate: Array, p95_s: Array) -> Array:
@@ -187,7 +210,8 @@ def _knee(rate: Array, p95_s: Array) -> Array:
     more = np.diff(np.log(np.maximum(rate, 1e-12)), axis=-1)
     steep = growth > np.maximum(more, 0.0)
     first = np.where(np.any(steep, axis=-1), np.argmax(steep, axis=-1), rate.shape[-1] - 1)
-    return _take(rate, first)
+    knee: Array = np.take_along_axis(rate, first[..., None], axis=-1)[..., 0]
+    return knee
 
 
 def merged_lengths(classes: Sequence[TrafficClass]) -> Lengths:
@@ -218,15 +242,9 @@ def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
 def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> RateLimit:
     """Requests/s of one replica that all classes share by their rates, each within its promise."""
     mixed = merged_class(classes)
-    curve = load_curve(for_class(replica, mixed), mixed.lengths)
-    limits = [limit_on_curve(_as_seen_by(curve, mixed.lengths, each.lengths), each.slo) for each in classes]
-    best = limits[0]
-    for other in limits[1:]:
-        lower = other.requests_per_s < best.requests_per_s
-        best = RateLimit(
-            *(np.where(lower, getattr(other, f.name), getattr(best, f.name)) for f in fields(RateLimit))
-        )
-    return best
+    curve = _curve_to_limit(for_class(replica, mixed), mixed.lengths)
+    views = [seen_by(curve, for_class(replica, each), each.lengths) for each in classes]
+    return _limit_on(views, [each.slo for each in classes])
 
 
 def shared_load(
@@ -234,28 +252,8 @@ def shared_load(
 ) -> Served:
     """What `own` gets of a replica that all `classes` share, at requests/s of all of them together."""
     mixed = merged_class(classes)
-    served = open_loop(for_class(replica, mixed), mixed.lengths, requests_per_s)
-    return _as_seen_by(served, mixed.lengths, own.lengths)
-
-
-def _as_seen_by(curve: Served, mixed: Lengths, own: Lengths) -> Served:
-    """A shared curve as one class sees it: its own prefill and its own number of output tokens."""
-    per_token = np.maximum(curve.prefill_step_s - np.asarray(curve.step_s), 0.0) / np.maximum(
-        mixed.input_tokens, 1.0
-    )
-    longer = (own.input_tokens - mixed.input_tokens) * per_token
-    ttft = Latency(*(np.maximum(getattr(curve.ttft, f.name) + longer, curve.step_s) for f in fields(Latency)))
-    tokens = max(float(np.mean(own.output_tokens)) - 1.0, 0.0)
-    spread = {
-        "mean_s": 1.0,
-        "p50_s": quantile_factor(own.output_spread, 0.0),
-        "p95_s": quantile_factor(own.output_spread, NORMAL_P95),
-        "p99_s": quantile_factor(own.output_spread, NORMAL_P99),
-    }
-    e2e = Latency(
-        *(getattr(ttft, f.name) + tokens * spread[f.name] * curve.tpot.mean_s for f in fields(Latency))
-    )
-    return replace(curve, ttft=ttft, e2e=e2e)
+    others = for_class(replica, mixed)
+    return open_loop(others, mixed.lengths, requests_per_s, (for_class(replica, own), own.lengths))
 
 
 def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:

@@ -1,0 +1,301 @@
+"""The load curve of a replica under open arrivals, from a lone request to saturation.
+
+It is priced at a few batches that depend on nothing but their number, and is straight between them. So more
+of a resource moves each of its points the same way, and nothing that is read off it can move the other way
+(INV-2): with batches spread up to what the cache holds, more memory would move the points themselves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.inference.iteration import iteration_s, tokens_per_step
+from twofold.inference.latency import (
+    NORMAL_P99,
+    Latency,
+    Prompt,
+    Served,
+    answer_latency,
+    served,
+    slot_wait_s,
+    tpot_latency,
+    ttft_latency,
+)
+from twofold.inference.steady import (
+    Lengths,
+    Steps,
+    attended_tokens,
+    batch_limit,
+    carried_tokens,
+    full_step_s,
+    mean_context_tokens,
+    own_input_tokens,
+    prefill_per_step_tokens,
+    steady_steps,
+    sustained_batch,
+)
+from twofold.inference.types import Replica
+from twofold.perf import Floats
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+# Neighbouring batches lie this factor apart. Weights hide small batches; in large ones compute overtakes
+# them, which bends the curve. Twice as many batches move no limit by 1 %.
+SMALL_RATIO, LARGE_RATIO = 2.0 ** (1 / 2), 2.0 ** (1 / 3)
+SMALL_COUNT = 10  # steps of the first kind: up to 32
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCurve:
+    """A replica priced along batches that arrivals meet. All but `met_sequences` end in an axis of length 1.
+
+    `lengths` are those of all requests, `own` those of the class that looks at the curve.
+    """
+
+    replica: Replica
+    lengths: Lengths
+    own: Lengths
+    own_tokens: Floats  # of a prompt of that class, to be computed
+    met_sequences: Array  # rising, from 1
+    rows: Array  # [quantity, …, batch]: the fields of `_Point` in order, each rising along the batches
+    limit_sequences: Floats
+    most_per_s: Floats  # sustained: the best of all batches up to the limit
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """What is read off the curve at a batch."""
+
+    plain_s: Floats
+    carrying_s: Floats
+    full_s: Floats
+    own_carrying_s: Floats
+    tpot_s: Floats
+    tpot_s_p95: Floats
+    tpot_s_p99: Floats
+    carried_tokens: Floats
+    own_carried_tokens: Floats
+    share_fraction: Floats
+
+
+def load_axis(value: T) -> T:
+    """A replica, or its lengths, with a last axis of length 1 on every array, ready for a load curve."""
+    if isinstance(value, np.ndarray):
+        return value[..., None] if value.ndim else value  # type: ignore[return-value]  # one axis more
+    if isinstance(value, Mapping):
+        keyed = {key: load_axis(each) for key, each in value.items()}
+        changed_keys = any(keyed[key] is not value[key] for key in keyed)
+        return keyed if changed_keys else value  # type: ignore[return-value]  # a mapping, as it came
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changed = {f.name: load_axis(getattr(value, f.name)) for f in fields(value)}
+    same = all(changed[f.name] is getattr(value, f.name) for f in fields(value))
+    return value if same else replace(value, **changed)
+
+
+def price_curve(replica: Replica, lengths: Lengths, largest_sequences: float) -> LoadCurve:
+    """Price the curve up to `largest_sequences`, and as far beyond as its quantiles look.
+
+    Formula  λ(B) = (B−1)/(output·TPOT(B)); what an arrival meets is the smallest batch with that rate
+    Why      In a steady state B depends on the rate only through how long a request decodes. Where TPOT grows
+             faster than the batch, more in flight carry no more: the rate stays at the best so far.
+    Shapes   array fields end in an axis of length 1, which becomes the batches.
+    Units    sequences of the whole replica.
+    """
+    met = _grid(largest_sequences)
+    # A whole chunk hides much of what decodes beside it, so that every other batch will do for it.
+    full_s = np.asarray(full_step_s(replica, lengths, met[::2]), float)
+    steps = steady_steps(replica, lengths, met, _straight(met[::2], full_s, met))
+    gained, output = tokens_per_step(replica), np.maximum(lengths.output_tokens, 1.0)
+    plain = np.maximum.accumulate(steps.plain_s, axis=-1)
+    carrying = np.maximum.accumulate(np.maximum(steps.carrying_s, plain), axis=-1)
+    full = np.maximum.accumulate(np.maximum(steps.full_s, carrying), axis=-1)
+    share = steps.share_fraction
+    mean = np.asarray(((1.0 - share) * plain + share * carrying) / gained, float)
+    best = np.maximum.accumulate((met - 1.0) / (output * mean), axis=-1)
+    tpot = np.concatenate([mean[..., :1], (met[1:] - 1.0) / (output * best[..., 1:])], axis=-1)
+    rising = Steps(plain, carrying, steps.carried_tokens, share, tpot, full)
+    beyond = met + NORMAL_P99 * np.sqrt(met - 1.0)
+    quantiles = tpot_latency(
+        replica, lengths, rising, _straight(met, plain, beyond), _straight(met, carrying, beyond)
+    )
+    point = _Point(
+        plain, carrying, full, carrying, tpot, quantiles.p95_s, quantiles.p99_s,
+        steps.carried_tokens, steps.carried_tokens, share,
+    )  # fmt: skip
+    limit = batch_limit(replica, lengths)
+    return LoadCurve(
+        replica=replica,
+        lengths=lengths,
+        own=lengths,
+        own_tokens=own_input_tokens(replica, lengths),
+        met_sequences=met,
+        rows=np.stack(np.broadcast_arrays(*(getattr(point, f.name) for f in fields(_Point)))),
+        limit_sequences=sustained_batch(replica, lengths, limit),
+        most_per_s=_most_per_s(replica, lengths, met, output * mean),
+    )
+
+
+def seen_by(curve: LoadCurve, replica: Replica, own: Lengths) -> LoadCurve:
+    """A shared curve as one class sees it: its own prompts, with its own cached prefix, and its own answers.
+
+    `replica` holds that prefix. What it meets, the queue and the steps of the others are those of all.
+    """
+    met, tokens = curve.met_sequences, own_input_tokens(replica, own)
+    per_step = prefill_per_step_tokens(curve.replica, curve.lengths, met)
+    carried = carried_tokens(replica, tokens, per_step, met)
+    context = mean_context_tokens(curve.lengths)
+    carrying = iteration_s(replica, carried, attended_tokens(replica, own), met, context).total_s
+    rows = curve.rows.copy()
+    plain = rows[_names().index("plain_s")]
+    rows[_names().index("own_carrying_s")] = np.maximum.accumulate(np.maximum(carrying, plain), axis=-1)
+    rows[_names().index("own_carried_tokens")] = carried
+    return replace(curve, own=own, own_tokens=tokens, rows=rows)
+
+
+def served_at(curve: LoadCurve, met_sequences: Floats, rate_per_s: Floats | None = None) -> Served:
+    """What an arrival gets that meets `met_sequences`, itself included: at their rate unless one is given.
+
+    Above the sustained rate first tokens never come; what decodes then is a full replica.
+    """
+    point = _read(curve, met_sequences)
+    rate = _rate_per_s(curve, point, met_sequences) if rate_per_s is None else np.asarray(rate_per_s, float)
+    ttft, tpot, utilisation = _latencies(curve, point, rate)
+    batch = np.minimum(met_sequences, np.maximum(curve.limit_sequences, 1.0))
+    return served(
+        curve.replica, curve.lengths, _steps(point), batch, rate, ttft, tpot, utilisation, curve.own
+    )
+
+
+def latencies_at(curve: LoadCurve, met_sequences: Floats) -> dict[str, Latency]:
+    """The latencies of `served_at` alone, by metric: what a search for a crossing asks again and again."""
+    point = _read(curve, met_sequences)
+    ttft, tpot, _ = _latencies(curve, point, _rate_per_s(curve, point, met_sequences))
+    return {"ttft": ttft, "tpot": tpot, "e2e": answer_latency(curve.own, ttft, tpot)}
+
+
+def _latencies(curve: LoadCurve, point: _Point, rate: Floats) -> tuple[Latency, Latency, Floats]:
+    """First token with its wait for a slot, further tokens, and the share of the sustained rate in use."""
+    lengths, most = curve.lengths, np.asarray(curve.most_per_s)
+    utilisation = np.where(most > 0, rate / np.where(most > 0, most, 1.0), np.inf)
+    prompt = Prompt(curve.own_tokens, curve.own.input_spread, point.own_carrying_s, point.own_carried_tokens)
+    first = ttft_latency(curve.replica, lengths, _steps(point), rate, prompt)
+    slot_s = slot_wait_s(curve.limit_sequences, lengths.output_tokens * point.tpot_s, utilisation, lengths)
+    never = np.where(utilisation > 1.0, np.inf, 0.0)
+    ttft = Latency(
+        first.mean_s + slot_s + never,
+        first.p50_s + never,
+        first.p95_s + 3.0 * slot_s + never,
+        first.p99_s + 4.6 * slot_s + never,
+    )
+    return ttft, Latency(point.tpot_s, point.tpot_s, point.tpot_s_p95, point.tpot_s_p99), utilisation
+
+
+def _steps(point: _Point) -> Steps:
+    return Steps(
+        point.plain_s,
+        point.carrying_s,
+        point.carried_tokens,
+        point.share_fraction,
+        point.tpot_s,
+        point.full_s,
+    )
+
+
+def rate_at(curve: LoadCurve, met_sequences: Floats) -> Array:
+    """Requests/s at which an arrival meets that many: λ = (B−1)/(output·TPOT)."""
+    return _rate_per_s(curve, _read(curve, met_sequences), met_sequences)
+
+
+def _rate_per_s(curve: LoadCurve, point: _Point, met_sequences: Floats) -> Array:
+    rate: Array = (np.asarray(met_sequences) - 1.0) / (curve.lengths.output_tokens * point.tpot_s)
+    return rate
+
+
+def met_at(curve: LoadCurve, rate_per_s: Floats) -> Array:
+    """The batch that arrivals at a rate meet: the inverse of `rate_at`, up to the end of the curve.
+
+    Formula  B = (1 + λ′·a)/(1 − λ′·b) on the piece where TPOT = a + b·B, λ′ = λ·output
+    """
+    met, tpot = curve.met_sequences, curve.rows[_names().index("tpot_s")]
+    asked = np.asarray(rate_per_s, float)
+    shape = np.broadcast_shapes(tpot.shape[:-1], asked.shape[:-1])
+    tpot = np.broadcast_to(tpot, (*shape, met.size))
+    rates = (met - 1.0) / (curve.lengths.output_tokens * tpot)
+    wanted = np.broadcast_to(np.minimum(asked, rates[..., -1:]), (*shape, 1))
+    # Where rounding lets flat rates fall, the first batch that reaches the rate is meant.
+    reached = np.maximum.accumulate(rates, axis=-1) >= wanted
+    above = np.clip(np.argmax(reached, axis=-1)[..., None], 1, met.size - 1)
+    low, high = met[above - 1], met[above]
+    slope = (_take(tpot, above) - _take(tpot, above - 1)) / (high - low)
+    wanted = wanted * curve.lengths.output_tokens
+    batch = (1.0 + wanted * (_take(tpot, above - 1) - slope * low)) / np.maximum(1.0 - wanted * slope, 1e-12)
+    inside: Array = np.clip(batch, low, high)
+    return inside
+
+
+def _names() -> list[str]:
+    return [f.name for f in fields(_Point)]
+
+
+def _grid(largest_sequences: float) -> Array:
+    """Batches from 1 until the quantiles at the first one past the last needed are inside; an odd number."""
+    end = LARGE_RATIO * SMALL_RATIO * max(largest_sequences, 1.0)
+    end += NORMAL_P99 * np.sqrt(end)
+    count = int(np.ceil(np.log(end) / np.log(LARGE_RATIO)))
+    small = SMALL_RATIO ** np.arange(SMALL_COUNT)
+    large = SMALL_RATIO**SMALL_COUNT * LARGE_RATIO ** np.arange(count)
+    grid = np.concatenate([small, large])
+    needed = int(np.searchsorted(grid, end)) + 1
+    odd: Array = grid[: needed + 1 - needed % 2]
+    return odd
+
+
+def _straight(met: Array, values: Array, at: Array) -> Array:
+    """`values` at other batches that are the same for all candidates; the last one beyond the end."""
+    above = np.clip(np.searchsorted(met, at), 1, met.size - 1)
+    share = np.clip((at - met[above - 1]) / (met[above] - met[above - 1]), 0.0, 1.0)
+    between: Array = (1.0 - share) * values[..., above - 1] + share * values[..., above]
+    return between
+
+
+def _most_per_s(replica: Replica, lengths: Lengths, met: Array, decode_s: Array) -> Floats:
+    """The best rate of all batches up to the limit: B/(output·TPOT(B)), on the same straight pieces."""
+    limit = np.asarray(sustained_batch(replica, lengths, batch_limit(replica, lengths)))
+    best = np.maximum.accumulate(met / decode_s, axis=-1)
+    held = np.maximum(limit, 1.0)
+    shape = np.broadcast_shapes(best.shape[:-1], held.shape[:-1])
+    longest = np.broadcast_to(met / best, (*shape, met.size))
+    longest_s = _between(longest, *_place(met, np.broadcast_to(held, (*shape, 1))))
+    return np.where(limit > 0, held / longest_s, 0.0)
+
+
+def _read(curve: LoadCurve, met_sequences: Floats) -> _Point:
+    met = np.asarray(met_sequences, float)
+    shape = np.broadcast_shapes(curve.rows.shape[1:-1], met.shape[:-1])
+    rows = np.broadcast_to(curve.rows, (curve.rows.shape[0], *shape, curve.rows.shape[-1]))
+    index, share = _place(
+        curve.met_sequences, np.broadcast_to(met, (*shape, met.shape[-1] if met.ndim else 1))
+    )
+    index = np.broadcast_to(index, (rows.shape[0], *index.shape))
+    return _Point(*_between(rows, index, share))
+
+
+def _place(met: Array, at: Array) -> tuple[NDArray[np.intp], Array]:
+    """Which cell of the grid a batch lies in, and how far."""
+    cell = np.searchsorted(met, at, side="right") - 1
+    index = np.clip(cell, 0, met.size - 2)
+    return index, np.clip((at - met[index]) / (met[index + 1] - met[index]), 0.0, 1.0)
+
+
+def _between(values: Array, index: NDArray[np.intp], share: Array) -> Array:
+    mixed: Array = (1.0 - share) * _take(values, index) + share * _take(values, index + 1)
+    return mixed
+
+
+def _take(values: Array, index: NDArray[np.intp]) -> Array:
+    taken: Array = np.take_along_axis(values, index, axis=-1)
+    return taken

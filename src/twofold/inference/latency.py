@@ -1,0 +1,243 @@
+"""Latencies of a steady replica: first token, further tokens, whole answers; means and upper quantiles.
+
+Every formula here is a sum, a root of squares or a maximum of step times that never falls when a step or the
+rate grows: where a difference of two steps enters, the smaller one is in the mean with at least its weight.
+So faster hardware never answers later at the same rate (INV-2), whatever the kernels under it are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.inference.iteration import tokens_per_step
+from twofold.inference.memory import max_sequences
+from twofold.inference.steady import (
+    Lengths,
+    Steps,
+    chunk_tokens,
+    mean_context_tokens,
+    own_input_tokens,
+    prompt_steps,
+)
+from twofold.inference.types import Replica
+from twofold.perf import Floats
+
+NORMAL_P95, NORMAL_P99 = 1.645, 2.326
+# Directions between "a fuller batch" and "more prompts in between": the worst of five is within 2 % of the
+# worst of all.
+DIRECTIONS = tuple((float(np.cos(angle)), float(np.sin(angle))) for angle in np.linspace(0.0, np.pi / 2.0, 5))
+SMALLEST = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One latency of a class, in seconds: its mean and upper quantiles."""
+
+    mean_s: Floats
+    p50_s: Floats
+    p95_s: Floats
+    p99_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a replica delivers at one load. `utilisation_fraction` is of the rate that it can sustain."""
+
+    ttft: Latency
+    tpot: Latency
+    e2e: Latency
+    requests_per_s: Floats
+    output_tokens_per_s: Floats
+    batch_sequences: Floats  # decoding, on average
+    step_s: Floats  # of a step that only decodes
+    prefill_step_s: Floats  # of one that carries a prompt
+    prefill_share_fraction: Floats  # of steps that carry prefill
+    kv_fraction: Floats  # of the cache in use
+    utilisation_fraction: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The prompts of the class whose latency is asked, among those of all that share the replica."""
+
+    tokens: Floats  # that must be computed
+    spread: Floats
+    carrying_s: Floats  # a step that carries one of them
+    carried_tokens: Floats  # by that step
+
+
+def lone_prompt(replica: Replica, lengths: Lengths, steps: Steps) -> Prompt:
+    """The prompts of a class that has the replica to itself."""
+    own = own_input_tokens(replica, lengths)
+    return Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
+
+
+def flat_latency(seconds: Floats) -> Latency:
+    """The same for every request."""
+    return Latency(seconds, seconds, seconds, seconds)
+
+
+def quantile_factor(spread: Floats, normal: float) -> Floats:
+    """A log-normal's quantile over its mean, for a standard deviation of `spread` means."""
+    sigma = np.sqrt(np.log1p(np.square(spread)))
+    factor: Floats = np.exp(normal * sigma - 0.5 * np.square(sigma))
+    return factor
+
+
+def first_token_s(replica: Replica, step_s: Floats) -> Floats:
+    """What passes between the end of prefill and the client's first token: handling, streaming interval."""
+    return replica.engine.first_token_s + replica.engine.first_token_steps * np.asarray(step_s)
+
+
+def ttft_latency(
+    replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats, prompt: Prompt
+) -> Latency:
+    """Seconds to the first token at a rate of all requests, whose lengths are `lengths`.
+
+    Formula  mean = rest of a step + queue for prefill + own prefill + handling, with
+             rest of a step = ½((1−φ)·t(0,B) + φ·t(S,B)), φ = min(1, λ·prefill of a prompt / ranks);
+             queue = ρ²/(1−ρ)·t(chunk,B)/2, ρ = λ·prompt·t(chunk,B)/chunk;
+             quantiles add (0.9·rest, queue·(2 or 3.6), step with the longer prompt − step) in quadrature
+    Why      An arrival finds a step that carries a prompt for the share φ of time, and waits for half of what
+             it finds. Prompts longer than the mean, and those that come during the same step, make of its
+             own step a longer one (`longer_step_s`): deviations of tokens, in quadrature before they cost.
+    Shapes   arguments broadcast.
+    Units    requests/s of the whole replica; seconds out.
+    Source   residual life and M/D/1 in heavy traffic; SKETCHES, inference; handling fitted.
+    Limits   no load: half a step, the own prefill, handling. ρ is held at 0.98; callers add slot waits.
+    """
+    rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
+    chunk, full = chunk_tokens(replica), steps.full_s
+    found = np.minimum(1.0, rate * prompt_steps(replica, own) * steps.carrying_s / replica.dp)
+    rest = 0.5 * ((1.0 - found) * steps.plain_s + found * steps.carrying_s)
+    busy = np.minimum(rate * own * full / chunk, 0.98)
+    queue = np.square(busy) / (1.0 - busy) * full / 2.0
+    service = prompt_steps(replica, prompt.tokens) * prompt.carrying_s
+    mean = rest + queue + service + first_token_s(replica, steps.plain_s)
+    together = np.sqrt(rate * steps.carrying_s) * own
+
+    def upper(normal: float, exponential: float) -> Floats:
+        longer = prompt.tokens * np.maximum(quantile_factor(prompt.spread, normal) - 1.0, 0.0)
+        further = np.sqrt(np.square(longer) + np.square(together * normal))
+        late = longer_step_s(prompt, full, chunk, further) - prompt.carrying_s
+        # `late` holds −1 step with the prompt, and the mean at least +1: together they never fall with it.
+        spread = np.square(rest * 0.9) + np.square(queue * exponential) + np.square(late)
+        whole: Floats = mean + np.sqrt(spread)
+        return whole
+
+    return Latency(mean, mean - 0.3 * queue, upper(NORMAL_P95, 2.0), upper(NORMAL_P99, 3.6))
+
+
+def longer_step_s(prompt: Prompt, full_s: Floats, chunk: Floats, further_tokens: Floats) -> Floats:
+    """Seconds of prefill when the step that carries a prompt meets `further_tokens` more.
+
+    Formula  on the straight line from (S, t(S)) to (chunk, t(chunk)); past the chunk, t(chunk)·tokens/chunk
+    Why      A step that prefills starts with launches that no token can hide, so that its first tokens tell
+             nothing of what the next ones cost. Weights of both ends are never negative.
+    """
+    full = np.maximum(full_s, prompt.carrying_s)
+    room = np.maximum(np.asarray(chunk) - prompt.carried_tokens, SMALLEST * 1e30)
+    share = np.minimum(1.0, further_tokens / room)
+    within = (1.0 - share) * prompt.carrying_s + share * full
+    longer: Floats = within * np.maximum(1.0, (prompt.carried_tokens + np.asarray(further_tokens)) / chunk)
+    return longer
+
+
+def token_s(steps: Steps, chunk: Floats) -> Floats:
+    """What each further prefill token adds to a step that already carries some, on the same line."""
+    further = np.asarray(chunk) - steps.carried_tokens
+    whole = np.maximum(steps.carrying_s - steps.plain_s, 0.0) / steps.carried_tokens
+    room = further > 0.01 * np.asarray(chunk)
+    return np.where(room, (steps.full_s - steps.carrying_s) / np.where(room, further, 1.0), whole)
+
+
+def slot_wait_s(limit: Floats, decode_s: Floats, utilisation: Floats, lengths: Lengths) -> Floats:
+    """Mean wait for one of `limit` slots (Sakasegawa 1977): ρ^(√(2(c+1))) / (1−ρ) · S/c · (1+v²)/2 · ρ^−1."""
+    slots = np.maximum(limit, 1.0)
+    busy = np.minimum(utilisation, 0.999)
+    variability = (1.0 + np.square(lengths.output_spread)) / 2.0
+    wait: Floats = (
+        busy ** (np.sqrt(2.0 * (slots + 1.0)) - 1.0) / (1.0 - busy) * decode_s / slots * variability
+    )
+    return wait
+
+
+def tpot_latency(
+    replica: Replica, lengths: Lengths, steps: Steps, fuller_plain_s: Floats, fuller_carrying_s: Floats
+) -> Latency:
+    """Seconds per further token: the mean, and quantiles from fuller batches and more prompts in between.
+
+    Formula  quantile = max over θ of (1−q′)·t(0,B′) + q′·t(S,B′), per tokens gained, with z deviations split:
+             t(·,B′) = t(·,B) + z·cos θ/2.326 · (t(·,B₉₉) − t(·,B)), q′ = min(1, q + z·sin θ·√(q(1−q)/output))
+    Why      Where steps are straight in batch and share the worst direction is the root of the sum of squares
+             of both deviations; here each step time keeps a weight that is not negative, and the share of
+             steps that carry stops at all of them.
+    Units    `fuller_*` are the steps at the batch B₉₉ that one arrival in a hundred meets.
+    Limits   no share and no fuller batch: the mean for all.
+    """
+    share, output = steps.share_fraction, np.maximum(lengths.output_tokens, 1.0)
+    carrying = np.maximum(steps.carrying_s, steps.plain_s)
+    fuller_plain = np.maximum(fuller_plain_s, steps.plain_s)
+    fuller_carrying = np.maximum(np.maximum(fuller_carrying_s, carrying), fuller_plain)
+    share_deviation = np.sqrt(share * (1.0 - share) / output)
+
+    def upper(normal: float) -> Floats:
+        worst: Floats = steps.tpot_s * tokens_per_step(replica)
+        for fuller, more in DIRECTIONS:
+            part = fuller * normal / NORMAL_P99
+            raised = np.minimum(1.0, share + normal * more * share_deviation)
+            plain = (1.0 - part) * steps.plain_s + part * fuller_plain
+            carried = (1.0 - part) * carrying + part * fuller_carrying
+            worst = np.maximum(worst, (1.0 - raised) * plain + raised * carried)
+        return worst / tokens_per_step(replica)
+
+    return Latency(steps.tpot_s, steps.tpot_s, upper(NORMAL_P95), upper(NORMAL_P99))
+
+
+def answer_latency(own: Lengths, ttft: Latency, tpot: Latency) -> Latency:
+    """Seconds of whole answers of a class with `own` lengths.
+
+    Formula  TTFT + (output − 1)·TPOT; quantiles add the deviations of both and of the length in quadrature
+    Limits   infinite where first tokens never come.
+    """
+    later = np.maximum(0.0, np.asarray(own.output_tokens, float) - 1.0)
+    finite = np.isfinite(ttft.mean_s)
+    mean = ttft.mean_s + later * tpot.mean_s
+
+    def upper(name: str, normal: float) -> Floats:
+        longer = later * tpot.mean_s * (quantile_factor(own.output_spread, normal) - 1.0)
+        late = np.where(finite, getattr(ttft, name), 0.0) - np.where(finite, ttft.mean_s, 0.0)
+        slow = later * (getattr(tpot, name) - tpot.mean_s)
+        spread: Floats = mean + np.sqrt(np.square(longer) + np.square(late) + np.square(slow))
+        return spread
+
+    middle = ttft.p50_s + later * tpot.mean_s * quantile_factor(own.output_spread, 0.0)
+    return Latency(mean, middle, upper("p95_s", NORMAL_P95), upper("p99_s", NORMAL_P99))
+
+
+def served(
+    replica: Replica,
+    lengths: Lengths,
+    steps: Steps,
+    batch: Floats,
+    rate: Floats,
+    ttft: Latency,
+    tpot: Latency,
+    utilisation: Floats,
+    own: Lengths | None = None,
+) -> Served:
+    """Put a load's parts together: throughput of all requests, answers of the class with `own` lengths."""
+    held = max_sequences(replica, mean_context_tokens(lengths), lengths.input_tokens)
+    return Served(
+        ttft=ttft,
+        tpot=tpot,
+        e2e=answer_latency(own or lengths, ttft, tpot),
+        requests_per_s=rate,
+        output_tokens_per_s=rate * np.asarray(lengths.output_tokens, float),
+        batch_sequences=batch,
+        step_s=steps.plain_s,
+        prefill_step_s=steps.carrying_s,
+        prefill_share_fraction=steps.share_fraction,
+        kv_fraction=np.minimum(1.0, batch / np.maximum(held, 1e-30)),
+        utilisation_fraction=utilisation,
+    )

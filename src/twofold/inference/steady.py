@@ -1,0 +1,128 @@
+"""A replica that keeps a batch decoding: its steps, how many of them carry prompts, and the largest batch.
+
+In a steady state each decoding sequence leaves after `output` steps and is replaced by a prompt, so that a
+step decodes B sequences and prefills B·input/output tokens on average, whatever the rate. Everything else
+follows from B.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.inference.iteration import iteration_s, tokens_per_step
+from twofold.inference.memory import max_sequences
+from twofold.inference.types import Replica
+from twofold.perf import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Prompt and answer lengths of a class. Spreads are standard deviations over means (log-normal)."""
+
+    input_tokens: Floats
+    output_tokens: Floats
+    input_spread: Floats = 0.0
+    output_spread: Floats = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steady state at a batch: plain and prefill-carrying steps, and how they mix."""
+
+    plain_s: Floats
+    carrying_s: Floats
+    carried_tokens: Floats
+    share_fraction: Floats
+    tpot_s: Floats
+    full_s: Floats  # a step that carries a whole chunk
+
+
+def batch_limit(replica: Replica, lengths: Lengths) -> Floats:
+    """Sequences that decode at once: the scheduler's limit, or what the cache holds of half-finished ones.
+
+    At least 1 where the model fits: a lone sequence is served, however long.
+    """
+    held = max_sequences(replica, mean_context_tokens(lengths), lengths.input_tokens)
+    return np.where(np.asarray(held) > 0, np.clip(held, 1.0, replica.max_batch), 0.0)
+
+
+def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
+    """The batch that prefill can keep full: with a full chunk in every step, chunk·output/input sequences."""
+    own = own_input_tokens(replica, lengths)
+    fed = chunk_tokens(replica) * lengths.output_tokens / (own * tokens_per_step(replica))
+    return np.minimum(batch_sequences, np.maximum(fed, 1.0))
+
+
+def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
+    """Prompt tokens that must be computed: the shared prefix is found in the cache."""
+    own: Floats = np.maximum(1.0, lengths.input_tokens * (1.0 - replica.cache.shared_prefix_fraction))
+    return own
+
+
+def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
+    """What a prefilled token attends to on average: the cached prefix and half of the computed rest."""
+    return lengths.input_tokens - own_input_tokens(replica, lengths) / 2.0
+
+
+def mean_context_tokens(lengths: Lengths) -> Floats:
+    """What a decoding sequence holds on average: its prompt and half of its answer."""
+    return lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
+
+
+def chunk_tokens(replica: Replica) -> Floats:
+    """Prefill tokens that one step of the replica may carry: each data-parallel rank has its own budget."""
+    return replica.chunk_tokens * np.asarray(replica.dp)
+
+
+def prompt_steps(replica: Replica, own_tokens: Floats) -> Floats:
+    """Steps that one prompt's prefill takes: as many as it has chunks, none split over ranks."""
+    return np.maximum(1.0, own_tokens / np.asarray(replica.chunk_tokens))
+
+
+def carried_tokens(
+    replica: Replica, own_tokens: Floats, per_step_tokens: Floats, batch_sequences: Floats
+) -> Floats:
+    """Prefill tokens of a step that carries any: a prompt, or all that a step must carry, up to the chunk."""
+    # Data-parallel ranks step together: engines let each carry a prompt, or one would stall all the others.
+    abreast = np.minimum(replica.dp, np.maximum(1.0, np.asarray(batch_sequences) / 2.0))
+    return np.minimum(chunk_tokens(replica), np.maximum(own_tokens * abreast, per_step_tokens))
+
+
+def prefill_per_step_tokens(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
+    """Prompt tokens that must be prefilled per step, on average, to keep the batch full."""
+    own = own_input_tokens(replica, lengths)
+    per_step: Floats = (
+        batch_sequences * own * tokens_per_step(replica) / np.maximum(lengths.output_tokens, 1.0)
+    )
+    return per_step
+
+
+def steady_steps(
+    replica: Replica, lengths: Lengths, batch_sequences: Floats, full_s: Floats | None = None
+) -> Steps:
+    """The steps of a replica that keeps `batch_sequences` decoding.
+
+    Formula  P = B·input/output prefill tokens per step, carried as chunks of S = min(chunk, max(prompt, P));
+             share q = P/S of the steps carry one; TPOT = ((1−q)·t(0,B) + q·t(S,B)) / tokens per step
+    Why      An engine prefills whole prompts or chunks at once: most steps carry none, some a lot. Spreading
+             the prefill evenly over all steps is wrong by several per cent (SKETCHES).
+    Shapes   lengths and batch broadcast with the replica. `full_s` is priced unless it is given.
+    Units    tokens, seconds.
+    Limits   q ≤ 1: past that the batch cannot be kept full, and callers lower it (`sustained_batch`).
+    """
+    own, gained = own_input_tokens(replica, lengths), tokens_per_step(replica)
+    per_step = prefill_per_step_tokens(replica, lengths, batch_sequences)
+    carried = carried_tokens(replica, own, per_step, batch_sequences)
+    share = np.minimum(1.0, per_step / carried)
+    context, attended = mean_context_tokens(lengths), attended_tokens(replica, lengths)
+    plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
+    carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s
+    tpot = ((1.0 - share) * plain + share * carrying) / gained
+    full = full_step_s(replica, lengths, batch_sequences) if full_s is None else full_s
+    return Steps(plain, carrying, carried, share, tpot, np.maximum(full, carrying))
+
+
+def full_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
+    """Seconds of a step that decodes the batch and carries a whole chunk."""
+    context, attended = mean_context_tokens(lengths), attended_tokens(replica, lengths)
+    return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
