@@ -14,6 +14,7 @@ from twofold.live.training_record import (
     active_s,
     append_event,
     append_step,
+    is_futile,
     mend,
     quantile,
     read_events,
@@ -126,6 +127,17 @@ def test_a_kill_that_nobody_saw_heal_is_no_recovery() -> None:
     assert recovery_of([line for line in lines if line.attempt == 0], events) is None
     taken_up_later = [replace(line, launch=2) if line.attempt else line for line in lines]
     assert recovery_of(taken_up_later, events) is None
+
+
+def test_two_attempts_that_died_before_a_step_make_a_third_futile(tmp_path: Path) -> None:
+    def started(attempt: int, launch: int = 2) -> bool:
+        append_event(tmp_path, "worker", launch=launch, attempt=attempt, rank=0, process_id=1)
+        return is_futile(tmp_path, launch)
+
+    assert [started(attempt) for attempt in range(3)] == [False, False, True]
+    append_step(tmp_path, 0, replace(LINE, launch=2, attempt=1))
+    assert not is_futile(tmp_path, launch=2)  # attempt 1 got somewhere: 2 may as well
+    assert [started(attempt, launch=3) for attempt in range(2)] == [False, False]
 
 
 def test_a_night_between_two_launches_is_not_work() -> None:

@@ -8,6 +8,7 @@ the folder appears whole or not at all and is checked before each use.
 
 import hashlib
 import json
+import os
 import shutil
 import sysconfig
 from dataclasses import dataclass
@@ -48,11 +49,8 @@ class Corpus:
 
 def source_texts(limit_bytes: int) -> list[str]:
     """The standard library's sources, sorted by name, until `limit_bytes` of UTF-8 are reached."""
-    root = Path(sysconfig.get_paths()["stdlib"])
     texts, taken_bytes = [], 0
-    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
-        if NOT_TEXT_TO_LEARN & set(path.relative_to(root).parts):
-            continue
+    for path in _sources(Path(sysconfig.get_paths()["stdlib"])):
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):  # a few sources are in other encodings on purpose
@@ -90,6 +88,15 @@ def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> C
     write_manifest(partial)
     seal(partial, folder)
     return _read(folder)
+
+
+def _sources(root: Path) -> list[Path]:
+    """Every source below `root` by name; folders that are left out are not walked, they can be huge."""
+    found = []
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if name not in NOT_TEXT_TO_LEARN]
+        found += [Path(folder, name) for name in names if name.endswith(".py")]
+    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
 def _digest(texts: list[str], vocabulary_tokens: int) -> str:

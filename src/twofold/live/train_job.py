@@ -29,6 +29,7 @@ from twofold.live.processes import last_lines, log_path, python_module, running,
 from twofold.live.training_record import (
     StepLine,
     append_event,
+    is_futile,
     mend,
     read_events,
     read_steps,
@@ -200,11 +201,7 @@ def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress)
         if exit_code >= 0:  # it gave up by itself: it has used all its restarts
             break
         on_progress(f"the launcher ended by signal {-exit_code}")
-    log = log_path(state, role_of(job))
-    raise RunError(
-        f"training `{job.name}` failed after {MAX_RESTARTS} restarts:\n{last_lines(log)}",
-        hint=f"its log is {log}; a worker that ended by signal 9 probably ran out of memory",
-    )
+    raise _failure(job, state, f"failed after {MAX_RESTARTS} restarts")
 
 
 def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> int:
@@ -262,6 +259,8 @@ def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: 
                 loss = float.fromhex(line.loss)
                 on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
             told = len(steps)
+            if is_futile(job.folder, launch):
+                raise _failure(job, state, "failed twice before its first step")
             if (
                 may_kill
                 and steps
@@ -271,11 +270,18 @@ def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: 
                 may_kill = False
                 _kill_once(job, state, steps[-1], on_progress)
         elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
-            raise RunError(
-                f"training `{job.name}` did nothing for {SILENCE_LIMIT_S:.0f} s and was ended",
-                hint=f"its log is {log_path(state, role_of(job))}; ask again to resume it",
-            )
+            raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s")
         time.sleep(WATCH_S)
+
+
+def _failure(job: TrainJob, state: Path, what: str) -> RunError:
+    """The error of a run that came to nothing, with what its own log says at the end."""
+    log = log_path(state, role_of(job))
+    said = last_lines(log)
+    memory = (
+        "; a worker that something killed by signal 9 ran out of memory" if "(exitcode: -9)" in said else ""
+    )
+    return RunError(f"training `{job.name}` {what}:\n{said}", hint=f"its log is {log}{memory}")
 
 
 def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress) -> None:

@@ -118,9 +118,10 @@ def summarise(run: Path, rank_count: int, tokens_per_step: int) -> TrainingMeasu
         first_loss=float.fromhex(latest[min(latest)].loss),
         last_loss=float.fromhex(latest[max(latest)].loss),
         peak_memory_bytes=max(line.peak_memory_bytes for rank in by_rank for line in rank),
-        checkpoint_bytes=int(saves[-1]["size_bytes"]),
+        # A kill between the only checkpoint and its event leaves a run without one.
+        checkpoint_bytes=max((int(event["size_bytes"]) for event in saves), default=0),
         checkpoint_count=len(saves),
-        checkpoint_write_s=statistics.median(float(event["write_s"]) for event in saves),
+        checkpoint_write_s=statistics.median([float(event["write_s"]) for event in saves] or [0.0]),
         recovery=recovery_of(lines, events),
         wall_s=active_s(lines, events),
     )
@@ -171,6 +172,14 @@ def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) 
         equal_losses=not unequal_steps(lines),
         kill_to_step_s=after[0].at_s - kill["sent_at_s"],
     )
+
+
+def is_futile(run: Path, launch: int) -> bool:
+    """Whether two attempts in a row of a launch died before their first step: a third would too."""
+    started = {event["attempt"] for event in read_events(run, "worker") if event["launch"] == launch}
+    stepped = {line.attempt for line in read_steps(run) if line.launch == launch}
+    latest = max(started, default=0)
+    return latest >= 2 and not stepped & {latest - 1, latest - 2, latest}
 
 
 def unequal_steps(lines: Iterable[StepLine]) -> list[int]:
