@@ -43,9 +43,10 @@ def test_room_behind_an_open_circuit_is_none(view: FleetView) -> None:
 
 
 def test_without_a_healthy_replica_the_first_trial_is_awaited(view: FleetView) -> None:
-    for name, until_s in (("a", 7.0), ("b", 4.0)):
+    for name, until_s in (("a", 7.0), ("b", 4.0), ("leaving", 2.0)):
         view.add_replica(name, 1)
         view.replicas[name].circuit = Circuit(until_s=until_s)
+    view.replicas["leaving"].draining = True
     refusal = room_or_refusal(view, NEW, 1.0)
     assert refusal is not None and (refusal.reason, refusal.status) == (RefusalReason.NO_REPLICA, 503)
     assert refusal.retry_after_s == pytest.approx(3.0 + SETTINGS.probe_every_s)

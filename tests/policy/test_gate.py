@@ -370,6 +370,39 @@ def test_probes_are_due_every_quarter_second_and_a_leap_of_the_clock_makes_no_bu
     assert gate.wake_at_s() == 1000.25
 
 
+def test_a_replica_that_joins_waits_for_the_common_turn_of_probes(gate: Gate) -> None:
+    gate.handle(Woke(), 1.0)
+    gate.handle(ReplicaAdded("c", 2), 1.1)
+    assert gate.wake_at_s() == 1.25
+    assert gate.handle(Woke(), 1.25) == [Probe("a"), Probe("b"), Probe("c")]
+
+
+def test_of_a_removed_replica_nothing_is_said_but_its_requests_move(gate: Gate) -> None:
+    gate.handle(RequestArrived(5, 5), 1.0)
+    gate.handle(ReplicaRemoved("a"), 1.0)
+    assert gate.handle(ReplicaRemoved("a"), 1.0) == [] and gate.view.counts.ignored == 1
+    assert gate.handle(Woke(), 1.0) == [Probe("b")]
+    assert gate.handle(ResponseFailed(1, Cause.REFUSED), 1.1) == [Send(1, "b", 2)]
+    assert list(gate.view.replicas) == ["b"]
+
+
+def test_openings_are_short_again_after_an_answer(gate: Gate) -> None:
+    def opens_until_s(request_id: int, now_s: float) -> float:
+        gate.handle(RequestArrived(5, 5), now_s)
+        opened, _ = gate.handle(ResponseFailed(request_id, Cause.REFUSED), now_s)
+        assert isinstance(opened, OpenCircuit) and opened.replica_id == "a"
+        gate.handle(ClientLeft(request_id), now_s)
+        gate.handle(Woke(), opened.until_s)
+        assert gate.handle(ProbeAnswered("a"), opened.until_s) == [CloseCircuit("a")]
+        return opened.until_s
+
+    assert opens_until_s(1, 10.0) == 11.0
+    assert opens_until_s(2, 20.0) == 22.0
+    gate.handle(RequestArrived(5, 5), 30.0)
+    gate.handle(ResponseEnded(3, 5), 30.0)
+    assert opens_until_s(4, 30.0) == 31.0
+
+
 @pytest.mark.parametrize("odd_s", [-5.0, math.nan, math.inf, -math.inf])
 def test_a_broken_clock_stands_still(gate: Gate, odd_s: float) -> None:
     gate.handle(RequestArrived(5, 5), 3.0)

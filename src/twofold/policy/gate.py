@@ -177,7 +177,7 @@ class Gate(Machine):
 def _switched(replica: Replica, circuit: Circuit) -> list[Effect]:
     """Give a replica its new circuit, and say whether it opened or closed; of a removed one, nothing."""
     before, replica.circuit = replica.circuit, circuit
-    if replica.draining or (circuit.until_s == before.until_s and circuit.era == before.era):
+    if replica.draining or circuit.until_s == before.until_s:
         return []
     if circuit.until_s is None:
         return [CloseCircuit(replica.replica_id)]
