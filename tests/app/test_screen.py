@@ -133,3 +133,46 @@ def test_measured_times_claim_nothing_about_memory_tokens_or_starts(plan: Plan) 
     assert [claim for claim in claims if claim in text] == []
     shown = "\n".join(plan_lines(plan))
     assert [claim for claim in claims if claim not in shown] == []
+
+
+def test_a_measured_run_shows_what_its_rows_say_and_nothing_else(plan: Plan) -> None:
+    run = plan.training[0]
+    saved = replace(
+        run.run.checkpoints,
+        size_bytes=None,
+        write_bytes_per_s=None,
+        storage_bytes_per_s=None,
+        storage_term=None,
+    )
+    measured = replace(
+        run,
+        model="dlrm",
+        parameters=None,
+        precision=None,
+        framework=None,
+        layout=None,
+        step_parts=(),
+        communication_exposed_fraction=None,
+        mfu_fraction=None,
+        peak_ratio=None,
+        memory_bytes=None,
+        memory_parts=(),
+        memory_by_format=(),
+        bounds=(),
+        run=replace(run.run, flops=None, data_bytes_per_s=None, checkpoints=saved),
+        batch_samples=65536,
+    )
+    alone = replace(plan, training=(measured,), serving=(), cross=())
+    lines = [*plan_lines(alone), *detail_lines(alone)]
+    text = "\n".join(lines)
+    assert "rows of dlrm" in text and "batch of 65,536" in text and "its size was not measured" in text
+    claims = ("  layout ", "MFU", "  memory ", "exposed", "reaches", "storage", "None", "MEMORY", "BOUNDS")
+    assert [claim for claim in claims if claim in text] == []
+    assert all(len(line) <= 100 for line in lines)
+    assert "dlrm · measured" in lines[0] and any("rows of dlrm" in line for line in note_and_number(lines))
+
+
+def note_and_number(lines: list[str]) -> list[str]:
+    """What stands below the headings NOTE and NUMBERS."""
+    first = next(index for index, line in enumerate(lines) if line.startswith(("NOTE", "NUMBERS")))
+    return lines[first:]

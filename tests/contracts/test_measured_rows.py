@@ -2,6 +2,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from twofold.contracts import ServiceRow, StepRow, read_service_rows, read_step_rows
 from twofold.core import FileError, InputError, InputErrors, TableError
@@ -109,3 +111,15 @@ def test_files_that_are_no_tables_are_input_errors(write: Write, tmp_path: Path)
 
 def test_a_file_full_of_mistakes_names_the_first_fifty(write: Write) -> None:
     assert len(errors_of(write("batch_size,service_s\n" + "x,y\n" * 200), read_service_rows)) == 50
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=200), is_headed=st.booleans())
+def test_any_bytes_are_rows_or_an_input_error(write: Write, data: bytes, is_headed: bool) -> None:
+    path = write("")
+    path.write_bytes(f"{STEPS}\n".encode() * is_headed + data)
+    try:
+        rows = read_step_rows(path)
+    except InputError:
+        return
+    assert rows and all(row.step_s > 0 and row.accelerator_count >= 1 for row in rows)

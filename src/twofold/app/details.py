@@ -115,7 +115,8 @@ def _front(run: TrainingPlan) -> list[str]:
         )
         for point in run.front
     ]
-    return table(("layout", "devices", "time", "cost", ""), rows, numbers=(1, 2, 3))
+    what = "layout" if run.layout else "machines"
+    return table((what, "devices", "time", "cost", ""), rows, numbers=(1, 2, 3))
 
 
 def _scaling(run: TrainingPlan) -> list[str]:
