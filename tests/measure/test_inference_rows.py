@@ -3,6 +3,7 @@ import pytest
 from twofold.catalog import load_catalog
 from twofold.core import InputError, UnknownNameError
 from twofold.measure.inference_rows import layouts, read_case
+from twofold.perf import load_constants
 
 ROW = {
     "model": "llama-3.1-8b",
@@ -15,7 +16,7 @@ ROW = {
 
 
 def case(**changes):
-    return read_case({**ROW, **changes}, load_catalog())
+    return read_case({**ROW, **changes}, load_catalog(), load_constants())
 
 
 def test_copies_that_share_a_load_are_what_the_layout_leaves():
@@ -67,3 +68,22 @@ def test_a_row_without_a_model_or_a_device_is_refused(column):
 def test_an_unknown_model_is_refused_by_name():
     with pytest.raises(UnknownNameError):
         case(model="nobody-knows-this")
+
+
+def test_more_accelerators_than_a_server_has_are_tried_as_one_replica_where_fewer_do_not_hold_it():
+    read = case(model="deepseek-r1", gpu="h100", tp="", gpus_total="", precision_weights="fp8")
+    assert read.accelerators == 16 and 16 in {each.tp for each in layouts(read)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"spec_decode": "1"}, "2 tokens drafted, 75% of them accepted"),
+        ({"prefix_cache": "1", "isl_dist": "shared_prefix"}, "20% of the input cached"),
+    ],
+)
+def test_what_no_row_states_is_said_and_stands_among_the_constants(changes, said):
+    assert case(**changes).usual == (said,) and case().usual == ()
+    assert case(**changes).assumed == case().assumed
+    rows = [row for row in load_constants().rows if row.name.startswith("benchmark_")]
+    assert len(rows) == 4 and all(row.source == "a" and row.low < row.value < row.high for row in rows)

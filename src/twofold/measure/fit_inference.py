@@ -211,7 +211,7 @@ def read_problem(rows: Sequence[Row], catalog: Catalog, constants: Constants) ->
     for row in rows:
         if row.get("tier") in FITTED_TIERS:
             try:
-                cases.append(read_case(row, catalog))
+                cases.append(read_case(row, catalog, constants))
             except TwofoldError:
                 continue
             kept.append(row)

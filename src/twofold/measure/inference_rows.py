@@ -1,6 +1,7 @@
 """Serving rows as a user could state them: what is read, what is assumed for a blank, what is refused.
 
-Measured columns, `source`, `notes`, `id` and `tier` are never looked at.
+Measured columns, `source`, `notes`, `id` and `tier` are never looked at. What is assumed of drafts, shared
+prefixes and lengths are constants `benchmark_…`; what public data sets and formats are, stands here.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Literal
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError
 from twofold.measure.truth import Row, number, text
-from twofold.perf import bytes_per_weight
+from twofold.perf import Constants, bytes_per_weight
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 
@@ -69,7 +70,8 @@ class Case:
     shared_prefix_fraction: float
     draft_tokens: float
     fixed_batch: bool  # the concurrency is the running batch itself
-    assumed: tuple[str, ...]
+    assumed: tuple[str, ...]  # for a blank of the row: its errors are those of rows with such blanks
+    usual: tuple[str, ...]  # for what no row states: said too, but no row has it better
 
     @property
     def replicas(self) -> float:
@@ -87,7 +89,7 @@ class Case:
         return self.model.mla_kv_rank > 0
 
 
-def read_case(row: Row, catalog: Catalog) -> Case:
+def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     """Read one row; a model, accelerator or engine that is unknown or missing is an error."""
     for column in ("model", "gpu"):
         if not text(row, column):
@@ -102,10 +104,10 @@ def read_case(row: Row, catalog: Catalog) -> Case:
     for each in (weights, kv):
         bytes_per_weight(each)  # refuses a format that nobody knows
     tp, pp, ep, dp, accelerators = _layout(row, model, _fewest(model, weights, accelerator), assumed)
-    inputs, outputs, spread = _lengths(row, assumed)
+    inputs, outputs = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)
     batch = number(row, "max_batch") or 0.0
-    shared = 0.2 if text(row, "prefix_cache") == "1" and "shared_prefix" in text(row, "isl_dist") else 0.0
+    usual: list[str] = []
     if kind == "static":
         concurrency = concurrency or batch
     return Case(
@@ -125,14 +127,15 @@ def read_case(row: Row, catalog: Catalog) -> Case:
         decode_workers=number(row, "decode_workers") or 1.0,
         input_tokens=inputs,
         output_tokens=outputs,
-        length_spread=spread,
+        length_spread=_length_spread(row, constants),
         concurrency=concurrency,
         rate_per_s=rate,
         max_batch=batch,
-        shared_prefix_fraction=shared,
-        draft_tokens=2.0 if text(row, "spec_decode") == "1" else 0.0,
+        shared_prefix_fraction=_shared_prefix_fraction(row, constants, usual),
+        draft_tokens=_draft_tokens(row, constants, usual),
         fixed_batch=kind == "closed" and batch > 0,
         assumed=tuple(assumed),
+        usual=tuple(usual),
     )
 
 
@@ -147,6 +150,8 @@ def layouts(case: Case) -> list[Case]:
             return [case, replace(case, tp=1.0, ep=case.tp, dp=case.tp)]
         return [case]
     sizes = [size for size in (1, 2, 4, 8) if size <= case.accelerators and case.accelerators % size == 0]
+    if "accelerator count" in case.assumed and case.accelerators > 8:
+        sizes.append(int(case.accelerators))  # as many as hold the weights: fewer of them do not
     found = [replace(case, tp=float(size), ep=1.0) for size in sizes if case.model.heads % size == 0]
     if case.is_mla:
         found += [replace(case, tp=1.0, ep=float(size), dp=float(size)) for size in sizes if size > 1]
@@ -197,7 +202,32 @@ def _layout(
     return tp, pp, min(ep, tp * dp), dp, accelerators
 
 
-def _lengths(row: Row, assumed: list[str]) -> tuple[float, float, float]:
+def _shared_prefix_fraction(row: Row, constants: Constants, usual: list[str]) -> float:
+    if text(row, "prefix_cache") != "1" or "shared_prefix" not in text(row, "isl_dist"):
+        return 0.0
+    fraction = constants.get("benchmark_shared_prefix_fraction")
+    usual.append(f"{fraction:.0%} of the input cached")
+    return fraction
+
+
+def _draft_tokens(row: Row, constants: Constants, usual: list[str]) -> float:
+    if text(row, "spec_decode") != "1":
+        return 0.0
+    count = constants.get("benchmark_draft_tokens_count")
+    accepted = constants.get("benchmark_draft_accept_fraction")
+    usual.append(f"{count:.0f} tokens drafted, {accepted:.0%} of them accepted")
+    return count
+
+
+def _length_spread(row: Row, constants: Constants) -> float:
+    """Deviation over mean. Uniform prompts of public harnesses are 80–100 % of the longest: 0.2/√12/0.9."""
+    named = text(row, "isl_dist").lower()
+    if "uniform" in named:
+        return 0.06
+    return 0.0 if "fixed" in named else constants.get("benchmark_length_spread_ratio")
+
+
+def _lengths(row: Row, assumed: list[str]) -> tuple[float, float]:
     named = text(row, "isl_dist").lower()
     inputs, outputs = number(row, "isl_mean"), number(row, "osl_mean")
     if inputs is None:
@@ -208,8 +238,7 @@ def _lengths(row: Row, assumed: list[str]) -> tuple[float, float, float]:
         known = next((tokens for name, tokens in ANSWER_TOKENS.items() if name in named), None)
         outputs = known or USUAL_TOKENS / 2.0
         assumed.append(f"output length {outputs:.0f}")
-    spread = 0.06 if "uniform" in named else 0.0 if "fixed" in named else 0.8
-    return inputs, outputs, spread
+    return inputs, outputs
 
 
 def _load(row: Row, assumed: list[str]) -> tuple[Kind, float, float]:

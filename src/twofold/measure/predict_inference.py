@@ -39,9 +39,6 @@ Array = NDArray[np.float64]
 METRICS = ("ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s")
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
-DRAFT_ACCEPT_FRACTION = (
-    0.75  # of drafted tokens, multi-token prediction heads (DeepSeek-V3 report: 0.85–0.9 for one)
-)
 MAX_BATCH = {"vllm": 1024.0, "trtllm": 2048.0, "sglang": 2048.0}
 SUSTAINED_FRACTION = 0.95  # of saturation, up to which a stated rate is taken at its word
 
@@ -62,7 +59,7 @@ class Batch:
 
 def predict_inference(rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
     """The rows with `pred_…` columns appended; a row that cannot be answered says why in `pred_error`."""
-    read = [_read(row, catalog) for row in rows]
+    read = [_read(row, catalog, constants) for row in rows]
     priced = iter(best_layouts([case for case in read if isinstance(case, Case)], constants))
     answered = []
     for row, case in zip(rows, read, strict=True):
@@ -141,7 +138,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         max_batch=np.where(stated > 0, stated, usual * column("dp")),  # engines limit each rank
         cache=CacheOptions(shared_prefix_fraction=column("shared_prefix_fraction")),
         draft_tokens=column("draft_tokens"),
-        draft_accept_fraction=DRAFT_ACCEPT_FRACTION,
+        draft_accept_fraction=constants.get("benchmark_draft_accept_fraction"),
     )
     return Batch(places, tuple(cases), replica, lengths)
 
@@ -231,9 +228,9 @@ _PRICE: dict[str, Callable[[Batch, Array], tuple[Served, Array]]] = {
 }
 
 
-def _read(row: Row, catalog: Catalog) -> Case | TwofoldError:
+def _read(row: Row, catalog: Catalog, constants: Constants) -> Case | TwofoldError:
     try:
-        return read_case(row, catalog)
+        return read_case(row, catalog, constants)
     except TwofoldError as error:
         return error
 
@@ -250,7 +247,7 @@ def _columns(case: Case, predicted: dict[str, float], constants: Constants) -> R
             f"E-memory: {case.model.name} does not fit {case.accelerators:g} × {case.accelerator.name}"
         )
     columns = {"pred_basis": "assumed" if case.assumed else "stated", "pred_error": ""}
-    columns["pred_assumptions"] = "; ".join(case.assumed)
+    columns["pred_assumptions"] = "; ".join((*case.assumed, *case.usual))
     for name, value in predicted.items():
         low, high = interval(case, name, constants)
         columns[f"pred_{name}"] = f"{value:.6g}"

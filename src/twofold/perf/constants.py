@@ -30,7 +30,7 @@ class ConstantRow:
     unit: str
     source: Source
     rows: int
-    fitted_by: str  # kernels training inference none
+    fitted_by: str  # kernels training inference power none
     note: str = ""
 
     @property
