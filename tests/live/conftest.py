@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ class StubEngine:
     close_on_next: bool = False  # the next request on a used connection finds it closed
     closed_unasked: int = 0
     requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    on_request: Callable[[], None] = lambda: None  # called before anything is answered
     lost_clients: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -64,6 +65,7 @@ class StubEngine:
         )
         asked = json.loads(await reader.readexactly(length))
         self.requests.append((asyncio.get_running_loop().time(), head.split()[1], asked))
+        self.on_request()
         if self.hang:
             await reader.read()
             self.lost_clients += 1

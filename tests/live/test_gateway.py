@@ -313,6 +313,22 @@ def test_a_connection_that_was_closed_while_idle_is_not_held_against_its_replica
     asyncio.run(scenario())
 
 
+def test_what_a_replica_hears_stands_in_the_log_before(tmp_path: Path, stub_engines: Any) -> None:
+    async def scenario() -> None:
+        logged: list[int] = []
+        async with stub_engines(1) as [engine]:
+            config = configured(tmp_path, [engine])
+            engine.on_request = lambda: logged.append(Path(config.log).read_text("utf-8").count('"Send"'))
+            async with gateway(config) as served:
+                for _ in range(3):
+                    await served.ask(STREAM)
+                await asyncio.gather(*(served.ask(STREAM) for _ in range(5)))
+            assert len(logged) == 8
+            assert all(sends >= number for number, sends in enumerate(logged, 1))
+
+    asyncio.run(scenario())
+
+
 def test_no_request_goes_to_a_killed_replica_after_a_second(tmp_path: Path, stub_engines: Any) -> None:
     """Under load from eight clients; and the log of it, replayed, decides the same again (INV-15)."""
 
