@@ -181,7 +181,8 @@ def serving_power_w(device: Device, batch_sequences: Floats) -> Floats:
 
     Formula  power at (1 − exp(−batch)) × the share of the range above idle that serving draws
     Why      A device is at work while any request is in, which Poisson arrivals leave undone exp(−batch) of
-             the time; at work it draws much the same whatever the batch, as its memory is read all the time.
+             the time; at work its memory is read all the time, and what more the batch adds is within the
+             share's range (0.6 at 8 sequences to 0.9 at 500 on H100).
     Shapes   the batch broadcasts.
     Units    W of one device.
     Source   Share fitted on published power of serving devices (`serving_power_fraction`).
