@@ -86,7 +86,7 @@ def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str, str]:
 
 def wait_for_step(process: "subprocess.Popen[bytes]", state: Path, step: int) -> None:
     """Until the run's first rank has logged that step."""
-    log = state / "train" / "tiny" / "steps-rank-0.jsonl"
+    log = state / "train" / "tiny" / "steps.jsonl"
     while not (log.exists() and f'"step": {step},' in log.read_text("utf-8")):
         try:
             process.wait(timeout=0.05)

@@ -29,6 +29,11 @@ def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluste
     )
 
 
+def test_a_checkpoint_in_32_bits_holds_the_weights_once_and_two_moments(make_job) -> None:
+    job = make_job("llama-3.1-8b", batch=8, precision="fp32")
+    assert checkpoint_bytes(workload(job)) == pytest.approx(12.0 * job.model.parameters, rel=0.01)
+
+
 def test_the_cadence_of_16384_gpus_is_about_19_minutes() -> None:
     assert checkpoint_interval_s(3.1 * 3600, 60) / 60 == pytest.approx(19, abs=1)
     assert np.sqrt(2 * 60 * 3.1 * 3600) / 60 == pytest.approx(19.3, abs=0.1)  # Young's square root

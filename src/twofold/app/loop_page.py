@@ -118,9 +118,10 @@ def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: 
         ("E2E p95", "e2e_p95", load.e2e.p95_s if load.e2e else None),
     ]
     rows = [_row("serving", f"{at}: {name}", "s", percentiles.get(key), value) for name, key, value in wanted]
+    if load.concurrency is None:  # an open load's output is what was asked of it
+        return rows
     rate = _times(planned.output_tokens_per_s, busy) if planned else None
-    rows.append(_row("serving", f"{at}: output", "tok/s", rate, load.output_tokens_per_s))
-    return rows
+    return [*rows, _row("serving", f"{at}: output", "tok/s", rate, load.output_tokens_per_s)]
 
 
 def _row(half: str, name: str, unit: str, planned: Estimate | None, measured: float | None) -> Row:

@@ -18,11 +18,12 @@ from twofold.app.loop_settings import (
     ServeSettings,
     TrainSettings,
 )
-from twofold.app.measuring import measured_here
+from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
 from twofold.app.shown import ShownPlan
+from twofold.app.sources import device_folder
 from twofold.contracts import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
-from twofold.core import InfeasibleError
+from twofold.core import AlteredError, FileError, InfeasibleError
 from twofold.live import (
     EngineSettings,
     Service,
@@ -37,7 +38,7 @@ from twofold.live import (
     published_artefact,
     run_training,
 )
-from twofold.measure import DeviceRecord, diagnose
+from twofold.measure import DeviceRecord, diagnose, notes_about, read_device, this_identity
 from twofold.plan import ServingEstimate
 
 Tell = Callable[[str, float | None], None]  # a stage in words, and how much of it is done
@@ -57,8 +58,22 @@ class Asked:
 
 
 def measure_machine(asked: Asked) -> DeviceRecord:
-    """The measured device beside the spec; measured now when there is none of this machine."""
-    return measured_here(asked.state / "device", asked.training.rank_count, asked.tell)
+    """The measured device beside the spec; measured now unless there is a fresh one of this machine."""
+    beside, rank_count = asked.spec.resolve().parent, asked.training.rank_count
+    there = device_folder(beside)
+    try:
+        record = read_device(there)[0] if there else None
+    except (AlteredError, FileError):  # broken is as good as absent
+        record = None
+    if record and record.rank_count == rank_count:
+        identity = this_identity(record.identity.accelerator)
+        if not notes_about(record, date.today(), identity):
+            return record
+    asked.tell("measure this machine", None)
+    measured = measure_device(
+        beside, rank_count, date.today(), lambda text: asked.tell(f"measure: {text}", None)
+    )
+    return measured.record
 
 
 def plan_for_it(asked: Asked) -> ShownPlan:

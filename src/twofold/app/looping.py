@@ -48,13 +48,13 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     it started is stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError,
     and what `plan` raises.
     """
-    require_extra("train", "live")
     path = spec_path(source)
     spec, load_s = load(path).spec, parse_quantity(load_for, Dimension.TIME)
     if load_s <= 0:
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     training, serving = train_settings(spec), serve_settings(spec, load_s)
     asked = Asked(path, _state(path), training, serving, port, tell)
+    require_extra("train", "live")
     with alone(asked.state), _stopping(asked.state):
         if not running(asked.state):
             need_memory(max(asked.training.rank_count, asked.serving.replica_count), _free_bytes())

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from twofold.app.lines import both_ends, heading, table
 from twofold.contracts import LoopPage, Recovery, Row
-from twofold.core import Estimate, format_range, format_si
+from twofold.core import format_range, format_si
 
 ABSENT = "–"
 
@@ -40,19 +40,20 @@ def loop_lines(page: LoopPage) -> list[str]:
 
 def _half(rows: Iterable[Row]) -> list[str]:
     shown = [
-        [row.name, _planned(row.planned), _measured(row), _verdict(row)]
+        [row.name, _planned(row), _measured(row), _verdict(row)]
         for row in rows
         if row.planned is not None or row.measured is not None
     ]
     return table(["", "planned, 80 % range", "measured", ""], shown)
 
 
-def _planned(planned: Estimate | None) -> str:
+def _planned(row: Row) -> str:
+    planned = row.planned
     if planned is None:
         return ABSENT
     if planned.low == planned.high:
-        return f"{format_si(planned.value, planned.unit)} {planned.source}"
-    return f"{format_range(planned.value, planned.low, planned.high, planned.unit)} {planned.source}"
+        return f"{format_si(planned.value, row.unit)} {planned.source}"
+    return f"{format_range(planned.value, planned.low, planned.high, row.unit)} {planned.source}"
 
 
 def _measured(row: Row) -> str:
@@ -68,10 +69,10 @@ def _verdict(row: Row) -> str:
 
 
 def _recovered(recovery: Recovery) -> list[str]:
-    same = "bit for bit the same losses" if recovery.equal_losses else "OTHER LOSSES"
+    same = "the same losses, bit for bit" if recovery.equal_losses else "OTHER LOSSES"
     return [
         f"rank {recovery.killed_rank} killed after step {recovery.killed_after_step}",
         f"resumed from step {recovery.resumed_from_step}",
-        f"{recovery.repeated_steps} steps repeated with {same}",
+        f"{recovery.repeated_steps} steps repeated: {same}",
         f"next step after {format_si(recovery.kill_to_step_s, 's')}",
     ]

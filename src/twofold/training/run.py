@@ -10,9 +10,6 @@ from twofold.perf import Cluster, energy_j
 from twofold.training.job import TrainingJob, Workload, workload
 from twofold.training.parameters import trained_parameters
 
-CHECKPOINT_WEIGHT_BYTES = (
-    2.0  # 16-bit weights beside fp32 master copy and moments: 14 per parameter under Adam
-)
 TOKEN_BYTES = 4.0  # a token id on disk with its share of index
 COMPUTE_UTILISATION_FRACTION = 0.9  # of the dynamic power range that a training step draws
 
@@ -247,8 +244,11 @@ def lost_work_s(mean_time_between_failures_s: float, stretch_s: float) -> float:
 
 
 def checkpoint_bytes(work: Workload) -> float:
-    """Bytes of one checkpoint: trained weights in 16 bits, master copy, moments (14 B each)."""
-    return float(np.max(trained_parameters(work) * (CHECKPOINT_WEIGHT_BYTES + work.optimizer_bytes)))
+    """Bytes of one checkpoint: trained weights as they compute, master copy, moments.
+
+    14 B each in mixed precision with Adam, 12 B in 32 bits, where the weights are their own master copy.
+    """
+    return float(np.max(trained_parameters(work) * (work.weight_bytes + work.optimizer_bytes)))
 
 
 def _storage(work: RunWork, step_s: float, write_s: float, reliability: Reliability) -> StoragePlan:
