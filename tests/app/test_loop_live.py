@@ -13,14 +13,6 @@ from typing import Any
 
 import pytest
 
-for library, extra in (
-    ("torch", "train"),
-    ("transformers", "train"),
-    ("psutil", "live"),
-    ("uvicorn", "live"),
-):
-    pytest.importorskip(library, reason=f"needs the extra [{extra}]")
-
 from twofold.live import closed_loop, free_port, prompts_of, read_gate_log, running, stop_all
 from twofold.policy import Gate, Send, entry_from_line, replay
 
