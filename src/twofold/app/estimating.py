@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from twofold.app.lines import WIDTH
 from twofold.app.measured_device import device_tables
@@ -34,10 +34,13 @@ from twofold.plan import (
     estimate_serving,
     estimate_training,
     given,
+    is_measured,
+    marked_measured,
     read_rate_bytes_per_s,
 )
 from twofold.training import TrainingJob
 
+Estimated = TypeVar("Estimated", TrainingEstimate, ServingEstimate)
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 
 
@@ -117,7 +120,7 @@ def estimate_train(
         headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
         ranked=layouts,
     )
-    answer = estimate_training(question, constants)
+    answer = _lettered(estimate_training(question, constants), question.machines, constants)
     return Answer(answer, tuple(train_lines(answer)))
 
 
@@ -181,8 +184,14 @@ def estimate_serve(
             else read_rate_bytes_per_s(catalog)
         ),
     )
-    answer = estimate_serving(question, constants, ServingTables(frozenset(tables), counts_in(replicas)))
+    asked = ServingTables(frozenset(tables), counts_in(replicas))
+    answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants)
     return Answer(answer, tuple(serve_lines(answer)))
+
+
+def _lettered(answer: Estimated, machines: Given, constants: Constants) -> Estimated:
+    """The same answer; on a part that was measured here its times say so."""
+    return marked_measured(answer) if is_measured(constants, machines.accelerator.name) else answer
 
 
 def published_format(model: Model) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from twofold.app.lines import both_ends, table
 from twofold.app.shown import as_html
 from twofold.app.sources import DEVICE_FOLDER
-from twofold.core import ValueRefusedError, format_si
+from twofold.core import ValueRefusedError, format_si, require_extra
 from twofold.measure import (
     DeviceRecord,
     Figure,
@@ -17,6 +17,7 @@ from twofold.measure import (
     figures,
     fit_device,
     measure,
+    notes_about,
     this_identity,
     write_device,
 )
@@ -46,6 +47,7 @@ class MeasuredDevice:
             *table(("MEASURED", "", "", "80 % of repeats"), measured, numbers=(2,)),
             "",
             *table(("FITTED", "cases", "median off", "worst off"), fitted, numbers=(1, 2, 3)),
+            *notes_about(record, None, record.identity),
             "",
             f"wrote {self.folder}: plans beside it use `{record.name}`",
         )
@@ -70,6 +72,7 @@ def measure_device(
     """
     if ranks is not None and not 1 <= ranks <= RANKS_MAX:
         raise ValueRefusedError(f"{ranks} ranks cannot be measured", hint=f"write 1 to {RANKS_MAX}")
+    require_extra("train")
     folder = (out or Path.cwd()) / DEVICE_FOLDER
     day = today or date.today()
     found = measure(ranks, tell)
@@ -85,6 +88,7 @@ def measure_device(
         duration_s=found.duration_s,
         fit=fitted.fit,
         digest=digest_of(fitted.tables),
+        load_average=found.load_average,
         figures=figures(found.samples, fitted.rows, found.rank_count),
     )
     write_device(folder, fitted.tables, record)

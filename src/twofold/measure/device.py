@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,10 +17,11 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from twofold.core import RunError, require_extra
+from twofold.core import RunError
 from twofold.measure.device_cases import SERVICES, Sample, pooled
 from twofold.measure.device_client import served_samples
 
+WORKER = (sys.executable, "-m", "twofold.measure.device_worker")
 SILENT_LIMIT_S = 180.0  # without a word from any rank
 LOG_TAIL_LINES = 8
 
@@ -37,6 +38,8 @@ class Measured:
     memory_bytes: int | None  # of one accelerator, where torch says
     cores: int | None
     duration_s: float
+    resident_bytes: int  # of a rank that trains, the largest; 0 when none did
+    load_average: float  # processes that wanted a core when this began
 
 
 @dataclass(slots=True)
@@ -47,23 +50,27 @@ class _Heard:
     software: str = ""
     accelerator: dict[str, Any] = field(default_factory=dict)
     serving: list[dict[str, Any]] = field(default_factory=list)
+    resident_bytes: int = 0
     done: int = 0
 
 
-def measure(rank_count: int | None = None, tell: Callable[[str], None] = lambda _: None) -> Measured:
-    """Run every benchmark on all ranks at once; `tell` hears what is going on.
+def measure(
+    rank_count: int | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+    worker: Sequence[str] = WORKER,
+) -> Measured:
+    """Run every benchmark on all ranks at once; `tell` hears what is going on, `worker` is what runs a rank.
 
-    Without `rank_count`: one rank per accelerator that torch sees, else two, or one on a single core. Raises
-    MissingExtraError without torch, RunError when a rank fails or stays silent. Ranks end with this process.
+    Without `rank_count`: one rank per accelerator that the driver shows, else two, or one on a single core.
+    Raises RunError when a rank fails or stays silent. Ranks end with this process.
     """
-    require_extra("train")
-    began_s = time.monotonic()
+    began_s, load_average = time.monotonic(), os.getloadavg()[0]
     ranks = rank_count or default_rank_count()
     threads = max(1, (os.cpu_count() or 1) // ranks)
     heard = _Heard()
     with (
         tempfile.TemporaryDirectory(prefix="twofold-device-") as folder,
-        _started(ranks, threads, Path(folder)) as (processes, events),
+        _started(worker, ranks, threads, Path(folder)) as (processes, events),
     ):
         while heard.done < ranks:
             _hear(_next(processes, events, Path(folder)), heard, tell)
@@ -82,6 +89,8 @@ def measure(rank_count: int | None = None, tell: Callable[[str], None] = lambda 
         memory_bytes=heard.accelerator.get("memory_bytes"),
         cores=heard.accelerator.get("cores"),
         duration_s=time.monotonic() - began_s,
+        resident_bytes=heard.resident_bytes,
+        load_average=load_average,
     )
 
 
@@ -93,7 +102,7 @@ def default_rank_count() -> int:
 
 @contextmanager
 def _started(
-    ranks: int, threads: int, folder: Path
+    worker: Sequence[str], ranks: int, threads: int, folder: Path
 ) -> Iterator[tuple[list[subprocess.Popen[str]], "Queue[dict[str, Any]]"]]:
     """The ranks' processes, each in a session of its own, and their events; all are ended on the way out."""
     events: Queue[dict[str, Any]] = Queue(maxsize=10_000)
@@ -112,7 +121,7 @@ def _started(
         for rank in range(ranks):
             with (folder / f"rank-{rank}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "twofold.measure.device_worker"],
+                    list(worker),
                     env={**shared, "RANK": str(rank), "TWOFOLD_ROLE": f"device-{rank}"},
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -181,6 +190,8 @@ def _hear(event: dict[str, Any], heard: _Heard, tell: Callable[[str], None]) -> 
             heard.samples.append(Sample(event["group"], event["sizes"], tuple(event["seconds"])))
         case "serving":
             heard.serving.append(event)
+        case "resident":
+            heard.resident_bytes = max(heard.resident_bytes, event["bytes"])
         case "done":
             heard.done += 1
             heard.software = event["software"]

@@ -19,6 +19,7 @@ SCHEMA = "twofold/device/1"
 RECORD = "device.json"
 TABLES = ("accelerators.csv", "nodes.csv", "constants.csv")
 GOOD_FOR_DAYS = 90  # drivers, libraries and neighbours change
+BUSY_LOAD_PER_CORE = 0.75
 MEMORY_TOLERANCE = 0.05  # kernels reserve a little more or less from start to start
 
 
@@ -77,7 +78,13 @@ class DeviceRecord:
     duration_s: float
     fit: tuple[FitError, ...]
     digest: str  # of the three tables
+    load_average: float = 0.0  # processes that wanted a core when the measurement began
     figures: tuple[Figure, ...] = ()
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether others used much of the machine when the measurement began."""
+        return self.load_average > BUSY_LOAD_PER_CORE * self.identity.core_count
 
     @property
     def summary(self) -> str:
@@ -102,7 +109,7 @@ def _processor() -> str:
 
 
 def notes_about(record: DeviceRecord, today: date | None, here: Identity) -> tuple[str, ...]:
-    """What to know before trusting a measured device: it is old, or of another machine."""
+    """What to know before trusting a measured device: it is old, of another machine, or was disturbed."""
     notes = []
     if not record.identity.is_same(here):
         notes.append(
@@ -113,6 +120,11 @@ def notes_about(record: DeviceRecord, today: date | None, here: Identity) -> tup
         age_days = (today - record.measured_on).days
         notes.append(
             f"`{record.name}` was measured {age_days} days ago: `twofold measure device` measures it again"
+        )
+    if record.is_disturbed:
+        notes.append(
+            f"`{record.name}` was measured while others used the machine (load {record.load_average:.1f} on "
+            f"{record.identity.core_count} cores): `twofold measure device` when it is quiet is truer"
         )
     return tuple(notes)
 
@@ -162,6 +174,7 @@ def read_device(folder: Path) -> tuple[DeviceRecord, str]:
             duration_s=data["duration_s"],
             fit=tuple(FitError(**each) for each in data["fit"]),
             digest=data["digest"],
+            load_average=data["load_average"],
             figures=tuple(Figure(**each) for each in data["figures"]),
         )
     except (OSError, ValueError, TypeError, KeyError) as error:

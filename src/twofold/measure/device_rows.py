@@ -11,10 +11,20 @@ from twofold.catalog import Accelerator, load_catalog
 from twofold.core import Source
 from twofold.measure.device import Measured
 from twofold.measure.device_files import FitError, Identity
-from twofold.measure.device_fit import FITTED_BY, FittedPart, Peaks, fit_kernels, fit_links, links_of, peaks
-from twofold.measure.device_fit_software import fit_serving, fit_training
+from twofold.measure.device_fit import (
+    FITTED_BY,
+    FittedPart,
+    Peaks,
+    fit_kernels,
+    fit_links,
+    links_of,
+    measured_row,
+    peaks,
+)
+from twofold.measure.device_fit_software import SOFTWARE, fit_serving, fit_training
 from twofold.perf import Cluster, ConstantRow, Constants, device, format_constants, load_constants, with_rows
 
+RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
 NAME, NODE = "this-machine", "this-node"
 NIC_GBIT_PER_S = 1.0  # of a node; nothing here talks to another
 MEASURED_HERE = {"source": "measured here", "licence": "user", "confidence": "measured"}
@@ -58,6 +68,7 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
     overlaid = take([fit_links(measured.samples, accelerator, links, measured.rank_count)])
     links = links_of(accelerator, measured.rank_count, nic_bytes_per_s, overlaid)
     cluster = Cluster(device(accelerator, overlaid), links, measured.rank_count)
+    rows.extend(_resident(measured, accelerator))
     overlaid = take([fit_training(measured.samples, cluster, overlaid)])
     overlaid = take([fit_serving(measured.samples, cluster, overlaid)])
     tables = {**texts, "constants.csv": constants_text(rows)}
@@ -77,6 +88,15 @@ def _steady_clock(accelerator: Accelerator) -> tuple[ConstantRow, ...]:
             "reference_w_per_tflops", scope, value, value, value, "W", Source.MEASURED, 1, FITTED_BY, note
         ),
     )
+
+
+def _resident(measured: Measured, accelerator: Accelerator) -> tuple[ConstantRow, ...]:
+    """What a process that trains holds beside the model: on a processor, libraries are in its memory."""
+    if accelerator.family != "cpu" or not measured.resident_bytes:
+        return ()
+    scope = f"family={accelerator.family};software={SOFTWARE}"
+    value = float(measured.resident_bytes)
+    return (measured_row("training_workspace_bytes", scope, value, RESIDENT_SPREAD_LOG, 1),)
 
 
 def _accelerator_cells(measured: Measured, identity: Identity, found: Peaks, year: int) -> dict[str, object]:

@@ -10,7 +10,7 @@ from twofold.measure.device_kernels import Bench
 if TYPE_CHECKING:
     pass
 
-WARM_STEPS, TIMED_STEPS = 2, 4
+WARM_STEPS, TIMED_STEPS = 1, 3
 
 
 def training_samples(bench: Bench) -> Iterator[Sample]:

@@ -38,6 +38,7 @@ def main() -> None:
         from twofold.measure.device_training import training_samples
 
         _report("training steps", training_samples(bench))
+        _say({"event": "resident", "bytes": _resident_bytes()})
     if _has("fastapi") and _has("transformers"):
         from twofold.measure.device_serving import serve_each
 
@@ -102,6 +103,12 @@ def _report(stage: str, samples: Iterable[Sample]) -> None:
         _say({"event": "stage", "name": stage})
     for each in samples:
         _say({"event": "sample", "group": each.group, "sizes": dict(each.sizes), "seconds": each.seconds})
+
+
+def _resident_bytes() -> int:
+    """What this process holds: libraries, pools and scratch of training, beside the few tensors of a case."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _say(event: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from twofold.plan.diff import Change, diff
 from twofold.plan.explain import explain
 from twofold.plan.given import Given, Variation, given
 from twofold.plan.ladders import Ladders, compare_along
+from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.paths import unit_of
 from twofold.plan.quick_run import QuickRun
 from twofold.plan.quick_serve import ServingQuestion, read_rate_bytes_per_s
@@ -59,6 +60,8 @@ __all__ = [
     "estimate_training",
     "explain",
     "given",
+    "is_measured",
+    "marked_measured",
     "metric_text",
     "read_rate_bytes_per_s",
     "reason_text",

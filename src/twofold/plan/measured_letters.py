@@ -18,16 +18,20 @@ def is_measured(constants: Constants, accelerator: str) -> bool:
 
 def marked_measured(part: T) -> T:
     """The same figures, their fitted times and rates marked as measured."""
-    changed: Any = _marked(part)
-    return changed  # type: ignore[no-any-return]  # the same type by construction
+    changed: T = _marked(part)
+    return changed
 
 
 def _marked(value: Any) -> Any:
+    """What holds no such figure is returned as it is."""
     if isinstance(value, Estimate):
         timed = value.unit in TIMED_UNITS and value.source == Source.FITTED
         return replace(value, source=Source.MEASURED) if timed else value
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(_marked(each) for each in value)
+        changed = tuple(_marked(each) for each in value)
+        return value if all(a is b for a, b in zip(changed, value, strict=True)) else changed
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{each.name: _marked(getattr(value, each.name)) for each in fields(value)})
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+        differing = {name: new for name, old in parts.items() if (new := _marked(old)) is not old}
+        return replace(value, **differing) if differing else value
     return value
