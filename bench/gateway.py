@@ -3,7 +3,7 @@
 Three processes share this machine's cores: a stand-in for an engine that answers 16 events at once, the
 server under test, and the client, each on uvloop. The bare pass-through is the gateway's own application with
 a fixed replica: no gate, no log. The busiest process is named, because that one binds the rate. Other work on
-the machine stretches all times; the CPU time of an answer is stretched least.
+the machine stretches all times; the CPU time of an answer, beside the stand-in's own, is stretched least.
 """
 
 import asyncio
@@ -261,18 +261,21 @@ def main() -> None:
 
 def _print(points: dict[tuple[str, int], Point], names: list[str]) -> None:
     print(f"{EVENT_COUNT} events an answer, medians of {ROUNDS} rounds of {DURATION_S:g} s, taken in turn")
-    print(f"{'server':20}{'clients':>8}{'answers/s':>11}{'p50 ms':>9}{'added ms':>10}{'CPU ms':>8}  busiest")
+    times = f"{'p50 ms':>9}{'added ms':>10}{'CPU ms':>8}{'x engine':>9}"
+    print(f"{'server':20}{'clients':>8}{'answers/s':>11}{times}  busiest")
     for concurrency in CONCURRENCIES:
         alone_s = statistics.median(points[names[0], concurrency].p50_s)
+        alone_cpu_s = statistics.median(points[names[0], concurrency].cpu_s)
         for name in names:
             point = points[name, concurrency]
             p50_s, rate = statistics.median(point.p50_s), statistics.median(point.rates_per_s)
+            cpu_s = statistics.median(point.cpu_s)
             busy = {process: statistics.median(each) for process, each in point.busy.items()}
             binds = max(busy, key=lambda process: busy[process])
             added = "" if name == names[0] else f"{(p50_s - alone_s) * 1e3:.2f}"
             print(
                 f"{name:20}{concurrency:>8}{rate:>11.0f}{p50_s * 1e3:>9.2f}{added:>10}"
-                f"{statistics.median(point.cpu_s) * 1e3:>8.3f}  {binds} {busy[binds]:.0%}"
+                f"{cpu_s * 1e3:>8.3f}{cpu_s / alone_cpu_s:>9.1f}  {binds} {busy[binds]:.0%}"
             )
 
 

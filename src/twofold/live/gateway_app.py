@@ -179,6 +179,10 @@ class GatewayApp:
                 client.stop_watching()
                 await client.refuse(SHUTTING_DOWN)
             task.uncancel()
+        except Exception:
+            # A mistake of ours must not hold a place at a replica for ever; the server logs it.
+            self.decider.left(decision.request_id)
+            raise
 
     async def _send_until_answered(self, asked: Asked, decision: Send | GiveUp, client: Client) -> None:
         """Attempt after attempt, as the decider wants it, to the answer's last byte."""

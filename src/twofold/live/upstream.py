@@ -61,7 +61,8 @@ class Upstream:
         goes out once more on a new one. Only a used connection is such a one, and only before any byte of an
         answer.
         """
-        url, attempt = f"http://{replica.host}:{replica.port}{path}", Attempt()
+        host = f"[{replica.host}]" if ":" in replica.host else replica.host
+        url, attempt = f"http://{host}:{replica.port}{path}", Attempt()
         try:
             return await self._ask(self._pooled, url, body, attempt)
         except UpstreamFailed as failure:
