@@ -37,8 +37,8 @@ def compare_halves(plan: Plan) -> Comparison:
     names = dict.fromkeys((cell.half, cell.name) for cell in plan.cross)
     rows = tuple(_crossed(half, name, cells) for half, name in names)
     missing = "this spec has one half only: there is no other fleet to compare with"
-    is_measured = any(half.parameters is None for half in (*plan.training, *plan.serving))
-    if plan.training and plan.serving and is_measured:
+    sizes = [run.parameters for run in plan.training] + [service.parameters for service in plan.serving]
+    if plan.training and plan.serving and None in sizes:
         missing = "a half of this spec is measured rows alone: nothing is known of it on the other fleet"
     return Comparison(
         schema=SCHEMA,
