@@ -41,7 +41,7 @@ from twofold.live import (
 from twofold.measure import DeviceRecord, diagnose, notes_about, read_device, this_identity
 from twofold.plan import ServingEstimate
 
-Tell = Callable[[str, float | None], None]  # a stage in words, and how much of it is done
+Tell = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
 
 
@@ -69,16 +69,14 @@ def measure_machine(asked: Asked) -> DeviceRecord:
         identity = this_identity(record.identity.accelerator)
         if not notes_about(record, date.today(), identity):
             return record
-    asked.tell("measure this machine", None)
-    measured = measure_device(
-        beside, rank_count, date.today(), lambda text: asked.tell(f"measure: {text}", None)
-    )
+    asked.tell("measure this machine")
+    measured = measure_device(beside, rank_count, date.today(), lambda text: asked.tell(f"measure: {text}"))
     return measured.record
 
 
 def plan_for_it(asked: Asked) -> ShownPlan:
     """Both halves, planned for the measured device, kept beside it."""
-    asked.tell("plan both halves", None)
+    asked.tell("plan both halves")
     planned = plan(asked.spec, date.today())
     with whole_file(asked.state / "plan.json") as handle:
         handle.write(plan_to_json(planned))
@@ -102,13 +100,13 @@ def train(asked: Asked) -> tuple[TrainingMeasured, Path]:
         kill_rank=KILLED_RANK if wanted.kill_after_step else None,
         kill_after_step=wanted.kill_after_step,
     )
-    record = run_training(job, asked.state, lambda text: asked.tell(f"train: {text}", None))
+    record = run_training(job, asked.state, lambda text: asked.tell(f"train: {text}"))
     return record, published_artefact(job, asked.state)
 
 
 def serve(asked: Asked, planned: ShownPlan, artefact: Path) -> Service:
     """Bring up replicas and gateway. The gate's beliefs are the plan's own times for one request."""
-    asked.tell(f"start {asked.serving.replica_count} replicas and the gateway", None)
+    asked.tell(f"start {asked.serving.replica_count} replicas and the gateway")
     return bring_up(service_settings(asked, planned, artefact), asked.state)
 
 
@@ -137,7 +135,7 @@ def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMea
     wanted, loads = asked.serving, []
     prompts = prompts_of(artefact, wanted.input_tokens, seed=SEED)
     for clients in wanted.closed_loads:
-        asked.tell(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop", None)
+        asked.tell(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
         loads.append(
             closed_loop(
                 service.url,
@@ -146,9 +144,10 @@ def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMea
                 duration_s=wanted.load_s,
                 max_tokens=wanted.output_tokens,
                 seed=SEED,
+                warmup_count=clients,
             )
         )
-    asked.tell(f"load: {wanted.rate_per_s:.2g} requests/s at random", None)
+    asked.tell(f"load: {wanted.rate_per_s:.2g} requests/s at random")
     loads.append(
         open_loop(
             service.url,
@@ -157,6 +156,7 @@ def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMea
             duration_s=wanted.load_s,
             max_tokens=wanted.output_tokens,
             seed=SEED,
+            warmup_count=WARM_UP_REQUESTS,
         )
     )
     capacity = kv_capacity_tokens(engine_settings(wanted, artefact)) * wanted.replica_count

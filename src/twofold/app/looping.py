@@ -5,6 +5,7 @@ at any time and called again. What it starts is found by its environment, so tha
 """
 
 import fcntl
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ from twofold.live import running, stop_all
 
 STATE_FOLDER = ".twofold"
 LOAD_FOR = "12 s"
+HIDING = "CUDA_VISIBLE_DEVICES"
 NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
 
 
@@ -55,7 +57,7 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     training, serving = train_settings(spec), serve_settings(spec, load_s)
     asked = Asked(path, _state(path), training, serving, port, tell)
     require_extra("train", "live")
-    with alone(asked.state), _stopping(asked.state):
+    with alone(asked.state), _on_the_processor(), _stopping(asked.state):
         if not running(asked.state):
             need_memory(max(asked.training.rank_count, asked.serving.replica_count), _free_bytes())
         device = measure_machine(asked)
@@ -115,6 +117,20 @@ def _free_bytes() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+@contextmanager
+def _on_the_processor() -> Iterator[None]:
+    """Hides accelerators from every child: trainer and engine run on the processor; that is measured too."""
+    before = os.environ.get(HIDING)
+    os.environ[HIDING] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[HIDING]
+        else:
+            os.environ[HIDING] = before
 
 
 @contextmanager

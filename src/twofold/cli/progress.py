@@ -1,5 +1,6 @@
-"""Progress on stderr: a line that changes where somebody watches, a line per stage in a log."""
+"""Progress on stderr: one line that changes where somebody watches, now and then a line in a log."""
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,34 +10,43 @@ import click
 
 WIDTH = 100
 BAR_WIDTH = 20
+LOG_EVERY_S = 15.0  # of one stage, where nobody watches
+COUNTED = re.compile(r"(\d+) of (\d+)")
 
 
 @contextmanager
-def stage_bar() -> Iterator[Callable[[str, float | None], None]]:
-    """A function that takes a stage in words and how much of it is done, if that is known."""
+def stage_bar() -> Iterator[Callable[[str], None]]:
+    """A function that takes what is going on in words; `step 3 of 110` in them draws a bar.
+
+    A log gets a line when the stage changes, by its words before the first figure, and at most every
+    LOG_EVERY_S seconds within one.
+    """
     began_s = time.monotonic()
     watched = sys.stderr.isatty()
-    shown = ""
+    last_stage, last_s = "", 0.0
 
-    def tell(stage: str, fraction: float | None = None) -> None:
-        nonlocal shown
-        clock = f"[{time.monotonic() - began_s:4.0f} s] "
+    def tell(text: str) -> None:
+        nonlocal last_stage, last_s
+        now_s = time.monotonic()
+        line = f"[{now_s - began_s:4.0f} s] {_bar(text)}{text}"
+        stage = re.split(r"\d", text, maxsplit=1)[0]
         if watched:
-            text = f"{clock}{_bar(fraction)}{stage}"[: WIDTH - 1]
-            click.echo(f"\r{text.ljust(WIDTH - 1)}", nl=False, err=True)
-        elif stage != shown and fraction is None:
-            click.echo(f"{clock}{stage}", err=True)
-        shown = stage
+            click.echo(f"\r{line[: WIDTH - 1].ljust(WIDTH - 1)}", nl=False, err=True)
+        elif stage != last_stage or now_s - last_s >= LOG_EVERY_S:
+            click.echo(line, err=True)
+            last_s = now_s
+        last_stage = stage
 
     try:
         yield tell
     finally:
-        if watched and shown:
+        if watched and last_stage:
             click.echo(f"\r{' ' * (WIDTH - 1)}\r", nl=False, err=True)
 
 
-def _bar(fraction: float | None) -> str:
-    if fraction is None:
+def _bar(text: str) -> str:
+    counted = COUNTED.search(text)
+    if not counted or not int(counted[2]):
         return ""
-    full = round(BAR_WIDTH * min(max(fraction, 0.0), 1.0))
+    full = round(BAR_WIDTH * min(int(counted[1]) / int(counted[2]), 1.0))
     return f"{'█' * full}{'·' * (BAR_WIDTH - full)} "

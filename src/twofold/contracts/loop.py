@@ -17,7 +17,10 @@ SCHEMA = "twofold/loop/1"
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Where one training step's wall time goes on the slowest rank, medians; they sum to the step."""
+    """Where one training step's wall time goes on the slowest rank.
+
+    Means over the middle half of the steps, scaled so that they sum to the median step.
+    """
 
     data_s: float  # waiting for the next batch
     forward_s: float  # compute and the loss, collectives apart

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
-from twofold.live.gateway_config import GatewayConfig, GatewayReplica, write_gateway_config
+from twofold.live.gateway_config import GatewayConfig, GatewayLimits, GatewayReplica, write_gateway_config
 from twofold.live.processes import (
     digest_of,
     log_path,
@@ -22,6 +22,7 @@ from twofold.live.processes import (
 from twofold.policy import Beliefs
 
 GATEWAY_START_S = 60.0
+GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +98,5 @@ def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path)
         beliefs=Beliefs(settings.input_token_s, settings.output_token_s),
         log=str(log),
         model_name=settings.engine.artefact.name,
+        limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
     )
