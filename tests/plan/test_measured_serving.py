@@ -168,3 +168,27 @@ def test_a_refusal_names_every_goal_that_a_lone_request_misses(planned: Planned,
         planned(goals(rows, "e2e_p50: 1 s, e2e_p99: 5 ms, ttft_p95: 4 ms"))
     said = [text for _, text in caught.value.lines]
     assert len(said) == 2 and said[0].startswith("TTFT p95") and said[1].startswith("E2E p99")
+
+
+def test_a_service_s_times_and_rates_have_the_spread_of_its_rows(planned: Planned, tmp_path: Path) -> None:
+    once, often = tmp_path / "once.csv", tmp_path / "often.csv"
+    once.write_text("batch_size,service_s\n1,0.010\n32,0.120\n", "utf-8")
+    often.write_text("batch_size,service_s\n" + "1,0.010\n1,0.0101\n32,0.120\n32,0.1205\n" * 2, "utf-8")
+    assumed, measured = (planned(spec(path)).serving[0] for path in (once, often))
+    for service in (assumed, measured):
+        images = service.classes[0]
+        figures = [*images.percentiles.values(), images.rate_per_replica_per_s, images.holds_until_per_s]
+        assert all(each.low < each.value < each.high for each in figures)
+    wide, narrow = (each.classes[0].percentiles["e2e_p50"] for each in (assumed, measured))
+    assert wide.high / wide.low > 1.08 > narrow.high / narrow.low
+    assert [any("repeated rows" in text for text in each.warnings) for each in (assumed, measured)] == [
+        True,
+        False,
+    ]
+
+
+def test_a_full_fleet_stays_finite_though_a_slower_run_would_not_carry_it(
+    planned: Planned, rows: Path
+) -> None:
+    images = planned(goals(rows, "e2e_p95: 1 d")).serving[0].classes[0]
+    assert all(0 < each.low <= each.value <= each.high < 1e6 for each in images.percentiles.values())

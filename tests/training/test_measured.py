@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core import InputError
+from twofold.perf import spread_factor
 from twofold.training import Basis, MeasuredSteps, figure_at, measured_steps, step_at
-from twofold.training.measured import ASSUMED_SPREAD_FRACTION, student_quantile
 
 RANKER = measured_steps([(8, 0.40), (16, 0.22), (64, 0.08)])
 
@@ -94,7 +94,7 @@ def test_rows_that_grow_slower_hold_their_middle():
 def test_one_row_a_count_has_the_assumed_spread():
     found = step_at(RANKER, 8)
     assert found and RANKER.repeats_count == 0
-    assert found.high / found.value == pytest.approx(1 + ASSUMED_SPREAD_FRACTION)
+    assert found.high / found.value == pytest.approx(spread_factor([[1.0]]))
 
 
 def test_repeats_give_their_median_and_their_spread():
@@ -110,13 +110,6 @@ def test_the_spread_does_not_depend_on_the_unit(scale):
     rows = [(8, 1.0), (8, 1.1), (16, 0.6), (16, 0.5)]
     scaled = measured_steps([(count, seconds * scale) for count, seconds in rows])
     assert scaled.spread_factor == pytest.approx(measured_steps(rows).spread_factor)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "published"), [(2, 1.886), (3, 1.638), (5, 1.476), (10, 1.372), (30, 1.310)]
-)
-def test_student_s_last_decile_is_the_published_one(freedom, published):
-    assert student_quantile(0.9, freedom) == pytest.approx(published, rel=0.01)
 
 
 @pytest.mark.parametrize("rows", [[], [(0, 1.0)], [(1, -1.0)], [(1, float("nan"))], [(1, float("inf"))]])

@@ -24,6 +24,8 @@ from twofold.inference.measured import (
     measured_quantile,
     measured_rate_limit,
     measured_service,
+    saturation_per_s,
+    slowed,
 )
 from twofold.inference.memory import (
     WeightsBytes,
@@ -140,10 +142,12 @@ __all__ = [
     "rate_limit",
     "relieved",
     "replicas_for",
+    "saturation_per_s",
     "search",
     "service_table",
     "shared_load",
     "shared_rate_limit",
+    "slowed",
     "stack_shapes",
     "static_batch",
     "steady_steps",

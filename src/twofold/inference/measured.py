@@ -5,7 +5,7 @@ also say when the first output comes, and how far apart the further ones are.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from twofold.core import InputError
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
-from twofold.perf import Floats
+from twofold.perf import Floats, spread_factor
 
 POINTS = 200
 Array = NDArray[np.float64]
@@ -37,6 +37,8 @@ class MeasuredService:
     accelerators: int = 1
     ttft_s: tuple[float, ...] | None = None  # None: not measured at every size
     tpot_s: tuple[float, ...] | None = None
+    spread_factor: float = 1.0  # a further run lies within time / factor … time × factor, 80 %
+    repeats_count: int = 0  # rows beyond the first of their size; 0: the spread is assumed
 
 
 def measured_service(rows: Sequence[MeasuredBatch], accelerators: int = 1) -> MeasuredService:
@@ -52,7 +54,23 @@ def measured_service(rows: Sequence[MeasuredBatch], accelerators: int = 1) -> Me
     seconds = _medians(rows, sizes, "service_s")
     assert seconds
     ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
-    return MeasuredService(sizes, seconds, accelerators, ttft, tpot)
+    spread = spread_factor([[row.service_s for row in rows if row.batch_size == size] for size in sizes])
+    return MeasuredService(sizes, seconds, accelerators, ttft, tpot, spread, len(rows) - len(sizes))
+
+
+def slowed(service: MeasuredService, factor: float) -> MeasuredService:
+    """The same service with all of its times multiplied: what a further run may be like."""
+    return replace(
+        service,
+        service_s=tuple(factor * each for each in service.service_s),
+        ttft_s=service.ttft_s and tuple(factor * each for each in service.ttft_s),
+        tpot_s=service.tpot_s and tuple(factor * each for each in service.tpot_s),
+    )
+
+
+def saturation_per_s(service: MeasuredService) -> float:
+    """Requests/s at which the largest batches follow each other without a pause."""
+    return service.batch_sizes[-1] / service.service_s[-1]
 
 
 def _medians(rows: Sequence[MeasuredBatch], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
@@ -130,7 +148,7 @@ def measured_rate_limit(service: MeasuredService, goals_s: Mapping[str, float]) 
 
     `goals_s` are seconds by name, `ttft_s_p95` and its like, each judged on its own metric and quantile.
     """
-    most = service.batch_sizes[-1] / service.service_s[-1]
+    most = saturation_per_s(service)
     rates = np.linspace(0.0, most, POINTS, endpoint=False)
     held = np.ones(POINTS, bool)
     for name, goal_s in goals_s.items():

@@ -39,6 +39,7 @@ from twofold.perf.formats import (
     kernel_format,
 )
 from twofold.perf.operators import elementwise_s, experts_touched, gemm_s, grouped_gemm_s, quantise_s
+from twofold.perf.repeats import spread_factor
 from twofold.perf.roofline import (
     decode_attention_flops_per_byte,
     gemm_flops_per_byte,
@@ -96,6 +97,7 @@ __all__ = [
     "ridge_flops_per_byte",
     "serving_all_reduce_s",
     "smooth_max",
+    "spread_factor",
     "straggler_factor",
     "with_rows",
     "write_constants",

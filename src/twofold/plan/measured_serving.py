@@ -1,6 +1,6 @@
 """A service whose times are measured rows instead of a model: embeddings, vision, speech, anything else."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from twofold.inference import (
     measured_rate_limit,
     measured_service,
     replicas_for,
+    saturation_per_s,
+    slowed,
 )
 from twofold.perf import device, power_w
 from twofold.plan.context import Context, price_used, price_warnings
@@ -51,6 +53,7 @@ from twofold.plan.serving_choice import ClassLoad, class_load
 YEAR_H, HOUR_S, DAY_S = 8760.0, 3600.0, 86400.0
 PERCENTILES = ("p50", "p95", "p99")
 LENGTHS = ("input", "output")
+NEAR_SATURATION = 0.99  # of what a replica carries at most
 
 
 def measured_plan(entry: Service, context: Context) -> ServicePlan:
@@ -127,8 +130,8 @@ def _plan(
         ),
         replica=_replica(size, service),
         classes=tuple(
-            _class(entry.classes[load.name].traffic, load, limit, each, service, cost, count)
-            for load, limit, each in pools
+            _class(entry.classes[load.name].traffic, load, each, service, cost, count)
+            for load, _, each in pools
         ),
         replica_count=count,
         spare_count=sum(each.spare for _, _, each in pools),
@@ -159,6 +162,7 @@ def _plan(
         warnings=(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
             *_cannot_say(entry, service),
+            *_spread_warning(service),
             f"requests on average: {format_si(rate, '1/s')}",
             *price_warnings(offer, context),
         ),
@@ -177,6 +181,13 @@ def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
             yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
 
 
+def _spread_warning(service: MeasuredService) -> tuple[str, ...]:
+    if service.repeats_count:
+        return ()
+    percent = 100 * (service.spread_factor - 1)
+    return (f"one row per batch size: ±{percent:.0f} % between runs is assumed, repeated rows would tell",)
+
+
 def _replica(size: int, service: MeasuredService) -> ReplicaPlan:
     text = f"measured · batches up to {service.batch_sizes[-1]:g}"
     largest = int(service.batch_sizes[-1])
@@ -186,7 +197,6 @@ def _replica(size: int, service: MeasuredService) -> ReplicaPlan:
 def _class(
     traffic: Traffic,
     load: ClassLoad,
-    limit: float,
     count: ReplicaCount,
     service: MeasuredService,
     cost: Estimate | None,
@@ -195,11 +205,13 @@ def _class(
     rate = load.peak_per_s / max(count.needed, 1)
     whole = measured_latency(service, rate)
     assert whole
+    goals_s = load.traffic.slo.targets()
+    limits = _between(service, lambda other: measured_rate_limit(other, goals_s), "1/s")
     window_s = load.traffic.slo.finish_within_s
     outcomes = _outcomes(load, service, rate)
     if window_s is not None:
-        done_s = load.mean_rate_per_s * DAY_S / (limit * count.needed)
-        outcomes.append(SloOutcome("finish_within", window_s, _exact(done_s, "s"), done_s <= window_s))
+        done_s = _scaled_inverse(limits, load.mean_rate_per_s * DAY_S / count.needed, "s")
+        outcomes.append(SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
     lengths, share = load.traffic.lengths, count.total / replicas
     # A default length is no property of what was measured: an embedding has no 211 output tokens.
     is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}
@@ -217,8 +229,8 @@ def _class(
         percentiles=_percentiles(service, rate),
         slos=tuple(outcomes),
         replica_count=count.needed,
-        rate_per_replica_per_s=_exact(limit, "1/s"),
-        holds_until_per_s=_exact(limit * count.needed, "1/s"),
+        rate_per_replica_per_s=limits,
+        holds_until_per_s=_scaled(limits, count.needed, "1/s"),
         knee_per_s=None,
         usd_per_1k_output_tokens=per_1k,
         latency_budget=_budget(whole, service),
@@ -228,21 +240,42 @@ def _class(
 
 def _percentiles(service: MeasuredService, rate_per_s: float) -> dict[str, Estimate]:
     """Every latency that the rows hold, at three quantiles."""
-    found = {metric: measured_latency(service, rate_per_s, metric) for metric in METRICS}
-    return {
-        f"{metric}_{which}": _exact(_quantile(latency, which), "s")
-        for metric, latency in found.items()
-        if latency
-        for which in PERCENTILES
-    }
+    held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
+    named = [f"{metric}_s_{which}" for metric in METRICS if held[metric] for which in PERCENTILES]
+    found = {name: _latency_s(service, rate_per_s, name) for name in named}
+    return {name.replace("_s_", "_"): value for name, value in found.items() if value}
+
+
+def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estimate | None:
+    """A latency with what it would be if all times were as short or as long as a further run's may be.
+
+    Where longer times could not carry the rate at all, the far end is that of a replica hardly carrying it.
+    """
+    if measured_quantile(service, rate_per_s, goal) is None:
+        return None
+
+    def at(other: MeasuredService) -> float:
+        carried = min(rate_per_s, max(NEAR_SATURATION * saturation_per_s(other), 0.0))
+        value = measured_quantile(other, rate_per_s if other is service else carried, goal)
+        assert value is not None
+        return float(np.max(value))
+
+    return _between(service, at, "s")
+
+
+def _between(service: MeasuredService, figure: Callable[[MeasuredService], float], unit: str) -> Estimate:
+    """A figure of the rows, and what it is over the spread of a further run."""
+    spread = service.spread_factor
+    ends = [figure(slowed(service, factor)) for factor in (1.0 / spread, spread)]
+    middle = figure(service)
+    return Estimate(middle, min(middle, *ends), max(middle, *ends), unit, Source.MEASURED)
 
 
 def _outcomes(load: ClassLoad, service: MeasuredService, rate_per_s: float) -> list[SloOutcome]:
     """Each goal on its own metric and quantile; without a prediction where the rows cannot say."""
     outcomes = []
     for name, goal_s in load.traffic.slo.targets().items():
-        value = measured_quantile(service, rate_per_s, name)
-        found = None if value is None else _exact(float(np.max(value)), "s")
+        found = _latency_s(service, rate_per_s, name)
         met = None if found is None else found.value <= goal_s
         outcomes.append(SloOutcome(name.replace("_s_", "_"), goal_s, found, met))
     return outcomes
@@ -252,15 +285,26 @@ def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
     mean = float(np.max(found.mean_s))
     alone = min(service.service_s[0], mean)
     parts = {"queue": mean - alone, "service": alone}
-    return tuple(Part(name, _exact(value, "s"), value / mean) for name, value in parts.items())
-
-
-def _quantile(found: Latency, which: str) -> float:
-    return float(np.max(getattr(found, f"{which}_s")))
+    spread = service.spread_factor
+    return tuple(
+        Part(name, Estimate(value, value / spread, value * spread, "s", Source.MEASURED), value / mean)
+        for name, value in parts.items()
+    )
 
 
 def _exact(value: float, unit: str) -> Estimate:
     return Estimate(value, value, value, unit, Source.MEASURED)
+
+
+def _scaled_inverse(like: Estimate, numerator: float, unit: str) -> Estimate:
+    """`numerator` over a rate; where the rate may be nothing, the far end is that of its middle."""
+    return Estimate(
+        numerator / like.value,
+        numerator / like.high,
+        numerator / (like.low or like.value),
+        unit,
+        like.source,
+    )
 
 
 def _scaled(like: Estimate, factor: float, unit: str) -> Estimate:

@@ -1,20 +1,17 @@
 """Steps of a workload that is given by measurement: a curve over accelerator counts, and how sure it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log, sqrt
-from statistics import NormalDist, fmean, median
+from statistics import median
 
 from twofold.core import InputError
+from twofold.perf import spread_factor
 
 MEASURED_REACH = (
     2.0  # times the largest count measured, or a part of the smallest: beyond that nothing is said
 )
-UPPER_DECILE = 0.9  # an 80 % range ends at the first and the last decile
-# What one row per size leaves unknown: the same application on equal GPUs of one cluster varies by 8 % on
-# average. Sinha et al. 2022, "Not All GPUs Are Created Equal", SC22.
-ASSUMED_SPREAD_FRACTION = 0.08
 
 
 class Basis(StrEnum):
@@ -55,45 +52,7 @@ def measured_steps(rows: Sequence[tuple[int, float]]) -> MeasuredSteps:
     by_count = {count: [s for each, s in rows if each == count] for count in sorted({c for c, _ in rows})}
     repeats = len(rows) - len(by_count)
     medians = tuple(median(times) for times in by_count.values())
-    return MeasuredSteps(tuple(by_count), medians, _spread_factor(by_count), repeats)
-
-
-def _spread_factor(by_count: Mapping[int, Sequence[float]]) -> float:
-    """How far a further run may lie from the middle, as an 80 % factor.
-
-    Formula  exp(t · σ · √(1 + 1/n)), t Student's last decile at the repeats' degrees of freedom
-    Why      Errors of times are ratios. σ is pooled over the counts: each has few repeats.
-    Source   prediction interval of a normal sample with unknown variance.
-    Limits   no repeats: the assumed spread; equal repeats: 1.
-    """
-    freedom = sum(len(times) - 1 for times in by_count.values())
-    if freedom == 0:
-        return 1.0 + ASSUMED_SPREAD_FRACTION
-    square = 0.0
-    for times in by_count.values():
-        logs = [log(seconds) for seconds in times]
-        square += sum((each - fmean(logs)) ** 2 for each in logs)
-    per_count = sum(map(len, by_count.values())) / len(by_count)
-    return exp(student_quantile(UPPER_DECILE, freedom) * sqrt(square / freedom * (1.0 + 1.0 / per_count)))
-
-
-def student_quantile(fraction: float, freedom: int) -> float:
-    """Student's quantile from the normal one.
-
-    Formula  z + (z³+z)/4ν + (5z⁵+16z³+3z)/96ν² + (3z⁷+19z⁵+17z³−15z)/384ν³
-    Source   Abramowitz & Stegun 1964, 26.7.5.
-    Limits   many degrees of freedom ν: the normal quantile; at ν = 1 and the last decile 4 % too small.
-
-    >>> round(student_quantile(0.9, 5), 2)
-    1.48
-    """
-    z = NormalDist().inv_cdf(fraction)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
+    return MeasuredSteps(tuple(by_count), medians, spread_factor(by_count.values()), repeats)
 
 
 def step_at(steps: MeasuredSteps, accelerator_count: int) -> Bounded | None:
