@@ -65,3 +65,11 @@ def test_a_pipeline_counts_embedding_and_head_as_layers_when_it_interleaves(make
 def test_odd_clusters_still_have_layouts(make_job, make_cluster, count: int) -> None:
     layouts, _ = enumerate_layouts(make_job("llama-3.1-8b", batch=7 * 8), make_cluster(count=count))
     assert len(layouts)
+
+
+def test_a_framework_is_offered_the_shardings_that_it_can_run(make_job, make_cluster) -> None:
+    def stages(framework: str) -> set[int]:
+        job = make_job("llama-3.1-8b", batch=64, framework=framework)
+        return set(enumerate_layouts(job, make_cluster(count=8))[0].zero_stage.tolist())
+
+    assert (stages("pytorch-fsdp"), stages("megatron-core")) == ({2, 3}, {1, 3})

@@ -83,8 +83,8 @@ def plan_for_it(asked: Asked) -> ShownPlan:
     return planned
 
 
-def train(asked: Asked) -> tuple[TrainingMeasured, Path]:
-    """Train, losing one worker on the way, and publish; at once when that was done before."""
+def train(asked: Asked, planned: ShownPlan) -> tuple[TrainingMeasured, Path]:
+    """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
     wanted = asked.training
     job = TrainJob(
         name=wanted.name,
@@ -94,6 +94,7 @@ def train(asked: Asked) -> tuple[TrainingMeasured, Path]:
         steps=wanted.steps,
         sequence_tokens=wanted.sequence_tokens,
         global_batch_sequences=wanted.global_batch_sequences,
+        zero_stage=planned_zero_stage(planned),
         precision=wanted.precision,
         checkpoint_every_steps=wanted.checkpoint_every_steps,
         seed=SEED,
@@ -102,6 +103,24 @@ def train(asked: Asked) -> tuple[TrainingMeasured, Path]:
     )
     record = run_training(job, asked.state, lambda text: asked.tell(f"train: {text}"))
     return record, published_artefact(job, asked.state)
+
+
+def planned_zero_stage(planned: ShownPlan) -> int:
+    """How the planned layout shards; the trainer knows no other way to split a model than this."""
+    layout = planned.training[0].layout
+    return layout.zero_stage if layout else 3
+
+
+def other_layout(planned: ShownPlan) -> str:
+    """In words, what of the planned layout the trainer does not do; "" when it does all of it."""
+    run = planned.training[0]
+    layout = run.layout
+    if layout is None:
+        return ""
+    plain = layout.tp * layout.cp * layout.pp == 1 and layout.recompute == "none"
+    if plain and layout.micro_batch * layout.dp == run.batch_samples:
+        return ""
+    return f"planned as {layout.text}; the trainer splits the batch over its ranks and nothing else"
 
 
 def serve(asked: Asked, planned: ShownPlan, artefact: Path) -> Service:
@@ -181,6 +200,7 @@ def page_of(
         for name, estimate in estimates.items()
         if estimate is None
     )
+    notes += tuple(filter(None, [other_layout(planned)]))
     return loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
 
 

@@ -62,7 +62,7 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
             need_memory(max(asked.training.rank_count, asked.serving.replica_count), _free_bytes())
         device = measure_machine(asked)
         plan = plan_for_it(asked)
-        run, artefact = train(asked)
+        run, artefact = train(asked, plan)
         service = serve(asked, plan, artefact)
         measured = put_under_load(asked, service, artefact)
         return page_of(asked, plan, device, run, measured)

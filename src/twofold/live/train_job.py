@@ -57,6 +57,7 @@ class TrainJob:
     steps: int
     sequence_tokens: int
     global_batch_sequences: int  # of all ranks together, in one step
+    zero_stage: int = 3  # 3 gathers the weights again for the backward pass, 2 keeps them from the forward
     precision: str = "fp32"  # of the compute; weights and optimiser are always fp32
     checkpoint_every_steps: int = 30
     seed: int = 1

@@ -220,8 +220,9 @@ def build(order: Order, clock: StepClock) -> tuple[Any, Any]:
         append_event(order.run, "built", parameter_count=sum(each.numel() for each in model.parameters()))
     compute = torch.bfloat16 if order.job["precision"] == "bf16" else torch.float32
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32)
+    gathers_twice = order.job["zero_stage"] == 3
     for module in (*model.model.layers, model):
-        fully_shard(module, mp_policy=policy)
+        fully_shard(module, mp_policy=policy, reshard_after_forward=gathers_twice)
         module.set_custom_all_gather(TimedAllGather(clock))
         module.set_custom_reduce_scatter(TimedReduceScatter(clock))
     # Fused: one kernel over all shards; a loop over parameters costs more in Python than in arithmetic here.

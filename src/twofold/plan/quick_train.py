@@ -101,7 +101,7 @@ def priced_layouts(question: TrainingQuestion, stack: Stack) -> Priced:
         pp_max=stated.get("pp", Limits().pp_max),
         vpp_max=stated.get("vpp", Limits().vpp_max),
         micro_batch_max=stated.get("micro_batch", Limits().micro_batch_max),
-        zero_stages=(stated["zero_stage"],) if "zero_stage" in stated else Limits().zero_stages,
+        zero_stages=(stated["zero_stage"],) if "zero_stage" in stated else None,
         recompute=recompute,
     )
     priced = price_layouts(job, cluster, stack, limits)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from twofold.perf import Cluster
 from twofold.training.job import TrainingJob
+from twofold.training.stack import software_family
 
 Counts = NDArray[Any]  # whole numbers
 
@@ -77,11 +78,15 @@ class Limits:
     pp_max: int = 64
     vpp_max: int = 12
     micro_batch_max: int = 16
-    zero_stages: tuple[int, ...] = (1, 3)
+    zero_stages: tuple[int, ...] | None = None  # None: those that the framework can run
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
 EVERYTHING = Limits()
+
+LORA_STAGES = (0, 3)  # adapters are small: their optimiser is not worth sharding alone
+FSDP_STAGES = (2, 3)  # `fully_shard` shards gradients and optimiser always, weights between uses if asked to
+OTHER_STAGES = (1, 3)
 
 REASONS = ("devices", "heads", "sequence", "layers", "experts", "batch", "micro-batches", "zero")
 """Why a combination of sizes is no layout, in the order in which they are counted."""
@@ -104,6 +109,13 @@ def enumerate_layouts(
         counts[reason] = int(np.count_nonzero(valid & broken))
         valid &= ~broken
     return grid.take(valid), {reason: count for reason, count in counts.items() if count}
+
+
+def zero_stages_of(job: TrainingJob) -> tuple[int, ...]:
+    """The ZeRO stages that a job's kind and framework offer."""
+    if job.kind == "lora":
+        return LORA_STAGES
+    return FSDP_STAGES if software_family(job.framework) == "fsdp" else OTHER_STAGES
 
 
 def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> dict[str, NDArray[np.bool_]]:
@@ -148,7 +160,7 @@ def _grid(job: TrainingJob, cluster: Cluster, limits: Limits) -> Layouts:
     count = cluster.accelerator_count
     tp_max = limits.tp_max or min(max(network.node_size, min(network.domain_size, 8)), count)
     cp_max = limits.cp_max or max(1, job.sequence_tokens // 4096)
-    zero = np.array(limits.zero_stages if job.kind != "lora" else (0, 3))
+    zero = np.array(limits.zero_stages or zero_stages_of(job))
     axes = (
         _divisors_up_to(count, min(tp_max, count)),
         _powers_of_two(min(cp_max, count)),
