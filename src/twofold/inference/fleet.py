@@ -81,6 +81,9 @@ def replicas_for(
              smallest k with P(at least `needed` of needed+k are up) ≥ availability
     Why      Zones fail whole; replicas fail one by one, independently. The two are not added: a zone's loss
              is rare enough that single failures meanwhile are borne.
+             Work that only has to be done by the end of a window gets the same: it has a tenth of slack, so
+             that without spares a lost zone breaks its promise too. Who can wait writes it as a service of
+             its own, with one zone and the availability that it needs.
     Units    requests/s.
     Source   N+k sizing by the binomial distribution.
     Limits   no peak: no replicas; a limit of 0 cannot be met by any number (raises ValueError).
