@@ -42,7 +42,7 @@ def load(source: SpecSource) -> Loaded:
     device = device_folder(path.parent)
     catalog = load_catalog(device, folder if folder.is_dir() else None)
     spec = read_spec(path, names_of(catalog))
-    return Loaded(spec, catalog, _digest(path.read_bytes()), device)
+    return Loaded(spec, catalog, _digest(path.read_bytes() + _referenced_bytes(spec)), device)
 
 
 def device_folder(beside: Path) -> Path | None:
@@ -78,6 +78,20 @@ def names_of(catalog: Catalog) -> Names:
         providers=frozenset(price.provider for price in catalog.prices()),
         frameworks=frozenset(aliases.get("framework", ())),
     )
+
+
+def _referenced_bytes(spec: Spec) -> bytes:
+    """What the files hold that a spec names: with another model, trace or table it is another question."""
+    models = [entry.model for entry in (*spec.training, *spec.services)]
+    models += [variant.model for service in spec.services for variant in service.variants]
+    paths = [path for model in models for path in (model.config, model.measured) if path]
+    paths += [
+        each.traffic.trace
+        for service in spec.services
+        for each in service.classes.values()
+        if each.traffic.trace
+    ]
+    return b"".join(Path(path).read_bytes() for path in paths if Path(path).is_file())
 
 
 def _from_text(text: str) -> Loaded:
