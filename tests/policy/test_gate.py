@@ -116,12 +116,15 @@ class GateAgainstModel(RuleBasedStateMachine):
             self.fail(request_id, cause)
             return
         kinds = {"start": ResponseStarted, "end": lambda r: ResponseEnded(r, 3), "leave": ClientLeft}
+        here = self.where.get(request_id)
+        proves = live and data != "leave" and request_id not in self.started and self.attempts[request_id] > 1
         if live and data == "start":
             self.started.add(request_id)
         elif live:
             del self.where[request_id]
             self.ended["finished" if data == "end" else "left"] += 1
-        assert self.feed(kinds[data](request_id)) == []
+        for effect in self.feed(kinds[data](request_id)):  # an answer accuses those who failed it before
+            assert proves and isinstance(effect, OpenCircuit) and effect.replica_id != here
         self.forget_drained()
 
     def fail(self, request_id: int, cause: Cause) -> None:
@@ -310,6 +313,56 @@ def test_a_replica_that_only_accepts_is_tried_ever_more_rarely(
     lasts_s = [e.until_s - x.now_s for x in entries for e in x.effects if isinstance(e, OpenCircuit)]
     assert lasts_s == pytest.approx([min(0.5 * 2**number, 30.0) for number in range(len(lasts_s))])
     assert 5 <= len(lasts_s) <= 7
+
+
+@given(
+    replica_count=st.integers(1, 4),
+    attempt_limit=st.integers(1, 3),
+    requests=st.lists(st.tuples(st.floats(0.0, 0.5), st.sampled_from([Cause.ERROR, None])), max_size=60),
+)
+def test_requests_that_fail_everywhere_open_no_circuit(
+    replica_count: int, attempt_limit: int, requests: list[tuple[float, Cause | None]]
+) -> None:  # INV-17
+    gate = Gate(GateSettings(attempt_limit=attempt_limit, failure_limit=1), BELIEFS)
+    for name in "abcd"[:replica_count]:
+        gate.handle(ReplicaAdded(name, 2), 0.0)
+    now_s = 0.0
+    for gap_s, cause in requests:
+        now_s += gap_s
+        [effect] = gate.handle(RequestArrived(5, 5), now_s)
+        while isinstance(effect, Send) and cause:
+            [effect] = gate.handle(ResponseFailed(effect.request_id, cause), now_s)
+        if cause is None:
+            assert gate.handle(ResponseEnded(effect.request_id, 5), now_s) == []
+    assert all(replica.healthy for replica in gate.view.replicas.values())
+
+
+@given(sick=st.sets(st.sampled_from("abcd"), max_size=3), cause=CAUSES)
+def test_sick_replicas_are_soon_avoided_as_long_as_one_is_sound(sick: set[str], cause: Cause) -> None:
+    gate = Gate(GateSettings(failure_limit=3), BELIEFS)
+    for name in "abcd":
+        gate.handle(ReplicaAdded(name, 2), 0.0)
+    answered = []
+    for number in range(40):
+        effects = gate.handle(RequestArrived(5, 5), 0.01 * number)
+        while isinstance(send := effects[-1], Send) and send.replica_id in sick:
+            effects = gate.handle(ResponseFailed(send.request_id, cause), 0.01 * number)
+        answered.append(isinstance(send, Send))
+        if isinstance(send, Send):
+            gate.handle(ResponseEnded(send.request_id, 5), 0.01 * number)
+    assert all(answered[20:])  # the first few may meet two sick replicas in a row
+    assert {name for name, replica in gate.view.replicas.items() if not replica.healthy} <= sick
+
+
+def test_a_replica_that_is_silent_and_alone_is_left_alone() -> None:
+    gate = Gate(GateSettings(failure_limit=2), BELIEFS)
+    gate.handle(ReplicaAdded("a", 4), 0.0)
+    gate.handle(RequestArrived(5, 5), 1.0)
+    assert gate.handle(ResponseFailed(1, Cause.TIMEOUT), 1.0) == [Send(1, "a", 2)]
+    assert gate.handle(ResponseFailed(1, Cause.TIMEOUT), 2.0) == [
+        OpenCircuit("a", 3.0),
+        GiveUp(1, Cause.TIMEOUT),
+    ]
 
 
 def test_a_whole_day_leaves_nothing_behind(

@@ -1,5 +1,7 @@
 """One circuit per replica: when it is sent nothing, and when it is trusted again. Pure values and functions.
 
+Which failures count is the gate's to say: one that the request may have caused is not the replica's.
+
 Closed      Requests flow. A refused connection opens at once; `failure_limit` other failures within
             `failure_window_s` open too. So a dead process costs one refused attempt or one probe, whichever
             comes first, and a sick one `failure_limit` attempts.

@@ -8,9 +8,19 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from twofold.policy.breaker import Circuit
+from twofold.policy.events import Cause
 from twofold.policy.settings import Beliefs, GateSettings
 
 UNREPORTED_PROBES_MAX = 8  # of one replica; beyond, the driver lost one and the oldest is forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An attempt that failed before its first byte: the replica's fault, or the request's own?"""
+
+    replica: "Replica"
+    era: int
+    cause: Cause
 
 
 @dataclass(slots=True)
@@ -24,6 +34,7 @@ class Request:
     attempt: int = 0
     era: int = 0  # of that replica's circuit when the attempt was sent
     started: bool = False  # the first byte of the answer came
+    doubts: list[Doubt] = field(default_factory=list)  # at most one per attempt
 
 
 @dataclass(slots=True)
@@ -37,6 +48,7 @@ class Replica:
     in_flight_count: int = 0
     unread_input_tokens: int = 0  # of its requests without a first byte
     output_limit_tokens: int = 0  # of all its requests
+    doubted_count: int = 0  # doubts since it last began an answer
     probe_eras: deque[int] = field(default_factory=lambda: deque(maxlen=UNREPORTED_PROBES_MAX))
 
     @property

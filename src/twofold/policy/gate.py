@@ -11,6 +11,7 @@ from twofold.policy import breaker
 from twofold.policy.admission import room_or_refusal
 from twofold.policy.breaker import Circuit
 from twofold.policy.events import (
+    Cause,
     ClientLeft,
     CloseCircuit,
     Effect,
@@ -29,7 +30,7 @@ from twofold.policy.events import (
     Send,
     Woke,
 )
-from twofold.policy.fleet_view import FleetView, Replica, Request
+from twofold.policy.fleet_view import Doubt, FleetView, Replica, Request
 from twofold.policy.machine import Machine
 from twofold.policy.routing import least_work
 from twofold.policy.settings import Beliefs, GateSettings
@@ -37,6 +38,10 @@ from twofold.policy.settings import Beliefs, GateSettings
 
 class Gate(Machine):
     """For one fleet of equal replicas. `view` is for reading; only events change it.
+
+    Whose fault a failure is (INV-17): a refused connection and an answer that breaks off are the replica's.
+    Any other failure is in doubt until another replica begins to answer the same request: only then does it
+    count. So a request that fails everywhere, whoever sends it and how often, opens no circuit.
 
     Time starts at 0 and never runs backwards inside: an event is handled at the latest time seen, and a time
     that is not finite counts as none. Events about requests that have ended or replicas that are gone, and
@@ -98,16 +103,18 @@ class Gate(Machine):
         self, event: ResponseStarted | ResponseEnded | ResponseFailed | ClientLeft, now_s: float
     ) -> list[Effect]:
         assert 1 <= event.request_id <= self._given_ids, event
+        effects: list[Effect] = []
         request = self.view.requests.get(event.request_id)
         if request is None or (isinstance(event, ResponseStarted) and request.started):
             return self._ignored()
         match event:
             case ResponseStarted():
                 self.view.start(request)
-                return []
+                return self._proven(request, now_s)
             case ResponseEnded():
                 replica = self.view.replica_of(request)
                 replica.circuit = breaker.after_response_ended(replica.circuit, request.era)
+                effects = self._proven(request, now_s)
                 self.view.counts.finished += 1
             case ClientLeft():
                 self.view.counts.left += 1
@@ -116,19 +123,43 @@ class Gate(Machine):
             case _:
                 assert_never(event)
         self.view.release(request)
-        return []
+        return effects
 
     def _failed(self, request: Request, event: ResponseFailed, now_s: float) -> list[Effect]:
-        replica, settings = self.view.replica_of(request), self.view.settings
-        circuit = breaker.after_request_failed(replica.circuit, request.era, event.cause, now_s, settings)
-        effects = _switched(replica, circuit)
+        doubt = Doubt(self.view.replica_of(request), request.era, event.cause)
+        effects: list[Effect] = []
+        if request.started or event.cause is Cause.REFUSED:
+            effects = self._blamed(doubt, now_s)
+        else:
+            request.doubts.append(doubt)
+            doubt.replica.doubted_count += 1
         self.view.release(request)
-        if not request.started and request.attempt < settings.attempt_limit:
+        if not request.started and request.attempt < self.view.settings.attempt_limit:
             other = least_work(self.view, request, now_s)
             if other:
                 return [*effects, self._sent(request, other)]
+        effects += self._unheard(request, now_s)
         self.view.counts.gave_up += 1
         return [*effects, GiveUp(request.request_id, event.cause)]
+
+    def _proven(self, request: Request, now_s: float) -> list[Effect]:
+        """A replica answers the request: nothing is wrong with it, and who failed it before is to blame."""
+        here = self.view.replica_of(request)
+        here.doubted_count = 0
+        doubts, request.doubts = request.doubts, []
+        return [e for doubt in doubts if doubt.replica is not here for e in self._blamed(doubt, now_s)]
+
+    def _unheard(self, request: Request, now_s: float) -> list[Effect]:
+        """Given up where one replica alone was asked: its silence counts against it, its error does not."""
+        if len({doubt.replica.replica_id for doubt in request.doubts}) != 1:
+            return []
+        silent = [doubt for doubt in request.doubts if doubt.cause is not Cause.ERROR]
+        return [effect for doubt in silent for effect in self._blamed(doubt, now_s)]
+
+    def _blamed(self, doubt: Doubt, now_s: float) -> list[Effect]:
+        replica, settings = doubt.replica, self.view.settings
+        circuit = breaker.after_request_failed(replica.circuit, doubt.era, doubt.cause, now_s, settings)
+        return _switched(replica, circuit)
 
     def _probed(self, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
         replica = self.view.replicas.get(event.replica_id)
