@@ -73,7 +73,7 @@ def measure(
         _started(worker, ranks, threads, Path(folder)) as (processes, events),
     ):
         while heard.done < ranks:
-            _hear(_next(processes, events, Path(folder)), heard, tell)
+            _hear(_next(events, Path(folder)), heard, tell)
             if len(heard.serving) == ranks:
                 tell("serving")
                 heard.samples += _load(heard.serving)
@@ -130,14 +130,14 @@ def _started(
                     start_new_session=True,
                 )
             processes.append(process)
-            threading.Thread(target=_forward, args=(process, events), daemon=True).start()
+            threading.Thread(target=_forward, args=(rank, process, events), daemon=True).start()
         yield processes, events
     finally:
         for process in processes:
             _end(process)
 
 
-def _forward(process: subprocess.Popen[str], events: "Queue[dict[str, Any]]") -> None:
+def _forward(rank: int, process: subprocess.Popen[str], events: "Queue[dict[str, Any]]") -> None:
     """Every line of a rank as an event; a last one when there will be no more."""
     assert process.stdout
     for line in process.stdout:
@@ -145,7 +145,7 @@ def _forward(process: subprocess.Popen[str], events: "Queue[dict[str, Any]]") ->
             events.put(json.loads(line))
         except ValueError:
             continue  # a library's own words
-    events.put({"event": "ended"})
+    events.put({"event": "ended", "rank": rank, "code": process.wait()})
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -159,9 +159,7 @@ def _end(process: subprocess.Popen[str]) -> None:
                 stream.close()
 
 
-def _next(
-    processes: list[subprocess.Popen[str]], events: "Queue[dict[str, Any]]", folder: Path
-) -> dict[str, Any]:
+def _next(events: "Queue[dict[str, Any]]", folder: Path) -> dict[str, Any]:
     """The next event. Raises RunError when a rank failed, or when none says anything for long."""
     try:
         event = events.get(timeout=SILENT_LIMIT_S)
@@ -169,11 +167,11 @@ def _next(
         raise RunError(
             f"no rank of the measurement said anything for {SILENT_LIMIT_S:.0f} s", hint="try fewer `--ranks`"
         ) from None
-    failed = [rank for rank, each in enumerate(processes) if each.poll() not in (None, 0)]
-    if failed:
-        log = (folder / f"rank-{failed[0]}.log").read_text("utf-8", "replace").strip().splitlines()
+    if event.get("code"):
+        rank = event["rank"]
+        log = (folder / f"rank-{rank}.log").read_text("utf-8", "replace").strip().splitlines()
         raise RunError(
-            f"rank {failed[0]} of the measurement failed\n" + "\n".join(log[-LOG_TAIL_LINES:]),
+            f"rank {rank} of the measurement failed\n" + "\n".join(log[-LOG_TAIL_LINES:]),
             hint="try `--ranks 1`, and close what else needs memory",
         )
     return event

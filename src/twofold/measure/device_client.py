@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from twofold.measure.device_cases import LONG_ANSWER_TOKENS, SHORT_ANSWER_TOKENS, Sample, Service
 
@@ -62,11 +63,15 @@ async def _answered(port: int, body: dict[str, object]) -> float:
     data = json.dumps(body).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n"
-    writer.write(f"{head}content-type: application/json\r\nconnection: close\r\n\r\n".encode() + data)
-    status = await reader.readline()
-    if b" 200 " not in status:
-        raise ConnectionError(f"{status.decode().strip()}: {(await reader.read(2000)).decode()[-300:]}")
-    while await reader.read(65536):
-        pass
-    writer.close()
+    try:
+        writer.write(f"{head}content-type: application/json\r\nconnection: close\r\n\r\n".encode() + data)
+        status = await reader.readline()
+        if b" 200 " not in status:
+            raise ConnectionError(f"{status.decode().strip()}: {(await reader.read(2000)).decode()[-300:]}")
+        while await reader.read(65536):
+            pass
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
     return time.perf_counter()

@@ -53,7 +53,6 @@ GEMM = (
 GEMM_SHAPE = (Unknown("gemm_half_k", 30.0, 1.5, 1.0, 2000.0), Unknown("gemm_ramp_ratio", 0.1, 1.5, 1e-3, 5.0))
 PREFILL = (
     Unknown("attention_efficiency_fraction", 0.3, 1.5, *EFFICIENCY),
-    Unknown("attention_softmax_flops", 100.0, 1.0, 1.0, 5000.0),
     Unknown("attention_tile_s", 2e-5, 1.5, 1e-8, 1e-2),
     Unknown("attention_floor_s", 2e-5, 1.5, 1e-7, 1e-2),
 )
