@@ -39,6 +39,17 @@ def test_bytes_that_are_no_request_are_refused(body: bytes) -> None:
 
 def test_deep_nesting_is_refused_like_other_nonsense() -> None:
     assert isinstance(read_request(CHAT, b"[" * 100_000, LIMITS), Problem)
+    for depth in (100, 500, 900, 2000, 50_000):
+        prompt = b"[" * depth + b"]" * depth
+        read = read_request(COMPLETIONS, b'{"prompt": ' + prompt + b"}", LIMITS)
+        assert isinstance(read, Problem) or read.body("theirs")
+
+
+def test_more_work_than_any_replica_does_is_refused() -> None:
+    for digits in (7, 300, 4000):
+        said = f'{{"prompt": "a", "max_tokens": {10**digits}}}'.encode()
+        read = read_request(COMPLETIONS, said, LIMITS)
+        assert isinstance(read, Problem) and (read.status, read.field) == (400, "max_tokens")
 
 
 def test_the_newer_name_of_the_limit_goes_before_the_older() -> None:

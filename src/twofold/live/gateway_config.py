@@ -38,6 +38,7 @@ class GatewayLimits:
     probe_timeout_s: float = 0.25
     grace_s: float = 10.0  # what is in flight may finish in, after SIGTERM
     input_bytes_per_token: float = 4.0  # of prompt text; a guess of the work, not a bill
+    output_tokens_max: int = 1 << 20  # that a request may ask for; it is work that the gate believes in
     default_output_tokens: int = 256  # of a request that states no limit; the replica is told it too
     log_limit_bytes: int = 64 << 20  # of one file of the log …
     log_file_count: int = 4  # … and how many are kept

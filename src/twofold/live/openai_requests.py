@@ -82,11 +82,17 @@ def read_request(path: str, body: bytes, limits: GatewayLimits) -> Asked | Probl
         value = data.get(name)
         if value is not None and (type(value) is not int or value < 1):
             return Problem(400, f"`{name}` is a whole number above zero", name)
+        if value is not None and value > limits.output_tokens_max:
+            return Problem(400, f"`{name}` is at most {limits.output_tokens_max}", name)
         limit_tokens = limit_tokens or value
     fields = {name: value for name, value in data.items() if name in PASSED_FIELDS[path] and name != "model"}
     if limit_tokens is None:
         limit_tokens = fields["max_tokens"] = limits.default_output_tokens
-    return Asked(path, fields, bool(stream), input_tokens_of(data[wanted], limits), limit_tokens)
+    try:
+        input_tokens = input_tokens_of(data[wanted], limits)
+    except RecursionError:  # the reader goes deeper than we do
+        return Problem(400, "The body is nested too deeply")
+    return Asked(path, fields, bool(stream), input_tokens, limit_tokens)
 
 
 def input_tokens_of(prompt: Any, limits: GatewayLimits) -> int:
