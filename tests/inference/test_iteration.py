@@ -112,3 +112,20 @@ def test_data_parallel_attention_exchanges_instead_of_reducing(replica_of):
         iteration_s(spread, 0.0, 0.0, many, 2000.0).attention_s
         < iteration_s(sliced, 0.0, 0.0, many, 2000.0).attention_s
     )
+
+
+def test_an_engine_that_packs_sequences_pays_for_their_square(replica_of):
+    replica = replica_of("llama-3.1-8b")
+    packed = replace(replica, engine=replace(replica.engine, name="transformers"))
+    attention_s = {n: float(iteration_s(packed, 0.0, 0.0, float(n), 4096.0).attention_s) for n in (256, 512)}
+    alone_s = {n: float(iteration_s(replica, 0.0, 0.0, float(n), 4096.0).attention_s) for n in (256, 512)}
+    assert alone_s[512] < 2.1 * alone_s[256]
+    assert attention_s[512] > 3.5 * attention_s[256]
+
+
+def test_weights_of_32_bits_have_a_head_and_activations_of_32_bits(replica_of):
+    narrow = replica_of("llama-3.1-8b")
+    wide = replace(narrow, weights_format="fp32", activation_format="fp32")
+    one, other = (iteration_s(each, 0.0, 0.0, 8.0, 128.0) for each in (narrow, wide))
+    assert other.elementwise_s == pytest.approx(2 * one.elementwise_s)
+    assert other.gemm_s > 1.8 * one.gemm_s  # at few rows, weights are read: the head's too

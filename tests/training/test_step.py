@@ -175,3 +175,19 @@ def test_tensor_ranks_beyond_the_domain_pay_for_the_fabric(make_job, make_cluste
     inside = layouts_of([(8, 1, 1, 16, 1, 8, 1, 1, 0, 1)])
     across = layouts_of([(16, 1, 1, 8, 1, 8, 1, 1, 0, 1)])
     assert _step_s(job, cluster, stack, across) > 1.3 * _step_s(job, cluster, stack, inside)
+
+
+def test_what_launches_costs_on_a_processor_hides_behind_nothing(make_job, make_cluster, stack) -> None:
+    job, cluster = make_job("llama-3.1-8b", batch=64, sequence=4096), make_cluster(count=64)
+    slower = replace(stack, host_layer_s=stack.host_layer_s + 1e-3)
+    processor = replace(cluster, device=replace(cluster.device, family="cpu"))
+    hidden_s = _step_s(job, cluster, slower, DP) - _step_s(job, cluster, stack, DP)
+    added_s = _step_s(job, processor, slower, DP) - _step_s(job, processor, stack, DP)
+    assert added_s >= job.model.layers * 1e-3 > 2 * hidden_s
+
+
+def test_fp32_exchanges_twice_the_bytes_of_16_bits(make_job, make_cluster, stack) -> None:
+    cluster, bare = make_cluster(count=64), replace(stack, dp_overlap_fraction=0.0)
+    jobs = [make_job("llama-3.1-8b", batch=64, sequence=4096, precision=each) for each in ("bf16", "fp32")]
+    half_s, full_s = (float(step_time(job, DP, cluster, bare).dp_s[0]) for job in jobs)
+    assert full_s == pytest.approx(2 * half_s, rel=0.1)
