@@ -108,12 +108,8 @@ def ttft_latency(
     """
     rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
     chunk, full = chunk_tokens(replica), steps.full_s
-    found = np.minimum(1.0, rate * prompt_steps(replica, own) * steps.carrying_s / replica.dp)
-    rest = 0.5 * ((1.0 - found) * steps.plain_s + found * steps.carrying_s)
-    busy = np.minimum(rate * own * full / chunk, 0.98)
-    queue = np.square(busy) / (1.0 - busy) * full / 2.0
-    service = prompt_steps(replica, prompt.tokens) * prompt.carrying_s
-    mean = rest + queue + service + first_token_s(replica, steps.plain_s)
+    rest, queue, alone = _ttft_parts(replica, lengths, steps, rate, prompt)
+    mean = rest + queue + alone
     together = np.sqrt(rate * steps.carrying_s) * own
 
     def upper(normal: float, exponential: float) -> Floats:
@@ -126,6 +122,27 @@ def ttft_latency(
         return whole
 
     return Latency(mean, mean - 0.3 * queue, upper(NORMAL_P95, 2.0), upper(NORMAL_P99, 3.6))
+
+
+def mean_ttft_s(
+    replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats, prompt: Prompt
+) -> Floats:
+    """The mean of `ttft_latency` alone."""
+    rest, queue, alone = _ttft_parts(replica, lengths, steps, np.asarray(rate_per_s, float), prompt)
+    return rest + queue + alone
+
+
+def _ttft_parts(
+    replica: Replica, lengths: Lengths, steps: Steps, rate: Floats, prompt: Prompt
+) -> tuple[Floats, Floats, Floats]:
+    """Rest of a step, queue for prefill, and what a lone prompt takes: its own prefill and handling."""
+    own, full = own_input_tokens(replica, lengths), steps.full_s
+    found = np.minimum(1.0, rate * prompt_steps(replica, own) * steps.carrying_s / replica.dp)
+    rest = 0.5 * ((1.0 - found) * steps.plain_s + found * steps.carrying_s)
+    busy = np.minimum(rate * own * full / chunk_tokens(replica), 0.98)
+    queue = np.square(busy) / (1.0 - busy) * full / 2.0
+    service = prompt_steps(replica, prompt.tokens) * prompt.carrying_s
+    return rest, queue, service + first_token_s(replica, steps.plain_s)
 
 
 def longer_step_s(prompt: Prompt, full_s: Floats, chunk: Floats, further_tokens: Floats) -> Floats:

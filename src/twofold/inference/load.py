@@ -13,6 +13,7 @@ from twofold.inference.latency import (
     first_token_s,
     flat_latency,
     lone_prompt,
+    mean_ttft_s,
     served,
     token_s,
     tpot_latency,
@@ -32,6 +33,7 @@ from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 T = TypeVar("T")
+RATE_HALVINGS = 16
 BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot, the first ones all at once
 
 
@@ -73,8 +75,8 @@ def closed_loop(
 ) -> Served:
     """`concurrency` clients that each send their next request when the last one ends.
 
-    Formula  B from C = λ·(TTFT + output·TPOT), λ = B/(output·TPOT); the first `burst_fraction` of requests
-             arrive at once and wait for each other's prefill, the rest meets a steady queue
+    Formula  λ from C = λ·(TTFT(λ) + output·TPOT(B)), B = λ·output·TPOT(B); the first `burst_fraction` of
+             requests arrive at once and wait for each other's prefill, the rest meets a steady queue
     Why      Little's law. Published closed-loop runs are short, so that their means hold the first burst.
     Shapes   arguments broadcast.
     Units    seconds, tokens/s over the whole replica.
@@ -84,16 +86,13 @@ def closed_loop(
     limit = batch_limit(replica, lengths)
     admitted = np.minimum(concurrency, np.maximum(limit, 1.0))
     batch = sustained_batch(replica, lengths, admitted)
-    for _ in range(3):  # B and TTFT settle each other; a fourth round moves results by less than 1 %
+    for _ in range(3):  # a fourth round moves results by less than 1 %
         steps = steady_steps(replica, lengths, np.maximum(batch, 1e-3))
         decode_s = lengths.output_tokens * steps.tpot_s
-        rate = batch / decode_s
-        ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
-        in_prefill = np.minimum(rate * ttft.mean_s, 0.9 * admitted)
-        batch = 0.5 * batch + 0.5 * sustained_batch(
-            replica, lengths, np.maximum(admitted - in_prefill, np.minimum(admitted, 1.0) * 0.5)
-        )
-    rate = batch / decode_s
+        rate = _sent_per_s(replica, lengths, steps, admitted)
+        decoding = np.maximum(rate * decode_s, np.minimum(admitted, 1.0) * 0.5)
+        batch = 0.5 * batch + 0.5 * sustained_batch(replica, lengths, decoding)
+    ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
     outside = np.maximum(0.0, concurrency / rate - decode_s - ttft.mean_s)  # clients that wait for a slot
     burst = _burst_s(replica, lengths, steps, admitted)
     rounds = 1.0 - burst_fraction
@@ -107,6 +106,25 @@ def closed_loop(
     rate = concurrency / (ttft.mean_s + decode_s)
     utilisation = np.minimum(1.0, concurrency / np.maximum(limit, 1.0))
     return served(replica, lengths, steps, batch, rate, ttft, tpot, utilisation)
+
+
+def _sent_per_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:
+    """Requests/s that `admitted` clients send when steps take this long: λ·(TTFT(λ) + output·TPOT) = clients.
+
+    TTFT rises with the rate, so that there is one, and halving finds it; prefill in full chunks is the most.
+    Taken as batch/(output·TPOT) instead, the rate would grow with faster decoding past what clients whose
+    prompts wait for prefill can send, and the queue with it.
+    """
+    decode_s = lengths.output_tokens * steps.tpot_s
+    prompt = lone_prompt(replica, lengths, steps)
+    filled = chunk_tokens(replica) / (prompt.tokens * steps.full_s)
+    low, high = 0.0 * (admitted / decode_s), np.minimum(admitted / decode_s, filled)
+    for _ in range(RATE_HALVINGS):
+        middle = 0.5 * (low + high)
+        taken = middle * (mean_ttft_s(replica, lengths, steps, middle, prompt) + decode_s)
+        low, high = np.where(taken <= admitted, middle, low), np.where(taken <= admitted, high, middle)
+    rate: Floats = 0.5 * (low + high)
+    return rate
 
 
 def open_loop(
