@@ -82,7 +82,7 @@ def names_of(catalog: Catalog) -> Names:
 
 def _referenced_bytes(spec: Spec) -> bytes:
     """What the files hold that a spec names: with another model, trace or table it is another question."""
-    models = [entry.model for entry in (*spec.training, *spec.services)]
+    models = [run.model for run in spec.training] + [service.model for service in spec.services]
     models += [variant.model for service in spec.services for variant in service.variants]
     paths = [path for model in models for path in (model.config, model.measured) if path]
     paths += [
