@@ -53,8 +53,8 @@ def test_every_verb_helps_and_speaks_json(verb, run, golden) -> None:
     assert done.code == 0
     assert all(len(line) <= 100 for line in done.out.splitlines())
     golden(f"help-{verb}", done.transcript)
-    leaves = ("collective", "compute", "roofline", "serve", "train") if verb == "estimate" else ("",)
-    for leaf in leaves:
+    leaves = {"estimate": ("collective", "compute", "roofline", "serve", "train"), "measure": ("device",)}
+    for leaf in leaves.get(verb, ("",)):
         assert "--json" in run(f"twofold {verb} {leaf} --help").out
 
 
