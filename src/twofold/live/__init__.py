@@ -26,7 +26,7 @@ from twofold.live.processes import (
     wait_until_open,
 )
 from twofold.live.prompts import prompts_of
-from twofold.live.supervisor import Service, ServiceSettings, bring_up
+from twofold.live.supervisor import Service, ServiceSettings, bring_up, need_gateway_port
 from twofold.live.train_job import TrainJob, published_artefact, run_training
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "kv_capacity_tokens",
     "log_path",
     "need_free_port",
+    "need_gateway_port",
     "newest_complete",
     "open_loop",
     "prompts_of",

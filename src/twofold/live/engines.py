@@ -83,7 +83,7 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
     One that runs already and was told the same is kept; one that was told something else is replaced.
     """
     command = engine_command(settings)
-    told = digest_of([*command, str(settings.thread_count)])
+    told = digest_of([*command, str(settings.thread_count), engine_name()])
     there = [child for child in running(state, replica_id) if child.role == replica_id]
     if there and there[0].told == told and there[0].port and not _is_deaf(there[0].port):
         return there[0], False

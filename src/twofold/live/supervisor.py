@@ -7,9 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from twofold.core import RunError
 from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
 from twofold.live.gateway_config import GatewayConfig, GatewayLimits, GatewayReplica, write_gateway_config
 from twofold.live.processes import (
+    Child,
     digest_of,
     log_path,
     need_free_port,
@@ -46,6 +48,12 @@ class Service:
     cold_start_s: float | None
 
 
+def need_gateway_port(port: int, state: Path) -> None:
+    """Raise PortError when a program other than this state's own gateway holds `port`."""
+    if not any(child.role == "gateway" and child.port == port for child in running(state, "gateway")):
+        need_free_port(port)
+
+
 def bring_up(settings: ServiceSettings, state: Path) -> Service:
     """Start what is missing and wait until the gateway answers; what was told the same runs on.
 
@@ -75,7 +83,7 @@ def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], sta
     text = write_gateway_config(_config(settings, replicas, folder / "events.jsonl"))
     told = digest_of([text])
     there = [child for child in running(state, "gateway") if child.role == "gateway"]
-    if [child.told for child in there] == [told]:
+    if [child.told for child in there] == [told] and _answers(settings.port, there[0], state):
         return
     stop(there)
     need_free_port(settings.port)
@@ -84,6 +92,15 @@ def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], sta
     command = python_module("twofold.live.gateway", str(path))
     child = start(command, "gateway", state, told=told, port=settings.port)
     wait_until_open(settings.port, child, log_path(state, "gateway"), GATEWAY_START_S)
+
+
+def _answers(port: int, gateway: Child, state: Path) -> bool:
+    """Whether a gateway that was found running serves; one that was started a moment ago is waited for."""
+    try:
+        wait_until_open(port, gateway, log_path(state, "gateway"), GATEWAY_START_S)
+    except RunError:
+        return False
+    return True
 
 
 def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path) -> GatewayConfig:

@@ -1,0 +1,77 @@
+"""A service is brought up once: what was told the same is kept, and waited for where it is still starting."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twofold.core import PortError
+from twofold.live import EngineSettings, ServiceSettings, bring_up, free_port, need_gateway_port, running
+from twofold.live.gateway_config import write_gateway_config
+from twofold.live.processes import digest_of, start, stop_all
+from twofold.live.supervisor import _config
+
+for library in ("psutil", "uvicorn", "aiohttp"):
+    pytest.importorskip(library, reason="needs the extra [live]")
+
+LATE = """
+import asyncio, json, socket, sys, threading, urllib.request
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    try:
+        yield tmp_path / ".twofold"
+    finally:
+        stop_all(tmp_path / ".twofold")
+
+
+def without_replicas(tmp_path: Path, port: int) -> ServiceSettings:
+    engine = EngineSettings(tmp_path / "artefact", "float32", 1, 8, 64)
+    return ServiceSettings(engine, 0, 4, port, input_token_s=0.001, output_token_s=0.01)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_gateway_that_is_still_starting_is_kept_and_waited_for(tmp_path: Path, state: Path) -> None:
+    settings = without_replicas(tmp_path, free_port())
+    log = state / "gateway" / "events.jsonl"
+    told = digest_of([write_gateway_config(_config(settings, (), log))])
+    started = start(
+        [sys.executable, "-c", LATE, str(settings.port)], "gateway", state, told=told, port=settings.port
+    )
+    bring_up(settings, state)
+    assert [child.process_id for child in running(state, "gateway")] == [started.process_id]
+    assert listens(settings.port)
+
+
+def test_a_gateway_is_kept_replaced_when_told_otherwise_and_started_again_when_killed(
+    tmp_path: Path, state: Path
+) -> None:
+    settings = without_replicas(tmp_path, free_port())
+    bring_up(settings, state)
+    [first] = running(state, "gateway")
+    need_gateway_port(settings.port, state)  # our own gateway is in nobody's way
+    with pytest.raises(PortError):
+        need_gateway_port(settings.port, tmp_path / "another")
+    bring_up(settings, state)
+    assert running(state, "gateway") == [first]
+    os.kill(first.process_id, signal.SIGKILL)
+    bring_up(settings, state)
+    [second] = running(state, "gateway")
+    moved = without_replicas(tmp_path, free_port())
+    bring_up(moved, state)
+    [third] = running(state, "gateway")
+    assert len({first.process_id, second.process_id, third.process_id}) == 3
+    assert listens(moved.port)
+    assert not listens(settings.port)
