@@ -1,13 +1,18 @@
 """`up` and `down` around their stages: one at a time, enough memory, specs that cannot run here."""
 
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from twofold.app import alone, need_memory
+from twofold.app import alone, down, need_memory, up
 from twofold.app.loop_settings import serve_settings, train_settings
 from twofold.app.sources import load
-from twofold.core import BusyError, MemoryShortError, ValueRefusedError
+from twofold.core import BusyError, FileError, MemoryShortError, PortError, ValueRefusedError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
 
@@ -71,3 +76,124 @@ def test_a_spec_that_cannot_run_here_is_refused_before_anything_starts(
     with pytest.raises(ValueRefusedError, match=said) as caught:
         train_settings(spec), serve_settings(spec, load_s=5.0)
     assert caught.value.hint
+
+
+def test_a_lock_that_was_removed_before_it_was_held_holds_nobody_off_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    state, lock = tmp_path / ".twofold", fcntl.flock
+
+    def removed_meanwhile(file: object, how: int) -> None:
+        (state / "lock").unlink()
+        lock(file, how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    with pytest.raises(BusyError), alone(state):
+        pass
+
+
+# --- with processes ---
+
+
+WAIT = "import threading; threading.Event().wait()"
+STOPPED = """
+import sys
+from pathlib import Path
+from twofold.app.looping import stopping
+from twofold.cli import main
+from twofold.live import start
+import twofold.cli.entry, threading
+state = Path(sys.argv[1])
+def run(argv):
+    with stopping(state):
+        start([sys.executable, "-c", "import threading; threading.Event().wait()"], "replica-0", state)
+        print("started", flush=True)
+        threading.Event().wait()
+twofold.cli.entry.run = run
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_whoever_tells_it_to_end_nothing_is_left_running(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    pytest.importorskip("psutil", reason="needs the extra [live]")
+    from twofold.live import running, stop_all
+
+    command = [sys.executable, "-c", STOPPED, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        assert [child.role for child in running(tmp_path)] == ["replica-0"]
+        process.send_signal(number)
+        _, said = process.communicate(timeout=120.0)
+        assert (process.returncode, said.count("stopped by")) == (code, 1), said
+        assert running(tmp_path) == []
+    finally:
+        process.kill()
+        stop_all(tmp_path)
+
+
+def test_a_mistyped_spec_takes_nothing_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psutil", reason="needs the extra [live]")
+    (tmp_path / ".twofold").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileError, match="`typo` does not exist"):
+        down(Path("typo"))
+    assert (tmp_path / ".twofold").is_dir()
+
+
+def test_down_removes_what_is_there_twice_over_and_what_a_killed_one_left(tmp_path: Path) -> None:
+    pytest.importorskip("psutil", reason="needs the extra [live]")
+    for name in (".twofold", ".twofold.removed"):
+        sealed = tmp_path / name / "artefacts" / "sha256-0"
+        sealed.mkdir(parents=True)
+        (sealed / "model").write_text("weights")
+        (sealed / "model").chmod(0o444)
+        sealed.chmod(0o555)
+    assert down(tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".twofold.removed").mkdir()
+    assert down(tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path) -> None:
+    pytest.importorskip("psutil", reason="needs the extra [live]")
+    from twofold.live import running, start, stop_all
+
+    folder = tmp_path / "spec"
+    state = folder / ".twofold"
+    try:
+        start([sys.executable, "-c", WAIT], "replica-0", state)
+        folder.rename(tmp_path / "elsewhere")
+        assert down(folder) == 1
+        assert running(state) == []
+    finally:
+        stop_all(state)
+
+
+def test_a_port_that_is_taken_is_refused_before_the_work_and_stops_nothing(tmp_path: Path) -> None:
+    for library in ("psutil", "torch"):
+        pytest.importorskip(library, reason="needs the extras [train] and [live]")
+    from twofold.live import running, start, stop_all
+
+    spec, state, told = changed(tmp_path, "steps: 110", "steps: 110"), tmp_path / ".twofold", list[str]()
+    tell: Callable[[str], None] = told.append
+    try:
+        start([sys.executable, "-c", WAIT], "replica-0", state)
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            with pytest.raises(PortError):
+                up(spec, port=holder.getsockname()[1], tell=tell)
+        assert told == []
+        assert [child.role for child in running(state)] == ["replica-0"]
+    finally:
+        stop_all(state)

@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,20 +36,22 @@ from twofold.core import (
     parse_quantity,
     require_extra,
 )
-from twofold.live import running, stop_all
+from twofold.live import need_gateway_port, running, stop_all
 
 STATE_FOLDER = ".twofold"
 LOAD_FOR = "12 s"
 HIDING = "CUDA_VISIBLE_DEVICES"
+ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
 NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
 
 
 def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: Tell) -> LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
-    The replicas and the gateway go on serving when it returns; on any error, and on Ctrl-C, everything that
-    it started is stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError,
-    and what `plan` raises.
+    The replicas and the gateway go on serving when it returns; on any error once the work has begun, on
+    Ctrl-C, and when told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is
+    stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan`
+    raises.
     """
     path = spec_path(source)
     spec, load_s = load(path).spec, parse_quantity(load_for, Dimension.TIME)
@@ -57,7 +60,17 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     training, serving = train_settings(spec), serve_settings(spec, load_s)
     asked = Asked(path, _state(path), training, serving, port, tell)
     require_extra("train", "live")
-    with alone(asked.state), _on_the_processor(), _stopping(asked.state):
+    with alone(asked.state), _on_the_processor():
+        need_gateway_port(port, asked.state)  # now, not after minutes; what serves already is left alone
+        return _loop(asked)
+
+
+def _loop(asked: Asked) -> LoopPage:
+    """Every stage in its order."""
+    with stopping(asked.state):
+        stop_all(
+            asked.state, "train-"
+        )  # left over by an `up` that was killed: it would disturb the measuring
         if not running(asked.state):
             need_memory(max(asked.training.rank_count, asked.serving.replica_count), _free_bytes())
         device = measure_machine(asked)
@@ -71,11 +84,15 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
 def down(source: Path, *, keep: bool = False) -> int:
     """Stop everything that `up` started for this spec, and remove its files unless `keep`. How many ended.
 
-    Raises BusyError while an `up` still works: stop that with Ctrl-C.
+    Raises BusyError while an `up` still works: stop that with Ctrl-C. Raises FileError when there is no such
+    spec and nothing of it runs.
     """
     require_extra("live")
+    if not source.exists():
+        return _end_orphans(source)
     state = _state(spec_path(source))
     if not state.is_dir():
+        _erase(_removed(state))  # by a `down` that was killed
         return stop_all(state)
     with alone(state):
         count = stop_all(state)
@@ -84,17 +101,30 @@ def down(source: Path, *, keep: bool = False) -> int:
     return count
 
 
+def _end_orphans(source: Path) -> int:
+    """Stop what a spec has left running whose folder is gone. A mistyped name must not mean another spec."""
+    path = source.resolve()
+    states = [folder / STATE_FOLDER for folder in (path, path.parent)]
+    count = sum(stop_all(state) for state in states if not state.exists())
+    if not count:
+        raise FileError(f"`{source}` does not exist", hint="name the spec that `up` was given, or its folder")
+    return count
+
+
 @contextmanager
 def alone(state: Path) -> Iterator[None]:
     """Holds the state's lock. Raises BusyError when another process does; a dead one holds nothing."""
     state.mkdir(parents=True, exist_ok=True)
-    with (state / "lock").open("w") as lock:
+    path = state / "lock"
+    busy = BusyError(f"another `twofold` works in `{state}`", hint="wait for it, or stop it with Ctrl-C")
+    with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BusyError(
-                f"another `twofold` works in `{state}`", hint="wait for it, or stop it with Ctrl-C"
-            ) from error
+            raise busy from error
+        # Between opening and locking, a `down` may have removed the file: then this lock holds nobody off.
+        if not (path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))):
+            raise busy
         yield
 
 
@@ -134,29 +164,60 @@ def _on_the_processor() -> Iterator[None]:
 
 
 @contextmanager
-def _stopping(state: Path) -> Iterator[None]:
-    """Whatever goes wrong inside, nothing is left running; being told to end counts as Ctrl-C."""
+def stopping(state: Path) -> Iterator[None]:
+    """Whatever goes wrong inside, nothing is left running; being told to end counts as Ctrl-C does.
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    While it stops things no further signal stops the stopping. What the caller ignores (`nohup`) stays
+    ignored. Outside the main thread signals are the caller's to deal with.
+    """
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
+    for number in ENDING:
+        if before.get(number, signal.SIG_IGN) != signal.SIG_IGN:
+            signal.signal(number, leave)
     try:
         yield
     except BaseException:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
         stop_all(state)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _remove(state: Path) -> None:
-    """The whole folder, published artefacts too, though they are read-only."""
-    for folder in [state, *(path for path in state.rglob("*") if path.is_dir() and not path.is_symlink())]:
-        folder.chmod(0o700)
+    """The whole folder, in one step: who comes meanwhile finds all of it or nothing."""
+    if state.is_symlink():
+        raise FileError(f"`{state}` is a link", hint="remove it, and what it points to, by hand")
+    _erase(_removed(state))
     try:
-        shutil.rmtree(state)
+        state.rename(_removed(state))
     except OSError as error:
         raise FileError(f"`{state}` cannot be removed: {error}", hint="remove it by hand") from error
+    _erase(_removed(state))
+
+
+def _removed(state: Path) -> Path:
+    return state.with_name(f"{state.name}.removed")
+
+
+def _erase(folder: Path) -> None:
+    """A folder if it is there, published artefacts too, though they are read-only."""
+    if not folder.is_dir():
+        return
+    try:
+        for each in [
+            folder,
+            *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()),
+        ]:
+            each.chmod(0o700)
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise FileError(f"`{folder}` cannot be removed: {error}", hint="remove it by hand") from error

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 __all__ = ["main"]
 
@@ -16,5 +17,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return run(argv)
     except KeyboardInterrupt:
-        sys.stderr.write("\nstopped by Ctrl-C\n")
+        _say("stopped by Ctrl-C")
         return INTERRUPTED
+    except SystemExit as told:  # a verb was told to end, and has cleaned up
+        code = told.code if isinstance(told.code, int) else 1
+        _say(f"stopped by signal {code - 128}")
+        return code
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        sys.stderr.write(f"\n{text}\n")

@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -41,7 +41,8 @@ def stage_bar() -> Iterator[Callable[[str], None]]:
         yield tell
     finally:
         if watched and last_stage:
-            click.echo(f"\r{' ' * (WIDTH - 1)}\r", nl=False, err=True)
+            with suppress(OSError):  # the terminal may be gone
+                click.echo(f"\r{' ' * (WIDTH - 1)}\r", nl=False, err=True)
 
 
 def _bar(text: str) -> str:
