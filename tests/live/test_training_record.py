@@ -162,3 +162,11 @@ def test_the_record_is_made_of_the_lines_alone(tmp_path: Path) -> None:
     assert (record.checkpoint_count, record.checkpoint_bytes, record.checkpoint_write_s) == (3, 600, 0.3)
     assert record.step_s_p10 <= record.step_s_p50 <= record.step_s_p90
     assert record.recovery is None
+
+
+def test_a_clock_that_is_set_back_after_the_kill_hides_no_recovery() -> None:
+    lines, events = killed_run()
+    set_back = [replace(line, at_s=line.at_s - 90.0) if line.attempt else line for line in lines]
+    found = recovery_of(set_back, events)
+    assert found is not None
+    assert (found.resumed_from_step, found.repeated_steps) == (5, 2)

@@ -42,6 +42,7 @@ from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 from twofold.live.artefact import flush
 from twofold.live.checkpoints import complete, prune, remove, step_folder, step_of, survey
 from twofold.live.corpus import TOKENIZER_FILES, TOKENS
+from twofold.live.train_job import EXPORT
 from twofold.live.training_record import StepLine, append_event, append_step, mend, steps_path
 
 RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
@@ -352,7 +353,7 @@ def export(order: Order, model: Any) -> None:
     """Write the whole model as a Hugging Face checkpoint with its tokenizer; the folder appears finished."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole on rank 0, empty elsewhere
     weights = get_model_state_dict(model, options=options)
-    if order.rank != 0:
+    if order.rank != 0 or (order.run / EXPORT).exists():  # there, if a rank died after the last step
         return
     partial = order.run / ".hf.partial"
     shutil.rmtree(partial, ignore_errors=True)
@@ -371,7 +372,7 @@ def export(order: Order, model: Any) -> None:
         shutil.copyfile(order.corpus / name, partial / name)
     for path in partial.iterdir():
         flush(path)
-    partial.rename(order.run / "hf")
+    partial.rename(order.run / EXPORT)
     flush(order.run)
     append_event(order.run, "exported", step=order.job["steps"])
 

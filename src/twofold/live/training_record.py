@@ -156,14 +156,11 @@ def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) 
     if not kills:
         return None
     kill = kills[0]
-    after = [
-        line
-        for line in lines
-        if line.launch == kill["launch"] and line.attempt > kill["attempt"] and line.at_s > kill["sent_at_s"]
-    ]
+    # In the order of the lines, not of the clock, which somebody may set meanwhile.
+    after = [line for line in lines if line.launch == kill["launch"] and line.attempt > kill["attempt"]]
     if not after:
         return None
-    before = {line.step for line in lines if line.at_s < after[0].at_s}
+    before = {line.step for line in lines[: lines.index(after[0])]}
     return Recovery(
         killed_rank=kill["rank"],
         killed_after_step=kill["after_step"],
