@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.app import loop_json, loop_lines
-from twofold.app.loop_page import _grouped, share_of_load
+from twofold.app.loop_page import _grouped, _row, notes_on_loads, share_of_load
 from twofold.contracts import (
     Finding,
     LoadPoint,
@@ -115,3 +115,27 @@ def test_the_shares_of_a_closed_load_are_the_load(clients: int, replica_count: i
 
 def test_an_open_load_is_spread_over_all_replicas() -> None:
     assert share_of_load(replace(LOAD, concurrency=None, rate_per_s=3.0), 2) == (None, 1.5, 2)
+
+
+@given(value=st.floats(0.1, 10.0), measured=st.floats(0.1, 10.0))
+def test_a_planned_point_has_no_range_to_be_outside_of(value: float, measured: float) -> None:
+    point = _row("training", "checkpoint size", "B", Estimate(value, value, value, "B"), measured)
+    assert point.inside is None
+    text = "\n".join(loop_lines(replace(PAGE, rows=(point,))))
+    assert f"×{measured / value:.2f}" in text
+    assert "outside" not in text
+    ranged = _row("training", "step", "s", Estimate(value, value / 2, value * 2, "s"), measured)
+    assert ranged.inside == (value / 2 <= measured <= value * 2)
+
+
+def test_what_too_few_requests_or_unequal_shares_mean_is_said() -> None:
+    (service,) = PAGE.serving
+    assert notes_on_loads(service, share_count=2) == ()
+    few = replace(LOAD, name="closed-1", finished=3)
+    silent = replace(LOAD, name="open-2", finished=0)
+    notes = notes_on_loads(replace(service, loads=(few, LOAD, silent)), share_count=1)
+    assert len(notes) == 3
+    assert "open-2" in notes[0]
+    assert "closed-1 3" in notes[1]
+    assert "closed-4" not in notes[1]
+    assert "1 of 1 shares" in notes[2]

@@ -21,7 +21,8 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
     """The example with one piece of text replaced, beside its model."""
     text = EXAMPLE.read_text("utf-8")
     assert old in text
-    (tmp_path / "config.json").write_text((EXAMPLE.parent / "config.json").read_text("utf-8"), "utf-8")
+    for name in ("config.json", "other.json"):
+        (tmp_path / name).write_text((EXAMPLE.parent / "config.json").read_text("utf-8"), "utf-8")
     (tmp_path / "twofold.yaml").write_text(text.replace(old, new), "utf-8")
     return tmp_path / "twofold.yaml"
 
@@ -67,6 +68,11 @@ def test_the_example_becomes_two_replicas_with_the_loads_of_its_class() -> None:
         ("global_batch: 8 seq", "global_batch: 7 seq", "does not divide by 2 ranks"),
         ("model: ./config.json", "model: llama-3.2-1b", "trains from a config.json"),
         ("  quantisation: fp32", "  quantisation: fp8", "cannot be served here"),
+        ("kv_quantisation: fp32", "kv_quantisation: int8", "cache is kept in `fp32` here"),
+        ("engine: transformers", "engine: vllm", "`vllm` cannot serve here"),
+        ("  on: 1xthis-machine", "  on: 1x2xthis-machine", "one share of this machine"),
+        ("  engine: transformers", "  engine: transformers\n  model: ./other.json", "of another model"),
+        ("{mean: 48 tok, p95: 128 tok}", "{mean: 9000 tok}", "does not fit: model and cache hold"),
     ],
 )
 def test_a_spec_that_cannot_run_here_is_refused_before_anything_starts(

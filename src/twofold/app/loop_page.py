@@ -20,6 +20,7 @@ from twofold.core import Estimate, Source, exact
 from twofold.measure import DeviceRecord
 from twofold.plan import ServingEstimate
 
+TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
 WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
 
 
@@ -105,6 +106,23 @@ def share_of_load(load: LoadPoint, replica_count: int) -> tuple[int | None, floa
     return max(1, round(load.concurrency / busy)), None, busy
 
 
+def notes_on_loads(service: ServingMeasured, share_count: int) -> tuple[str, ...]:
+    """What to know before trusting the serving half. The device is one of `share_count` equal shares."""
+    silent = [load.name for load in service.loads if not load.finished]
+    few = [f"{load.name} {load.finished}" for load in service.loads if 0 < load.finished < TAIL_REQUESTS]
+    notes = []
+    if silent:
+        notes.append(f"no request of {', '.join(silent)} was answered: the logs of the service say why")
+    if few:
+        notes.append(f"fewer than {TAIL_REQUESTS} requests finished ({', '.join(few)}): p95 is the slowest")
+    if share_count != service.replica_count:
+        notes.append(
+            f"the plan knows 1 of {share_count} shares of the machine, a replica has 1 of"
+            f" {service.replica_count}: the serving half compares unequal things"
+        )
+    return tuple(notes)
+
+
 def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: int) -> list[Row]:
     _, _, busy = share_of_load(load, replica_count)
     at = f"{load.concurrency} clients" if load.concurrency else f"{load.rate_per_s:.2g} /s"
@@ -125,7 +143,9 @@ def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: 
 
 
 def _row(half: str, name: str, unit: str, planned: Estimate | None, measured: float | None) -> Row:
-    inside = planned.low <= measured <= planned.high if planned and measured is not None else None
+    inside = None
+    if planned and measured is not None and planned.low < planned.high:  # a point has no inside
+        inside = planned.low <= measured <= planned.high
     return Row(half, name, unit, planned, measured, inside)
 
 

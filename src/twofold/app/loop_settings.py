@@ -1,12 +1,14 @@
 """What a loop on one machine is told: read off the spec and its plan, with what neither says decided here."""
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts import ModelReference, Service, Spec, TrainingRun
-from twofold.core import ValueRefusedError
+from twofold.contracts import ModelReference, Service, Spec, Traffic, TrainingRun
+from twofold.core import FileError, ValueRefusedError
+from twofold.live import BLOCK_TOKENS
 
 MACHINE = "this-machine"
 CHECKPOINTS_PER_RUN = 8
@@ -14,6 +16,7 @@ KILL_AFTER_FRACTION = 0.55  # of the steps: between two checkpoints, so that som
 KILLED_RANK = 1
 SEED = 20
 REPLICA_COUNT = 2
+ENGINE = "transformers"
 KV_BLOCK_COUNT = 256
 BATCH_TOKENS = 2048  # prefill tokens of one engine step
 IN_FLIGHT_LIMIT = 16  # of one replica
@@ -84,7 +87,7 @@ def train_settings(spec: Spec) -> TrainSettings:
 def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
     """The one service of a loop: its first class sets lengths and rate."""
     service = _only(spec.services, "serving")
-    _count_here(service, f"service `{service.name}`")
+    _serves_what_is_trained(service, _only(spec.training, "training"))
     class_name, latency_class = next(iter(service.classes.items()))
     traffic = latency_class.traffic
     if traffic.rate_per_s is None:
@@ -94,6 +97,12 @@ def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
         raise ValueRefusedError(
             f"`quantisation: {weights}` cannot be served here", hint=f"write one of {', '.join(DTYPES)}"
         )
+    if service.kv_quantisation[0] != weights:
+        raise ValueRefusedError(
+            f"the cache is kept in `{weights}` here, not in `{service.kv_quantisation[0]}`",
+            hint=f"write `kv_quantisation: {weights}`",
+        )
+    _need_room(traffic, Path(service.model.config))
     return ServeSettings(
         name=service.name,
         class_name=class_name,
@@ -106,6 +115,41 @@ def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
         rate_per_s=traffic.rate_per_s * traffic.peak_ratio,
         load_s=load_s,
     )
+
+
+def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
+    """What is planned must be what is run, or the page compares two things."""
+    whose = f"service `{service.name}`"
+    if _count_here(service, whose) != 1:
+        raise ValueRefusedError(
+            f"{whose}: a replica has one share of this machine", hint=f"write `on: 1x{MACHINE}`"
+        )
+    if service.model.config is None or service.model.config != run.model.config:
+        raise ValueRefusedError(
+            f"{whose} is of another model than training `{run.name}`",
+            hint="give the `model:` once, above both halves",
+        )
+    if service.engine != ENGINE:
+        raise ValueRefusedError(
+            f"{whose}: `{service.engine}` cannot serve here", hint=f"write `engine: {ENGINE}`"
+        )
+
+
+def _need_room(traffic: Traffic, config: Path) -> None:
+    """Raise ValueRefusedError when a mean request is longer than the model or a replica's cache holds."""
+    try:
+        longest = int(json.loads(config.read_text("utf-8"))["max_position_embeddings"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FileError(
+            f"`{config}` has no `max_position_embeddings`", hint="give a model's config.json"
+        ) from error
+    needed = int(traffic.input.mean_tokens) + int(traffic.output.mean_tokens)
+    holds = min(longest, KV_BLOCK_COUNT * BLOCK_TOKENS)
+    if needed > holds:
+        raise ValueRefusedError(
+            f"a request of {needed} tokens does not fit: model and cache hold {holds}",
+            hint="shorten `input:` or `output:`, or use a model with more positions",
+        )
 
 
 def _only(entries: tuple[Any, ...], half: str) -> Any:

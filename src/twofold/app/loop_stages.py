@@ -1,13 +1,13 @@
 """The stages of `up`, in their order: each keeps what still fits and returns what the next one needs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from twofold.app.estimating import Machines, estimate_serve
 from twofold.app.files import whole_file
-from twofold.app.loop_page import loop_page, share_of_load
+from twofold.app.loop_page import loop_json, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
     IN_FLIGHT_LIMIT,
@@ -58,7 +58,10 @@ class Asked:
 
 
 def measure_machine(asked: Asked) -> DeviceRecord:
-    """The measured device beside the spec; measured now unless there is a fresh one of this machine."""
+    """The measured device beside the spec; measured now unless there is a fresh one of this machine.
+
+    One that was disturbed is kept, and its plan says so: measuring again would find our own service running.
+    """
     beside, rank_count = asked.spec.resolve().parent, asked.training.rank_count
     there = device_folder(beside)
     try:
@@ -67,7 +70,7 @@ def measure_machine(asked: Asked) -> DeviceRecord:
         record = None
     if record and record.rank_count == rank_count:
         identity = this_identity(record.identity.accelerator)
-        if not notes_about(record, date.today(), identity):
+        if not notes_about(replace(record, load_average=0.0), date.today(), identity):
             return record
     asked.tell("measure this machine")
     measured = measure_device(beside, rank_count, date.today(), lambda text: asked.tell(f"measure: {text}"))
@@ -193,7 +196,7 @@ def page_of(
     asked: Asked, planned: ShownPlan, device: DeviceRecord, run: TrainingMeasured, served: ServingMeasured
 ) -> LoopPage:
     """Everything on one page, kept beside the plan."""
-    estimates = {load.name: estimate_of(asked, served, load) for load in served.loads}
+    estimates = {load.name: estimate_of(asked, served, load) for load in served.loads if load.finished}
     known = {name: estimate for name, estimate in estimates.items() if estimate is not None}
     notes = tuple(
         f"the plan says that {name} saturates the replicas: it has no figures there"
@@ -201,7 +204,11 @@ def page_of(
         if estimate is None
     )
     notes += tuple(filter(None, [other_layout(planned)]))
-    return loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
+    notes += notes_on_loads(served, device.rank_count)
+    page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
+    with whole_file(asked.state / "page.json") as handle:
+        handle.write(loop_json(page))
+    return page
 
 
 def estimate_of(asked: Asked, served: ServingMeasured, load: LoadPoint) -> ServingEstimate | None:

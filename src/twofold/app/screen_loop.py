@@ -62,10 +62,10 @@ def _measured(row: Row) -> str:
 
 def _verdict(row: Row) -> str:
     """How far off the plan was: nothing to say without both."""
-    if row.inside is None or row.planned is None or row.measured is None or not row.planned.value:
+    if row.planned is None or row.measured is None or not row.planned.value:
         return ""
     ratio = row.measured / row.planned.value
-    return f"×{ratio:.2f}" if row.inside else f"×{ratio:.2f} outside"
+    return f"×{ratio:.2f} outside" if row.inside is False else f"×{ratio:.2f}"
 
 
 def _recovered(recovery: Recovery) -> list[str]:

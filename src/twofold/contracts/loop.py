@@ -127,7 +127,9 @@ class Row:
     unit: str  # s, B, tok/s …
     planned: Estimate | None  # None: the plan has no such number
     measured: float | None  # None: it did not happen
-    inside: bool | None  # whether the measured value lies in the planned range; None without both
+    inside: (
+        bool | None
+    )  # whether the measured value lies in the planned range; None without both, or without a range
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ imported by the children, or inside functions.
 
 from twofold.live.artefact import publish, verify
 from twofold.live.checkpoints import newest_complete
-from twofold.live.engines import EngineSettings, engine_name, kv_capacity_tokens
+from twofold.live.engines import BLOCK_TOKENS, EngineSettings, engine_name, kv_capacity_tokens
 from twofold.live.gate_log import GateHistory, GateRun, read_gate_log
 from twofold.live.gateway_config import (
     GatewayConfig,
@@ -30,6 +30,7 @@ from twofold.live.supervisor import Service, ServiceSettings, bring_up, need_gat
 from twofold.live.train_job import TrainJob, published_artefact, run_training
 
 __all__ = [
+    "BLOCK_TOKENS",
     "EngineSettings",
     "GateHistory",
     "GateRun",
