@@ -16,6 +16,7 @@ from twofold.core import MissingExtraError, TwofoldError
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayConfig, read_gateway_config
 from twofold.live.gateway_driver import GateDriver
+from twofold.live.gateway_http import bounded_http
 from twofold.live.processes import need_free_port
 from twofold.policy import Gate
 
@@ -75,7 +76,7 @@ def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
         host=config.host,
         port=config.port,
         loop="uvloop",
-        http="httptools",
+        http=bounded_http,
         ws="none",
         lifespan="off",
         interface="asgi3",

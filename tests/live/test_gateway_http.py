@@ -1,0 +1,83 @@
+"""A connection that never gets to a request is closed; one that does is served as before."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the extra [live]")
+pytest.importorskip("httptools", reason="needs the extra [live]")
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from twofold.live.gateway_http import BoundedHttp
+
+HEAD = b"GET / HTTP/1.1\r\nhost: a\r\n"
+Scenario = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def app(_scope: Any, _receive: Any, send: Any) -> None:
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def with_connection(scenario: Scenario, timeout_s: float) -> None:
+    async def main() -> None:
+        config = uvicorn.Config(app, interface="asgi3", lifespan="off", log_level="error")
+        config.load()
+        state = ServerState()
+
+        def protocol() -> BoundedHttp:
+            inner = HttpToolsProtocol(config=config, server_state=state, app_state={})
+            return BoundedHttp(inner, limit_bytes=1000, timeout_s=timeout_s)
+
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            await asyncio.wait_for(scenario(reader, writer), 60.0)
+        finally:
+            writer.close()
+            server.close()
+
+    asyncio.run(main())
+
+
+async def is_answered(reader: asyncio.StreamReader) -> bool:
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head.startswith(b"HTTP/1.1 200") and await reader.readexactly(2) == b"ok"
+
+
+def test_headers_without_end_are_not_kept() -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for number in range(100):
+            writer.write(b"x-%d: %b\r\n" % (number, b"a" * 100))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await is_answered(reader)
+
+    with_connection(scenario, timeout_s=60.0)
+
+
+@pytest.mark.parametrize("said", [b"", HEAD])
+def test_a_head_that_does_not_come_to_its_end_is_not_waited_for(said: bytes) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        assert await reader.read() == b""
+
+    with_connection(scenario, timeout_s=0.05)
+
+
+def test_one_request_after_the_other_is_answered_whatever_they_sum_to() -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(5):
+            writer.write(HEAD + b"x: " + b"a" * 400 + b"\r\n\r\n")
+            assert await is_answered(reader)
+        writer.write((HEAD + b"\r\n") * 3)  # at once
+        for _ in range(3):
+            assert await is_answered(reader)
+
+    with_connection(scenario, timeout_s=60.0)
