@@ -100,6 +100,14 @@ def test_a_lock_that_was_removed_before_it_was_held_holds_nobody_off_and_says_so
         pass
 
 
+def test_a_folder_that_the_engine_cannot_name_is_refused_first(tmp_path: Path) -> None:
+    for library in ("psutil", "torch"):
+        pytest.importorskip(library, reason="needs the extras [train] and [live]")
+    (tmp_path / "me@work").mkdir()
+    with pytest.raises(ValueRefusedError, match="start of a revision"):
+        up(changed(tmp_path / "me@work", "steps: 110", "steps: 110"), tell=lambda _: None)
+
+
 # --- with processes ---
 
 

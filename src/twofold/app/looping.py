@@ -60,6 +60,11 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     training, serving = train_settings(spec), serve_settings(spec, load_s)
     asked = Asked(path, _state(path), training, serving, port, tell)
     require_extra("train", "live")
+    if "@" in str(asked.state):
+        raise ValueRefusedError(
+            f"the engine reads the `@` in `{asked.state}` as the start of a revision",
+            hint="move the spec into a folder without `@`",
+        )
     with alone(asked.state), _on_the_processor():
         need_gateway_port(port, asked.state)  # now, not after minutes; what serves already is left alone
         return _loop(asked)
