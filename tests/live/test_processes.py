@@ -90,6 +90,11 @@ def test_a_busy_port_is_refused_with_a_free_one_to_use() -> None:
     need_free_port(free_port())
 
 
+def test_a_port_that_nobody_holds_but_that_we_may_not_have_is_not_called_taken() -> None:
+    with pytest.raises(PortError, match="cannot be had"):
+        need_free_port(free_port(), host="192.0.2.1")  # no machine has this address
+
+
 def test_a_program_that_ends_while_starting_is_quoted(tmp_path: Path) -> None:
     child = start(python("raise SystemExit('no such model')"), "replica-0", tmp_path)
     log = log_path(tmp_path, "replica-0")

@@ -5,6 +5,7 @@ its own children inherit them. There is no file of process numbers that a kill -
 running is read off the machine each time.
 """
 
+import errno
 import hashlib
 import os
 import socket
@@ -159,8 +160,9 @@ def need_free_port(port: int, host: str = "127.0.0.1") -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
+            what = "is taken" if error.errno == errno.EADDRINUSE else "cannot be had"
             raise PortError(
-                f"port {port} of {host} is taken: {(error.strerror or str(error)).lower()}",
+                f"port {port} of {host} {what}: {(error.strerror or str(error)).lower()}",
                 hint=f"stop the program that holds it, or choose another with `--port {free_port()}`",
             ) from error
 
