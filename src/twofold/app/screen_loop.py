@@ -52,7 +52,7 @@ def _planned(row: Row) -> str:
     if planned is None:
         return ABSENT
     if planned.low == planned.high:
-        return f"{format_si(planned.value, row.unit)} {planned.source}"
+        return format_si(planned.value, row.unit)  # counted, not estimated: no letter
     return f"{format_range(planned.value, planned.low, planned.high, row.unit)} {planned.source}"
 
 
