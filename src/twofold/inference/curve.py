@@ -191,7 +191,8 @@ def _latencies(curve: LoadCurve, point: _Point, rate: Floats) -> tuple[Latency, 
         first.p95_s + 3.0 * slot_s + never,
         first.p99_s + 4.6 * slot_s + never,
     )
-    return ttft, Latency(point.tpot_s, point.tpot_s, point.tpot_s_p95, point.tpot_s_p99), utilisation
+    p95_s = np.maximum(point.tpot_s, point.tpot_s_p95)  # equal at both ends, they may differ by a bit between
+    return ttft, Latency(point.tpot_s, point.tpot_s, p95_s, np.maximum(p95_s, point.tpot_s_p99)), utilisation
 
 
 def _steps(point: _Point) -> Steps:
