@@ -206,10 +206,11 @@ def tpot_latency(
             plain = (1.0 - part) * steps.plain_s + part * fuller_plain
             carried = (1.0 - part) * carrying + part * fuller_carrying
             worst = np.maximum(worst, (1.0 - raised) * plain + raised * carried)
-        # Multiplied and divided again, the mean may have lost its last bit.
-        return np.maximum(steps.tpot_s, worst / tokens_per_step(replica))
+        return worst / tokens_per_step(replica)
 
-    return Latency(steps.tpot_s, steps.tpot_s, upper(NORMAL_P95), upper(NORMAL_P99))
+    # Equal ones may have lost their last bit on different ways.
+    p95_s = np.maximum(steps.tpot_s, upper(NORMAL_P95))
+    return Latency(steps.tpot_s, steps.tpot_s, p95_s, np.maximum(p95_s, upper(NORMAL_P99)))
 
 
 def answer_latency(own: Lengths, ttft: Latency, tpot: Latency) -> Latency:
