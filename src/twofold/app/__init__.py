@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from twofold.app.kernel_listing import Kernels, kernels
     from twofold.app.lines import field, heading, table
     from twofold.app.loop_page import loop_json
-    from twofold.app.looping import alone, down, need_memory, up
+    from twofold.app.looping import alone, down, need_memory, state_of, up
     from twofold.app.measuring import MeasuredDevice, measure_device
     from twofold.app.partitioning import Profiles, partitions
     from twofold.app.planning import diff, explain, plan
@@ -75,6 +75,7 @@ __all__ = [
     "search_fleets",
     "search_layouts",
     "starter",
+    "state_of",
     "table",
     "up",
     "whole_file",
@@ -91,7 +92,7 @@ _MODULES = {
     "kernel_listing": ("Kernels", "kernels"),
     "lines": ("field", "heading", "table"),
     "loop_page": ("loop_json",),
-    "looping": ("alone", "down", "need_memory", "up"),
+    "looping": ("alone", "down", "need_memory", "state_of", "up"),
     "measuring": ("MeasuredDevice", "measure_device"),
     "partitioning": ("Profiles", "partitions"),
     "planning": ("diff", "explain", "plan"),

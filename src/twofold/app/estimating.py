@@ -223,7 +223,7 @@ def estimate_compute_of(
     answer = estimate_compute(
         _given(machines, catalog, constants),
         _positive(parse_quantity(duration, Dimension.TIME, "d"), duration),
-        _positive(parse_quantity(mfu, Dimension.FRACTION), mfu),
+        _utilisation(mfu),
         parse_quantity(spend, Dimension.MONEY, "M$") if spend else None,
         model_in(model, catalog) if model else None,
     )
@@ -301,6 +301,13 @@ def _positive(value: float, text: str) -> float:
     if value <= 0:
         raise ValueRefusedError(f"`{text}` is zero", hint="write more than zero")
     return value
+
+
+def _utilisation(text: str) -> float:
+    share = _positive(parse_quantity(text, Dimension.FRACTION), text)
+    if share > 1:
+        raise ValueRefusedError(f"an MFU of `{text}` is more than the peak", hint="write `40 %`")
+    return share
 
 
 def _share(text: str) -> float:

@@ -164,7 +164,7 @@ def _only(entries: tuple[Any, ...], half: str) -> Any:
 def _config(model: ModelReference, whose: str) -> Path:
     if model.config is None:
         raise ValueRefusedError(
-            f"{whose}: `up` trains from a config.json, not from a name",
+            f"{whose}: `up` trains from a config.json, from nothing else",
             hint="write `model: ./config.json`, a Llama shape small enough for this machine",
         )
     return Path(model.config)

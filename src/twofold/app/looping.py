@@ -58,7 +58,7 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     if load_s <= 0:
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     training, serving = train_settings(spec), serve_settings(spec, load_s)
-    asked = Asked(path, _state(path), training, serving, port, tell)
+    asked = Asked(path, state_of(path), training, serving, port, tell)
     require_extra("train", "live")
     if "@" in str(asked.state):
         raise ValueRefusedError(
@@ -95,7 +95,7 @@ def down(source: Path, *, keep: bool = False) -> int:
     require_extra("live")
     if not source.exists():
         return _end_orphans(source)
-    state = _state(spec_path(source))
+    state = state_of(spec_path(source))
     if not state.is_dir():
         _erase(_removed(state))  # by a `down` that was killed
         return stop_all(state)
@@ -144,8 +144,9 @@ def need_memory(process_count: int, free_bytes: int) -> None:
         )
 
 
-def _state(path: Path) -> Path:
-    return path.resolve().parent / STATE_FOLDER
+def state_of(source: Path) -> Path:
+    """The folder that holds everything of a spec's loop; it need not be there."""
+    return spec_path(source).resolve().parent / STATE_FOLDER
 
 
 def _free_bytes() -> int:

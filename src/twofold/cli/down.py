@@ -15,11 +15,12 @@ SCHEMA = "twofold/down/1"
 @json_option
 def command(spec: Path, keep: bool, as_json: bool) -> None:
     """Stop every process that `up` started for SPEC and remove its state."""
-    from twofold.app import down
+    from twofold.app import down, state_of
 
+    there = state_of(spec).is_dir()
     stopped = down(spec, keep=keep)
     if as_json:
-        print_json(SCHEMA, {"stopped_processes": stopped, "state_kept": keep})
+        print_json(SCHEMA, {"stopped_processes": stopped, "state_removed": there and not keep})
         return
     count = f"{stopped} process{'es' if stopped != 1 else ''} stopped"
-    click.echo(f"{count}; state {'kept' if keep else 'removed'}")
+    click.echo(f"{count}; {'no state there' if not there else 'state kept' if keep else 'state removed'}")

@@ -105,7 +105,8 @@ class Quantity:
 def _count(value: object) -> int:
     digits = str(value).replace("_", "").replace(",", "")
     if isinstance(value, (bool, dict, list)) or not re.fullmatch(r"\d{1,12}", digits, re.ASCII):
-        raise refusal(QuantityError, f"`{_shown(value)}` is not a whole number", "write for example `8`")
+        what = f"`{_shown(value)}` is not a whole number from 0 on"
+        raise refusal(QuantityError, what, "write for example `8`")
     return int(digits)
 
 
