@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 from twofold.contracts import Plan
+from twofold.core import InfeasibleError
 
 TRAIN = """
 name: t
@@ -59,3 +60,16 @@ def test_scaling_begins_at_the_smallest_size_that_fits(planned: Planned) -> None
     assert counts == sorted(counts) and counts[-1] == 512 and len(counts) >= 3
     assert scaling[0].efficiency_fraction.value == 1.0
     assert all(point.efficiency_fraction.low < point.efficiency_fraction.high for point in scaling[1:])
+
+
+def test_the_size_that_would_be_on_time_is_on_time(
+    planned: Planned, refused: Callable[[str], InfeasibleError]
+) -> None:
+    text = "model: llama-3.1-8b\ntraining: {tokens: 300 Gtok, deadline: 4 d, on: 1x8xH100-SXM}\n"
+    count = int(dict(refused(text).lines)["would fit"].split()[0].replace(",", ""))
+    assert planned(text.replace("1x8", f"{count}x8")).training[0].machine.node_count == count
+
+
+def test_no_size_is_offered_where_more_nodes_do_not_help(refused: Callable[[str], InfeasibleError]) -> None:
+    text = "model: llama-3.1-8b\ntraining: {tokens: 300 Gtok, deadline: 20 d, global_batch: 1 seq}\n"
+    assert "nodes of" not in dict(refused(text).lines)["would fit"]

@@ -275,7 +275,9 @@ def _refusal(
     nearest = sorted(fitting, key=_closeness)[:5]
     words = ["tried", *[""] * (len(nearest) - 1)]
     lines += [(word, f"{trial.text}: {trial.misses}") for word, trial in zip(words, nearest, strict=True)]
-    lines.append(("would fit", _would_fit(entry, closest, context, late=late)))
+    lines.append(
+        ("would fit", _in_time(entry, job, closest, context) if late else _in_budget(entry, closest, context))
+    )
     what = f"the deadline of {format_seconds(entry.time_limit_s or 0.0)}" if late else "the budget"
     return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=tuple(lines))
 
@@ -284,23 +286,26 @@ def _closeness(trial: Trial) -> float:
     return trial.run.total_s if trial.run else np.inf
 
 
-def _would_fit(entry: TrainingRun, closest: Trial, context: Context, *, late: bool) -> str:
+def _in_time(entry: TrainingRun, job: TrainingJob, closest: Trial, context: Context) -> str:
+    """A size that is on time, tried before it is said: steps do not shrink with nodes for ever."""
     assert closest.run
-    if late:
-        factor = closest.run.total_s / (entry.time_limit_s or 1.0)
-        more = int(np.ceil(closest.node_count * factor * 1.1))
-        deadline = f"a deadline of {format_seconds(closest.run.total_s)}"
-        name = closest.offer.accelerator.name
-        return (
-            f"about {more:,} nodes of {name} · {deadline}"
-            if more <= NODES_MAX
-            else f"{deadline} · fewer tokens"
-        )
+    deadline = f"a deadline of {format_seconds(closest.run.total_s)}"
+    factor, offer = closest.run.total_s / (entry.time_limit_s or 1.0), closest.offer
+    first = int(np.ceil(closest.node_count * factor * 1.1))
+    for count in (first, 2 ** int(np.ceil(np.log2(first))), 2 ** int(np.ceil(np.log2(first)) + 1)):
+        if count <= NODES_MAX:
+            cluster = cluster_of(offer, count, context.constants, context.catalog, context.spec.supply)
+            if not trial(entry, job, offer, cluster, closest.stack, None).misses:
+                return f"{count:,} nodes of {offer.accelerator.name} · {deadline}"
+    return f"{deadline} · fewer tokens"
+
+
+def _in_budget(entry: TrainingRun, closest: Trial, context: Context) -> str:
     budget = format_usd(closest.cost_usd or 0.0)
     tokens = entry.token_count * (context.spec.supply.budget_usd or 0.0) / (closest.cost_usd or 1.0)
-    return (
-        f"a budget of {budget} · {format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
-    )
+    alone = " for this run alone" if len(context.spec.training) + len(context.spec.services) > 1 else ""
+    fewer = f"{format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
+    return f"a budget of {budget}{alone} · {fewer}"
 
 
 def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
