@@ -112,8 +112,11 @@ def test_a_folder_that_the_engine_cannot_name_is_refused_first(tmp_path: Path) -
 
 
 WAIT = "import threading; threading.Event().wait()"
+# A shell starts what it runs in the background with these two ignored, and children inherit that.
 STOPPED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from pathlib import Path
 from twofold.app.looping import stopping
 from twofold.cli import main
