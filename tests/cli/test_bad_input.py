@@ -290,6 +290,8 @@ def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
         import os, signal, sys, time
         import twofold.cli as cli, twofold.cli.entry as entry
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this behind
+
         def press_ctrl_c(context):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(9)
