@@ -21,6 +21,7 @@ from twofold.core import PortError, RunError
 STATE, ROLE, TOLD, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_TOLD", "TWOFOLD_PORT"
 GRACE_S = 5.0  # between asking a process to end and ending it
 LOG_TAIL_LINES = 8
+PORT_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +155,30 @@ def free_port() -> int:
 
 
 def need_free_port(port: int, host: str = "127.0.0.1") -> None:
-    """Raise PortError when another program listens on `port`."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Raise PortError when another program listens on `port`.
+
+    A process that was killed a moment ago holds its port until it is gone: that is waited for.
+    """
+    patient_until_s = time.monotonic() + PORT_PATIENCE_S
+    while True:
         try:
-            probe.bind((host, port))
+            _bind(host, port)
+            return
         except OSError as error:
+            if error.errno == errno.EADDRINUSE and time.monotonic() < patient_until_s:
+                time.sleep(0.05)
+                continue
             what = "is taken" if error.errno == errno.EADDRINUSE else "cannot be had"
             raise PortError(
                 f"port {port} of {host} {what}: {(error.strerror or str(error)).lower()}",
                 hint=f"stop the program that holds it, or choose another with `--port {free_port()}`",
             ) from error
+
+
+def _bind(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
 
 
 def wait_until_open(port: int, child: Child, log: Path, timeout_s: float, host: str = "127.0.0.1") -> float:
