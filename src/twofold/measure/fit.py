@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from twofold.measure.blind import INTERVAL, write_blind
 from twofold.measure.left_out import Fitted, write_left_out
 from twofold.perf import constants_path, parse_constants, write_constants
 
@@ -34,6 +35,8 @@ def main(arguments: list[str]) -> int:
             continue
         found: Fitted = import_module(module).fit(truth, parse_constants(path.read_text(encoding="utf-8")))
         version = write_constants(path, name, found.rows)
+        if found.blind:
+            write_blind(name, found.blind, owned=lambda each: not each.startswith(INTERVAL))
         if found.left_out:
             write_left_out(name, found.left_out)
         print(f"{name}: {len(found.rows)} rows fitted, the constants are version {version}")

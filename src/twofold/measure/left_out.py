@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.measure.blind import BlindRow
 from twofold.perf import ConstantRow
 
 FILE = Path(__file__).parent / "left_out.csv"
@@ -34,10 +35,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What a fit gives: the rows it owns, and how its left-out sources fared."""
+    """What a fit gives: the rows it owns, how left-out sources fared, its constants without each."""
 
     rows: list[ConstantRow]
     left_out: tuple[LeftOut, ...] = ()
+    blind: tuple[BlindRow, ...] = ()
 
 
 def left_out_errors(

@@ -21,6 +21,7 @@ from twofold.perf.collectives import (
 from twofold.perf.constants import (
     ConstantRow,
     Constants,
+    build_constants,
     constants_path,
     format_constants,
     load_constants,
@@ -70,6 +71,7 @@ __all__ = [
     "attended_pairs",
     "attention_decode_s",
     "attention_prefill_s",
+    "build_constants",
     "bytes_per_weight",
     "compute_format",
     "constants_path",

@@ -1,0 +1,149 @@
+"""Constants of fits that did not see something: a source, a fold of configurations, or any row at all.
+
+The fits write them; `validate` predicts each row by the constants that never saw it. That is the honest error
+of a row from a source, or of a configuration, that nobody has shown to the fit.
+"""
+
+import csv
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+
+from twofold.catalog import Catalog
+from twofold.core import Source
+from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_training import predict_training
+from twofold.measure.truth import Row, text
+from twofold.perf import ConstantRow, Constants, build_constants, with_rows
+
+FILE = Path(__file__).parent / "blind.csv"
+FOLD_COUNT = 4
+EVERYTHING = "everything"  # no row was seen: the priors alone
+INTERVAL = "interval_"
+
+# What makes a configuration. Loads and releases of one configuration stay in one fold: it is unseen whole.
+CONFIGURATION: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "training": (
+            "model", "layers", "hidden", "seq_len", "gpu", "gpus", "precision", "dp", "tp", "pp", "cp", "ep",
+            "vpp", "zero_stage", "micro_batch", "global_batch_seqs", "recompute",
+        ),
+        "inference": (
+            "model", "gpu", "gpus_total", "framework", "precision_weights", "tp", "pp", "ep", "dp", "mode",
+            "isl_mean", "osl_mean", "isl_dist",
+        ),
+    }
+)  # fmt: skip
+PREDICT: Mapping[str, Callable[[Sequence[Row], Catalog, Constants], list[Row]]] = MappingProxyType(
+    {"training": predict_training, "inference": predict_inference}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlindRow:
+    """One constant of a fit that did not see `hidden`."""
+
+    half: str  # training or inference
+    hidden: str  # source=… fold=… everything
+    name: str
+    scope: str
+    value: float
+    low: float
+    high: float
+
+
+def source_of(row: Row) -> str:
+    """What hides the row's source."""
+    return f"source={text(row, 'source')}"
+
+
+def fold_of(row: Row) -> str:
+    """What hides the row's configuration: one of `FOLD_COUNT` folds, the same wherever the row stands."""
+    half = "training" if "seq_len" in row else "inference"
+    told = "|".join(text(row, column) for column in CONFIGURATION[half])
+    return f"fold={zlib.crc32(told.encode()) % FOLD_COUNT}"
+
+
+def all_hidden(_row: Row) -> str:
+    """What hides every row: the priors alone answer."""
+    return EVERYTHING
+
+
+def hidden_constants(half: str, hidden: str, constants: Constants) -> Constants:
+    """`constants` with those of the fit that did not see `hidden`; as they are where no fit left that out.
+
+    Ranges that the hidden rows shaped go with them.
+    """
+    found = read_blind().get((half, hidden), ())
+    if not found:
+        return constants
+    if any(row.name.startswith(INTERVAL) for row in found):
+        kept = [row for row in constants.rows if not _range_of(row, half)]
+        constants = build_constants(constants.version, kept)
+    old = {(row.name, row.scope): row for row in constants.rows}
+    return with_rows(constants, [_overlaid(row, old.get((row.name, row.scope))) for row in found])
+
+
+def _range_of(row: ConstantRow, half: str) -> bool:
+    word = "training" if half == "training" else "serving"
+    return row.name.startswith(INTERVAL + word)
+
+
+def _overlaid(row: BlindRow, old: ConstantRow | None) -> ConstantRow:
+    if old is not None:
+        return replace(old, value=row.value, low=row.low, high=row.high)
+    return ConstantRow(
+        row.name, row.scope, row.value, row.low, row.high, "ratio", Source.FITTED, 0, row.half, "blind"
+    )
+
+
+def predict_blind(
+    half: str,
+    rows: Sequence[Row],
+    catalog: Catalog,
+    constants: Constants,
+    hidden_of: Callable[[Row], str],
+) -> list[Row]:
+    """As `predict_training` or `predict_inference`, each row by the constants that did not see it."""
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(hidden_of(row), []).append(place)
+    answers: list[Row] = [{} for _ in rows]
+    for hidden, here in places.items():
+        told = hidden_constants(half, hidden, constants)
+        answered = PREDICT[half]([rows[place] for place in here], catalog, told)
+        for place, answer in zip(here, answered, strict=True):
+            answers[place] = answer
+    return answers
+
+
+@cache
+def read_blind(path: Path = FILE) -> Mapping[tuple[str, str], tuple[BlindRow, ...]]:
+    """The rows by half and by what was hidden."""
+    found: dict[tuple[str, str], list[BlindRow]] = {}
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as handle:
+            for cells in csv.DictReader(handle):
+                numbers = (float(cells[name]) for name in ("value", "low", "high"))
+                row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], *numbers)
+                found.setdefault((row.half, row.hidden), []).append(row)
+    return MappingProxyType({key: tuple(rows) for key, rows in found.items()})
+
+
+def write_blind(half: str, rows: Iterable[BlindRow], owned: Callable[[str], bool], path: Path = FILE) -> None:
+    """Replace the rows of one half whose names are `owned`: fits and ranges each rewrite their own."""
+    kept = [
+        row for group in read_blind(path).values() for row in group if row.half != half or not owned(row.name)
+    ]
+    names = [field.name for field in fields(BlindRow)]
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(names)
+        for row in sorted([*kept, *rows], key=attrgetter("half", "hidden", "name", "scope")):
+            cells = (getattr(row, name) for name in names)
+            writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells])
+    read_blind.cache_clear()

@@ -1,0 +1,46 @@
+"""Constants of fits that did not see something."""
+
+from pathlib import Path
+
+import pytest
+
+from twofold.measure.blind import BlindRow, fold_of, read_blind, source_of, write_blind
+
+ROW = {"id": "a", "source": "s", "model": "m", "gpu": "H100-SXM", "seq_len": "4096", "gpus": "8", "tp": "8"}
+
+
+def keep(_name: str) -> bool:
+    return True
+
+
+def test_a_fold_is_told_by_the_configuration_and_by_nothing_measured() -> None:
+    again = ROW | {"id": "b", "source": "t", "step_time_s": "3", "notes": "n", "framework": "NeMo 25.02"}
+    assert fold_of(again) == fold_of(ROW)
+    assert len({fold_of(ROW | {"tp": str(tp)}) for tp in range(32)}) == 4
+
+
+def test_the_load_of_a_service_stays_with_its_configuration() -> None:
+    row = {"model": "m", "gpu": "H100-SXM", "concurrency": "4"}
+    assert {fold_of(row | {"concurrency": str(load)}) for load in range(1, 20)} == {fold_of(row)}
+
+
+def test_a_source_hides_under_its_name() -> None:
+    assert source_of(ROW) == "source=s"
+
+
+def test_a_writer_replaces_the_rows_that_it_owns_alone(tmp_path: Path) -> None:
+    path = tmp_path / "blind.csv"
+    step = BlindRow("training", "source=s", "training_handoff_s", "", 1e-4, 1e-5, 1e-3)
+    ends = BlindRow("training", "source=s", "interval_training_step_ratio", "", 1.0, 0.9, 1.2)
+    write_blind("training", [step, ends], keep, path)
+    write_blind("training", [], lambda name: name.startswith("interval_"), path)
+    assert read_blind(path) == {("training", "source=s"): (step,)}
+    write_blind("inference", [], keep, path)
+    assert read_blind(path) == {("training", "source=s"): (step,)}
+
+
+@pytest.mark.parametrize("value", [1.23456, 1.23456e-5])
+def test_four_digits_are_kept(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "blind.csv"
+    write_blind("training", [BlindRow("training", "fold=0", "x", "", value, value, value)], keep, path)
+    assert read_blind(path)["training", "fold=0"][0].value == pytest.approx(value, rel=5e-4)
