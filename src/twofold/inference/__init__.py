@@ -3,6 +3,7 @@
 from twofold.inference.curve import load_axis
 from twofold.inference.disaggregated import disaggregated
 from twofold.inference.engine import default_activation_format, engine, engine_era
+from twofold.inference.engine_factors import scale_engine
 from twofold.inference.fleet import (
     FleetCost,
     LatencyBudget,
@@ -143,6 +144,7 @@ __all__ = [
     "relieved",
     "replicas_for",
     "saturation_per_s",
+    "scale_engine",
     "search",
     "service_table",
     "shared_load",

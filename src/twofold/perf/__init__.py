@@ -9,6 +9,7 @@ from twofold.perf.attention import (
     attention_prefill_s,
     mla_decode_s,
 )
+from twofold.perf.cluster_factors import scale_cluster
 from twofold.perf.collectives import (
     all_gather_s,
     all_reduce_s,
@@ -39,6 +40,16 @@ from twofold.perf.formats import (
     compute_format,
     kernel_format,
 )
+from twofold.perf.known import (
+    Half,
+    Known,
+    KnownClass,
+    Seen,
+    format_known,
+    known_of,
+    known_path,
+    load_known,
+)
 from twofold.perf.operators import elementwise_s, experts_touched, gemm_s, grouped_gemm_s, quantise_s
 from twofold.perf.repeats import spread_factor
 from twofold.perf.roofline import (
@@ -63,8 +74,12 @@ __all__ = [
     "Constants",
     "Device",
     "Floats",
+    "Half",
     "KernelSupport",
+    "Known",
+    "KnownClass",
     "Network",
+    "Seen",
     "all_gather_s",
     "all_reduce_s",
     "all_to_all_s",
@@ -82,12 +97,16 @@ __all__ = [
     "engines",
     "experts_touched",
     "format_constants",
+    "format_known",
     "gemm_flops_per_byte",
     "gemm_s",
     "grouped_gemm_s",
     "kernel_format",
     "kernel_support",
+    "known_of",
+    "known_path",
     "load_constants",
+    "load_known",
     "mla_decode_s",
     "network",
     "parse_constants",
@@ -97,6 +116,7 @@ __all__ = [
     "quantise_s",
     "reduce_scatter_s",
     "ridge_flops_per_byte",
+    "scale_cluster",
     "serving_all_reduce_s",
     "smooth_max",
     "spread_factor",

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from twofold.catalog import Accelerator, Catalog, Node
 from twofold.contracts import FixedCluster, Machine, PriceUsed, Supply
 from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
-from twofold.perf import Cluster, Constants, Device, compute_format, device, network
+from twofold.perf import Cluster, Constants, Device, compute_format, device, network, scale_cluster
 from twofold.plan.offers import Offer, fixed_offer
-from twofold.plan.uncertainty import factor_ends, scale_cluster
+from twofold.plan.uncertainty import factor_ends
 from twofold.training import virtualised
 
 CLUSTER = re.compile(r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<name>\S.{0,60})")

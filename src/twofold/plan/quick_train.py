@@ -7,11 +7,11 @@ import numpy as np
 
 from twofold.contracts import Bound, Layout, Part
 from twofold.core import Estimate, Source, ValueRefusedError
-from twofold.perf import Constants, Floats
+from twofold.perf import Constants, Floats, scale_cluster
 from twofold.plan.given import Given
 from twofold.plan.quick_refusal import nothing_divides
 from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_stack, step_spread
-from twofold.plan.uncertainty import Draws, scale_cluster
+from twofold.plan.uncertainty import Draws
 from twofold.training import (
     Candidate,
     Layouts,

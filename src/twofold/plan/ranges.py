@@ -1,17 +1,17 @@
 """Ranges of an answer: re-evaluated over the common draws, stretched to what left-out sources showed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Model
 from twofold.core import Estimate, Source
-from twofold.inference import Engine
-from twofold.perf import Cluster, Constants, Device, Floats, power_w
-from twofold.plan.uncertainty import Draws, Spread, estimate_of, scale_cluster, stretch
-from twofold.training import Stack, software_family
+from twofold.inference import Engine, scale_engine
+from twofold.perf import Cluster, Constants, Device, Floats, power_w, scale_cluster
+from twofold.plan.uncertainty import Draws, Spread, estimate_of, stretch
+from twofold.training import Stack, scale_stack, software_family
 
 Samples = NDArray[np.float64]  # one per draw
 
@@ -56,19 +56,12 @@ def drawn_cluster(cluster: Cluster, draws: Draws) -> Cluster:
 
 def drawn_stack(stack: Stack, factors: Mapping[str, Floats]) -> Stack:
     """Training software with its launch times divided and its exposed shares multiplied by the factors."""
-    host, overlap = factors.get("host", 1.0), factors.get("overlap", 1.0)
-    timed = [f.name for f in fields(Stack) if "host" in f.name and f.name.endswith("_s")]
-    shares = [f.name for f in fields(Stack) if f.name.endswith("_exposed_fraction")]
-    changed = {name: getattr(stack, name) / host for name in timed}
-    changed |= {name: np.minimum(getattr(stack, name) * overlap, 1.0) for name in shares}
-    return replace(stack, **changed)
+    return scale_stack(stack, factors)
 
 
 def drawn_engine(engine: Engine, factors: Mapping[str, Floats]) -> Engine:
     """Serving software with its own times divided by the factor of the host."""
-    host = factors.get("host", 1.0)
-    timed = [f.name for f in fields(Engine) if f.name.endswith("_s")]
-    return replace(engine, **{name: getattr(engine, name) / host for name in timed})
+    return scale_engine(engine, factors)
 
 
 def step_spread(

@@ -5,7 +5,7 @@ re-evaluated over the same draws, so that two answers can be compared draw by dr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from types import MappingProxyType
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.core import Estimate, Source
-from twofold.perf import Cluster, Constants, Device, Floats, Network
+from twofold.perf import Constants
 
 DRAW_COUNT = 200
 RANGE_FRACTION = 0.8  # what the shown ranges hold
@@ -81,42 +81,6 @@ def factor_ends(constants: Constants, name: str) -> tuple[float, float]:
     """The 80 % range of one factor."""
     row = constants.estimate("uncertainty_factor", factor=name)
     return row.low, row.high
-
-
-def scale_cluster(cluster: Cluster, factors: Mapping[str, Floats]) -> Cluster:
-    """The cluster with its rates multiplied and its waits divided by the named factors; the rest stays.
-
-    `compute`, `memory_bandwidth`, `memory_capacity`, `link`, `fabric` and `host` mean something here. Scaling
-    by draws of shape (200, 1) reprices all candidates under all draws; scaling by 1.2 tells what binds.
-    """
-    return replace(
-        cluster,
-        device=_scale_device(cluster.device, factors),
-        network=_scale_network(cluster.network, factors),
-    )
-
-
-def _scale_device(device: Device, factors: Mapping[str, Floats]) -> Device:
-    compute, host = factors.get("compute", 1.0), factors.get("host", 1.0)
-    return replace(
-        device,
-        peak_flops_per_s=MappingProxyType(
-            {key: peak * compute for key, peak in device.peak_flops_per_s.items()}
-        ),
-        memory_bytes_per_s=device.memory_bytes_per_s * factors.get("memory_bandwidth", 1.0),
-        memory_bytes=device.memory_bytes * float(np.asarray(factors.get("memory_capacity", 1.0))),
-        kernel_floor_s=device.kernel_floor_s / host,
-    )
-
-
-def _scale_network(network: Network, factors: Mapping[str, Floats]) -> Network:
-    link, fabric = factors.get("link", 1.0), factors.get("fabric", 1.0)
-    return replace(
-        network,
-        link_bytes_per_s=network.link_bytes_per_s * link,
-        host_bytes_per_s=network.host_bytes_per_s * link,
-        nic_bytes_per_s=network.nic_bytes_per_s * fabric,
-    )
 
 
 def stretch(middle: float, samples: NDArray[np.float64], spread: Spread | None = None) -> NDArray[np.float64]:

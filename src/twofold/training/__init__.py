@@ -45,6 +45,7 @@ from twofold.training.search import (
 )
 from twofold.training.sizes import Machine, SizeRow, search_sizes
 from twofold.training.stack import Stack, load_stack, software_family
+from twofold.training.stack_factors import scale_stack
 from twofold.training.step import StepTime, model_flops_utilisation, step_time, workload_step_time
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "run_of_steps",
     "run_plan",
     "run_work",
+    "scale_stack",
     "search",
     "search_sizes",
     "software_family",
