@@ -1,0 +1,98 @@
+"""Lint of measurements: which rows cannot be true, which rarely are, and what would put them right.
+
+A row is held against physics (rooflines, memory), against arithmetic (one quantity told twice), against its
+like (copies, contradictions) and against the prediction, in this order of trust.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from twofold.catalog import Catalog
+from twofold.measure.lint_conservation import lint_conservation
+from twofold.measure.lint_inference import lint_inference
+from twofold.measure.lint_inference import read_physics as read_serving
+from twofold.measure.lint_table import COLUMNS, SEVERITIES, Finding, Half, Severity, Table, read_table
+from twofold.measure.lint_training import lint_training
+from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_training import predict_training
+from twofold.measure.truth import Row, number, text
+from twofold.perf import Constants
+
+__all__ = ["Finding", "Severity", "lint"]
+
+SAME_RUN = 1.15  # largest ratio of two measurements of one configuration, software noise included
+
+
+def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Finding]:
+    """Every finding, by line of the file, the gravest first; no cell makes it raise."""
+    table, findings = read_table(half, rows)
+    predict = predict_training if half == "training" else predict_inference
+    predicted = predict(table.rows, catalog, constants)
+    findings += [*_unread(table, predicted), *_duplicates(table)]
+    if half == "training":
+        findings += lint_training(table, predicted, catalog, constants)
+    else:
+        physics = read_serving(table, catalog, constants)
+        findings += lint_inference(table, physics) + lint_conservation(table, physics, predicted)
+    return sorted(findings, key=lambda each: (each.line, SEVERITIES.index(each.severity), each.rule))
+
+
+def _unread(table: Table, predicted: Sequence[Row]) -> list[Finding]:
+    """Rows that cannot be predicted, for whatever reason: they are checked by arithmetic alone."""
+    return [
+        table.finding(
+            i, "unread", "note", ("model", "gpu"), text(row, "pred_error"), "it is held against no prediction"
+        )
+        for i, row in enumerate(predicted)
+        if text(row, "pred_error")
+    ]
+
+
+def _duplicates(table: Table) -> list[Finding]:
+    """Copies of an earlier row, and rows that contradict an earlier one of the same configuration."""
+    columns = COLUMNS[table.half]
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for i, row in enumerate(table.rows):
+        if any(text(row, column) for column in columns.measured):
+            groups[tuple(text(row, column) for column in columns.configuration)].append(i)
+    found: list[Finding] = []
+    for members in groups.values():
+        found += _among(table, members, columns.measured)
+    return found
+
+
+def _among(table: Table, members: Sequence[int], measured: tuple[str, ...]) -> list[Finding]:
+    """Findings among rows of one configuration, each against the first that it repeats or contradicts."""
+    found = []
+    first = members[0]
+    seen: dict[tuple[str, ...], int] = {}
+    for i in members:
+        cells = tuple(text(table.rows[i], column) for column in measured)
+        if cells in seen:
+            message = f"a copy of line {seen[cells] + 2}: equal in what was run and in what was measured"
+            found.append(
+                table.finding(i, "duplicate", "suspect", measured[:1], message, "it would count twice")
+            )
+            continue
+        seen[cells] = i
+        if i == first:
+            continue
+        worst, ratio = _widest(table, first, i, measured)
+        if ratio > SAME_RUN:
+            message = (
+                f"{worst} is {table[worst][i]:.4g}, in line {first + 2} {table[worst][first]:.4g} "
+                f"for the same configuration: {ratio:.3g} × apart"
+            )
+            hint = "another release of the software, a setting that no column holds, or a slip"
+            found.append(table.finding(i, "contradiction", "suspect", (worst,), message, hint))
+    return found
+
+
+def _widest(table: Table, first: int, second: int, measured: tuple[str, ...]) -> tuple[str, float]:
+    """The measured column in which two rows lie furthest apart, and the larger over the smaller."""
+    worst, widest = measured[0], 1.0
+    for column in measured:
+        one, other = number(table.rows[first], column), number(table.rows[second], column)
+        if one and other and max(one / other, other / one) > widest:
+            worst, widest = column, max(one / other, other / one)
+    return worst, widest

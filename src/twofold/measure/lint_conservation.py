@@ -1,0 +1,216 @@
+"""Figures of one serving row that say the same thing twice, and figures against the prediction.
+
+Little's law holds for every queue in steady state: requests in flight = rate × time. The rest is arithmetic:
+tokens/s per GPU and in all, requests/s × answer, energy × rate = power.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from twofold.measure.lint_inference import Physics
+from twofold.measure.lint_table import Finding, Table, Values
+from twofold.measure.lint_units import Agreement, Prediction, Slip, disagreements, surprises, time_slips
+from twofold.measure.truth import Row, number
+
+ROUNDING = 1.02
+MEDIANS_FOR_MEANS = (
+    1.25  # what percentiles, ramps and queues may take from Little's law where lengths are alike
+)
+MIXED_LENGTHS = 2.5  # and where they are not
+
+
+def lint_conservation(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Finding]:
+    """Every finding of rates, sums and units of serving rows."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        agreements = [*_arithmetic(table, physics), *_little(table, physics)]
+        predictions = _predictions(table, physics, predicted)
+    return [
+        *(finding for agreement in agreements for finding in disagreements(table, agreement)),
+        *(finding for prediction in predictions for finding in surprises(table, prediction)),
+    ]
+
+
+def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
+    """What is equal by definition, but for rounding."""
+    gpus, outputs, lengths = table["gpus_total"], table["osl_mean"], table["isl_mean"] + table["osl_mean"]
+    output = table["output_tok_s"]
+    thousand = (Slip(1e3, "one of them is in thousands"), Slip(1e-3, "one of them is in thousands"))
+    hint = "one of these was measured or worked out differently"
+
+    def equal(
+        quantity: str,
+        columns: tuple[str, ...],
+        stated: Values,
+        implied: Values,
+        *slips: Slip,
+        far: float = 1.5,
+    ) -> Agreement:
+        every = (*slips, *thousand)
+        return Agreement("rate", quantity, columns, stated, implied, 1 / ROUNDING, ROUNDING, every, hint, far)
+
+    return [
+        equal(
+            "output tokens/s",
+            ("output_tok_s", "output_tok_s_per_gpu", "gpus_total"),
+            output,
+            table["output_tok_s_per_gpu"] * gpus,
+            Slip(1 / gpus, "output_tok_s is the rate per GPU, or output_tok_s_per_gpu that of all GPUs"),
+        ),
+        equal(
+            "total tokens/s",
+            ("total_tok_s", "output_tok_s", "isl_mean", "osl_mean"),
+            table["total_tok_s"],
+            output * lengths / outputs,
+            Slip(
+                outputs / lengths,
+                "the two are the same: output_tok_s is the total, or total_tok_s the output",
+            ),
+            Slip(1 / gpus, "total_tok_s is the rate per GPU"),
+        ),
+        equal(
+            "requests/s",
+            ("requests_per_s", "output_tok_s", "osl_mean"),
+            table["requests_per_s"],
+            output / outputs,
+            Slip(outputs, "requests_per_s counts tokens"),
+            Slip(60.0, "requests_per_s is per minute"),
+            Slip(gpus, "output_tok_s is the rate per GPU"),
+            Slip(1 / gpus, "requests_per_s is the rate per GPU"),
+        ),
+        equal(
+            "tokens/s of a user",
+            ("tok_s_per_user", "tpot_mean_ms", "tpot_p50_ms"),
+            table["tok_s_per_user"],
+            1e3 / table.first("tpot_mean_ms", "tpot_p50_ms"),
+            Slip(outputs, "TPOT is the time of the whole answer"),
+        ),
+        equal(
+            "power in W",
+            ("watts_per_gpu", "joules_per_token", "output_tok_s", "gpus_total"),
+            table["watts_per_gpu"],
+            table["joules_per_token"] * output / physics.accelerators,
+            Slip(gpus, "watts_per_gpu is the power of all GPUs together"),
+            Slip(3.6e6, "joules_per_token is in kWh"),
+        ),
+    ]
+
+
+def _little(table: Table, physics: Physics) -> list[Agreement]:
+    """Requests in flight against rate × latency, and the whole latency against its parts."""
+    tpot, ttft = table.first("tpot_mean_ms", "tpot_p50_ms"), table.first("ttft_mean_ms", "ttft_p50_ms")
+    outputs, stated = table["osl_mean"], table["concurrency"]
+    parts_ms = ttft + np.maximum(outputs - 1, 0) * tpot
+    spread = np.where(physics.exact_lengths, MEDIANS_FOR_MEANS, MIXED_LENGTHS)
+    whole_ms = table["e2e_p50_ms"]
+    in_order = np.where(whole_ms >= ttft, whole_ms, np.nan)  # else the order is already wrong
+    rate = np.where(np.isnan(table["output_tok_s"]), table["requests_per_s"] * outputs, table["output_tok_s"])
+    flying = rate / outputs * np.where(np.isnan(parts_ms), whole_ms, parts_ms) / 1e3
+    decoding = rate * tpot / 1e3
+    slips = (
+        Slip(1e3, "a time is in microseconds"),
+        Slip(1e-3, "a time is in seconds"),
+        Slip(table["gpus_total"], "concurrency is counted per GPU"),
+        Slip(1 / table["gpus_total"], "output_tok_s is the rate per GPU"),
+        Slip((table["isl_mean"] + outputs) / outputs, "output_tok_s holds the input tokens"),
+        Slip(
+            outputs, "output_tok_s counts requests times tokens twice, or TPOT is the time of a whole answer"
+        ),
+        Slip(1 / outputs, "output_tok_s counts requests"),
+    )
+    hint = "the run was not steady, the length or the load is another run's, or one figure is a slip"
+    latency_slips = (
+        *time_slips("e2e_p50_ms", "ms"),
+        Slip(1e3, "ttft or tpot is in seconds"),
+        Slip(1e-3, "ttft and tpot are in microseconds"),
+        Slip(1 / outputs, "TPOT is the time of the whole answer"),
+    )
+    little = ("concurrency", "output_tok_s", "ttft_p50_ms", "tpot_p50_ms", "osl_mean")
+    # Clients think, start late and end early: fewer may fly than are allowed, never more.
+    return [
+        Agreement(
+            "latency",
+            "end to end latency in ms",
+            ("e2e_p50_ms", "ttft_p50_ms", "tpot_p50_ms", "osl_mean"),
+            in_order,
+            parts_ms,
+            1 / spread,
+            spread,
+            latency_slips,
+            hint,
+            MIXED_LENGTHS,
+        ),
+        Agreement(
+            "conservation",
+            "requests in flight (rate × latency)",
+            little,
+            flying,
+            np.where(table["max_batch"] == stated, np.nan, stated),
+            0.5,
+            MEDIANS_FOR_MEANS,
+            slips,
+            hint,
+        ),
+        Agreement(
+            "conservation",
+            "sequences that decode at once (output rate × TPOT)",
+            ("concurrency", "output_tok_s", "tpot_p50_ms"),
+            decoding,
+            stated,
+            0.0,
+            MEDIANS_FOR_MEANS,
+            slips,
+            hint,
+        ),
+        Agreement(
+            "conservation",
+            "requests/s served",
+            ("requests_per_s", "request_rate_rps"),
+            table["requests_per_s"],
+            table["request_rate_rps"],
+            0.0,
+            1.1,
+            (Slip(60.0, "requests_per_s is per minute"), Slip(1 / 60, "request_rate_rps is per minute")),
+            "more was served than was offered",
+        ),
+    ]
+
+
+def _predictions(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Prediction]:
+    """The measured columns that the models answer; a median or a mean of TTFT lies in either's range."""
+    lengths, outputs = physics.input_tokens + physics.output_tokens, physics.output_tokens
+    found = [
+        _prediction(table, predicted, column, like, "ms", time_slips(column, "ms") + extra)
+        for column, like, extra in (
+            ("ttft_p50_ms", ("ttft_p50_ms", "ttft_mean_ms"), ()),
+            ("ttft_mean_ms", ("ttft_mean_ms", "ttft_p50_ms"), ()),
+            ("tpot_p50_ms", ("tpot_p50_ms",), (Slip(outputs, "tpot_p50_ms is the time of a whole answer"),)),
+            (
+                "tpot_mean_ms",
+                ("tpot_mean_ms",),
+                (Slip(outputs, "tpot_mean_ms is the time of a whole answer"),),
+            ),
+        )
+    ]
+    slips = (
+        Slip(1e3, "output_tok_s is multiplied by 1000"),
+        Slip(1e-3, "output_tok_s is in thousands"),
+        Slip(1 / physics.accelerators, "output_tok_s is the rate per GPU"),
+        Slip(physics.accelerators, "output_tok_s was multiplied by the GPU count twice"),
+        Slip(lengths / outputs, "output_tok_s holds the input tokens"),
+        Slip(1 / outputs, "output_tok_s counts requests"),
+    )
+    return [*found, _prediction(table, predicted, "output_tok_s", ("output_tok_s",), "tokens/s", slips)]
+
+
+def _prediction(
+    table: Table, rows: Sequence[Row], column: str, like: tuple[str, ...], unit: str, slips: Sequence[Slip]
+) -> Prediction:
+    """The prediction of the first of `like`, its range wide enough for all of them."""
+
+    def predicted(name: str, end: str) -> Values:
+        return np.array([number(row, f"pred_{name}{end}") or np.nan for row in rows], float)
+
+    low = np.fmin.reduce([predicted(name, "_low") for name in like])
+    high = np.fmax.reduce([predicted(name, "_high") for name in like])
+    return Prediction(column, table[column], predicted(like[0], ""), low, high, unit, slips)

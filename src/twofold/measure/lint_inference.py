@@ -1,0 +1,407 @@
+"""What cannot be, and what rarely is, in serving measurements: rooflines, conservation, order, layouts.
+
+Bounds are kind: weights are read once a step at the full bandwidth of all that can share the reading, experts
+only as many as one token visits, what fits the L2 caches not at all; FLOPs run at the peak of the narrowest
+format that the weights allow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+
+import numpy as np
+
+from twofold.catalog import Accelerator, Catalog, Model
+from twofold.core import TwofoldError
+from twofold.inference import ModelShape, WeightsBytes, kv_bytes, model_shape, stack_shapes, weights_bytes
+from twofold.measure.inference_rows import Case, read_case
+from twofold.measure.lint_table import Finding, Mask, Say, Severity, Table, Values
+from twofold.measure.lint_units import fastest_flops_per_s
+from twofold.measure.truth import Row
+from twofold.perf import Constants, attended_pairs, bytes_per_weight
+
+SERVED_IN = ("bf16", "fp16", "fp8", "int8", "fp4")
+HALF_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """What bounds each row; NaN where it cannot be read. Rates are of the whole deployment."""
+
+    accelerators: Values
+    replicas: Values
+    input_tokens: Values
+    output_tokens: Values
+    exact_lengths: Mask  # all requests are alike
+    concurrency: Values
+    weights_s: Values  # to read once what a step of one sequence needs
+    kv_s: Values  # to read one sequence's cache at its mean length
+    kv_bytes: Values  # of that cache
+    memory_bytes_per_s: Values  # of one accelerator
+    prefill_s: Values  # of one prompt on one replica, at peak
+    request_flops: Values  # prompt and answer
+    peak_flops_per_s: Values  # of one accelerator
+    weights_bytes: Values
+    memory_bytes: Values  # of one accelerator
+    tdp_w: Values
+    idle_w: Values
+    firm: Mask  # model, layout, formats and lengths are stated
+    plain: Mask  # stated: neither drafts nor a cache of prefixes
+    undrafted: Mask  # stated: no drafts
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWork:
+    """Bytes and FLOPs of one model in one format."""
+
+    dense_bytes: float  # read in every step, whatever the batch
+    expert_bytes: float  # of the experts that one token visits
+    all_bytes: float
+    token_flops: float  # of one token's matrices, head not counted
+    head_flops: float
+
+
+def lint_inference(table: Table, physics: Physics) -> list[Finding]:
+    """Every finding of physics, order and layout of serving rows."""
+    return [
+        *_token_roofline(table, physics),
+        *_prompt_roofline(table, physics),
+        *_throughput_roofline(table, physics),
+        *_order(table),
+        *_memory(table, physics),
+        *_power(table, physics),
+        *_layout(table),
+    ]
+
+
+def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physics:
+    """Bounds of every row that can be read."""
+    figures = {f.name: np.full(len(table.rows), np.nan) for f in fields(Physics)}
+    read = [(i, _read(row, catalog, constants)) for i, row in enumerate(table.rows)]
+    known = [(i, case) for i, case in read if case is not None]
+    if known:
+        index, cases = np.array([i for i, _ in known]), [case for _, case in known]
+        for name, values in _figures(cases).items():
+            figures[name][index] = values
+    drafts, prefixes = table["spec_decode"] == 0, table["prefix_cache"] == 0
+    named = table.words("isl_dist")
+    flags = {
+        "firm": figures["firm"] == 1,
+        "exact_lengths": np.array(["fixed" in each and "near" not in each for each in named], bool),
+        "undrafted": drafts,
+        "plain": drafts & prefixes,
+    }
+    return Physics(**{**figures, **flags})
+
+
+def _read(row: Row, catalog: Catalog, constants: Constants) -> Case | None:
+    try:
+        return read_case(row, catalog, constants)
+    except TwofoldError:
+        return None  # `predict` says why
+
+
+def _figures(cases: Sequence[Case]) -> dict[str, Values]:
+    """The figures of `Physics` that follow from what a row states."""
+
+    def column(name: str) -> Values:
+        return np.array([getattr(case, name) for case in cases], float)
+
+    work = [_model_work(case.model, case.weights_format) for case in cases]
+    shape = stack_shapes([_shape(case.model) for case in cases])
+    tp, dp, accelerators = column("tp"), column("dp"), column("accelerators")
+    open_layout = np.array(["layout" in case.assumed for case in cases])
+    # Whoever left the layout open may have used every accelerator for one replica.
+    shards = np.where(open_layout, accelerators, tp * column("pp"))
+    readers = np.where(open_layout, accelerators, tp)
+    all_readers = np.where(open_layout, accelerators, tp * np.maximum(dp, np.ceil(column("ep") / tp)))
+    bandwidth = np.array([case.accelerator.memory_bytes_per_s for case in cases])
+    cached = np.array([case.accelerator.l2_bytes or 0.0 for case in cases])
+    dense, experts = (
+        np.array([getattr(each, name) for each in work]) for name in ("dense_bytes", "expert_bytes")
+    )
+    inputs, outputs = column("input_tokens"), column("output_tokens")
+    peaks = np.array([_peak(case.accelerator, case.weights_format) for case in cases])
+    caches = _cache_bytes(cases, shape, inputs + outputs / 2)
+    prefill, decode = _request_flops(shape, work, inputs, outputs)
+    return {
+        "accelerators": accelerators,
+        "replicas": np.array([case.replicas for case in cases]),
+        "input_tokens": inputs,
+        "output_tokens": outputs,
+        "concurrency": np.where(column("concurrency") > 0, column("concurrency"), np.nan),
+        "weights_s": np.maximum(0.0, dense / readers - cached) / bandwidth
+        + np.maximum(0.0, experts / all_readers - cached) / bandwidth,
+        "kv_s": caches / readers / bandwidth,
+        "kv_bytes": caches,
+        "memory_bytes_per_s": bandwidth,
+        "prefill_s": prefill / (np.maximum(shards, all_readers) * peaks),
+        "request_flops": prefill + decode,
+        "peak_flops_per_s": peaks,
+        "weights_bytes": np.array([each.all_bytes for each in work]),
+        "memory_bytes": np.array(
+            [max(case.accelerator.memory_bytes, case.accelerator.memory_nominal_bytes) for case in cases]
+        ),
+        "tdp_w": np.array([case.accelerator.tdp_w for case in cases]),
+        "idle_w": np.array([case.accelerator.idle_w or np.nan for case in cases]),
+        "firm": np.array([not case.assumed for case in cases], float),
+    }
+
+
+@cache
+def _shape(model: Model) -> ModelShape:
+    return model_shape(model)
+
+
+@cache
+def _model_work(model: Model, weights_format: str) -> ModelWork:
+    """What one step and one token of a model need at least.
+
+    Towers and the table of input embeddings are left out: a text token does not pass them. So is what the
+    shape does not describe, but for hybrids, whose linear mixers it holds.
+    """
+    shape = _shape(model)
+    if not model.linear_layers:
+        shape = replace(shape, other_weights=0.0)
+    parts, counted = weights_bytes(shape, weights_format), weights_bytes(shape, "bf16")
+    head = float(shape.vocab * shape.hidden)
+    share = float(shape.experts_topk) / max(float(shape.experts), 1.0)
+
+    def dense_of(bytes_: WeightsBytes) -> float:
+        return float(bytes_.attention_bytes + bytes_.ffn_bytes + bytes_.other_bytes)
+
+    return ModelWork(
+        dense_bytes=dense_of(parts) + head * min(bytes_per_weight(weights_format), HALF_BYTES),
+        expert_bytes=float(parts.experts_bytes) * share,
+        all_bytes=float(parts.total_bytes),
+        token_flops=dense_of(counted) + float(counted.experts_bytes) * share,  # 2 FLOPs, as many as bytes
+        head_flops=2.0 * head,
+    )
+
+
+def _peak(accelerator: Accelerator, weights_format: str) -> float:
+    return fastest_flops_per_s(accelerator, bytes_per_weight(weights_format), SERVED_IN)
+
+
+def _cache_bytes(cases: Sequence[Case], shape: ModelShape, context_tokens: Values) -> Values:
+    """Cache bytes of one sequence of each case; the formats differ by case."""
+    half = np.broadcast_to(kv_bytes(shape, "bf16", context_tokens), context_tokens.shape)
+    narrow = np.broadcast_to(kv_bytes(shape, "fp8", context_tokens), context_tokens.shape)
+    return np.where([bytes_per_weight(case.kv_format) < HALF_BYTES for case in cases], narrow, half)
+
+
+def _request_flops(
+    shape: ModelShape, work: Sequence[ModelWork], inputs: Values, outputs: Values
+) -> tuple[Values, Values]:
+    """FLOPs of a prompt and of its answer at least: matrices, and attention where no window cuts it."""
+    per_token = np.array([each.token_flops for each in work])
+    head = np.array([each.head_flops for each in work])
+    layers = np.asarray(shape.softmax_layers) - shape.sliding_layers
+    latent = np.asarray(shape.mla_kv_rank) > 0
+    width = np.where(
+        latent,
+        np.asarray(shape.mla_qk_nope) + shape.mla_qk_rope + shape.mla_v_head_dim,
+        2.0 * np.asarray(shape.head_dim),
+    )
+    pair_flops = 2.0 * layers * shape.heads * width
+    prompt = per_token * inputs + head + pair_flops * attended_pairs(inputs, 0.0)
+    answer = (per_token + head) * np.maximum(outputs - 1, 0) + pair_flops * attended_pairs(
+        np.maximum(outputs - 1, 0), inputs
+    )
+    return prompt, answer
+
+
+def _token_roofline(table: Table, physics: Physics) -> list[Finding]:
+    """Tokens faster than their weights (and one sequence's cache) can be read; TPOT, or rate per user."""
+    tpot_s = table.first("tpot_mean_ms", "tpot_p50_ms", "tpot_p99_ms") / 1e3
+    alone = table["output_tok_s"] / physics.concurrency  # each client's rate, its prompt's wait included
+    with np.errstate(invalid="ignore", divide="ignore"):
+        seconds = np.where(np.isnan(tpot_s), 1 / alone, tpot_s)
+        floor = physics.weights_s + physics.kv_s
+        running = _running(table, physics, seconds)
+        crowd = physics.weights_s + physics.kv_s * running
+    sure = physics.firm & physics.undrafted
+
+    def say(limit: Values) -> Say:
+        def words(i: int) -> tuple[str, str]:
+            message = (
+                f"a token every {seconds[i] * 1e3:.4g} ms, but reading the weights and the cache once takes "
+                f"{limit[i] * 1e3:.4g} ms at the full bandwidth of the accelerators that share them"
+            )
+            if not physics.undrafted[i]:
+                return message, "speculative decoding, which the row does not rule out, or a slip"
+            return message, "speculative decoding, another layout or number format, or a time in another unit"
+
+        return words
+
+    columns = ("tpot_p50_ms", "tpot_mean_ms", "output_tok_s", "tp", "precision_weights", "spec_decode")
+    below, drafted = seconds < floor, table["spec_decode"] > 0
+    found = table.find(below & sure, "roofline", "impossible", columns, say(floor))
+    found += table.find(below & ~sure & ~drafted, "roofline", "suspect", columns, say(floor))
+    crowded = (seconds < crowd) & ~below & ~drafted
+    return [*found, *table.find(crowded, "roofline", "suspect", columns, say(crowd))]
+
+
+def _running(table: Table, physics: Physics, seconds: Values) -> Values:
+    """Sequences that decode at once on one rank of attention, as output rate × TPOT says; 1 where unknown."""
+    copies = physics.replicas * np.fmax(table["dp"], 1.0)
+    return np.fmax(1.0, np.nan_to_num(table["output_tok_s"] * seconds / copies, nan=1.0))
+
+
+def _prompt_roofline(table: Table, physics: Physics) -> list[Finding]:
+    """First tokens faster than the prompt's FLOPs at peak."""
+    seconds = table.first("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms") / 1e3
+    sure = physics.firm & (physics.plain | (physics.exact_lengths & (table["prefix_cache"] == 0)))
+
+    def say(i: int) -> tuple[str, str]:
+        message = (
+            f"the first token comes after {seconds[i] * 1e3:.4g} ms, but {physics.input_tokens[i]:.4g} "
+            f"tokens of prompt take {physics.prefill_s[i] * 1e3:.4g} ms at the peak of a whole replica"
+        )
+        return message, "a cached prefix, shorter prompts than stated, or a time in another unit"
+
+    columns = ("ttft_p50_ms", "ttft_mean_ms", "isl_mean", "tp", "prefix_cache")
+    below = seconds < physics.prefill_s
+    return [
+        *table.find(below & sure, "roofline", "impossible", columns, say),
+        *table.find(below & ~sure, "roofline", "suspect", columns, say),
+    ]
+
+
+def _throughput_roofline(table: Table, physics: Physics) -> list[Finding]:
+    """More tokens than the accelerators can compute, or whose caches they can read."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = _output_rate(table, physics)
+        per_token = physics.request_flops / np.maximum(physics.output_tokens, 1.0)
+        most = physics.accelerators * physics.peak_flops_per_s / per_token
+        read = physics.accelerators * physics.memory_bytes_per_s / physics.kv_bytes
+
+    def say(limit: Values, what: str) -> Say:
+        def words(i: int) -> tuple[str, str]:
+            message = f"{rate[i]:.4g} output tokens/s; {what} allows {limit[i]:.4g}"
+            return message, "total tokens taken for output tokens, fewer GPUs or longer prompts than was run"
+
+        return words
+
+    columns = ("output_tok_s", "output_tok_s_per_gpu", "gpus_total", "isl_mean", "osl_mean")
+    sure, drafted = physics.firm & physics.plain, table["spec_decode"] > 0
+    computed, cached = rate > most, (rate > read) & ~drafted
+    compute, reading = (
+        say(most, "their FLOPs at peak"),
+        say(read, "reading each sequence's cache once a token"),
+    )
+    severity: tuple[tuple[Mask, Severity], ...] = ((sure, "impossible"), (~sure, "suspect"))
+    found = []
+    for where, how in severity:
+        found += table.find(computed & where, "roofline", how, columns, compute)
+        found += table.find(cached & where, "roofline", how, columns, reading)
+    return found
+
+
+def _output_rate(table: Table, physics: Physics) -> Values:
+    """Output tokens/s of the whole deployment: stated, per GPU times GPUs, or requests times answer."""
+    per_gpu = table["output_tok_s_per_gpu"] * physics.accelerators
+    requests = table["requests_per_s"] * physics.output_tokens
+    rate = np.where(np.isnan(table["output_tok_s"]), per_gpu, table["output_tok_s"])
+    return np.where(np.isnan(rate), requests, rate)
+
+
+def _order(table: Table) -> list[Finding]:
+    """Percentiles in order, means that some sample could have, ends after beginnings."""
+    found: list[Finding] = []
+
+    def compare(smaller: str, larger: str, at_least: float, severity: Severity, hint: str) -> None:
+        def say(i: int) -> tuple[str, str]:
+            small, large = table[smaller][i], table[larger][i]
+            share = "" if at_least == 1.0 else f"{at_least:g} × "
+            return f"{larger} {large:.4g} is less than {share}{smaller} {small:.4g}", hint
+
+        broken = table[larger] < at_least * table[smaller]
+        found.extend(table.find(broken, "order", severity, (smaller, larger), say))
+
+    swapped = "the two are swapped, of different runs, or in different units"
+    for name in ("ttft", "tpot"):
+        compare(f"{name}_p50_ms", f"{name}_p99_ms", 1.0, "impossible", swapped)
+        # Half of the samples are at least the median, one in a hundred at least the 99th percentile.
+        compare(f"{name}_p50_ms", f"{name}_mean_ms", 0.5, "impossible", swapped)
+        compare(f"{name}_p99_ms", f"{name}_mean_ms", 0.01, "impossible", swapped)
+        rare = "a tail beyond the 99th percentile that pulls the mean above it, or a swap"
+        compare(f"{name}_mean_ms", f"{name}_p99_ms", 1.0, "suspect", rare)
+    compare("e2e_p50_ms", "e2e_p99_ms", 1.0, "impossible", swapped)
+    ends = "the first token is part of the whole: a unit, or other requests"
+    compare("ttft_p50_ms", "e2e_p50_ms", 1.0, "impossible", ends)
+    compare("ttft_p99_ms", "e2e_p99_ms", 1.0, "impossible", ends)
+    return found
+
+
+def _memory(table: Table, physics: Physics) -> list[Finding]:
+    """Weights that do not fit the accelerators, or memory in use beyond what there is."""
+    room, held = physics.accelerators * physics.memory_bytes, physics.weights_bytes
+    in_use = table["mem_gib"] * 2**30
+    short = held * np.fmax(1.0, physics.replicas) > room
+
+    def full(i: int) -> tuple[str, str]:
+        message = f"weights take {held[i] / 1e9:.4g} GB, the accelerators hold {room[i] / 1e9:.4g} GB"
+        return message, "a narrower format, more accelerators, or another of its sizes"
+
+    def beyond(i: int) -> tuple[str, str]:
+        most = physics.memory_bytes[i]
+        message = f"mem_gib is {table['mem_gib'][i]:.4g}, an accelerator has {most / 2**30:.4g} GiB"
+        if table["mem_gib"][i] * 1e9 <= most * 1.005:
+            return message, "GB written as GiB"
+        return message, "the memory of all accelerators together, or MiB"
+
+    columns = ("gpu", "gpus_total", "model", "precision_weights")
+    sure = physics.firm & (physics.replicas <= 1)
+    return [
+        *table.find(short & sure, "memory", "impossible", columns, full),
+        *table.find((held > room) & ~sure, "memory", "suspect", columns, full),
+        *table.find(in_use > physics.memory_bytes, "memory", "impossible", ("mem_gib", "gpu"), beyond),
+    ]
+
+
+def _power(table: Table, physics: Physics) -> list[Finding]:
+    """Power beyond what the part may draw, or below what it draws idle."""
+    watts = table["watts_per_gpu"]
+
+    def say(i: int) -> tuple[str, str]:
+        idle, most = physics.idle_w[i], physics.tdp_w[i]
+        message = f"watts_per_gpu is {watts[i]:.4g}, the part draws {idle:.4g} to {most:.4g}"
+        return message, "the power of several GPUs or of the whole server, or kW"
+
+    columns = ("watts_per_gpu", "gpu")
+    return [
+        *table.find(watts > 1.5 * physics.tdp_w, "power", "impossible", columns, say),
+        *table.find(
+            (watts > 1.1 * physics.tdp_w) & (watts <= 1.5 * physics.tdp_w), "power", "suspect", columns, say
+        ),
+        *table.find(watts < 0.7 * physics.idle_w, "power", "suspect", columns, say),
+    ]
+
+
+def _layout(table: Table) -> list[Finding]:
+    """A deployment is whole replicas; a disaggregated one has its decode workers inside."""
+    gpus, size = table["gpus_total"], table["tp"] * np.fmax(table["pp"], 1.0) * np.fmax(table["dp"], 1.0)
+    workers = np.fmax(table["decode_workers"], 1.0)
+    apart = np.array([mode == "disaggregated" for mode in table.words("mode")], bool)
+    used = size * np.where(apart, workers, 1.0)
+    ep, ranks = table["ep"], table["tp"] * np.fmax(table["dp"], 1.0)
+
+    def say(i: int) -> tuple[str, str]:
+        what = "decode_workers·tp·pp·dp" if apart[i] else "tp·pp·dp"
+        return f"{what} is {used[i]:g}, gpus_total {gpus[i]:g}", "one of the sizes is another deployment's"
+
+    def many(i: int) -> tuple[str, str]:
+        return f"ep {ep[i]:g} is more than tp·dp = {ranks[i]:g}", "the experts' ranks are these"
+
+    def odd(i: int) -> tuple[str, str]:
+        return f"gpus_total {gpus[i]:g} is no multiple of tp·pp·dp {used[i]:g}", "some GPUs would be idle"
+
+    columns = ("gpus_total", "tp", "pp", "dp", "decode_workers")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        uneven = (gpus > used) & ~apart & (np.mod(gpus, used) != 0)
+    return [
+        *table.find(used > gpus, "layout", "impossible", columns, say),
+        *table.find(uneven, "layout", "suspect", columns, odd),
+        *table.find(ep > ranks, "layout", "suspect", ("ep", "tp", "dp"), many),
+    ]

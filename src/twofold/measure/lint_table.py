@@ -1,0 +1,203 @@
+"""What a lint reads and what it says: measured rows as columns of numbers, and findings about them.
+
+The columns of each half stand here, with what they hold; physics and units are other files'.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import did_you_mean
+from twofold.measure.truth import Row, text
+
+Half = Literal["training", "inference"]
+Severity = Literal["impossible", "suspect", "note"]
+Values = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+ABOUT = ("id", "source", "source_ref", "split", "tier", "notes")
+"""Columns that say where a row comes from: they decide nothing and are not compared."""
+LARGEST_COUNT = 1e15
+NO_VALUE = {"-", "--", "n/a", "na", "nan", "none", "null", "unknown", "?"}
+NUMBER_AT_START = re.compile(r"[<>~≈]?\s*(-?\d[\d_,  ]*(?:\.\d+)?(?:e[+-]?\d+)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a truth table: what was run (counts, amounts, words), and what was measured."""
+
+    counts: tuple[str, ...]
+    amounts: tuple[str, ...]
+    words: tuple[str, ...]
+    measured: tuple[str, ...]
+    may_be_zero: tuple[str, ...]
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Every column whose cells are numbers."""
+        return (*self.counts, *self.amounts, *self.measured)
+
+    @property
+    def configuration(self) -> tuple[str, ...]:
+        """Every column that says what was run."""
+        return (*self.counts, *self.amounts, *self.words)
+
+
+TRAINING = Columns(
+    counts=(
+        *("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "experts", "experts_topk"),
+        *("vocab", "seq_len", "gpus", "gpus_per_node", "dp", "tp", "pp", "cp", "ep", "vpp", "sp"),
+        *("zero_stage", "micro_batch", "global_batch_seqs"),
+    ),
+    amounts=("params_total", "params_active"),
+    words=(
+        *("model", "arch", "gpu", "interconnect", "framework", "precision", "recompute"),
+        *("overlap_notes", "flops_counting"),
+    ),
+    measured=("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "peak_mem_gib"),
+    may_be_zero=("sp", "zero_stage", "experts"),
+)
+INFERENCE = Columns(
+    counts=("gpus_total", "tp", "pp", "ep", "dp", "prefill_workers", "decode_workers"),
+    amounts=(
+        *("isl_mean", "osl_mean", "concurrency", "request_rate_rps", "max_batch"),
+        *("spec_decode", "prefix_cache"),
+    ),
+    words=(
+        *("model", "gpu", "framework", "framework_version", "precision_weights", "precision_kv"),
+        *("mode", "isl_dist"),
+    ),
+    measured=(
+        *("ttft_p50_ms", "ttft_mean_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_mean_ms", "tpot_p99_ms"),
+        *("e2e_p50_ms", "e2e_p99_ms", "output_tok_s", "output_tok_s_per_gpu", "total_tok_s"),
+        *("tok_s_per_user", "requests_per_s", "watts_per_gpu", "joules_per_token", "mem_gib"),
+    ),
+    may_be_zero=("spec_decode", "prefix_cache"),
+)
+COLUMNS: dict[Half, Columns] = {"training": TRAINING, "inference": INFERENCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, or odd, with one row.
+
+    `line` counts the header as 1, so that it is the line of the file where no cell holds a line break.
+    `impossible`: as it stands the row cannot be true. `suspect`: it can be, but rarely is. `note`: the rest.
+    """
+
+    line: int
+    row_id: str  # blank where the row has none
+    rule: str
+    severity: Severity
+    columns: tuple[str, ...]
+    message: str  # what is wrong, with the figures
+    hint: str  # what it should be, or the likely cause
+
+
+Say = Callable[[int], tuple[str, str]]
+"""From the index of a row to message and hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one half, and their numbers by column; NaN where a cell is blank or cannot be used."""
+
+    half: Half
+    rows: Sequence[Row]
+    numbers: dict[str, Values]
+
+    def __getitem__(self, column: str) -> Values:
+        """One column of numbers."""
+        return self.numbers[column]
+
+    def first(self, *columns: str) -> Values:
+        """Per row the first of the columns that holds a number."""
+        values = self[columns[0]].copy()
+        for column in columns[1:]:
+            values = np.where(np.isnan(values), self[column], values)
+        return values
+
+    def words(self, column: str) -> list[str]:
+        """One column of text, in lower case."""
+        return [text(row, column).lower() for row in self.rows]
+
+    def find(
+        self, where: Mask, rule: str, severity: Severity, columns: tuple[str, ...], say: Say
+    ) -> list[Finding]:
+        """One finding for each row of the mask."""
+        return [self.finding(int(i), rule, severity, columns, *say(int(i))) for i in np.flatnonzero(where)]
+
+    def finding(
+        self, i: int, rule: str, severity: Severity, columns: tuple[str, ...], message: str, hint: str
+    ) -> Finding:
+        """A finding about row `i`."""
+        return Finding(i + 2, text(self.rows[i], "id"), rule, severity, columns, message, hint)
+
+
+def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[Finding]]:
+    """The table, its unusable cells blanked, and a finding for each of them and for unknown columns."""
+    numbers: dict[str, Values] = {}
+    findings: list[Finding] = []
+    cleaned = [dict(row) for row in rows]
+    table = Table(half, cleaned, numbers)
+    for column in COLUMNS[half].numbers:
+        values = np.full(len(rows), np.nan)
+        for i, row in enumerate(rows):
+            cell = text(row, column)
+            if not cell:
+                continue
+            value, wrong = _read_cell(half, column, cell)
+            if value is None:
+                cleaned[i][column] = ""
+                findings.append(table.finding(i, "cell", wrong[0], (column,), *wrong[1:]))
+            else:
+                values[i] = value
+        numbers[column] = values
+    return table, [*unknown_columns(table), *findings]
+
+
+def unknown_columns(table: Table) -> list[Finding]:
+    """Columns that nothing reads: a misspelt one is worse than a missing one, for nobody misses it."""
+    known = (*COLUMNS[table.half].configuration, *COLUMNS[table.half].measured, *ABOUT)
+    given = list(table.rows[0]) if table.rows else []
+    return [
+        Finding(
+            1,
+            "",
+            "column",
+            "note",
+            (name,),
+            f"nothing reads a column '{name}'",
+            did_you_mean(name, known, "see `twofold predict --help` for the columns"),
+        )
+        for name in given
+        if name not in known and not name.startswith("pred_")
+    ]
+
+
+def _read_cell(half: Half, column: str, cell: str) -> tuple[float | None, tuple[Severity, str, str]]:
+    """The number in a cell, or None with what is wrong with it."""
+    columns = COLUMNS[half]
+    fine: tuple[Severity, str, str] = ("note", "", "")
+    if cell.lower() in NO_VALUE:
+        return None, ("note", f"{column} is '{cell}', which is read as blank", "leave the cell blank")
+    try:
+        value = float(cell)
+    except ValueError:
+        start = NUMBER_AT_START.match(cell)
+        bare = re.sub(r"[_,  ]", "", start[1]) if start else ""
+        hint = f"write {bare} in the unit of the column's name" if bare else "write a number, or nothing"
+        return None, ("impossible", f"{column} is '{cell}', which is no number", hint)
+    if not math.isfinite(value) or (abs(value) > LARGEST_COUNT and column in columns.counts):
+        return None, ("impossible", f"{column} is {cell}", "write a finite number, or nothing")
+    if value < 0 or (value == 0 and column not in columns.may_be_zero):
+        return None, ("impossible", f"{column} is {cell}", "leave the cell blank where nothing was measured")
+    if column in columns.counts and value != round(value):
+        return None, ("impossible", f"{column} is {cell}, which is no whole number", "counts are whole")
+    return value, fine

@@ -1,0 +1,339 @@
+"""What cannot be, and what rarely is, in measured training steps: rooflines, layouts, memory, rates.
+
+FLOPs are bounded from below by causal attention without recomputation and from above by full attention,
+recomputed where the row counts that: whichever convention a source uses lies between, 6·N with the embedding
+counted too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twofold.catalog import Catalog
+from twofold.measure.lint_table import Finding, Severity, Table, Values
+from twofold.measure.lint_units import (
+    GIB_OVER_GB,
+    Agreement,
+    Prediction,
+    Slip,
+    disagreements,
+    fastest_flops_per_s,
+    surprises,
+    time_slips,
+    whole,
+)
+from twofold.measure.predict_training import group_entries, read_all
+from twofold.measure.truth import Row, number, text
+from twofold.perf import Constants, bytes_per_weight
+from twofold.training import load_stack, model_flops_per_token, workload_memory
+
+GIB = 2**30
+HIGHEST_MFU = 0.8  # beyond: nobody has published it
+RECOMPUTED = 4 / 3  # forward once more: FLOPs of a source that counts it
+LAST_DIGIT = 1e-3  # to which MFU is usually printed
+MEMORY_SLACK = 0.9  # of the states, for optimisers with smaller moments and even stages
+TRAINED_IN = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """What bounds each row; NaN where it cannot be read."""
+
+    tokens: Values  # of one step, all GPUs
+    least_flops: Values  # per token
+    most_flops: Values
+    peak_flops_per_s: Values  # of the row's precision
+    half_peak_flops_per_s: Values
+    memory_bytes: Values
+    states_bytes: Values  # weights and optimiser, under the stated sharding
+
+    def step_s(self, table: Table) -> Values:
+        """The step time, or the one that the rate implies."""
+        implied = self.tokens / (table["tokens_per_s_per_gpu"] * table["gpus"])
+        return np.where(np.isnan(table["step_time_s"]), implied, table["step_time_s"])
+
+
+def lint_training(
+    table: Table, predicted: Sequence[Row], catalog: Catalog, constants: Constants
+) -> list[Finding]:
+    """Every finding of physics, layout and units of training rows."""
+    physics = read_physics(table, catalog, constants)
+    agreements = (_rate(table, physics), _flops(table, physics), *_utilisation(table, physics))
+    return [
+        *(finding for agreement in agreements for finding in disagreements(table, agreement)),
+        *_compute_roofline(table, physics),
+        *_stated_rates(table, physics),
+        *_memory(table, physics),
+        *_layout(table),
+        *surprises(table, _step_prediction(table, physics, predicted)),
+        *surprises(table, _memory_prediction(table, predicted)),
+    ]
+
+
+def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physics:
+    """Bounds of every row that can be read; its open choices are taken as they are kindest."""
+    count = len(table.rows)
+    least, most, peak, half, memory, states = np.full((6, count), np.nan)
+    entries, _ = read_all(table.rows, catalog)
+    for group in group_entries(entries, catalog):
+        machine, accelerator = group.machine, catalog.accelerator(group.machine.accelerator)
+        rows = np.array([entries[i].row for i in group.index])
+        stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
+        held = workload_memory(group.work, group.layouts, stack)
+        longer = replace(group.work, sequence_tokens=2 * np.asarray(group.work.sequence_tokens))
+        least[rows] = model_flops_per_token(group.work)
+        table_flops = 6 * np.asarray(group.work.vocab) * group.work.hidden  # 6·N counts the embedding too
+        most[rows] = model_flops_per_token(longer) + table_flops
+        width = bytes_per_weight(machine.precision)
+        peak[rows] = fastest_flops_per_s(accelerator, width, TRAINED_IN)
+        half[rows] = fastest_flops_per_s(accelerator, 2.0, TRAINED_IN)
+        memory[rows] = max(accelerator.memory_bytes, accelerator.memory_nominal_bytes)
+        kept = np.broadcast_to(held.weights_bytes + held.optimizer_bytes, rows.shape)
+        np.fmin.at(states, rows, kept)
+    counted = np.array([text(row, "flops_counting") != "model" for row in table.rows])
+    tokens = table["global_batch_seqs"] * table["seq_len"]
+    return Physics(tokens, least, most * np.where(counted, RECOMPUTED, 1.0), peak, half, memory, states)
+
+
+def _rate(table: Table, physics: Physics) -> Agreement:
+    gpus, length, replicas = table["gpus"], table["seq_len"], table["dp"]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        implied = physics.tokens / (gpus * table["step_time_s"])
+        slips = (
+            Slip(1e3, "step_time_s is in milliseconds"),
+            Slip(1e-3, "tokens_per_s_per_gpu is in thousands of tokens"),
+            Slip(1 / 60, "step_time_s is in minutes"),
+            Slip(60.0, "tokens_per_s_per_gpu is per minute"),
+            Slip(gpus, "tokens_per_s_per_gpu is the rate of all GPUs together"),
+            Slip(table["gpus_per_node"], "tokens_per_s_per_gpu is the rate of a node"),
+            Slip(
+                1 / length, "tokens_per_s_per_gpu counts sequences, or global_batch_seqs is counted in tokens"
+            ),
+            Slip(replicas, "global_batch_seqs is the batch of one replica"),
+            Slip(1 / replicas, "tokens_per_s_per_gpu is that of one replica's batch"),
+        )
+    columns = ("tokens_per_s_per_gpu", "step_time_s", "global_batch_seqs", "seq_len", "gpus")
+    stated = table["tokens_per_s_per_gpu"]
+    hint = "one of these was measured or worked out differently"
+    return Agreement("rate", "tokens/s per GPU", columns, stated, implied, 1 / 1.02, 1.02, slips, hint)
+
+
+def _flops(table: Table, physics: Physics) -> Agreement:
+    """Stated TFLOP/s against step time, under the nearest convention."""
+    seconds = physics.step_s(table)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        per_gpu = physics.tokens / (table["gpus"] * seconds) / 1e12
+        stated = table["model_tflops_per_gpu"]
+        implied = np.clip(stated, physics.least_flops * per_gpu, physics.most_flops * per_gpu)
+    slips = (
+        Slip(table["gpus"], "model_tflops_per_gpu is the rate of all GPUs together"),
+        Slip(1e3, "model_tflops_per_gpu is in GFLOP/s, or step_time_s in milliseconds"),
+        Slip(1e-3, "model_tflops_per_gpu is in PFLOP/s"),
+        Slip(0.5, "a multiply-add was counted as one"),
+        Slip(RECOMPUTED, "the FLOPs hold recomputation: flops_counting is 'hardware'"),
+    )
+    columns = ("model_tflops_per_gpu", "step_time_s", "global_batch_seqs", "seq_len")
+    hint = "the FLOPs of a token were counted in an unusual way, or one of these is another run's"
+    return Agreement("flops", "TFLOP/s per GPU", columns, stated, implied, 0.9, 1.1, slips, hint, 2.0)
+
+
+def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
+    """Stated MFU against stated TFLOP/s and against step time: of either peak, under either convention."""
+    mfu, stated_flops = table["mfu"], table["model_tflops_per_gpu"] * 1e12
+    seconds = physics.step_s(table)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        own, half = physics.peak_flops_per_s, physics.half_peak_flops_per_s
+        of_flops = np.clip(mfu, stated_flops / own, stated_flops / half)
+        rate = physics.tokens / (table["gpus"] * seconds)
+        of_step = np.clip(mfu, physics.least_flops * rate / own, physics.most_flops * rate / half)
+    slips = (
+        Slip(100.0, "mfu is in percent"),
+        Slip(0.5, "mfu is of the peak with sparsity"),
+        Slip(RECOMPUTED, "mfu counts recomputed FLOPs"),
+    )
+    hint = "mfu is of another device's peak, or counts other FLOPs"
+    from_flops = Agreement(
+        "mfu", "MFU", ("mfu", "model_tflops_per_gpu"), mfu, of_flops, 0.9, 1.1, slips, hint, 2.0
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low, high = 0.85 - LAST_DIGIT / mfu, 1.15 + LAST_DIGIT / mfu
+    from_step = Agreement("mfu", "MFU", ("mfu", "step_time_s"), mfu, of_step, low, high, slips, hint, 2.0)
+    return from_flops, from_step
+
+
+def _compute_roofline(table: Table, physics: Physics) -> list[Finding]:
+    """Steps faster than the GPUs' peak allows (impossible), or than anybody has shown (suspect)."""
+    seconds = physics.step_s(table)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        floor = physics.tokens * physics.least_flops / (table["gpus"] * physics.peak_flops_per_s)
+        reached = floor / seconds
+
+    def say(i: int) -> tuple[str, str]:
+        name = "step_time_s" if not np.isnan(table["step_time_s"][i]) else "tokens_per_s_per_gpu"
+        message = (
+            f"{name} means a step of {seconds[i]:.4g} s, an MFU of {reached[i]:.3g}; at its peak the "
+            f"hardware needs {floor[i]:.4g} s"
+        )
+        return message, "a unit, the batch, the GPU count or the precision is not what the row says"
+
+    columns = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "gpus", "precision")
+    return [
+        *table.find(reached > 1, "roofline", "impossible", columns, say),
+        *table.find((reached > HIGHEST_MFU) & (reached <= 1), "roofline", "suspect", columns, say),
+    ]
+
+
+def _stated_rates(table: Table, physics: Physics) -> list[Finding]:
+    """Stated utilisation beyond one, stated FLOP/s beyond the peak."""
+    mfu, stated = table["mfu"], table["model_tflops_per_gpu"] * 1e12
+    peak = physics.peak_flops_per_s
+
+    def mfu_of(i: int) -> tuple[str, str]:
+        hint = f"mfu is in percent: write {mfu[i] / 100:.4g}" if mfu[i] <= 100 else "mfu is a fraction"
+        return f"mfu is {mfu[i]:.4g}: more than the hardware can do", hint if mfu[i] > 1.5 else (
+            "recomputed FLOPs were counted, or the peak is another format's"
+        )
+
+    def flops_of(i: int) -> tuple[str, str]:
+        return (
+            f"model_tflops_per_gpu is {stated[i] / 1e12:.4g}, the peak {peak[i] / 1e12:.4g}",
+            "it is the rate of several GPUs, in another unit, or of a sparse peak",
+        )
+
+    return [
+        *table.find(mfu > 1, "roofline", "impossible", ("mfu",), mfu_of),
+        *table.find((mfu > HIGHEST_MFU) & (mfu <= 1), "roofline", "suspect", ("mfu",), mfu_of),
+        *table.find(stated > peak, "roofline", "impossible", ("model_tflops_per_gpu",), flops_of),
+    ]
+
+
+def _memory(table: Table, physics: Physics) -> list[Finding]:
+    """Peaks above what the device has, or below what weights and optimiser take under the stated shards."""
+    stated, most = table["peak_mem_gib"], physics.memory_bytes
+    above = stated * GIB > most
+    as_gb = stated * 1e9 <= most * 1.005
+    sharded = np.array([number(row, "zero_stage") is not None for row in table.rows]) | (table["dp"] == 1)
+    below = sharded & (stated * GIB < MEMORY_SLACK * physics.states_bytes)
+
+    def beyond(i: int) -> tuple[str, str]:
+        message = f"peak_mem_gib is {stated[i]:.4g}, the device has {most[i] / GIB:.4g} GiB"
+        if as_gb[i]:
+            return message, f"GB written as GiB: {stated[i] / GIB_OVER_GB:.4g} GiB"
+        for divisor, unit in (
+            (1024.0, "MiB"),
+            (GIB, "bytes"),
+            (table["gpus"][i], "GiB of all GPUs together"),
+        ):
+            if stated[i] * GIB / divisor <= most[i] and divisor > 1:
+                return message, f"the figure is in {unit}"
+        return message, "another device, or memory that was counted twice"
+
+    def too_little(i: int) -> tuple[str, str]:
+        return (
+            f"peak_mem_gib is {stated[i]:.4g}, weights and optimiser alone take "
+            f"{physics.states_bytes[i] / GIB:.4g} GiB under the stated sharding",
+            "states are sharded further than zero_stage, tp, pp and dp say, live on the host, or are smaller",
+        )
+
+    columns = ("peak_mem_gib", "gpu")
+    shards = ("peak_mem_gib", "zero_stage", "dp", "tp", "pp")
+    return [
+        *table.find(above & ~as_gb, "memory", "impossible", columns, beyond),
+        *table.find(above & as_gb, "unit", "suspect", columns, beyond),
+        *table.find(below, "memory", "suspect", shards, too_little),
+    ]
+
+
+def _layout(table: Table) -> list[Finding]:
+    """Sizes that do not multiply or divide as they must."""
+    gpus, dp, tp, pp = (table[name] for name in ("gpus", "dp", "tp", "pp"))
+    cp = np.where(np.isnan(table["cp"]), 1.0, table["cp"])
+    ep, batch, share = table["ep"], table["global_batch_seqs"], table["dp"] * table["micro_batch"]
+    product = dp * tp * pp * cp
+
+    def multiplied(i: int) -> tuple[str, str]:
+        message = f"dp·tp·pp·cp is {product[i]:g}, gpus is {gpus[i]:g}"
+        if product[i] * ep[i] == gpus[i] or product[i] == gpus[i] * ep[i]:
+            return message, "expert parallelism lies inside dp, tp and cp: it is not multiplied in"
+        return message, f"dp would be {gpus[i] / (product[i] / dp[i]):g}, or another size is wrong"
+
+    def batched(i: int) -> tuple[str, str]:
+        message = f"dp·micro_batch is {share[i]:g}, global_batch_seqs {batch[i]:g}"
+        hint = "each replica takes whole micro-batches"
+        return message, hint if share[i] <= batch[i] else "the batch may be that of one replica"
+
+    def divided(name: str, by: str) -> list[Finding]:
+        def say(i: int) -> tuple[str, str]:
+            return f"{by} {table[by][i]:g} does not divide {name} {table[name][i]:g}", hint
+
+        hint = "an uneven pipeline, or a slip" if by == "pp" else "one of them is off"
+        rare: Severity = "note" if by == "pp" else "suspect"
+        return table.find(~whole(table[name], table[by]), "layout", rare, (name, by), say)
+
+    def many(i: int) -> tuple[str, str]:
+        return (
+            f"ep {ep[i]:g} is more than dp·tp·cp = {dp[i] * tp[i] * cp[i]:g}",
+            "the experts' ranks are these",
+        )
+
+    def deep(i: int) -> tuple[str, str]:
+        return f"pp {pp[i]:g} is more than the {table['layers'][i]:g} layers", "a stage would be empty"
+
+    mixed = ~whole(batch, share)
+    return [
+        *table.find(
+            np.isfinite(product) & np.isfinite(gpus) & (product != gpus),
+            "layout",
+            "impossible",
+            ("gpus", "dp", "tp", "pp", "cp"),
+            multiplied,
+        ),
+        *table.find(
+            mixed & (share > batch),
+            "layout",
+            "impossible",
+            ("global_batch_seqs", "dp", "micro_batch"),
+            batched,
+        ),
+        *table.find(
+            mixed & (share <= batch), "layout", "suspect", ("global_batch_seqs", "dp", "micro_batch"), batched
+        ),
+        *table.find(ep > dp * tp * cp, "layout", "suspect", ("ep", "dp", "tp", "cp"), many),
+        *table.find(pp > table["layers"], "layout", "impossible", ("pp", "layers"), deep),
+        *divided("heads", "tp"),
+        *divided("experts", "ep"),
+        *divided("layers", "pp"),
+    ]
+
+
+def _step_prediction(table: Table, physics: Physics, predicted: Sequence[Row]) -> Prediction:
+    gpus, length = table["gpus"], table["seq_len"]
+    middle, low, high = (_predicted(predicted, f"pred_step_time_s{end}") for end in ("", "_low", "_high"))
+    slips = (
+        *time_slips("step_time_s", "s"),
+        Slip(1 / gpus, "the rate is that of all GPUs together, or the time was divided by their count"),
+        Slip(gpus, "the time is summed over the GPUs"),
+        Slip(1 / length, "global_batch_seqs is counted in tokens"),
+        Slip(
+            1 / table["dp"], "global_batch_seqs is that of all replicas, or the time that of one micro-batch"
+        ),
+        Slip(table["dp"], "global_batch_seqs is that of one replica"),
+    )
+    return Prediction("step_time_s", physics.step_s(table), middle, low, high, "s", slips)
+
+
+def _memory_prediction(table: Table, predicted: Sequence[Row]) -> Prediction:
+    middle, low, high = (_predicted(predicted, f"pred_peak_mem_gib{end}") for end in ("", "_low", "_high"))
+    slips = (
+        Slip(1024.0, "peak_mem_gib is in MiB"),
+        Slip(float(GIB), "peak_mem_gib is in bytes"),
+        Slip(1 / 1024, "peak_mem_gib is in TiB"),
+        Slip(table["gpus_per_node"], "peak_mem_gib is that of a node"),
+        Slip(table["gpus"], "peak_mem_gib is that of all GPUs together"),
+    )
+    return Prediction("peak_mem_gib", table["peak_mem_gib"], middle, low, high, "GiB", slips)
+
+
+def _predicted(rows: Sequence[Row], column: str) -> Values:
+    return np.array([number(row, column) or np.nan for row in rows], float)
