@@ -1,5 +1,14 @@
 """Every outside schema as data without behaviour, and the readers that say where a file is wrong."""
 
+from twofold.contracts.calibration import (
+    CalibratedFactor,
+    CalibratedFigure,
+    CalibratedStack,
+    Calibration,
+    RefusedRow,
+    calibration_to_data,
+    read_calibration,
+)
 from twofold.contracts.defaults import Default, defaults_used
 from twofold.contracts.infer import infer_spec
 from twofold.contracts.loop import (
@@ -61,6 +70,10 @@ from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Wi
 __all__ = [
     "Arrival",
     "Bound",
+    "CalibratedFactor",
+    "CalibratedFigure",
+    "CalibratedStack",
+    "Calibration",
     "Checkpoint",
     "Checkpoints",
     "ClassPlan",
@@ -90,6 +103,7 @@ __all__ = [
     "PriceUsed",
     "Quantiles",
     "Recovery",
+    "RefusedRow",
     "Replica",
     "Row",
     "Run",
@@ -115,6 +129,7 @@ __all__ = [
     "TrainingRun",
     "Variant",
     "Window",
+    "calibration_to_data",
     "defaults_used",
     "estimate_from",
     "infer_spec",
@@ -124,6 +139,7 @@ __all__ = [
     "plan_to_dict",
     "plan_to_json",
     "read_arrivals",
+    "read_calibration",
     "read_plan",
     "read_service_rows",
     "read_spec",

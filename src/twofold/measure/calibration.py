@@ -1,0 +1,316 @@
+"""`calibrate`: a user's rows become named factors of their accelerator under their software.
+
+Three to six factors with shrinkage, never a constant per row: what a row says about its own configuration
+alone stays in the range. Rows that cannot be true are refused with the reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import Catalog
+from twofold.contracts import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration, RefusedRow
+from twofold.core import InputError, TableError
+from twofold.measure.calibration_sheet import Half, Sheet, half_of, measured_logs, sheets_of
+from twofold.measure.calibration_solve import (
+    NOISE_LOG,
+    Z_80,
+    Belief,
+    Gaps,
+    Solved,
+    calibrated,
+    prior_covariance,
+    repeat_noise,
+    solve,
+    spread_after,
+)
+from twofold.measure.lint import lint
+from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_training import predict_training
+from twofold.measure.truth import Row, number
+from twofold.perf import Constants
+
+Array = NDArray[np.float64]
+STEP_LOG = 0.05  # of a factor, for its slope
+PASSES = 2  # the model is priced again at the factors found: its slopes are not constant
+# A factor without a range of its own has that of what it scales.
+NAMED_AS: Mapping[str, str] = MappingProxyType({"prefill": "compute", "communication": "link"})
+MEMORY = "peak_mem_gib"
+MEMORY_FACTOR = "memory_use"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One stack's factors, and what they rest on."""
+
+    sheet: Sheet
+    names: tuple[str, ...]
+    belief: Belief
+    gaps: Gaps
+    before: Array  # log(measured / predicted) without factors
+    solved: Solved
+    left_out: Array  # log(measured / predicted) by factors that never saw the row
+
+    def half_range(self, metric: str, share: float = 0.8) -> float:
+        """Half of the width of a figure's range, in logarithms; as before where no row measured it."""
+        own = self.gaps.metric == metric
+        spread = self.belief.spread_log[metric]
+        return spread_after(self.left_out[own], spread, self.belief.noise_log, share)
+
+
+def calibrate(
+    rows: Sequence[Row], catalog: Catalog, constants: Constants, name: str, today: date
+) -> Calibration:
+    """The calibration of every accelerator and software that the rows measured.
+
+    `rows` are a table of the truth schema in file order; each is training or inference as `half` or its
+    columns say. Raises TableError where no row can be used.
+    """
+    stacks: list[CalibratedStack] = []
+    refused: list[RefusedRow] = []
+    halves = _by_half(rows, refused)
+    for half, places in halves.items():
+        own = [rows[place] for place in places]
+        usable = _possible(half, own, places, refused, catalog, constants)
+        kept = [rows[place] for place in usable]
+        sheets, unread = sheets_of(half, kept, catalog, constants)
+        refused += [RefusedRow(usable[at] + 2, reason) for at, reason in unread.items()]
+        if kept:
+            ranges = uncalibrated_ranges(half, kept, catalog, constants)
+            stacks += [_stack(fit_sheet(sheet, kept, ranges, constants)) for sheet in sheets]
+    if not stacks:
+        said = "".join(f"; line {row.line}: {row.reason}" for row in sorted(refused, key=_line)[:3])
+        raise TableError(f"`{name}` holds no row to calibrate with{said}")
+    return Calibration(
+        measurements=name,
+        calibrated_on=today,
+        constants_version=constants.version,
+        constants_digest=constants.digest,
+        stacks=tuple(stacks),
+        refused=tuple(sorted(refused, key=_line)),
+    )
+
+
+def _line(row: RefusedRow) -> int:
+    return row.line
+
+
+def _by_half(rows: Sequence[Row], refused: list[RefusedRow]) -> dict[Half, list[int]]:
+    columns = list(rows[0]) if rows else []
+    found: dict[Half, list[int]] = {}
+    for place, row in enumerate(rows):
+        try:
+            found.setdefault(half_of(row, columns), []).append(place)
+        except InputError as error:
+            refused.append(RefusedRow(place + 2, error.message))
+    return found
+
+
+def _possible(
+    half: Half,
+    rows: Sequence[Row],
+    places: Sequence[int],
+    refused: list[RefusedRow],
+    catalog: Catalog,
+    constants: Constants,
+) -> list[int]:
+    """The places of rows that can be true and measured something; the others are refused."""
+    reasons: dict[int, str] = {}
+    for finding in lint(half, rows, catalog, constants):
+        if finding.severity == "impossible":
+            said = f"{finding.rule}: {finding.message}" + (f"; {finding.hint}" if finding.hint else "")
+            reasons.setdefault(finding.line - 2, said)
+    for at, row in enumerate(rows):
+        if at not in reasons and not any(number(row, name) for name in MEASURED[half]):
+            reasons[at] = "nothing measured: fill one of " + ", ".join(MEASURED[half])
+    refused += [RefusedRow(places[at] + 2, reason) for at, reason in reasons.items()]
+    return [place for at, place in enumerate(places) if at not in reasons]
+
+
+MEASURED: Mapping[Half, tuple[str, ...]] = MappingProxyType(
+    {
+        "training": ("step_time_s", "peak_mem_gib"),
+        "inference": ("ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s"),
+    }
+)
+
+
+def uncalibrated_ranges(
+    half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
+) -> dict[str, Array]:
+    """Standard deviation, in logarithms, that the 80 % range of every figure stands for; NaN without one."""
+    predict = predict_training if half == "training" else predict_inference
+    return ranges_of(half, predict(rows, catalog, constants))
+
+
+def ranges_of(half: Half, answers: Sequence[Row]) -> dict[str, Array]:
+    """The same, of rows that are predicted already."""
+    out = {}
+    for name in MEASURED[half]:
+        ends = [(number(row, f"pred_{name}_low"), number(row, f"pred_{name}_high")) for row in answers]
+        out[name] = np.array(
+            [np.log(high / low) / (2 * Z_80) if low and high else np.nan for low, high in ends], float
+        )
+    return out
+
+
+def fit_sheet(
+    sheet: Sheet,
+    rows: Sequence[Row],
+    ranges: Mapping[str, Array],
+    constants: Constants,
+    keep: NDArray[np.bool_] | None = None,
+) -> Fitted:
+    """The factors of one stack from its rows, or from those that `keep` marks."""
+    kept = np.ones(sheet.place.size, bool) if keep is None else keep
+    measured = measured_logs(sheet, rows)
+    names = sheet.factor_names
+    steps = {
+        name: np.exp(STEP_LOG * (np.arange(len(names) + 1) == at + 1))[:, np.newaxis]
+        for at, name in enumerate(names)
+    }
+    priced = sheet.log_predicted(steps)
+    spread = {
+        name: float(np.nanmedian(own)) if np.isfinite(own := ranges[name][sheet.place]).any() else Z_80
+        for name in sheet.metrics
+    }
+    belief = _belief(names, spread, _noise(sheet, rows, measured), constants)
+    first = _gaps(sheet, priced, measured, kept)
+    gaps = first
+    for _ in range(PASSES - 1):
+        gaps = _gaps_at(sheet, priced, measured, kept, names, solve(gaps, belief).log_factors)
+    solved, left_out = calibrated(gaps, belief)
+    return Fitted(sheet, names, belief, gaps, first.log_gap, solved, left_out)
+
+
+def _belief(
+    names: Sequence[str], spread: Mapping[str, float], noise_log: float, constants: Constants
+) -> Belief:
+    """The named ranges, and a common part of half the width that uncalibrated predictions have."""
+    own = []
+    for name in names:
+        row = constants.estimate("uncertainty_factor", factor=NAMED_AS.get(name, name))
+        own.append(np.log(row.high / row.low) / (2 * Z_80))
+    timed = [value for name, value in spread.items() if name != MEMORY and not name.startswith("ttft")]
+    common = float(np.median(timed)) / 2
+    shares = [0.0 if name == MEMORY_FACTOR else common for name in names]
+    covariance = prior_covariance(own, shares)
+    if MEMORY_FACTOR in names:
+        at = list(names).index(MEMORY_FACTOR)
+        covariance[at, at] += (spread[MEMORY] / 2) ** 2
+    return Belief(covariance, spread, noise_log)
+
+
+def _noise(sheet: Sheet, rows: Sequence[Row], measured: Mapping[str, Array]) -> float:
+    """How far repeats of one configuration lie apart, where there are any."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    told = set(MEASURED[sheet.software.half]) | {"id", "notes", "source", "source_ref", "tier", "split"}
+    for at, place in enumerate(sheet.place):
+        key = tuple(value for name, value in sorted(rows[place].items()) if _describes(name, told))
+        groups.setdefault(key, []).append(at)
+    logs = [values[members] for values in measured.values() for members in groups.values()]
+    finite = [each[np.isfinite(each)] for each in logs]
+    return max(repeat_noise(finite) or NOISE_LOG, NOISE_LOG / 5)
+
+
+def _describes(column: str, told: set[str]) -> bool:
+    """Whether a column says what was run, not what came out."""
+    ends = ("_ms", "_w", "_j", "tok_s", "_tok_s_gpu", "mfu")
+    return column not in told and not column.endswith(ends) and "tflop" not in column
+
+
+def _gaps(
+    sheet: Sheet, priced: Mapping[str, Array], measured: Mapping[str, Array], kept: NDArray[np.bool_]
+) -> Gaps:
+    """Every measured figure that is predicted, with its slopes."""
+    parts: list[tuple[Array, Array, NDArray[np.str_], NDArray[np.intp]]] = []
+    for metric in sheet.metrics:
+        middle = priced[metric][0]
+        slopes = np.nan_to_num((priced[metric][1:] - middle) / STEP_LOG).T
+        here = np.flatnonzero(kept & np.isfinite(measured[metric]) & np.isfinite(middle))
+        parts.append((slopes[here], (measured[metric] - middle)[here], np.full(here.size, metric), here))
+    return Gaps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _gaps_at(
+    sheet: Sheet,
+    priced: Mapping[str, Array],
+    measured: Mapping[str, Array],
+    kept: NDArray[np.bool_],
+    names: Sequence[str],
+    log_factors: Array,
+) -> Gaps:
+    """The gaps as a model with these slopes has them whose prices at `log_factors` are exact."""
+    at = sheet.log_predicted(_factors(names, log_factors))
+    shifted = {}
+    for metric, values in priced.items():
+        slopes = np.nan_to_num((values[1:] - values[0]) / STEP_LOG)
+        shift = at[metric][0] - log_factors @ slopes - values[0]
+        shifted[metric] = values + np.where(np.isfinite(shift), shift, 0.0)
+    return _gaps(sheet, shifted, measured, kept)
+
+
+def _factors(names: Sequence[str], log_factors: Array) -> dict[str, Array]:
+    return {name: np.exp([[log]]) for name, log in zip(names, log_factors, strict=True)}
+
+
+def calibrated_logs(fitted: Fitted) -> dict[str, Array]:
+    """Logarithm of every figure of every row of the sheet, with the factors."""
+    priced = fitted.sheet.log_predicted(_factors(fitted.names, fitted.solved.log_factors))
+    return {name: values[0] for name, values in priced.items()}
+
+
+def _stack(fitted: Fitted) -> CalibratedStack:
+    """The fit as the file says it."""
+    software, solved = fitted.sheet.software, fitted.solved
+    spread = np.sqrt(np.diag(solved.log_covariance))
+    before = np.sqrt(np.diag(fitted.belief.log_covariance))
+    factors = tuple(
+        CalibratedFactor(
+            name,
+            float(np.exp(middle)),
+            float(np.exp(middle - Z_80 * width)),
+            float(np.exp(middle + Z_80 * width)),
+            float(np.exp(-Z_80 * wide)),
+            float(np.exp(Z_80 * wide)),
+        )
+        for name, middle, width, wide in zip(fitted.names, solved.log_factors, spread, before, strict=True)
+    )
+    return CalibratedStack(
+        half=software.half,
+        accelerator=software.accelerator,
+        software=software.name,
+        era=software.era,
+        version=software.version,
+        kinds=tuple(sorted(set(fitted.sheet.kind))),
+        rows=int(np.unique(fitted.gaps.row).size),
+        factors=factors,
+        log_covariance=tuple(tuple(map(float, row)) for row in solved.log_covariance),
+        figures=tuple(
+            _figure(name, fitted) for name in fitted.sheet.metrics if name in set(fitted.gaps.metric)
+        ),
+    )
+
+
+def _figure(name: str, fitted: Fitted) -> CalibratedFigure:
+    """How well one figure is predicted, before and after."""
+    own = fitted.gaps.metric == name
+    left = fitted.gaps.log_gap[own] - fitted.gaps.slopes[own] @ fitted.solved.log_factors
+    return CalibratedFigure(
+        name=name,
+        rows=int(own.sum()),
+        error_before=_error(fitted.before[own]),
+        error_fitted=_error(left),
+        error_after=_error(fitted.left_out[own]),
+        range_before_log=Z_80 * fitted.belief.spread_log[name],
+        range_after_log=fitted.half_range(name),
+    )
+
+
+def _error(log_gap: Array) -> float:
+    """Median of |predicted / measured − 1|."""
+    return float(np.median(np.abs(np.expm1(-log_gap))))

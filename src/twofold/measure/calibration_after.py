@@ -1,0 +1,115 @@
+"""What ten rows of a stack are worth: every source is calibrated as if it were the user's, and scored.
+
+The constants are those of the fit that never saw the source; the rows that calibrate are not scored.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import Catalog
+from twofold.measure.blind import hidden_constants, source_of
+from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
+from twofold.measure.calibration_sheet import Half, Sheet, sheets_of
+from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_training import predict_training
+from twofold.measure.truth import Row, text
+from twofold.perf import Constants
+
+FEWEST_ROWS = 20  # of one accelerator and software in one source
+STACKS_PER_SOURCE = 8
+ROWS_PER_STACK = 60
+SHARES = (("_low", "_high", 0.8), ("_low_95", "_high_95", 0.95))
+
+
+def after_calibration(
+    half: Half,
+    rows: Sequence[Row],
+    catalog: Catalog,
+    constants: Constants,
+    count: int = 10,
+    seed: int = 0,
+) -> list[Row]:
+    """Rows with `pred_…` columns, each by factors from `count` other rows of its source and stack.
+
+    Of every source those stacks (accelerator and software) count that have 20 rows, at most eight, each
+    thinned evenly to 60 rows. The rows that calibrate, spread evenly over the configurations, are left out of
+    the answer. `seed` shifts which ones they are.
+    """
+    by_source: dict[str, list[Row]] = {}
+    for row in rows:
+        by_source.setdefault(source_of(row), []).append(row)
+    answered: list[Row] = []
+    for source, own in by_source.items():
+        stacks = _stacks(half, own)
+        if stacks:
+            blind = hidden_constants(half, source, constants)
+            thinned = [row for stack in stacks for row in stack]
+            answered += _after(half, thinned, catalog, blind, count, seed)
+    return answered
+
+
+def _stacks(half: Half, rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows by accelerator and framework as they are written, those with rows enough, thinned."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        framework = text(row, "framework")
+        name = framework.partition(" ")[0] if half == "training" else framework
+        found.setdefault((text(row, "gpu"), name), []).append(row)
+    large = sorted((each for each in found.values() if len(each) >= FEWEST_ROWS), key=len, reverse=True)
+    return [[each[i] for i in _spread(len(each), ROWS_PER_STACK)] for each in large[:STACKS_PER_SOURCE]]
+
+
+def _spread(size: int, count: int, shift: float = 0.5) -> list[int]:
+    """`count` of `size` places, evenly; all of them where there are no more."""
+    if size <= count:
+        return list(range(size))
+    return [int((at + shift) * size / count) for at in range(count)]
+
+
+def _after(
+    half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants, count: int, seed: int
+) -> list[Row]:
+    predict = predict_training if half == "training" else predict_inference
+    answers = predict(rows, catalog, constants)
+    ranges = ranges_of(half, answers)
+    sheets, _ = sheets_of(half, rows, catalog, constants)
+    calibrated: list[Row] = []
+    for sheet in sheets:
+        if sheet.place.size >= FEWEST_ROWS:
+            keep = _calibrating(sheet, rows, count, seed)
+            fitted = fit_sheet(sheet, rows, ranges, constants, keep)
+            calibrated += _overlaid(fitted, answers, ~keep)
+    return calibrated
+
+
+def _calibrating(sheet: Sheet, rows: Sequence[Row], count: int, seed: int) -> NDArray[np.bool_]:
+    """The rows that calibrate: evenly over the order of model, size and load."""
+    columns = ("model", "gpus", "gpus_total", "tp", "pp", "seq_len", "concurrency", "max_batch", "isl_mean")
+    order = sorted(
+        range(sheet.place.size),
+        key=lambda at: tuple(text(rows[sheet.place[at]], name).zfill(12) for name in columns),
+    )
+    shift = float(np.random.default_rng(seed).random()) if seed else 0.5
+    keep = np.zeros(sheet.place.size, bool)
+    keep[[order[at] for at in _spread(len(order), count, shift)]] = True
+    return keep
+
+
+def _overlaid(fitted: Fitted, answers: Sequence[Row], wanted: NDArray[np.bool_]) -> list[Row]:
+    """The answers of the wanted rows with calibrated middles and ranges."""
+    logs = calibrated_logs(fitted)
+    widths = {(name, share): fitted.half_range(name, share) for name in logs for _, _, share in SHARES}
+    out = []
+    for at in np.flatnonzero(wanted):
+        row = dict(answers[fitted.sheet.place[at]])
+        for name, values in logs.items():
+            if np.isfinite(values[at]):
+                row[f"pred_{name}"] = f"{np.exp(values[at]):.6g}"
+                for low, high, share in SHARES:
+                    width = widths[name, share]
+                    row[f"pred_{name}{low}"] = f"{np.exp(values[at] - width):.6g}"
+                    row[f"pred_{name}{high}"] = f"{np.exp(values[at] + width):.6g}"
+        out.append(row)
+    return out
