@@ -7,7 +7,7 @@ narrowest scope that fits a question answers it. Fits own rows by `fitted_by` an
 import csv
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from io import StringIO
@@ -47,6 +47,8 @@ class Constants:
     rows: tuple[ConstantRow, ...]
     digest: str
     by_name: Mapping[str, tuple[tuple[Scope, ConstantRow], ...]]
+    # HOT: ten look-ups a predicted row; what was asked before is remembered, for as many scopes as there are.
+    _asked: dict[tuple[str, Scope], ConstantRow] = field(default_factory=dict, repr=False, compare=False)
 
     def get(self, name: str, **scope: str) -> float:
         """The value of `name` where `scope` holds, by its narrowest row."""
@@ -73,6 +75,12 @@ class Constants:
         )
 
     def _row(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
+        question = name, tuple(sorted(scope.items()))
+        if question not in self._asked:
+            self._asked[question] = self._narrowest(name, scope)
+        return self._asked[question]
+
+    def _narrowest(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
         asked = set(scope.items())
         fitting = [(len(pairs), row) for pairs, row in self.by_name.get(name, ()) if set(pairs) <= asked]
         where = ";".join(f"{key}={value}" for key, value in sorted(scope.items()))
@@ -96,14 +104,14 @@ def read_scope(text: str) -> Scope:
 def build_constants(version: int, rows: Iterable[ConstantRow]) -> Constants:
     """The table of `rows`; a name that has two rows with one scope is an error."""
     rows = tuple(rows)
-    index: dict[str, list[tuple[Scope, ConstantRow]]] = {}
+    index: dict[str, dict[Scope, ConstantRow]] = {}
     for row in rows:
-        same_name = index.setdefault(row.name, [])
-        if any(pairs == row.pairs for pairs, _ in same_name):
+        same_name, pairs = index.setdefault(row.name, {}), row.pairs
+        if pairs in same_name:
             raise ConstantsError(f"constant '{row.name}' has two rows with scope '{row.scope}'")
-        same_name.append((row.pairs, row))
+        same_name[pairs] = row
     digest = hashlib.sha256(format_constants(version, rows).encode()).hexdigest()
-    return Constants(version, rows, digest, {name: tuple(found) for name, found in index.items()})
+    return Constants(version, rows, digest, {name: tuple(found.items()) for name, found in index.items()})
 
 
 @cache
