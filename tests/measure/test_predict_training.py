@@ -276,14 +276,6 @@ def test_thinning_keeps_small_sources_whole() -> None:
     assert len(kept) == fit_training.ROWS_PER_SOURCE + 7
 
 
-def test_ranges_weigh_sources_alike() -> None:
-    fit_training = importlib.import_module("twofold.measure.fit_training")
-    values = np.concatenate([np.zeros(1000), np.ones(100)])
-    source = np.array(["large"] * 1000 + ["small"] * 100)
-    low, high = fit_training.weighted_quantiles(values, source)
-    assert (low, high) == (0.0, 1.0)
-
-
 def test_a_csv_without_rows_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.csv"
     empty.write_text("")

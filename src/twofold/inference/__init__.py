@@ -36,6 +36,7 @@ from twofold.inference.memory import (
     max_sequences,
     weights_bytes,
 )
+from twofold.inference.range_scope import range_scope
 from twofold.inference.search import (
     Fleet,
     Loser,
@@ -140,6 +141,7 @@ __all__ = [
     "model_kind",
     "model_shape",
     "open_loop",
+    "range_scope",
     "rate_limit",
     "relieved",
     "replicas_for",

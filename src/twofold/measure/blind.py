@@ -18,7 +18,7 @@ from twofold.core import Source
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, text
-from twofold.perf import ConstantRow, Constants, build_constants, with_rows
+from twofold.perf import ConstantRow, Constants, Known, build_constants, load_known, with_rows
 
 FILE = Path(__file__).parent / "blind.csv"
 FOLD_COUNT = 4
@@ -38,7 +38,7 @@ CONFIGURATION: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-PREDICT: Mapping[str, Callable[[Sequence[Row], Catalog, Constants], list[Row]]] = MappingProxyType(
+PREDICT: Mapping[str, Callable[[Sequence[Row], Catalog, Constants, Known], list[Row]]] = MappingProxyType(
     {"training": predict_training, "inference": predict_inference}
 )
 
@@ -107,15 +107,17 @@ def predict_blind(
     catalog: Catalog,
     constants: Constants,
     hidden_of: Callable[[Row], str],
+    known: Known | None = None,
 ) -> list[Row]:
     """As `predict_training` or `predict_inference`, each row by the constants that did not see it."""
+    known = load_known() if known is None else known
     places: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(hidden_of(row), []).append(place)
     answers: list[Row] = [{} for _ in rows]
     for hidden, here in places.items():
         told = hidden_constants(half, hidden, constants)
-        answered = PREDICT[half]([rows[place] for place in here], catalog, told)
+        answered = PREDICT[half]([rows[place] for place in here], catalog, told, known.without(hidden))
         for place, answer in zip(here, answered, strict=True):
             answers[place] = answer
     return answers

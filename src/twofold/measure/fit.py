@@ -4,19 +4,28 @@ Kernels come first, because the others stand on them. Each fit owns the rows tha
 """
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from twofold.measure.blind import INTERVAL, write_blind
+from twofold.measure.blind import INTERVAL, BlindRow, write_blind
 from twofold.measure.left_out import Fitted, write_left_out
-from twofold.perf import constants_path, parse_constants, write_constants
+from twofold.perf import (
+    constants_path,
+    format_known,
+    known_path,
+    load_known,
+    parse_constants,
+    write_constants,
+)
 
 FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> Fitted`
     ("kernels", "twofold.measure.fit_kernels"),
     ("power", "twofold.measure.fit_power"),
     ("training", "twofold.measure.fit_training"),
     ("inference", "twofold.measure.fit_inference"),
+    ("ranges", "twofold.measure.fit_ranges"),  # last: they stand on the errors of all others
 )
 
 
@@ -24,7 +33,7 @@ def main(arguments: list[str]) -> int:
     """Run the named fits, or all; the exit code."""
     if not arguments or not Path(arguments[0]).is_dir():
         print(
-            "usage: python -m twofold.measure.fit TRUTH_FOLDER [kernels|power|training|inference …]",
+            "usage: python -m twofold.measure.fit TRUTH_FOLDER [kernels|power|training|inference|ranges …]",
             file=sys.stderr,
         )
         return 2
@@ -36,11 +45,22 @@ def main(arguments: list[str]) -> int:
         found: Fitted = import_module(module).fit(truth, parse_constants(path.read_text(encoding="utf-8")))
         version = write_constants(path, name, found.rows)
         if found.blind:
-            write_blind(name, found.blind, owned=lambda each: not each.startswith(INTERVAL))
+            _write_blind(name, found.blind)
+        if found.seen:
+            known_path().write_text(format_known(found.seen), encoding="utf-8")
+            load_known.cache_clear()
         if found.left_out:
             write_left_out(name, found.left_out)
         print(f"{name}: {len(found.rows)} rows fitted, the constants are version {version}")
     return 0
+
+
+def _write_blind(name: str, rows: Sequence[BlindRow]) -> None:
+    """Each half's rows in place of those that the same fit wrote before."""
+    of_ranges = name == "ranges"
+    for half in {row.half for row in rows}:
+        mine = [row for row in rows if row.half == half]
+        write_blind(half, mine, owned=lambda each: each.startswith(INTERVAL) == of_ranges)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,6 @@ FIXED = {
     ("serving_memory_fraction", "engine=trtllm"): (0.97, 1.03),
     ("serving_memory_fraction", "engine=sglang"): (0.92, 1.04),
 }
-INTERVALS = {("interval_serving_low", ""): (0.5, 1.5), ("interval_serving_high", ""): (2.0, 1.5)}
 UNITS = {
     "_s": "s",
     "_factor": "ratio",
@@ -144,7 +143,7 @@ def prior_rows() -> list[ConstantRow]:
             fitted_by=FITTED_BY,
             note="prior",
         )
-        for (name, scope), (value, spread) in {**PRIORS, **FIXED, **INTERVALS}.items()
+        for (name, scope), (value, spread) in {**PRIORS, **FIXED}.items()
     ]
 
 
@@ -183,7 +182,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     unseen = held_out_errors(problem, constants, left_out)
     fitted = _constant_rows(problem, logs, np.array(list(left_out.values())))
     fixed = [row for row in prior_rows() if (row.name, row.scope) in FIXED]
-    return Fitted([*fitted, *fixed, *interval_rows(problem, unseen)], left_out_lines(problem, unseen))
+    return Fitted([*fitted, *fixed], left_out_lines(problem, unseen))
 
 
 def left_out_lines(problem: Problem, error: Array) -> tuple[LeftOut, ...]:
@@ -413,64 +412,3 @@ def _constant_rows(problem: Problem, logs: Array, left_out: Array) -> list[Const
             )
         )
     return rows
-
-
-def interval_rows(problem: Problem, error: Array) -> list[ConstantRow]:
-    """Factors that hold the truth of unseen sources, by metric, then load, then what was stated or assumed.
-
-    Formula  exp of the 8 % and 92 % quantiles of −log(predicted / measured), each source with equal weight
-    Why      split-conformal on sources left out; two per cent more either way than 80 %: sources are few.
-    Limits   a group with under 40 figures, or with a single source, takes its parent's.
-    """
-    targets = problem.targets
-    rows = []
-    for scope, chosen in _interval_groups(problem):
-        sources, counts = np.unique(targets.source[chosen], return_counts=True)
-        if np.sum(chosen) < 40 or sources.size < 2:
-            continue
-        share = dict(zip(sources, 1.0 / counts, strict=True))
-        weight = np.array([share[each] for each in targets.source[chosen]])
-        low, high = _weighted_quantiles(-error[chosen], weight, (0.08, 0.92))
-        for name, value in (
-            ("interval_serving_low", min(np.exp(low), 0.95)),
-            ("interval_serving_high", max(np.exp(high), 1.05)),
-        ):
-            note = f"sources left out: {' '.join(sources)}"
-            rows.append(
-                ConstantRow(
-                    name,
-                    scope,
-                    float(value),
-                    float(value),
-                    float(value),
-                    "ratio",
-                    Source.FITTED,
-                    int(np.sum(chosen)),
-                    FITTED_BY,
-                    note,
-                )
-            )
-    return rows
-
-
-def _interval_groups(problem: Problem) -> list[tuple[str, NDArray[np.bool_]]]:
-    metric = np.array([name.split("_")[0] for name in problem.targets.metric])
-    load = np.array([problem.cases[place].kind for place in problem.targets.place])
-    basis = np.array(
-        ["assumed" if problem.cases[place].assumed else "stated" for place in problem.targets.place]
-    )
-    groups = [("", np.ones(metric.size, bool))]
-    for m in np.unique(metric):
-        groups.append((f"metric={m}", metric == m))
-        for each in np.unique(load):
-            inside = (metric == m) & (load == each)
-            groups.append((f"load={each};metric={m}", inside))
-            groups += [(f"basis={b};load={each};metric={m}", inside & (basis == b)) for b in np.unique(basis)]
-    return groups
-
-
-def _weighted_quantiles(values: Array, weight: Array, levels: tuple[float, float]) -> tuple[float, float]:
-    order = np.argsort(values)
-    reached = (np.cumsum(weight[order]) - 0.5 * weight[order]) / np.sum(weight)
-    low, high = np.interp(levels, reached, values[order])
-    return float(low), float(high)

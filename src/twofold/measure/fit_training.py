@@ -2,7 +2,7 @@
 
 Kernel efficiencies stay as the kernel tables fixed them. A fit minimises a robust loss of log(predicted /
 measured) over rows of tiers A and B, every source with the same weight, with a ridge toward the priors of
-`training_priors.csv`. Ranges are split-conformal on sources left out, each from a cold start.
+`training_priors.csv`.
 """
 
 import csv
@@ -32,7 +32,6 @@ FITTED_BY = "training"
 NOISE = 0.10  # log error of a row that the model explains: software releases differ by that much
 EFFECTIVE_ROWS = 12  # a source counts for at most this many rows
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters
-FEWEST_ROWS = 5  # fewer do not make a range of their own
 STEPS = 12  # Gauss-Newton iterations
 FABRIC = "fabric_efficiency_fraction"
 SPREAD = "training_memory_spread_factor"
@@ -103,16 +102,12 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     pairs = [pair for pair in zip(fitted, priors, strict=True) if pair[1].name != SPREAD]
     out = [constant_row(prior, old, counts) for prior, old in pairs]
     unseen_step = leave_one_out(priors, "yes", step, constants, step_log_error)
-    in_sample = errors(fitted, step, constants, step_log_error)
-    out += interval_rows("step", step, unseen_step, in_sample)
     unseen_memory = leave_one_out(stepped, "memory", held, constants, memory_log_error)
-    in_sample = errors(fitted, held, constants, memory_log_error)
-    ranges = interval_rows("memory", held, unseen_memory, in_sample)
     figures = (("step time", step, unseen_step), ("peak memory", held, unseen_memory))
     left_out = [
         left_out_errors("training", name, by_source(measured, unseen)) for name, measured, unseen in figures
     ]
-    return Fitted(out + ranges + [spread_row(row) for row in ranges], left_out[0] + left_out[1])
+    return Fitted(out, left_out[0] + left_out[1])
 
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
@@ -357,78 +352,3 @@ def constant_row(prior: Prior, before: Prior, counts: Mapping[tuple[str, str], i
         fitted_by=FITTED_BY,
         note=prior.note,
     )
-
-
-def interval_rows(
-    kind: str, truth: Truth, left_out: Sequence[Values], in_sample: Sequence[Values]
-) -> list[ConstantRow]:
-    """80 % ranges of measured / predicted: of all rows, by dense or MoE, and by software that has rows.
-
-    Software measured by one source alone keeps the spread of its own rows (new rows of it come from there);
-    all other ranges are those of sources left out, each source with the same weight.
-    """
-    sizes = [len(log) for log in truth.log_measured]
-    arch = np.repeat(["moe" if moe else "dense" for moe in truth.moe], sizes)
-    software = np.repeat([dict(_scope(group))["software"] for group in truth.groups], sizes)
-    source = np.concatenate(truth.sources)
-    unseen, seen = np.concatenate(left_out), np.concatenate(in_sample)
-    scopes = {"": np.ones(len(source), bool)}
-    scopes |= {f"arch={name}": arch == name for name in np.unique(arch)}
-    for family in np.unique(software):
-        of_family = software == family
-        if kind == "memory":  # too few rows to part dense from MoE
-            scopes[f"software={family}"] = of_family
-        else:
-            scopes |= {
-                f"arch={name};software={family}": of_family & (arch == name) for name in np.unique(arch)
-            }
-    if kind == "memory":
-        scopes = {scope: rows for scope, rows in scopes.items() if "arch" not in scope}
-    out = []
-    for scope, rows in scopes.items():
-        if rows.sum() >= FEWEST_ROWS:
-            alone = "software" in scope and len(np.unique(source[software == software[rows][0]])) == 1
-            out.append(_interval_row(kind, scope, (seen if alone else unseen)[rows], source[rows]))
-    return out
-
-
-def _interval_row(kind: str, scope: str, error: Values, source: NDArray[np.str_]) -> ConstantRow:
-    low, high = weighted_quantiles(-error, source)
-    return ConstantRow(
-        name=f"interval_training_{kind}_ratio",
-        scope=scope,
-        value=1.0,
-        low=float(min(np.exp(low), 0.97)),
-        high=float(max(np.exp(high), 1.03)),
-        unit="ratio",
-        source=Source.FITTED,
-        rows=len(error),
-        fitted_by=FITTED_BY,
-        note="measured over predicted, 80 % of rows",
-    )
-
-
-def spread_row(row: ConstantRow) -> ConstantRow:
-    """The upper end of a memory range as the factor by which `memory` says that a layout fits."""
-    upper = max(row.high, 1.05)
-    return replace(
-        row,
-        name=SPREAD,
-        scope=row.scope,
-        value=upper,
-        low=1.0,
-        high=upper,
-        note="measured over predicted, 90 % of rows",
-    )
-
-
-def weighted_quantiles(values: Values, source: NDArray[np.str_]) -> tuple[float, float]:
-    """The 10 % and 90 % quantiles, every source with the same weight, and conformal's one row more."""
-    names, counts = np.unique(source, return_counts=True)
-    weight = dict(zip(names, 1 / counts / len(names), strict=True))
-    order = np.argsort(values)
-    reached = np.cumsum([weight[s] for s in source[order]])
-    margin = 1 / (len(values) + 1)
-    ends = np.searchsorted(reached, [max(0.10 - margin, 0.0), min(0.90 + margin, 1.0) - 1e-9])
-    low, high = values[order][np.minimum(ends, len(values) - 1)]
-    return float(low), float(high)

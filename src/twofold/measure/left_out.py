@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.measure.blind import BlindRow
-from twofold.perf import ConstantRow
+from twofold.perf import ConstantRow, Seen
 
 FILE = Path(__file__).parent / "left_out.csv"
 
@@ -40,6 +40,7 @@ class Fitted:
     rows: list[ConstantRow]
     left_out: tuple[LeftOut, ...] = ()
     blind: tuple[BlindRow, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
 
 def left_out_errors(

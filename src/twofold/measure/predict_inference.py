@@ -28,14 +28,16 @@ from twofold.inference import (
     model_kind,
     model_shape,
     open_loop,
+    range_scope,
     stack_shapes,
     static_batch,
 )
 from twofold.measure.inference_rows import Case, layouts, read_case
 from twofold.measure.truth import Row
-from twofold.perf import Cluster, Constants, device, network
+from twofold.perf import Cluster, Constants, Known, device, format_scope, load_known, network
 
 Array = NDArray[np.float64]
+ENDS = ("", "_low", "_high", "_low_95", "_high_95")
 METRICS = ("ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s")
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
@@ -57,15 +59,21 @@ class Batch:
         return np.array([getattr(case, name) for case in self.cases], float)
 
 
-def predict_inference(rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
-    """The rows with `pred_…` columns appended; a row that cannot be answered says why in `pred_error`."""
+def predict_inference(
+    rows: Sequence[Row], catalog: Catalog, constants: Constants, known: Known | None = None
+) -> list[Row]:
+    """The rows with `pred_…` columns appended; a row that cannot be answered says why in `pred_error`.
+
+    `known` is what the fit of these constants has seen, the shipped table where it is not given.
+    """
+    known = load_known() if known is None else known
     read = [_read(row, catalog, constants) for row in rows]
     priced = iter(best_layouts([case for case in read if isinstance(case, Case)], constants))
     answered = []
     for row, case in zip(rows, read, strict=True):
         if isinstance(case, Case):
             chosen, predicted = next(priced)
-            answered.append({**row, **_columns(chosen, predicted, constants)})
+            answered.append({**row, **_columns(chosen, predicted, constants, known)})
         else:
             answered.append({**row, **_refusal(f"{case.code}: {case.message}")})
     return answered
@@ -169,9 +177,9 @@ def price_batch(batch: Batch) -> dict[str, Array]:
     # Weights beyond the whole memory cannot run; a cache that looks too small still serves one sequence.
     held = capacity(batch.replica)
     fits = held.weights_bytes <= batch.replica.cluster.device.memory_bytes
-    return {
-        name: np.where(fits, np.broadcast_to(value, replicas.shape), np.nan) for name, value in values.items()
-    }
+    # Under draws of constants a value has a leading axis; without, it may be one number for all cases.
+    shape = np.broadcast_shapes(replicas.shape, *(np.shape(value) for value in values.values()))
+    return {name: np.where(fits, np.broadcast_to(value, shape), np.nan) for name, value in values.items()}
 
 
 def _static(batch: Batch, replicas: Array) -> tuple[Served, Array]:
@@ -241,37 +249,38 @@ def _better(values: dict[str, Array], index: int, held: int) -> bool:
     return bool(np.isnan(old) or new > old)
 
 
-def _columns(case: Case, predicted: dict[str, float], constants: Constants) -> Row:
+def _columns(case: Case, predicted: dict[str, float], constants: Constants, known: Known) -> Row:
     if not np.isfinite(predicted["tpot_mean_ms"]):
         return _refusal(
             f"E-memory: {case.model.name} does not fit {case.accelerators:g} × {case.accelerator.name}"
         )
     columns = {"pred_basis": "assumed" if case.assumed else "stated", "pred_error": ""}
     columns["pred_assumptions"] = "; ".join((*case.assumed, *case.usual))
+    group = interval_scope(case, known)
+    columns["pred_group"] = format_scope(group)
     for name, value in predicted.items():
-        low, high = interval(case, name, constants)
         columns[f"pred_{name}"] = f"{value:.6g}"
-        columns[f"pred_{name}_low"] = f"{value * low:.6g}"
-        columns[f"pred_{name}_high"] = f"{value * high:.6g}"
+        scope = {"metric": name.split("_")[0], **group}
+        for share in ("", "_95"):
+            spread = constants.estimate(f"interval_serving{share}_ratio", **scope)
+            columns[f"pred_{name}_low{share}"] = f"{value * spread.low:.6g}"
+            columns[f"pred_{name}_high{share}"] = f"{value * spread.high:.6g}"
     return columns
 
 
-def interval(case: Case, metric: str, constants: Constants) -> tuple[float, float]:
-    """Factors on the median that hold the truth in four of five unseen rows, by what is known of the row."""
-    scope = {"metric": metric.split("_")[0], **interval_scope(case, constants)}
-    return constants.get("interval_serving_low", **scope), constants.get("interval_serving_high", **scope)
+def interval_scope(case: Case, known: Known) -> dict[str, str]:
+    """What decides how sure a prediction is."""
+    era = engine_era(case.engine, case.version)
+    kind, part = model_kind(case.model), case.accelerator
+    scope = range_scope(case.model.name, kind, part.name, part.family, case.engine, era, case.kind, known)
+    return scope | {"basis": "assumed" if case.assumed else "stated"}
 
 
-def interval_scope(case: Case, constants: Constants) -> dict[str, str]:
-    """What is known of a row: its kind of model and of load."""
-    del constants
-    return {
-        "model": model_kind(case.model),
-        "load": case.kind,
-        "basis": "assumed" if case.assumed else "stated",
-    }
+def seen_software(case: Case) -> str:
+    """The engine with its era."""
+    return f"{case.engine} {engine_era(case.engine, case.version)}".strip()
 
 
 def _refusal(reason: str) -> Row:
-    blank = {f"pred_{name}{end}": "" for name in METRICS for end in ("", "_low", "_high")}
-    return {**blank, "pred_basis": "", "pred_assumptions": "", "pred_error": reason}
+    blank = {f"pred_{name}{end}": "" for name in METRICS for end in ENDS}
+    return {**blank, "pred_basis": "", "pred_assumptions": "", "pred_group": "", "pred_error": reason}

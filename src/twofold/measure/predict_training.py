@@ -1,7 +1,7 @@
 """Predict step time and peak memory of training rows, each with an 80 % range, or say why not."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from twofold.catalog import Catalog
 from twofold.core import Source, TwofoldError
 from twofold.measure.training_rows import Entry, Machine, read_entries
-from twofold.measure.truth import Row
-from twofold.perf import Cluster, Constants, device, network
+from twofold.measure.truth import Row, text
+from twofold.perf import Cluster, Constants, Known, device, format_scope, load_known, network
 from twofold.training import (
     Layouts,
     Memory,
@@ -19,7 +19,7 @@ from twofold.training import (
     Workload,
     layouts_of,
     load_stack,
-    software_family,
+    range_scope,
     stack_workloads,
     workload_memory,
     workload_step_time,
@@ -42,11 +42,15 @@ class Group:
     family: str  # of the accelerator
 
 
-def predict_training(rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
-    """Each row with `pred_…` columns: middle and 80 % range of step time and memory, basis, error.
+def predict_training(
+    rows: Sequence[Row], catalog: Catalog, constants: Constants, known: Known | None = None
+) -> list[Row]:
+    """Each row with `pred_…` columns: middle, 80 % and 95 % range of step time and memory, basis, error.
 
-    Reads what a user knows beforehand; measured columns, names of sources and notes change nothing.
+    Reads what a user knows beforehand; measured columns, names of sources and notes change nothing. `known`
+    is what the fit of these constants has seen, the shipped table where it is not given.
     """
+    known = load_known() if known is None else known
     entries, refused = read_all(rows, catalog)
     groups = group_entries(entries, catalog)
     step_s, memory_bytes, least_bytes = evaluate(groups, len(entries), catalog, constants)
@@ -56,10 +60,10 @@ def predict_training(rows: Sequence[Row], catalog: Catalog, constants: Constants
         if i in refused:
             predicted.append(row | _blank() | {"pred_error": refused[i]})
         else:
-            predicted.append(
-                row
-                | _filled(entries[chosen[i]], step_s[chosen[i]], memory_bytes[chosen[i]], catalog, constants)
-            )
+            entry = entries[chosen[i]]
+            scope = interval_scope(entry.machine, seen_model(row, catalog), catalog, known)
+            values = (step_s[chosen[i]], memory_bytes[chosen[i]] / 2**30)
+            predicted.append(row | _filled(entry, values, scope, catalog, constants))
     return predicted
 
 
@@ -134,31 +138,36 @@ def choose(
     return chosen
 
 
-COLUMNS = ("pred_step_time_s", "pred_peak_mem_gib")
+COLUMNS = {"pred_step_time_s": "step", "pred_peak_mem_gib": "memory"}
+ENDS = ("_low", "_high", "_low_95", "_high_95")
 
 
 def _blank() -> Row:
-    names = [name + end for name in COLUMNS for end in ("", "_low", "_high")]
-    return dict.fromkeys([*names, "pred_basis", "pred_assumptions", "pred_error"], "")
+    names = [name + end for name in COLUMNS for end in ("", *ENDS)]
+    return dict.fromkeys([*names, "pred_basis", "pred_assumptions", "pred_group", "pred_error"], "")
 
 
-def _filled(entry: Entry, step_s: float, memory_bytes: float, catalog: Catalog, constants: Constants) -> Row:
-    machine = entry.machine
-    scope = interval_scope(machine, catalog)
-    values = {"pred_step_time_s": step_s, "pred_peak_mem_gib": memory_bytes / 2**30}
+def _filled(
+    entry: Entry,
+    values: tuple[float, float],
+    scope: Mapping[str, str],
+    catalog: Catalog,
+    constants: Constants,
+) -> Row:
     out = _blank()
-    for name, kind in zip(COLUMNS, ("step", "memory"), strict=True):
-        spread = constants.estimate(f"interval_training_{kind}_ratio", **scope)
-        low, high = np.log([spread.low, spread.high])
-        if kind == "step":
-            faster, slower = _kernel_doubt(machine, catalog, constants)
-            low, high = -np.hypot(low, faster), np.hypot(high, slower)
-        middle = values[name]
+    doubt = _kernel_doubt(entry.machine, catalog, constants)
+    for (name, kind), middle in zip(COLUMNS.items(), values, strict=True):
         out[name] = f"{middle:.6g}"
-        out[f"{name}_low"] = f"{middle * np.exp(low):.6g}"
-        out[f"{name}_high"] = f"{middle * np.exp(high):.6g}"
+        for share, low_end, high_end in (("", *ENDS[:2]), ("_95", *ENDS[2:])):
+            spread = constants.estimate(f"interval_training_{kind}{share}_ratio", **scope)
+            low, high = np.log([spread.low, spread.high])
+            if kind == "step":
+                low, high = -np.hypot(low, doubt[0]), np.hypot(high, doubt[1])
+            out[name + low_end] = f"{middle * np.exp(low):.6g}"
+            out[name + high_end] = f"{middle * np.exp(high):.6g}"
     out["pred_basis"] = "assumed" if set(entry.assumptions) - STATED_ANYWAY else "stated"
     out["pred_assumptions"] = ";".join(entry.assumptions)
+    out["pred_group"] = format_scope(scope)
     return out
 
 
@@ -173,10 +182,17 @@ def _kernel_doubt(machine: Machine, catalog: Catalog, constants: Constants) -> t
     return float(np.log(known.high / known.value)), float(np.log(known.value / known.low))
 
 
-def interval_scope(machine: Machine, catalog: Catalog) -> dict[str, str]:
-    """What decides how sure a prediction is: software known or not, device measured or not, dense or MoE."""
-    return {
-        "arch": "moe" if machine.moe else "dense",
-        "software": software_family(machine.framework, machine.precision),
-        "family": catalog.accelerator(machine.accelerator).family,
-    }
+def seen_model(row: Row, catalog: Catalog) -> str:
+    """The model's name in the catalogue, or as the row writes it."""
+    named = text(row, "model")
+    try:
+        return catalog.benchmark_model(named).name
+    except TwofoldError:
+        return named.lower()
+
+
+def interval_scope(machine: Machine, model: str, catalog: Catalog, known: Known) -> dict[str, str]:
+    """What decides how sure a prediction is."""
+    family = catalog.accelerator(machine.accelerator).family
+    arch = "moe" if machine.moe else "dense"
+    return range_scope(model, arch, machine.accelerator, family, machine.framework, machine.precision, known)

@@ -101,6 +101,15 @@ def read_scope(text: str) -> Scope:
     )
 
 
+def format_scope(scope: Mapping[str, str]) -> str:
+    """The text that `read_scope` reads: sorted pairs.
+
+    >>> format_scope({"format": "bf16", "family": "hopper"})
+    'family=hopper;format=bf16'
+    """
+    return ";".join(f"{key}={value}" for key, value in sorted(scope.items()))
+
+
 def build_constants(version: int, rows: Iterable[ConstantRow]) -> Constants:
     """The table of `rows`; a name that has two rows with one scope is an error."""
     rows = tuple(rows)

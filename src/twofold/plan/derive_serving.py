@@ -30,6 +30,7 @@ from twofold.plan.derivation import (
     spec_leaf,
     step_input,
 )
+from twofold.plan.ranges import serving_scope
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool
 
 # What each operator of a step takes from the device and from the constants.
@@ -61,16 +62,12 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
     """Every estimate of a service with what it follows from."""
     at = f"serving.{plan.name}"
     accelerator = choice.offer.accelerator
-    engine = main_pool(choice.fleet, choice.loads).replica.engine
+    replica = main_pool(choice.fleet, choice.loads).replica
     scope = {
-        "engine": engine.name,
-        "era": engine.era,
-        "family": accelerator.family,
+        "era": replica.engine.era,
         "accelerator": accelerator.name,
         "format": plan.replica.weights_format or "",
-        "model": "mla" if choice.model.mla_kv_rank else "moe" if choice.model.arch == "moe" else "dense",
-        "load": "open",
-        "basis": "stated",
+        **serving_scope(choice.model, "open", replica.cluster.device, replica.engine),
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     for load, served in zip(choice.loads, plan.classes, strict=True):
@@ -100,7 +97,7 @@ def _class(
     for name, estimate in served.percentiles.items():
         metric, _, which = name.partition("_")
         scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", "tpot" if metric == "e2e" else metric)))
-        spread = scoped.constant("interval_serving_high", "spread on left-out sources")
+        spread = scoped.constant("interval_serving_ratio", "spread on left-out sources")
         inputs = _latency_inputs(metric, served, at, (step, carrying, lengths, rate))
         formula = f"{_latency_formula(metric)}; {QUANTILE[which]}"
         yield derived(f"{at}.percentiles.{name}", formula, *inputs, spread)

@@ -21,8 +21,9 @@ from twofold.plan.derivation import (
     spec_leaf,
     step_input,
 )
+from twofold.plan.ranges import training_scope
 from twofold.plan.training_choice import TrainingChoice
-from twofold.training import Reliability, model_flops_per_token, software_family, workload
+from twofold.training import Reliability, model_flops_per_token, workload
 
 # What each part of a step is, and the constants of the software stack that it rests on.
 PARTS = {
@@ -59,12 +60,10 @@ def training_derivations(
     at = f"training.{plan.name}"
     job = choice.job
     scope = {
-        "software": software_family(job.framework, job.precision),
-        "family": choice.chosen.offer.accelerator.family,
         "accelerator": choice.chosen.offer.accelerator.name,
         "format": job.precision,
         "fabric": choice.chosen.offer.node.fabric,
-        "arch": "moe" if job.model.arch == "moe" else "dense",
+        **training_scope(job, choice.chosen.offer.accelerator),
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     yield from _step(choice, plan, leaves, at)

@@ -9,6 +9,7 @@ from twofold.catalog import Model
 from twofold.contracts import Service
 from twofold.core import Estimate
 from twofold.inference import (
+    Engine,
     HardwareRow,
     Lengths,
     ModelVariant,
@@ -99,7 +100,8 @@ def _replica_machines(choice: ServingChoice, accelerator_count: object, context:
 def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """Longer contexts: cache bytes of one user, time to the first token of a lone one, users at once."""
     replica, model = site.chosen.replica, site.choice.model
-    spread = serving_spread(context.constants, model, "ttft", "closed")
+    device = replica.cluster.device
+    spread = serving_spread(context.constants, model, "ttft", "closed", device, replica.engine)
     rungs = []
     for length in CONTEXTS:
         lengths = Lengths(max(length - ANSWER_TOKENS, 1.0), ANSWER_TOKENS)
@@ -226,7 +228,8 @@ def _size_ladder(
     variant = ModelVariant(model.name, model_shape(model))
     hardware = [_hardware(name, offer, model, site, context) for name, offer in offers.items()]
     rows = hardware_table(variant, traffic, hardware)
-    rungs = tuple(_hardware_rung(row, offers[row.offer], model, context) for row in rows)
+    driven = {each.name: each.engine for each in hardware}
+    rungs = tuple(_hardware_rung(row, offers[row.offer], model, driven[row.offer], context) for row in rows)
     columns = (
         "accelerator_count", "weights_format", "feasible_formats", "tokens_per_s_per_accelerator",
         "usd_per_1k_tokens", "bound_by",
@@ -251,7 +254,7 @@ def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context:
     )
 
 
-def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, context: Context) -> Rung:
+def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, driven: Engine, context: Context) -> Rung:
     shape = model_shape(model)
     device = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply).device
     feasible = [
@@ -263,7 +266,7 @@ def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, context: Contex
     values: dict[str, Value] = {"feasible_formats": " ".join(feasible) or "none"}
     if row.reason:
         return Rung(row.offer, values, row.reason.removeprefix("memory: ").removeprefix(f"{row.offer}: "))
-    spread = serving_spread(context.constants, model, "output", "saturated")
+    spread = serving_spread(context.constants, model, "output", "saturated", device, driven)
     low, high = (spread.low_factor, spread.high_factor) if spread else (1.0, 1.0)
     tokens, cost = row.output_tokens_per_s_per_accelerator, row.usd_per_1k_output_tokens
     values |= {

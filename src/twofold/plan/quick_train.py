@@ -83,7 +83,7 @@ def answer(
     under_draws = step_time(
         job, chosen.layouts, drawn_cluster(machines.cluster, draws), drawn_stack(stack, draws)
     )
-    spread = step_spread(constants, job.model, job.framework, job.precision, machines.accelerator.family)
+    spread = step_spread(constants, job, machines.accelerator)
     return Answered(chosen, drawn(chosen.step_s, under_draws.total_s, spread), draws)
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Model
+from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
-from twofold.inference import Engine, scale_engine
-from twofold.perf import Cluster, Constants, Device, Floats, power_w, scale_cluster
+from twofold.inference import Engine, model_kind, scale_engine
+from twofold.inference import range_scope as serving_range_scope
+from twofold.perf import Cluster, Constants, Device, Floats, load_known, power_w, scale_cluster
 from twofold.plan.uncertainty import Draws, Spread, estimate_of, stretch
-from twofold.training import Stack, scale_stack, software_family
+from twofold.training import Stack, TrainingJob, scale_stack
+from twofold.training import range_scope as training_range_scope
 
 Samples = NDArray[np.float64]  # one per draw
 
@@ -64,20 +66,20 @@ def drawn_engine(engine: Engine, factors: Mapping[str, Floats]) -> Engine:
     return scale_engine(engine, factors)
 
 
-def step_spread(
-    constants: Constants, model: Model, framework: str, precision: str, family: str
-) -> Spread | None:
-    """How far the steps of left-out training runs lay from their predictions."""
-    name = "interval_training_step_ratio"
-    scope = {
-        "arch": "moe" if model.arch == "moe" else "dense",
-        "software": software_family(framework, precision),
-        "family": family,
-    }
+def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:
+    """How far the steps of training runs that no fit saw lay from their predictions."""
+    name, scope = "interval_training_step_ratio", training_scope(job, accelerator)
     if not constants.has(name, **scope):
         return None
     row = constants.estimate(name, **scope)
     return Spread(row.low / row.value, row.high / row.value, name)
+
+
+def training_scope(job: TrainingJob, accelerator: Accelerator) -> dict[str, str]:
+    """The scope of a run's ranges."""
+    arch = "moe" if job.model.arch == "moe" else "dense"
+    names = job.model.name, arch, accelerator.name, accelerator.family
+    return training_range_scope(*names, job.framework, job.precision, load_known())
 
 
 def serving_power_spread(constants: Constants, device: Device) -> Spread:
@@ -90,11 +92,18 @@ def serving_power_spread(constants: Constants, device: Device) -> Spread:
     return Spread(low_w / middle_w, high_w / middle_w, "serving_power_fraction")
 
 
-def serving_spread(constants: Constants, model: Model, metric: str, load: str) -> Spread | None:
-    """How far left-out serving measurements lay from their predictions: `ttft`, `tpot` or `output`."""
-    name = "interval_serving_low"
-    kind = "mla" if model.mla_kv_rank else "moe" if model.arch == "moe" else "dense"
-    scope = {"metric": metric, "model": kind, "load": load, "basis": "stated"}
-    if not constants.has(name, **scope):
+def serving_spread(
+    constants: Constants, model: Model, metric: str, load: str, device: Device, engine: Engine
+) -> Spread | None:
+    """How far serving measurements that no fit saw lay from predictions: `ttft`, `tpot` or `output`."""
+    name, scope = "interval_serving_ratio", serving_scope(model, load, device, engine)
+    if not constants.has(name, metric=metric, **scope):
         return None
-    return Spread(constants.get(name, **scope), constants.get("interval_serving_high", **scope), name)
+    row = constants.estimate(name, metric=metric, **scope)
+    return Spread(row.low / row.value, row.high / row.value, name)
+
+
+def serving_scope(model: Model, load: str, device: Device, engine: Engine) -> dict[str, str]:
+    """The scope of a service's ranges, but for the metric."""
+    names = model.name, model_kind(model), device.name, device.family, engine.name, engine.era
+    return serving_range_scope(*names, load, load_known())

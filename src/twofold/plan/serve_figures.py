@@ -22,6 +22,7 @@ class Figures:
     """The middle of a load's outcome and the same under every draw."""
 
     question: ServingQuestion
+    replica: Replica
     constants: Constants
     draws: Draws
     middle: Served
@@ -63,13 +64,15 @@ class Figures:
 
     def _spread(self, metric: str) -> Spread | None:
         load = "open" if self.question.rate_per_s is not None else "closed"
-        return serving_spread(self.constants, self.question.model, metric, load)
+        replica = self.replica
+        device = replica.cluster.device
+        return serving_spread(self.constants, self.question.model, metric, load, device, replica.engine)
 
 
 def figures_of(chosen: Chosen, question: ServingQuestion, constants: Constants, draws: Draws) -> Figures:
     """Evaluate a layout's load once more under every draw."""
     under = under_load(drawn_replica(chosen.replica, draws), question)
-    return Figures(question, constants, draws, chosen.served, under)
+    return Figures(question, chosen.replica, constants, draws, chosen.served, under)
 
 
 def scales_bytes(replica: Replica) -> float:

@@ -17,7 +17,7 @@ from twofold.inference import (
 )
 from twofold.plan.context import Context
 from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_engine, serving_spread
-from twofold.plan.serving_choice import ClassLoad, ServingChoice
+from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.plan.uncertainty import Draws, Spread
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
@@ -69,7 +69,9 @@ def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
 def left_out_spread(choice: ServingChoice, metric: str, context: Context) -> Spread | None:
     """How far left-out measurements lay; end to end is mostly decoding, so that TPOT's holds there."""
     asked = "tpot" if metric == "e2e" else metric
-    return serving_spread(context.constants, choice.model, asked, "open")
+    replica = main_pool(choice.fleet, choice.loads).replica
+    device = replica.cluster.device
+    return serving_spread(context.constants, choice.model, asked, "open", device, replica.engine)
 
 
 def figure(middle: object, samples: object, spread: Spread | None) -> Drawn:

@@ -186,7 +186,7 @@ def ranked_layouts(
     under_draws = step_time(
         job, taken, drawn_cluster(machines.cluster, draws), drawn_stack(stack, draws)
     ).total_s
-    spread = step_spread(constants, job.model, job.framework, job.precision, machines.accelerator.family)
+    spread = step_spread(constants, job, machines.accelerator)
     rows = []
     for at in range(len(order)):
         total_s = float(np.asarray(step.total_s)[at])

@@ -13,6 +13,7 @@ from twofold.training.measured import (
 )
 from twofold.training.memory import Memory, memory, workload_memory
 from twofold.training.parameters import model_flops_per_token, trained_parameters
+from twofold.training.range_scope import range_scope
 from twofold.training.run import (
     CapacityRun,
     Reliability,
@@ -87,6 +88,7 @@ __all__ = [
     "model_flops_per_token",
     "model_flops_utilisation",
     "price_layouts",
+    "range_scope",
     "run_of_steps",
     "run_plan",
     "run_work",
