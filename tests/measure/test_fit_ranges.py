@@ -40,6 +40,7 @@ def test_a_range_holds_further_rows_of_its_group_as_often_as_it_says(seed: int) 
 
 
 def test_what_is_less_known_is_never_surer() -> None:
+    """INV-19."""
     of_parts = errors(
         ("near", "x", "a", spread_about(0.0, 0.3)),
         ("parts", "x", "a", spread_about(0.0, 0.1)),
