@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from twofold.app.calibrating import Calibrated, calibrate
     from twofold.app.catalogue import CatalogTable, catalog_columns, catalog_rows, catalog_tables
     from twofold.app.checking import Checked, check
     from twofold.app.comparing import Compared, compare
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from twofold.app.screen_loop import loop_lines
     from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
-    from twofold.app.sources import Loaded, SpecSource, load
+    from twofold.app.sources import CALIBRATION_FILE, Loaded, SpecSource, load
     from twofold.app.starting import infer, starter
 
 __all__ = [
+    "CALIBRATION_FILE",
     "Answer",
+    "Calibrated",
     "CatalogTable",
     "Checked",
     "Compared",
@@ -46,6 +49,7 @@ __all__ = [
     "ShownPlan",
     "SpecSource",
     "alone",
+    "calibrate",
     "catalog_columns",
     "catalog_rows",
     "catalog_tables",
@@ -82,6 +86,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "calibrating": ("Calibrated", "calibrate"),
     "catalogue": ("CatalogTable", "catalog_columns", "catalog_rows", "catalog_tables"),
     "checking": ("Checked", "check"),
     "comparing": ("Compared", "compare"),
@@ -101,7 +106,7 @@ _MODULES = {
     "screen_loop": ("loop_lines",),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
-    "sources": ("Loaded", "SpecSource", "load"),
+    "sources": ("CALIBRATION_FILE", "Loaded", "SpecSource", "load"),
     "starting": ("infer", "starter"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

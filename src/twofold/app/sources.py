@@ -14,6 +14,7 @@ SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
 DEVICE_FOLDER = Path(".twofold", "device")  # beside the spec: what `measure device` found
 DEVICE_FILE = "device.json"  # written with its tables, whole or not at all
+CALIBRATION_FILE = Path(".twofold", "calibration.json")  # beside the spec: what `calibrate` found
 
 SpecSource = Path | str | Mapping[str, Any] | Spec
 

@@ -29,6 +29,7 @@ VERBS = {
     "up": Verb("run", "up", "Train, serve and measure on this machine; planned beside measured"),
     "down": Verb("run", "down", "Stop what `up` started, and remove its state"),
     "measure": Verb("learn", "measure", "Measure this machine as a device that plans use"),
+    "calibrate": Verb("learn", "calibrate", "Fit a few factors to rows that you measured, for plans beside"),
     "predict": Verb("learn", "predict", "Predict measured runs, row by row"),
 }
 

@@ -1,5 +1,6 @@
 """Every outside schema as data without behaviour, and the readers that say where a file is wrong."""
 
+from twofold.contracts.calibration import SCHEMA as CALIBRATION_SCHEMA
 from twofold.contracts.calibration import (
     CalibratedFactor,
     CalibratedFigure,
@@ -68,6 +69,7 @@ from twofold.contracts.trace import Arrival, TokenSummary, Trace, read_arrivals,
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
 
 __all__ = [
+    "CALIBRATION_SCHEMA",
     "Arrival",
     "Bound",
     "CalibratedFactor",

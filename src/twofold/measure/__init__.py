@@ -1,5 +1,6 @@
 """Fits, predictions, device benchmarks, the doctor's rules: files and records in, files and records out."""
 
+from twofold.measure.calibration import calibrate
 from twofold.measure.device import Measured, measure
 from twofold.measure.device_figures import figures
 from twofold.measure.device_files import (
@@ -17,6 +18,7 @@ from twofold.measure.device_rows import FittedDevice, fit_device
 from twofold.measure.doctor import diagnose
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
+from twofold.measure.truth import read_rows
 
 __all__ = [
     "DeviceRecord",
@@ -25,6 +27,7 @@ __all__ = [
     "FittedDevice",
     "Identity",
     "Measured",
+    "calibrate",
     "diagnose",
     "digest_of",
     "figures",
@@ -34,6 +37,7 @@ __all__ = [
     "predict_inference",
     "predict_training",
     "read_device",
+    "read_rows",
     "this_identity",
     "write_device",
 ]

@@ -1,0 +1,51 @@
+"""`calibrate`: a user's measured rows become the factors that plans beside them use."""
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from twofold.app.files import whole_file
+from twofold.app.screen_calibrate import calibration_lines
+from twofold.app.shown import as_html
+from twofold.app.sources import CALIBRATION_FILE
+from twofold.catalog import load_catalog
+from twofold.contracts import CALIBRATION_SCHEMA, Calibration, calibration_to_data
+from twofold.perf import load_constants
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What the rows say, and where it was written."""
+
+    data: Calibration
+    path: Path
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Factors with their ranges, errors before and after, rows refused."""
+        return (*calibration_lines(self.data), "", f"wrote {self.path}: plans beside it use it")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | None = None) -> Calibrated:
+    """Calibrate with the CSV table `measurements` and write `out`, whole or not at all.
+
+    Raises TableError where no row can be used, InputError for a table that cannot be read.
+    """
+    from twofold.measure import calibrate as fitted
+    from twofold.measure import read_rows
+
+    rows = read_rows(measurements)
+    calibration = fitted(rows, load_catalog(), load_constants(), measurements.name, today or date.today())
+    if out == CALIBRATION_FILE:
+        out.parent.mkdir(exist_ok=True)
+    with whole_file(out) as handle:
+        data = {"schema": CALIBRATION_SCHEMA, **calibration_to_data(calibration)}
+        handle.write(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    return Calibrated(calibration, out)
