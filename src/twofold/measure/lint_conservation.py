@@ -13,6 +13,7 @@ from twofold.measure.lint_table import Finding, Table, Values
 from twofold.measure.lint_units import Agreement, Prediction, Slip, disagreements, surprises, time_slips
 from twofold.measure.truth import Row, number
 
+TTFT, TPOT = ("ttft_mean_ms", "ttft_p50_ms"), ("tpot_mean_ms", "tpot_p50_ms")  # the mean where it is known
 ROUNDING = 1.02
 MEDIANS_FOR_MEANS = (
     1.25  # what percentiles, ramps and queues may take from Little's law where lengths are alike
@@ -39,15 +40,10 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
     hint = "one of these was measured or worked out differently"
 
     def equal(
-        quantity: str,
-        columns: tuple[str, ...],
-        stated: Values,
-        implied: Values,
-        *slips: Slip,
-        far: float = 1.5,
+        quantity: str, columns: tuple[str, ...], stated: Values, implied: Values, *slips: Slip
     ) -> Agreement:
         every = (*slips, *thousand)
-        return Agreement("rate", quantity, columns, stated, implied, 1 / ROUNDING, ROUNDING, every, hint, far)
+        return Agreement("rate", quantity, columns, stated, implied, 1 / ROUNDING, ROUNDING, every, hint)
 
     return [
         equal(
@@ -80,10 +76,12 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
         ),
         equal(
             "tokens/s of a user",
-            ("tok_s_per_user", "tpot_mean_ms", "tpot_p50_ms"),
+            ("tok_s_per_user", *TPOT),
             table["tok_s_per_user"],
-            1e3 / table.first("tpot_mean_ms", "tpot_p50_ms"),
+            1e3 / table.first(*TPOT),
             Slip(outputs, "TPOT is the time of the whole answer"),
+            Slip(1e3, "TPOT is in microseconds"),
+            Slip(1e-3, "TPOT is in seconds"),
         ),
         equal(
             "power in W",
@@ -98,12 +96,11 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
 
 def _little(table: Table, physics: Physics) -> list[Agreement]:
     """Requests in flight against rate × latency, and the whole latency against its parts."""
-    tpot, ttft = table.first("tpot_mean_ms", "tpot_p50_ms"), table.first("ttft_mean_ms", "ttft_p50_ms")
+    tpot, ttft = table.first(*TPOT), table.first(*TTFT)
     outputs, stated = table["osl_mean"], table["concurrency"]
     parts_ms = ttft + np.maximum(outputs - 1, 0) * tpot
     spread = np.where(physics.exact_lengths, MEDIANS_FOR_MEANS, MIXED_LENGTHS)
     whole_ms = table["e2e_p50_ms"]
-    in_order = np.where(whole_ms >= ttft, whole_ms, np.nan)  # else the order is already wrong
     rate = np.where(np.isnan(table["output_tok_s"]), table["requests_per_s"] * outputs, table["output_tok_s"])
     flying = rate / outputs * np.where(np.isnan(parts_ms), whole_ms, parts_ms) / 1e3
     decoding = rate * tpot / 1e3
@@ -125,14 +122,14 @@ def _little(table: Table, physics: Physics) -> list[Agreement]:
         Slip(1e-3, "ttft and tpot are in microseconds"),
         Slip(1 / outputs, "TPOT is the time of the whole answer"),
     )
-    little = ("concurrency", "output_tok_s", "ttft_p50_ms", "tpot_p50_ms", "osl_mean")
+    little = ("concurrency", "output_tok_s", "requests_per_s", *TTFT, *TPOT, "osl_mean")
     # Clients think, start late and end early: fewer may fly than are allowed, never more.
     return [
         Agreement(
             "latency",
             "end to end latency in ms",
-            ("e2e_p50_ms", "ttft_p50_ms", "tpot_p50_ms", "osl_mean"),
-            in_order,
+            ("e2e_p50_ms", *TTFT, *TPOT, "osl_mean"),
+            whole_ms,
             parts_ms,
             1 / spread,
             spread,
@@ -145,16 +142,28 @@ def _little(table: Table, physics: Physics) -> list[Agreement]:
             "requests in flight (rate × latency)",
             little,
             flying,
-            np.where(table["max_batch"] == stated, np.nan, stated),
-            0.5,
+            stated,
+            0.0,
             MEDIANS_FOR_MEANS,
             slips,
             hint,
         ),
         Agreement(
             "conservation",
+            "requests in flight (rate × latency)",
+            little,
+            flying,
+            np.where(np.isnan(table["request_rate_rps"]), stated, np.nan),  # a rate need not fill the limit
+            0.5,
+            np.inf,
+            slips,
+            hint,
+            np.inf,
+        ),
+        Agreement(
+            "conservation",
             "sequences that decode at once (output rate × TPOT)",
-            ("concurrency", "output_tok_s", "tpot_p50_ms"),
+            ("concurrency", "output_tok_s", "requests_per_s", *TPOT),
             decoding,
             stated,
             0.0,

@@ -13,11 +13,11 @@ import numpy as np
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import TwofoldError
-from twofold.inference import ModelShape, WeightsBytes, kv_bytes, model_shape, stack_shapes, weights_bytes
+from twofold.inference import ModelShape, kv_bytes, model_shape, stack_shapes, weights_bytes
 from twofold.measure.inference_rows import Case, read_case
 from twofold.measure.lint_table import Finding, Mask, Say, Severity, Table, Values
 from twofold.measure.lint_units import fastest_flops_per_s
-from twofold.measure.truth import Row
+from twofold.measure.truth import Row, text
 from twofold.perf import Constants, attended_pairs, bytes_per_weight
 
 SERVED_IN = ("bf16", "fp16", "fp8", "int8", "fp4")
@@ -45,7 +45,7 @@ class Physics:
     memory_bytes: Values  # of one accelerator
     tdp_w: Values
     idle_w: Values
-    firm: Mask  # model, layout, formats and lengths are stated
+    firm: Mask  # layout and formats are stated
     plain: Mask  # stated: neither drafts nor a cache of prefixes
     undrafted: Mask  # stated: no drafts
 
@@ -81,7 +81,7 @@ def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physic
     known = [(i, case) for i, case in read if case is not None]
     if known:
         index, cases = np.array([i for i, _ in known]), [case for _, case in known]
-        for name, values in _figures(cases).items():
+        for name, values in _figures(cases, [table.rows[i] for i in index]).items():
             figures[name][index] = values
     drafts, prefixes = table["spec_decode"] == 0, table["prefix_cache"] == 0
     named = table.words("isl_dist")
@@ -101,51 +101,72 @@ def _read(row: Row, catalog: Catalog, constants: Constants) -> Case | None:
         return None  # `predict` says why
 
 
-def _figures(cases: Sequence[Case]) -> dict[str, Values]:
-    """The figures of `Physics` that follow from what a row states."""
+def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
+    """The figures of `Physics` that follow from what a row states; an assumed length counts as none."""
 
     def column(name: str) -> Values:
         return np.array([getattr(case, name) for case in cases], float)
 
+    def device(name: str) -> Values:
+        return np.array([getattr(case.accelerator, name) or np.nan for case in cases], float)
+
     work = [_model_work(case.model, case.weights_format) for case in cases]
     shape = stack_shapes([_shape(case.model) for case in cases])
-    tp, dp, accelerators = column("tp"), column("dp"), column("accelerators")
-    open_layout = np.array(["layout" in case.assumed for case in cases])
-    # Whoever left the layout open may have used every accelerator for one replica.
-    shards = np.where(open_layout, accelerators, tp * column("pp"))
-    readers = np.where(open_layout, accelerators, tp)
-    all_readers = np.where(open_layout, accelerators, tp * np.maximum(dp, np.ceil(column("ep") / tp)))
-    bandwidth = np.array([case.accelerator.memory_bytes_per_s for case in cases])
-    cached = np.array([case.accelerator.l2_bytes or 0.0 for case in cases])
-    dense, experts = (
-        np.array([getattr(each, name) for each in work]) for name in ("dense_bytes", "expert_bytes")
-    )
-    inputs, outputs = column("input_tokens"), column("output_tokens")
+    guessed = np.array([any(" length " in each for each in case.assumed) for case in cases])
+    inputs, outputs = np.where(guessed, 0.0, column("input_tokens")), column("output_tokens")
+    loaded = np.array([not any(each.startswith("concurrency") for each in case.assumed) for case in cases])
+    accelerators, readers, all_readers = _readers(cases)
     peaks = np.array([_peak(case.accelerator, case.weights_format) for case in cases])
-    caches = _cache_bytes(cases, shape, inputs + outputs / 2)
+    caches = _cache_bytes(rows, shape, inputs + np.where(guessed, 0.0, outputs / 2))
     prefill, decode = _request_flops(shape, work, inputs, outputs)
+    bandwidth, memory = device("memory_bytes_per_s"), device("memory_bytes")
+
+    def read_s(name: str, by: Values) -> Values:
+        share_bytes = np.array([getattr(each, name) for each in work]) / by
+        return np.maximum(0.0, share_bytes - np.nan_to_num(device("l2_bytes"))) / bandwidth
+
     return {
         "accelerators": accelerators,
-        "replicas": np.array([case.replicas for case in cases]),
-        "input_tokens": inputs,
+        "replicas": column("replicas"),
+        "input_tokens": column("input_tokens"),
         "output_tokens": outputs,
-        "concurrency": np.where(column("concurrency") > 0, column("concurrency"), np.nan),
-        "weights_s": np.maximum(0.0, dense / readers - cached) / bandwidth
-        + np.maximum(0.0, experts / all_readers - cached) / bandwidth,
+        "concurrency": np.where(loaded & (column("concurrency") > 0), column("concurrency"), np.nan),
+        "weights_s": read_s("dense_bytes", readers) + read_s("expert_bytes", all_readers),
         "kv_s": caches / readers / bandwidth,
-        "kv_bytes": caches,
+        "kv_bytes": np.where(caches > 0, caches, np.nan),
         "memory_bytes_per_s": bandwidth,
-        "prefill_s": prefill / (np.maximum(shards, all_readers) * peaks),
+        "prefill_s": prefill / (np.maximum(readers * column("pp"), all_readers) * peaks),
         "request_flops": prefill + decode,
         "peak_flops_per_s": peaks,
         "weights_bytes": np.array([each.all_bytes for each in work]),
-        "memory_bytes": np.array(
-            [max(case.accelerator.memory_bytes, case.accelerator.memory_nominal_bytes) for case in cases]
-        ),
-        "tdp_w": np.array([case.accelerator.tdp_w for case in cases]),
-        "idle_w": np.array([case.accelerator.idle_w or np.nan for case in cases]),
-        "firm": np.array([not case.assumed for case in cases], float),
+        "memory_bytes": np.fmax(memory, device("memory_nominal_bytes")),
+        "tdp_w": device("tdp_w"),
+        "idle_w": device("idle_w"),
+        "firm": np.array([not _open_choices(case) for case in cases], float),
     }
+
+
+def _open_choices(case: Case) -> list[str]:
+    """What bounds rest on that the row does not state."""
+    names = ("layout", "accelerator count", "weights format", "expert parallelism")
+    return [each for each in case.assumed if each.startswith(names)]
+
+
+def _readers(cases: Sequence[Case]) -> tuple[Values, Values, Values]:
+    """All accelerators; those that share the weights which every token passes; those that share the experts.
+
+    Whoever left the layout open may have used every accelerator for one replica.
+    """
+    tp, dp, ep, accelerators = (
+        np.array([getattr(case, name) for case in cases], float)
+        for name in ("tp", "dp", "ep", "accelerators")
+    )
+    assumed = [_open_choices(case) for case in cases]
+    accelerators = np.where(["accelerator count" in each for each in assumed], np.nan, accelerators)
+    layout = np.array(["layout" in each for each in assumed])
+    experts = layout | np.array(["expert parallelism" in each for each in assumed])
+    together = tp * np.maximum(dp, np.ceil(ep / tp))
+    return accelerators, np.where(layout, accelerators, tp), np.where(experts, accelerators, together)
 
 
 @cache
@@ -157,24 +178,24 @@ def _shape(model: Model) -> ModelShape:
 def _model_work(model: Model, weights_format: str) -> ModelWork:
     """What one step and one token of a model need at least.
 
+    Kind: every matrix is in the narrow format, though embeddings and 4-bit models' attention seldom are.
     Towers and the table of input embeddings are left out: a text token does not pass them. So is what the
     shape does not describe, but for hybrids, whose linear mixers it holds.
     """
     shape = _shape(model)
     if not model.linear_layers:
         shape = replace(shape, other_weights=0.0)
-    parts, counted = weights_bytes(shape, weights_format), weights_bytes(shape, "bf16")
-    head = float(shape.vocab * shape.hidden)
+    counted = weights_bytes(shape, "bf16")
+    dense = float(counted.attention_bytes + counted.ffn_bytes + counted.other_bytes) / HALF_BYTES
     share = float(shape.experts_topk) / max(float(shape.experts), 1.0)
-
-    def dense_of(bytes_: WeightsBytes) -> float:
-        return float(bytes_.attention_bytes + bytes_.ffn_bytes + bytes_.other_bytes)
-
+    visited = float(counted.experts_bytes) / HALF_BYTES * share
+    head = float(shape.vocab * shape.hidden)
+    width = bytes_per_weight(weights_format)
     return ModelWork(
-        dense_bytes=dense_of(parts) + head * min(bytes_per_weight(weights_format), HALF_BYTES),
-        expert_bytes=float(parts.experts_bytes) * share,
-        all_bytes=float(parts.total_bytes),
-        token_flops=dense_of(counted) + float(counted.experts_bytes) * share,  # 2 FLOPs, as many as bytes
+        dense_bytes=(dense + head) * width,
+        expert_bytes=visited * width,
+        all_bytes=(dense + visited / max(share, 1e-30) + float(shape.embedding_weights)) * width,
+        token_flops=2.0 * (dense + visited),
         head_flops=2.0 * head,
     )
 
@@ -183,11 +204,11 @@ def _peak(accelerator: Accelerator, weights_format: str) -> float:
     return fastest_flops_per_s(accelerator, bytes_per_weight(weights_format), SERVED_IN)
 
 
-def _cache_bytes(cases: Sequence[Case], shape: ModelShape, context_tokens: Values) -> Values:
-    """Cache bytes of one sequence of each case; the formats differ by case."""
+def _cache_bytes(rows: Sequence[Row], shape: ModelShape, context_tokens: Values) -> Values:
+    """Cache bytes of one sequence of each row: of 8 bits unless the row states 16."""
     half = np.broadcast_to(kv_bytes(shape, "bf16", context_tokens), context_tokens.shape)
     narrow = np.broadcast_to(kv_bytes(shape, "fp8", context_tokens), context_tokens.shape)
-    return np.where([bytes_per_weight(case.kv_format) < HALF_BYTES for case in cases], narrow, half)
+    return np.where([text(row, "precision_kv").lower() in ("bf16", "fp16") for row in rows], half, narrow)
 
 
 def _request_flops(

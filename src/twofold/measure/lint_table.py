@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ABOUT = ("id", "source", "source_ref", "split", "tier", "notes")
 """Columns that say where a row comes from: they decide nothing and are not compared."""
-LARGEST_COUNT = 1e15
+LARGEST_AMOUNT = 1e15  # of anything that a run is made of
 NO_VALUE = {"-", "--", "n/a", "na", "nan", "none", "null", "unknown", "?"}
 NUMBER_AT_START = re.compile(r"[<>~≈]?\s*(-?\d[\d_,  ]*(?:\.\d+)?(?:e[+-]?\d+)?)", re.IGNORECASE)
 
@@ -136,8 +136,9 @@ class Table:
     def finding(
         self, i: int, rule: str, severity: Severity, columns: tuple[str, ...], message: str, hint: str
     ) -> Finding:
-        """A finding about row `i`."""
-        return Finding(i + 2, text(self.rows[i], "id"), rule, severity, columns, message, hint)
+        """A finding about row `i`; of the columns it names those that the row fills."""
+        filled = tuple(column for column in columns if text(self.rows[i], column))
+        return Finding(i + 2, text(self.rows[i], "id"), rule, severity, filled or columns, message, hint)
 
 
 def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[Finding]]:
@@ -165,7 +166,7 @@ def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[Finding]]:
 def unknown_columns(table: Table) -> list[Finding]:
     """Columns that nothing reads: a misspelt one is worse than a missing one, for nobody misses it."""
     known = (*COLUMNS[table.half].configuration, *COLUMNS[table.half].measured, *ABOUT)
-    given = list(table.rows[0]) if table.rows else []
+    given = dict.fromkeys(name for row in table.rows for name in row)
     return [
         Finding(
             1,
@@ -194,7 +195,7 @@ def _read_cell(half: Half, column: str, cell: str) -> tuple[float | None, tuple[
         bare = re.sub(r"[_,  ]", "", start[1]) if start else ""
         hint = f"write {bare} in the unit of the column's name" if bare else "write a number, or nothing"
         return None, ("impossible", f"{column} is '{cell}', which is no number", hint)
-    if not math.isfinite(value) or (abs(value) > LARGEST_COUNT and column in columns.counts):
+    if not math.isfinite(value) or (abs(value) > LARGEST_AMOUNT and column in columns.configuration):
         return None, ("impossible", f"{column} is {cell}", "write a finite number, or nothing")
     if value < 0 or (value == 0 and column not in columns.may_be_zero):
         return None, ("impossible", f"{column} is {cell}", "leave the cell blank where nothing was measured")

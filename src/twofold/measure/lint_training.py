@@ -214,7 +214,8 @@ def _memory(table: Table, physics: Physics) -> list[Finding]:
     above = stated * GIB > most
     as_gb = stated * 1e9 <= most * 1.005
     sharded = np.array([number(row, "zero_stage") is not None for row in table.rows]) | (table["dp"] == 1)
-    below = sharded & (stated * GIB < MEMORY_SLACK * physics.states_bytes)
+    least = MEMORY_SLACK * physics.states_bytes
+    below = sharded & (stated * GIB < least)
 
     def beyond(i: int) -> tuple[str, str]:
         message = f"peak_mem_gib is {stated[i]:.4g}, the device has {most[i] / GIB:.4g} GiB"
@@ -225,7 +226,8 @@ def _memory(table: Table, physics: Physics) -> list[Finding]:
             (GIB, "bytes"),
             (table["gpus"][i], "GiB of all GPUs together"),
         ):
-            if stated[i] * GIB / divisor <= most[i] and divisor > 1:
+            corrected = stated[i] * GIB / divisor
+            if divisor > 1 and np.fmax(0.0, least[i]) <= corrected <= most[i]:
                 return message, f"the figure is in {unit}"
         return message, "another device, or memory that was counted twice"
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from twofold.catalog import Accelerator
 from twofold.measure.lint_table import Finding, Mask, Severity, Table, Values
+from twofold.measure.truth import text
 from twofold.perf import FORMAT_BYTES
 
 NEAR_FACTOR = 1.03  # a slip is exact; what is measured beside it is not
@@ -54,21 +55,21 @@ def disagreements(table: Table, agreement: Agreement) -> list[Finding]:
         off = (ratio < low) | (ratio > high)
         hard = (ratio < low / agreement.hard_factor) | (ratio > high * agreement.hard_factor)
     findings = []
-    for i in np.flatnonzero(off):
+    for i in (int(each) for each in np.flatnonzero(off)):
         near = np.log(max(NEAR_FACTOR, min(float(high[i]), 1.1)))
         causes = [
             slip.cause
             for slip in agreement.slips
-            if _is_slip(slip, int(i)) and abs(np.log(ratio[i] / _factor(slip, int(i)))) <= near
+            if _is_slip(slip, i) and abs(np.log(ratio[i] / _factor(slip, i))) <= near
         ]
-        others = ", ".join(agreement.columns[1:])
+        others = ", ".join(name for name in agreement.columns[1:] if text(table.rows[i], name))
         message = (
             f"{agreement.quantity}: {agreement.columns[0]} gives {agreement.stated[i]:.4g}, "
             f"{others} give {agreement.implied[i]:.4g}: {_times(ratio[i])}"
         )
         findings.append(
             table.finding(
-                int(i),
+                i,
                 "unit" if causes else agreement.rule,
                 "impossible" if hard[i] else "suspect",
                 agreement.columns,
@@ -180,4 +181,4 @@ def _times(ratio: float) -> str:
     >>> _times(1000.0), _times(0.25), _times(1.07)
     ('1000 ×', '1/4 of', '1.07 ×')
     """
-    return f"{ratio:.3g} ×" if ratio >= 1 or not ratio > 0 else f"1/{1 / ratio:.3g} of"
+    return f"{ratio:.4g} ×" if ratio >= 1 or not ratio > 0 else f"1/{1 / ratio:.4g} of"
