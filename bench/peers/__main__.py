@@ -84,7 +84,7 @@ def _both_baselines(
 def _calculon(told: argparse.Namespace, catalog: Catalog, constants: Constants) -> Scored:
     if told.path is None or not (told.path / "calculon" / "__init__.py").exists():
         raise InputError(
-            f"no Calculon in '{told.path or ''}'",
+            f"no Calculon in '{told.path}'" if told.path else "no '--path' says where Calculon is",
             hint="clone github.com/calculon-ai/calculon and pass its folder as --path",
         )
     rows = scored_rows(calculon.HALF, told.data)
