@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from twofold.app.shown import Difference, Explanation, ShownPlan
     from twofold.app.sources import CALIBRATION_FILE, Loaded, SpecSource, load
     from twofold.app.starting import infer, starter
+    from twofold.app.validating import Linted, Validated, lint_table, validate
 
 __all__ = [
     "CALIBRATION_FILE",
@@ -41,6 +42,7 @@ __all__ = [
     "Difference",
     "Explanation",
     "Kernels",
+    "Linted",
     "Loaded",
     "Machines",
     "MeasuredDevice",
@@ -48,6 +50,7 @@ __all__ = [
     "Profiles",
     "ShownPlan",
     "SpecSource",
+    "Validated",
     "alone",
     "calibrate",
     "catalog_columns",
@@ -65,6 +68,7 @@ __all__ = [
     "heading",
     "infer",
     "kernels",
+    "lint_table",
     "load",
     "loop_json",
     "loop_lines",
@@ -82,6 +86,7 @@ __all__ = [
     "state_of",
     "table",
     "up",
+    "validate",
     "whole_file",
 ]
 
@@ -108,6 +113,7 @@ _MODULES = {
     "shown": ("Difference", "Explanation", "ShownPlan"),
     "sources": ("CALIBRATION_FILE", "Loaded", "SpecSource", "load"),
     "starting": ("infer", "starter"),
+    "validating": ("Linted", "Validated", "lint_table", "validate"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

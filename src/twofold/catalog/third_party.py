@@ -1,7 +1,10 @@
 """The notice of whose figures the tables hold. `python -m twofold.catalog.third_party FILE` writes it."""
 
+import csv
 import sys
 from collections import Counter
+from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 
 from twofold.catalog.catalog import Catalog, load_catalog
@@ -20,16 +23,31 @@ Licence names are those of the place where a figure was read. *facts (vendor fig
 
 def third_party_notice(catalog: Catalog) -> str:
     """Markdown: for each table its terms, and under each the sources with their number of rows."""
-    parts = [OPENING]
-    for table in catalog.table_names():
-        counts = Counter((str(row["licence"]), str(row["source"])) for row in catalog.table(table).rows)
-        parts.append(f"\n## {table} ({counts.total()} rows)\n")
-        licence = ""
-        for (terms, source), count in sorted(counts.items()):
-            if terms != licence:
-                licence = terms
-                parts.append(f"\n**{terms}**\n\n")
-            parts.append(f"- {source} ({count})\n")
+    tables = {name: catalog.table(name).rows for name in catalog.table_names()}
+    counted = {
+        name: Counter((str(r["licence"]), str(r["source"])) for r in rows) for name, rows in tables.items()
+    }
+    return "".join([OPENING, *(_section(name, counts) for name, counts in (counted | _measured()).items())])
+
+
+def _measured() -> dict[str, Counter[tuple[str, str]]]:
+    """The measurements that `validate` scores without a file of the user's, by table."""
+    counted = {}
+    for half in ("training", "inference"):
+        text = (files("twofold") / "measure" / "sample" / f"{half}.csv").read_text(encoding="utf-8")
+        rows = list(csv.DictReader(StringIO(text)))
+        counted[f"measured {half} runs"] = Counter((row["licence"], row["source_ref"]) for row in rows)
+    return counted
+
+
+def _section(name: str, counts: Counter[tuple[str, str]]) -> str:
+    parts = [f"\n## {name} ({counts.total()} rows)\n"]
+    licence = ""
+    for (terms, source), count in sorted(counts.items()):
+        if terms != licence:
+            licence = terms
+            parts.append(f"\n**{terms}**\n\n")
+        parts.append(f"- {source} ({count})\n")
     return "".join(parts)
 
 

@@ -31,6 +31,7 @@ VERBS = {
     "measure": Verb("learn", "measure", "Measure this machine as a device that plans use"),
     "calibrate": Verb("learn", "calibrate", "Fit a few factors to rows that you measured, for plans beside"),
     "predict": Verb("learn", "predict", "Predict measured runs, row by row"),
+    "validate": Verb("learn", "validate", "Score predictions on measured runs, against the goals"),
 }
 
 EXIT_CODES = "0 ok · 1 our bug · 2 bad input · 3 infeasible · 4 a difference found (diff)"

@@ -1,0 +1,183 @@
+"""The screens of `validate`: goals, figures by group, the gate, findings of a lint. 100 columns wide."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from twofold.app.lines import WIDTH, both_ends, field, table
+from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Score
+
+if TYPE_CHECKING:
+    from twofold.app.validating import Linted, Validated
+
+NONE = "–"
+COLUMN_HEADS: Mapping[Column, str] = {
+    Column.SEEN: "SEEN",
+    Column.LEFT_OUT: "LEFT OUT",
+    Column.CALIBRATED: "AFTER 10",
+    Column.PRIORS: "PRIORS",
+}
+COUNTS = {"groups off", "constants above 1", "priors better"}
+RATIOS = {"Spearman in sources", "Spearman in clusters", "width"}
+WORST_LINES = 40  # of one figure on the screen; `--json` has them all
+WORST_FINDINGS = 60
+KEY = (
+    "SEEN: other configurations of the row's source were fitted. LEFT OUT: nothing of its source was.",
+    "AFTER 10: as left out, then calibrated with ten rows, where a source has 20 of one stack. PRIORS:",
+    "nothing was fitted. Errors in % of what was measured; of goals the mean over sources, each weighing",
+    "the same. s: stated rows, a: rows with assumptions. rank: Spearman. 80 %, 95 %: rows inside these",
+    "ranges; wide: median high / low.",
+)
+
+
+def validation_lines(shown: "Validated") -> Iterator[str]:
+    """The whole screen."""
+    rows = ", ".join(f"{count:,} {half}" for half, count in shown.row_counts.items())
+    yield from both_ends(f"{shown.data}: {rows} rows", f"{shown.context_rows:,} of context left out")
+    for refused in shown.refusals:
+        codes = [f"{count:,} refused ({code})" for code, count in refused.by_code.items()]
+        codes.append(f"{refused.not_fitting:,} of {refused.rows:,} called too large, although they ran")
+        yield from field(refused.half, codes)
+        if refused.half in shown.unkept:
+            yield from field(
+                "", ["no fit that missed a source is kept here: LEFT OUT shows the fit's own errors"]
+            )
+    yield ""
+    yield from goal_lines(shown.goals)
+    for figure, lines in groupby(shown.groups, key=lambda line: line.figure):
+        yield ""
+        yield from group_lines(figure, list(lines), shown.by)
+    if shown.gate:
+        yield ""
+        yield from gate_lines(shown.gate)
+    yield ""
+    yield from KEY
+
+
+def goal_lines(goals: Sequence[Judged]) -> list[str]:
+    """One line a goal: what each column reached, and beside it the limit and by how much it is missed."""
+    columns = [column for column in COLUMN_HEADS if any(column in goal.reached for goal in goals)]
+    heads, numbers = ["GOALS"], []
+    for column in columns:
+        numbers.append(len(heads))
+        heads += [COLUMN_HEADS[column]] + ([] if column is Column.PRIORS else ["goal"])
+    rows = []
+    for goal in goals:
+        cells = [goal.title]
+        for column in columns:
+            reached = goal.reached.get(column)
+            cells.append(_figure(goal, reached.value) if reached else NONE)
+            if column is not Column.PRIORS:
+                cells.append(_limit(goal, reached) if reached else "")
+        rows.append(cells)
+    return table(heads, rows, numbers=numbers)
+
+
+def _figure(goal: Judged, value: float | None) -> str:
+    if value is None:
+        return NONE
+    if goal.statistic in COUNTS:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f} %"
+
+
+def _limit(goal: Judged, reached: Reached) -> str:
+    """`≤ 6 met`, `≤ 6 +2.1`: the limit, and how far the figure is beyond it."""
+    if reached.limit is None or reached.missed_by is None:
+        return ""
+    plain = goal.statistic in COUNTS or goal.statistic in RATIOS
+    sign = "≥" if goal.at_least else "≤"
+    limit = f"{reached.limit if plain else 100 * reached.limit:.4g}"
+    if not reached.missed_by:
+        return f"{sign} {limit} met"
+    places = 0 if goal.statistic in COUNTS else 2 if plain else 1
+    missed = reached.missed_by if plain else 100 * reached.missed_by
+    return f"{sign} {limit} {'−' if goal.at_least else '+'}{missed:.{places}f}"
+
+
+def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
+    """One line a group, furthest off first; errors of the columns that are not the headline at the end."""
+    title = next((each.title for each in FIGURES if each.name == figure), figure)
+    head = headline(lines)
+    others = [
+        column for column in COLUMN_HEADS if column is not head and any(column in x.scores for x in lines)
+    ]
+    heads = [f"{title} by {' · '.join(by)}", "", "rows", "mean", "median", "bias", "rank"]
+    heads += ["≤10/20/30", "80 %", "wide", "95 %", *(f"{COLUMN_HEADS[each].lower()}" for each in others)]
+    kept = [line for line in lines if line.scores[head].rows]
+    rows = [_cells(line, head, others) for line in kept[:WORST_LINES]]
+    found = table(heads, rows, numbers=range(2, len(heads)))
+    if len(kept) > WORST_LINES:
+        found.append(f"  and {len(kept) - WORST_LINES} groups that are nearer; `--json` has them")
+    return found
+
+
+def headline(lines: Sequence[Line]) -> Column:
+    """The column that a table is about: sources left out, wherever there are such predictions."""
+    return Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
+
+
+def _cells(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
+    score = line.scores[head]
+    within = "/".join(_percent(each) for each in (score.within_10, score.within_20, score.within_30))
+    return [
+        " · ".join(each or NONE for each in line.group),
+        line.basis[:1],
+        f"{score.rows:,}",
+        _percent(score.mean_error, 1),
+        _percent(score.median_error, 1),
+        NONE if score.bias is None else f"{100 * score.bias:+.1f}",
+        NONE if score.spearman is None else f"{score.spearman:.2f}",
+        within,
+        _percent(score.coverage_80),
+        NONE if score.width_80 is None else f"{score.width_80:.2f}",
+        _percent(score.coverage_95),
+        *(_percent(_mean(line.scores, each), 1) for each in others),
+    ]
+
+
+def _mean(scores: Mapping[Column, Score], column: Column) -> float | None:
+    return scores[column].mean_error if column in scores else None
+
+
+def _percent(fraction: float | None, places: int = 0) -> str:
+    return NONE if fraction is None else f"{100 * fraction:.{places}f}"
+
+
+def gate_lines(gate: Gate) -> list[str]:
+    """Whether the gate holds, and every group that moved."""
+    holds = f"fails: {gate.failure}" if gate.failure else "holds"
+    found = [f"GATE {holds} · {gate.compared} groups compared, {len(gate.moved)} moved"]
+    rows = [
+        (
+            each.name,
+            f"{each.rows:,}",
+            f"{100 * each.before:.1f} %",
+            f"{100 * each.after:.1f} %",
+            f"{each.points:+.1f}",
+            f"{each.lost} rows fewer answered" if each.lost else "",
+        )
+        for each in gate.moved
+    ]
+    found += table(("left out", "rows", "committed", "now", "points", ""), rows, numbers=(1, 2, 3, 4))[
+        : 1 + len(rows) if rows else 0
+    ]
+    return found + [f"  other rows than committed: {name}" for name in gate.unlike]
+
+
+def lint_lines(shown: "Linted") -> Iterator[str]:
+    """Findings by line of the file, the gravest first."""
+    counts = {
+        name: sum(each.severity == name for each in shown.findings)
+        for name in ("impossible", "suspect", "note")
+    }
+    said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    yield from both_ends(f"{shown.file}: {shown.row_count:,} {shown.half} rows", said)
+    for finding in shown.findings[:WORST_FINDINGS]:
+        where = f"line {finding.line}" + (f" ({finding.row_id})" if finding.row_id else "")
+        yield f"{finding.severity}: {where}: {finding.rule}"[:WIDTH]
+        yield from field("", [finding.message])
+        if finding.hint:
+            yield from field("  hint", [finding.hint])
+    if len(shown.findings) > WORST_FINDINGS:
+        yield f"and {len(shown.findings) - WORST_FINDINGS} more; `--json` has them"

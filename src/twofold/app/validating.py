@@ -1,0 +1,147 @@
+"""`validate`: how far predictions lie from measurements, and from the goals; lint; the gate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twofold.app.screen_validate import lint_lines, validation_lines
+from twofold.app.shown import as_html
+from twofold.catalog import load_catalog
+from twofold.core import UsageError, ValueRefusedError
+from twofold.measure import (
+    FACETS,
+    Data,
+    Evidence,
+    Finding,
+    Gate,
+    Judged,
+    Line,
+    Refusals,
+    compare,
+    gate_figures,
+    gather,
+    half_of,
+    judge,
+    kept_fits,
+    lines_of,
+    lint,
+    read_data,
+    read_figures,
+    read_rows,
+)
+from twofold.perf import load_constants
+
+HALVES = ("training", "inference", "kernels")
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """Scores by group, goals, refusals, and the gate where it was asked for."""
+
+    data: str
+    row_counts: Mapping[str, int]  # scored, by half
+    context_rows: int  # left out for their tier
+    by: tuple[str, ...]
+    goals: tuple[Judged, ...]
+    groups: tuple[Line, ...]
+    refusals: tuple[Refusals, ...]
+    gate: Gate | None
+    unkept: tuple[str, ...]  # halves whose constants without a source are not kept
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Goals first, then every figure by group, those that are furthest off first."""
+        return tuple(validation_lines(self))
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Everything, for `--json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """What is wrong, or odd, with the rows of one table."""
+
+    file: str
+    half: str
+    row_count: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The findings, the gravest first."""
+        return tuple(lint_lines(self))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+def validate(
+    half: str = "",
+    data: Path | str | None = None,
+    by: Sequence[str] = ("source",),
+    gate: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+    process_count: int = 1,
+) -> Validated:
+    """Score predictions on `data`: a folder of truth tables, one table of runs, or the packaged sample.
+
+    `by` names facets to group by; `gate` compares with the committed figures. Raises UsageError for an
+    unknown half, ValueRefusedError for an unknown facet or a gate without committed figures, TableError for
+    a table that is none. With more than one process a script must guard its main module.
+    """
+    _check(half, by)
+    path = Path(data) if data is not None else None
+    if gate and path is not None and not path.is_dir():
+        raise ValueRefusedError(
+            f"`{path}` has no committed figures to compare with", hint="leave out `--gate`"
+        )
+    found = read_data(path, half)
+    evidence = gather(found, tell, process_count=process_count)
+    return Validated(
+        data=found.name,
+        row_counts={name: len(rows) for name, rows in found.rows.items()},
+        context_rows=found.context_rows,
+        by=tuple(by),
+        goals=judge(evidence),
+        groups=tuple(line for part in evidence.parts.values() for line in lines_of(part, by)),
+        refusals=evidence.refusals,
+        gate=_gate(path, found, evidence) if gate else None,
+        unkept=tuple(name for name in found.rows if "source" not in kept_fits(name)),
+    )
+
+
+def lint_table(path: Path | str, half: str = "") -> Linted:
+    """Which rows of a table cannot be true, or rarely are. Raises TableError for a table that is none."""
+    path = Path(path)
+    _check(half, ())
+    rows = read_rows(path)
+    found = half_of(rows[0], path, half)
+    findings = lint(
+        "training" if found == "training" else "inference", rows, load_catalog(), load_constants()
+    )
+    return Linted(str(path), found, len(rows), tuple(findings))
+
+
+def _check(half: str, by: Sequence[str]) -> None:
+    if half and half not in HALVES:
+        raise UsageError(f"`{half}` is no half", hint="one of " + ", ".join(HALVES))
+    for name in by:
+        if name not in FACETS:
+            raise ValueRefusedError(f"rows cannot be grouped by `{name}`", hint="by " + ", ".join(FACETS))
+
+
+def _gate(path: Path | None, found: Data, evidence: Evidence) -> Gate:
+    name = "truth" if path else "sample"
+    return compare(read_figures(name, found.rows), gate_figures(name, evidence))

@@ -1,0 +1,99 @@
+"""All that scores and goals are worked out from: every row predicted once per column, every kernel once."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from twofold.catalog import load_catalog
+from twofold.measure.truth import Row
+from twofold.measure.validation import (
+    Column,
+    Data,
+    Part,
+    Refusals,
+    columns_of,
+    parts_of,
+    predict_column,
+    refusals_of,
+)
+from twofold.perf import Constants, load_constants
+
+COLUMN_WORDS: Mapping[Column, str] = {
+    Column.SEEN: "unseen configurations",
+    Column.LEFT_OUT: "sources left out",
+    Column.PRIORS: "priors alone",
+    Column.CALIBRATED: "after ten rows",
+}
+FEW_ROWS = 1000  # are predicted sooner than another process starts
+Tell = Callable[[str], None]
+Task = tuple[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Parts by the name of their figure, and what was refused."""
+
+    parts: Mapping[str, Part]
+    refusals: tuple[Refusals, ...]
+    constants: Constants
+
+
+def gather(
+    data: Data, tell: Tell = lambda _: None, only: Sequence[Column] = (), process_count: int = 1
+) -> Evidence:
+    """Predict the rows of `data` in all columns that there are, or in `only` these.
+
+    `tell` hears how far it is. More processes than one start where there are many rows; they import the
+    caller's main module.
+    """
+    catalog = load_catalog()
+    tasks = [
+        (half, column)
+        for half, rows in data.rows.items()
+        for column in columns_of(half, rows)
+        if not only or column in only
+    ]
+    many = sum(map(len, data.rows.values())) > FEW_ROWS
+    run = _beside(data, tasks, process_count) if many and process_count > 1 else _in_turn(data, tasks, tell)
+    answers: dict[str, dict[Column, list[Row]]] = {half: {} for half in data.rows}
+    for done, ((half, column), answered) in enumerate(run, start=1):
+        answers[half][column] = answered
+        tell(f"predicted: {COLUMN_WORDS[column]} of {half}, step {done} of {len(tasks)}")
+    parts: dict[str, Part] = {}
+    refusals = []
+    for half, rows in data.rows.items():
+        parts |= {part.figure.name: part for part in parts_of(half, rows, answers[half], catalog)}
+        refusals.append(refusals_of(half, rows, answers[half][Column.LEFT_OUT], catalog))
+    return Evidence(parts, tuple(refusals), load_constants())
+
+
+def _in_turn(data: Data, tasks: Sequence[Task], tell: Tell) -> Iterator[tuple[Task, list[Row]]]:
+    for half, column in tasks:
+        counted = _counter(f"{half}, {COLUMN_WORDS[column]}: row", len(data.rows[half]), tell)
+        yield (half, column), predict_column(half, data.rows[half], column, counted)
+
+
+def _beside(data: Data, tasks: Sequence[Task], process_count: int) -> Iterator[tuple[Task, list[Row]]]:
+    """The tasks in several processes, the longest first."""
+    ordered = sorted(tasks, key=lambda task: (task[1] is not Column.CALIBRATED, -len(data.rows[task[0]])))
+    with ProcessPoolExecutor(process_count, get_context("spawn")) as pool:
+        running = {
+            pool.submit(predict_column, half, data.rows[half], column): (half, column)
+            for half, column in ordered
+        }
+        for future in as_completed(running):
+            yield running[future], future.result()
+
+
+def _counter(words: str, total: int, tell: Tell) -> Callable[[int], None]:
+    """Adds up the rows that are done, and says `… row 2048 of 5631`."""
+    done = 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        tell(f"{words} {done} of {total}")
+
+    tell(f"{words} 0 of {total}")
+    return count

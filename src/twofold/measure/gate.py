@@ -1,0 +1,195 @@
+"""The gate of predictions: on the same rows as the committed figures, left-out errors may not get worse.
+
+`figures.csv` holds them, by data, half, figure, kind of model and source; sources of few rows stand together.
+`make accuracy` writes it. A group is named by a digest of its rows, so that other rows are never compared.
+"""
+
+import csv
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from pathlib import Path
+
+from twofold.measure.evidence import Evidence
+from twofold.measure.scores import mean_error, median_error
+from twofold.measure.truth import text
+from twofold.measure.validation import Column, Part
+
+FILE = Path(__file__).parent / "figures.csv"
+LEAST_ROWS = 20  # of a group that can fail the gate
+OTHERS = "other sources"
+WORSE_BY, IN_GROUPS = 0.01, 2  # more than one point in so many groups fails
+MUCH_WORSE_BY = 0.03  # or more than three in one
+
+
+@dataclass(frozen=True, slots=True)
+class GateFigure:
+    """Left-out errors of one group; `answered` of its `rows` got a prediction."""
+
+    data: str  # sample or truth
+    half: str
+    figure: str
+    arch: str
+    source: str
+    rows: int
+    answered: int
+    digest: str
+    mean_error: float
+    median_error: float
+
+    @property
+    def name(self) -> str:
+        """What the group is about."""
+        return " · ".join(each for each in (self.figure, self.arch, self.source) if each)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A group whose figures are not the committed ones; `points` of the mean error, above 0 where worse."""
+
+    name: str
+    rows: int
+    before: float
+    after: float
+    lost: int  # rows that were answered before
+
+    @property
+    def points(self) -> float:
+        """How much worse, in percentage points."""
+        return 100.0 * (self.after - self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What moved, worst first; groups with other rows than committed; why it fails, blank where it holds."""
+
+    compared: int
+    moved: tuple[Moved, ...]
+    unlike: tuple[str, ...]
+    failure: str
+
+
+def gate_figures(data: str, evidence: Evidence) -> list[GateFigure]:
+    """The figures of every group, from rows predicted with their source left out."""
+    found = []
+    for part in evidence.parts.values():
+        if Column.LEFT_OUT in part.answers:
+            found += [_figure(data, part, key, places) for key, places in sorted(_groups(part).items())]
+    return found
+
+
+def _groups(part: Part) -> dict[tuple[str, str], list[int]]:
+    """Places by kind of model and source; sources of fewer rows than a gate can judge stand together."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, facets in enumerate(part.facets):
+        groups.setdefault((facets.arch, facets.source), []).append(place)
+    merged: dict[tuple[str, str], list[int]] = {}
+    for (arch, source), places in groups.items():
+        name = source if len(places) >= LEAST_ROWS else OTHERS
+        merged.setdefault((arch, name), []).extend(places)
+    return merged
+
+
+def _figure(data: str, part: Part, key: tuple[str, str], places: Sequence[int]) -> GateFigure:
+    arch, source = key
+    names = sorted(row_name(part, place) for place in places)
+    mask = part.mask(lambda _: False)
+    mask[list(places)] = True
+    values = part.where(Column.LEFT_OUT, mask)
+    return GateFigure(
+        data=data,
+        half=part.figure.half,
+        figure=part.figure.name,
+        arch=arch,
+        source=source,
+        rows=len(places),
+        answered=values.measured.size,
+        digest=hashlib.sha256("\n".join(names).encode()).hexdigest()[:12],
+        mean_error=round(mean_error(values) or 0.0, 4),
+        median_error=round(median_error(values) or 0.0, 4),
+    )
+
+
+def row_name(part: Part, place: int) -> str:
+    """A row by its id and what it measured."""
+    row = part.rows[place]
+    measured = next(text(row, name) for name, _ in part.figure.columns if text(row, name))
+    return f"{text(row, 'source')}/{text(row, 'id')}={measured}"
+
+
+def compare(committed: Sequence[GateFigure], found: Iterable[GateFigure]) -> Gate:
+    """The gate over groups of both sides.
+
+    It fails where errors are worse by more than one point in two groups of 20 rows or by three in one, where
+    such a group answers fewer rows than before, and where there is nothing to compare.
+    """
+    before = {_key(each): each for each in committed}
+    moved, unlike, compared = [], [], 0
+    for after in found:
+        old = before.pop(_key(after), None)
+        if old is None or old.digest != after.digest:
+            unlike.append(after.name)
+            continue
+        compared += 1
+        lost = old.answered - after.answered
+        if lost > 0 or old.mean_error != after.mean_error:
+            moved.append(Moved(after.name, after.rows, old.mean_error, after.mean_error, max(lost, 0)))
+    unlike += [each.name for each in before.values()]
+    moved.sort(key=lambda each: -each.points)
+    return Gate(compared, tuple(moved), tuple(unlike), _failure(moved, unlike, compared))
+
+
+def _key(figure: GateFigure) -> tuple[str, ...]:
+    return figure.data, figure.half, figure.figure, figure.arch, figure.source
+
+
+def _failure(moved: Sequence[Moved], unlike: Sequence[str], compared: int) -> str:
+    large = [each for each in moved if each.rows >= LEAST_ROWS]
+    much = [each for each in large if each.points > 100 * MUCH_WORSE_BY]
+    worse = [each for each in large if each.points > 100 * WORSE_BY]
+    lost = [each for each in large if each.lost]
+    if not compared or unlike:
+        return f"{len(unlike)} groups hold other rows than the committed figures"
+    if much:
+        return f"{much[0].name} is worse by more than {100 * MUCH_WORSE_BY:.0f} points"
+    if len(worse) >= IN_GROUPS:
+        return f"{len(worse)} groups are worse by more than {100 * WORSE_BY:.0f} point"
+    return f"{lost[0].name} answers {lost[0].lost} rows fewer" if lost else ""
+
+
+def read_figures(data: str, halves: Iterable[str], path: Path = FILE) -> list[GateFigure]:
+    """The committed figures of `sample` or `truth`, of some halves."""
+    if not path.exists():
+        return []
+    wanted = set(halves)
+    with path.open(newline="", encoding="utf-8") as handle:
+        rows = [_parsed(cells) for cells in csv.DictReader(handle)]
+    return [row for row in rows if row.data == data and row.half in wanted]
+
+
+def _parsed(cells: Mapping[str, str]) -> GateFigure:
+    return GateFigure(
+        data=cells["data"],
+        half=cells["half"],
+        figure=cells["figure"],
+        arch=cells["arch"],
+        source=cells["source"],
+        rows=int(cells["rows"]),
+        answered=int(cells["answered"]),
+        digest=cells["digest"],
+        mean_error=float(cells["mean_error"]),
+        median_error=float(cells["median_error"]),
+    )
+
+
+def write_figures(found: Iterable[GateFigure], path: Path = FILE) -> None:
+    """Write all figures anew."""
+    names = [field.name for field in fields(GateFigure)]
+    order = attrgetter("data", "half", "figure", "arch", "source")
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(names)
+        for row in sorted(found, key=order):
+            cells = (getattr(row, name) for name in names)
+            writer.writerow([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells])

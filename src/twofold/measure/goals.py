@@ -1,0 +1,292 @@
+"""The goals of accuracy, which `goals.csv` lists, and how far the figures are from them.
+
+A goal names a figure, the rows that it is about, a statistic, and a limit per column. Means are means over
+sources, each weighing the same; what is shown beside them as pooled takes all rows as one.
+"""
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from twofold.measure.evidence import Evidence
+from twofold.measure.facets import Facets
+from twofold.measure.scores import (
+    LEAST_RANKED,
+    Mask,
+    coverage,
+    mean_error,
+    median_error,
+    regrets,
+    share_above,
+    spearman,
+    width,
+)
+from twofold.measure.truth import Row
+from twofold.measure.validation import Column, Part
+from twofold.perf import read_scope
+
+FILE = Path(__file__).parent / "goals.csv"
+COVERED = (0.75, 0.90)  # share of rows that an 80 % range may hold
+LEAST_COVERED_ROWS = 50  # smaller groups tell no coverage
+# What must agree for two runs to differ by their layout alone, and what a layout is.
+SAME_JOB = (
+    "source", "model", "gpu", "gpus", "global_batch_seqs", "seq_len", "precision", "framework", "recompute",
+)  # fmt: skip
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "vpp", "sp", "zero_stage", "micro_batch")
+SAME_CLUSTER = ("model", "gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One line of the table of goals. `only` and `never` name facets of the rows that count, and values."""
+
+    title: str
+    figures: tuple[str, ...]  # all that are measured where it is empty
+    statistic: str
+    only: Mapping[str, str]
+    never: Mapping[str, str]
+    known: bool  # where the source is left out, others must have had its accelerator and its framework
+    at_least: bool  # the limit is a floor
+    limits: Mapping[Column, float]  # a column without one only shows its figure
+
+    def counts(self, facets: Facets) -> bool:
+        """Whether a row is one that the goal is about."""
+        return all(getattr(facets, name) == value for name, value in self.only.items()) and not any(
+            getattr(facets, name) == value for name, value in self.never.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A goal's figure in one column. `missed_by` is 0 where it is met, None where no goal is set."""
+
+    value: float | None
+    rows: int
+    pooled: float | None
+    limit: float | None
+    missed_by: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A goal and what each column reached."""
+
+    title: str
+    statistic: str
+    at_least: bool
+    reached: Mapping[Column, Reached]
+
+
+Selected = list[tuple[Part, Mask]]
+Found = tuple[float | None, int, float | None]  # value, rows, pooled
+
+
+@cache
+def read_goals(path: Path = FILE) -> tuple[Goal, ...]:
+    """The table of goals."""
+    limited = (Column.SEEN, Column.LEFT_OUT, Column.CALIBRATED)
+    with path.open(newline="", encoding="utf-8") as handle:
+        return tuple(
+            Goal(
+                title=cells["title"],
+                figures=tuple(cells["figures"].split(";")) if cells["figures"] else (),
+                statistic=cells["statistic"],
+                only=dict(read_scope(cells["only"])),
+                never=dict(read_scope(cells["never"])),
+                known=bool(cells["known"]),
+                at_least=bool(cells["at_least"]),
+                limits={column: float(cells[column]) for column in limited if cells[column]},
+            )
+            for cells in csv.DictReader(handle)
+        )
+
+
+def judge(evidence: Evidence) -> tuple[Judged, ...]:
+    """Every goal that has rows, with what each column reached and by how much it is missed."""
+    judged = []
+    for goal in read_goals():
+        reached = {column: _reached(goal, column, evidence) for column in Column}
+        kept = {column: one for column, one in reached.items() if one.value is not None}
+        if kept:
+            judged.append(Judged(goal.title, goal.statistic, goal.at_least, kept))
+    return tuple(judged)
+
+
+def _reached(goal: Goal, column: Column, evidence: Evidence) -> Reached:
+    value, rows, pooled = STATISTICS[goal.statistic](goal, column, evidence)
+    limit = goal.limits.get(column)
+    if value is None or limit is None:
+        return Reached(value, rows, pooled, limit, None)
+    excess = limit - value if goal.at_least else value - limit
+    return Reached(value, rows, pooled, limit, max(excess, 0.0))
+
+
+def _selected(goal: Goal, column: Column, evidence: Evidence) -> Selected:
+    """The goal's rows per figure."""
+    any_world = column in (Column.SEEN, Column.CALIBRATED) or not goal.known
+    return [
+        (part, part.mask(lambda facets: goal.counts(facets) and (any_world or facets.known == "yes")))
+        for figure in goal.figures
+        if (part := evidence.parts.get(figure)) is not None and column in part.answers
+    ]
+
+
+def _by_source(part: Part, column: Column, mask: Mask) -> list[Mask]:
+    """The rows of `mask` that were answered, one mask a source."""
+    sources = np.array([facets.source for facets in part.facets])
+    answered = mask & part.answers[column].answered
+    return [answered & (sources == one) for one in np.unique(sources[answered])]
+
+
+def _error(of: Callable[..., float | None]) -> Callable[[Goal, Column, Evidence], Found]:
+    """A mean over sources of an error within each."""
+
+    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
+        for part, mask in _selected(goal, column, evidence):
+            each = [of(part.where(column, inside)) for inside in _by_source(part, column, mask)]
+            together = part.where(column, mask)
+            return _mean(each), together.measured.size, of(together)
+        return None, 0, None
+
+    return statistic
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return float(np.mean(found)) if found else None
+
+
+def _keys(part: Part, columns: Sequence[str], mask: Mask) -> list[tuple[str, ...]]:
+    rows: list[Row] = [row for row, inside in zip(part.rows, mask, strict=True) if inside]
+    return [tuple(row.get(name, "") for name in columns) for row in rows]
+
+
+def _regret(of: Callable[[Sequence[float]], float]) -> Callable[[Goal, Column, Evidence], Found]:
+    """Over all sets of runs that differ by their layout alone."""
+
+    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
+        for part, mask in _selected(goal, column, evidence):
+            answered = mask & part.answers[column].answered
+            values = part.answers[column].where(answered)
+            sets, layouts = (_keys(part, names, answered) for names in (SAME_JOB, LAYOUT))
+            found = list(regrets(sets, layouts, values.measured, values.predicted).values())
+            return (float(of(found)) if found else None), len(found), max(found, default=None)
+        return None, 0, None
+
+    return statistic
+
+
+def _ranked(columns: Sequence[str]) -> Callable[[Goal, Column, Evidence], Found]:
+    """A mean of Spearman over groups of rows that agree in `columns`."""
+
+    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
+        for part, mask in _selected(goal, column, evidence):
+            answered = mask & part.answers[column].answered
+            values = part.answers[column].where(answered)
+            keys = _keys(part, columns, answered)
+            groups: dict[tuple[str, ...], list[int]] = {}
+            for place, key in enumerate(keys):
+                groups.setdefault(key, []).append(place)
+            each = [
+                spearman(values.measured[places], values.predicted[places])
+                for places in groups.values()
+                if len(places) >= LEAST_RANKED
+            ]
+            return _mean(each), values.measured.size, spearman(values.measured, values.predicted)
+        return None, 0, None
+
+    return statistic
+
+
+def _above(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    for part, mask in _selected(goal, column, evidence):
+        values = part.where(column, mask)
+        found = share_above(values.measured, values.high_80)
+        return found, values.measured.size, found
+    return None, 0, None
+
+
+def _width(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    for part, mask in _selected(goal, column, evidence):
+        values = part.where(column, mask)
+        found = width(values.low_80, values.high_80)
+        return found, values.measured.size, found
+    return None, 0, None
+
+
+def _groups_off(_goal: Goal, column: Column, evidence: Evidence) -> Found:
+    """How many groups of a figure and a source are not covered as they should be; all sources count."""
+    found = covered_groups(evidence.parts.values(), column)
+    off = sum(not COVERED[0] <= share <= COVERED[1] for *_, share in found)
+    return (float(off) if found else None), len(found), None
+
+
+def covered_groups(parts: Iterable[Part], column: Column) -> list[tuple[str, str, int, float]]:
+    """Figure, source, rows and covered share of every group that is large enough to tell."""
+    found = []
+    for part in parts:
+        if column not in part.answers:
+            continue
+        every = np.ones(len(part.facets), bool)
+        for mask in _by_source(part, column, every):
+            values = part.answers[column].where(mask)
+            share = coverage(values.measured, values.low_80, values.high_80)
+            if values.measured.size >= LEAST_COVERED_ROWS and share is not None:
+                source = part.facets[int(np.flatnonzero(mask)[0])].source
+                found.append((part.figure.name, source, values.measured.size, share))
+    return found
+
+
+def _refused(_goal: Goal, column: Column, evidence: Evidence) -> Found:
+    rows = sum(each.rows for each in evidence.refusals)
+    if column is not Column.LEFT_OUT or not rows:
+        return None, 0, None
+    share = sum(each.not_fitting for each in evidence.refusals) / rows
+    return share, rows, share
+
+
+def _above_one(_goal: Goal, column: Column, evidence: Evidence) -> Found:
+    values = [row.value for row in evidence.constants.rows if row.name.endswith("efficiency_fraction")]
+    return (float(sum(value > 1.0 for value in values)) if column is Column.SEEN else None), len(values), None
+
+
+def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    """How many figures and kinds of model are predicted better from priors alone than from other sources."""
+    if column is not Column.LEFT_OUT:
+        return None, 0, None
+    worse, compared = 0, 0
+    for part, mask in _selected(goal, column, evidence):
+        if Column.PRIORS not in part.answers:
+            continue
+        for arch in sorted({facets.arch for facets in part.facets}):
+            inside = mask & part.mask(lambda facets, arch=arch: facets.arch == arch)  # type: ignore[misc]
+            fitted, priors = (
+                _mean(mean_error(part.where(each, source)) for source in _by_source(part, each, inside))
+                for each in (Column.LEFT_OUT, Column.PRIORS)
+            )
+            if fitted is not None and priors is not None:
+                compared, worse = compared + 1, worse + (priors < fitted)
+    return (float(worse) if compared else None), compared, None
+
+
+STATISTICS: Mapping[str, Callable[[Goal, Column, Evidence], Found]] = MappingProxyType(
+    {
+        "mean error": _error(mean_error),
+        "median error": _error(median_error),
+        "mean regret": _regret(np.mean),
+        "median regret": _regret(np.median),
+        "Spearman in sources": _ranked(("source",)),
+        "Spearman in clusters": _ranked(SAME_CLUSTER),
+        "share above": _above,
+        "width": _width,
+        "groups off": _groups_off,
+        "share refused": _refused,
+        "constants above 1": _above_one,
+        "priors better": _priors_better,
+    }
+)

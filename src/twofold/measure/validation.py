@@ -1,0 +1,320 @@
+"""Predictions beside measurements: every row once per column, by constants that saw it in one way or another.
+
+A column says what the constants knew: another configuration of the row's source, everything but its source,
+nothing but priors. Rows of sources that no fit saw are left out of all fits as they are.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import Catalog, load_catalog
+from twofold.core import TableError, TwofoldError
+from twofold.measure.blind import INTERVAL, all_hidden, fold_of, predict_blind, read_blind, source_of
+from twofold.measure.calibration_after import after_calibration
+from twofold.measure.facets import Facets, facets_of, fitted_sources
+from twofold.measure.scores import Mask, Score, Values, score
+from twofold.measure.truth import Row, number, read_rows, text
+from twofold.perf import Constants, Half, load_constants
+
+SAMPLE = Path(__file__).parent / "sample"
+TABLES = ("training", "inference")  # halves whose rows are in one table of that name
+SCORED_TIERS = ("", "A", "B")  # C is context: rows that failed a check, or that say too little
+# Their unnamed statistic behaves as a mean over the run, its first burst included.
+TTFT_IS_MEAN = {"inferencex"}
+CHUNK_ROWS = 1024  # between two reports of progress
+# A table without these columns has no row that says enough; the first half that it could be is meant.
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "training": ("gpu", "gpus", "seq_len"),
+    "inference": ("model", "gpu"),
+}
+
+
+class Column(StrEnum):
+    """What the constants that predicted a row had seen."""
+
+    SEEN = "seen"  # other configurations of its source
+    LEFT_OUT = "left_out"  # every source but its own
+    PRIORS = "priors"  # no row of training or serving
+    CALIBRATED = "calibrated"  # as left out, then ten rows of the same user
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What is measured, and the column that predicts it; of several the first that was measured counts."""
+
+    half: str
+    name: str
+    title: str
+    columns: tuple[tuple[str, str], ...]  # measured, predicted
+
+
+FIGURES = (
+    Figure("training", "step_time", "step time", (("step_time_s", "pred_step_time_s"),)),
+    Figure("training", "peak_memory", "peak memory", (("peak_mem_gib", "pred_peak_mem_gib"),)),
+    Figure(
+        "inference",
+        "ttft",
+        "time to first token",
+        (("ttft_mean_ms", "pred_ttft_mean_ms"), ("ttft_p50_ms", "pred_ttft_p50_ms")),
+    ),
+    Figure(
+        "inference",
+        "tpot",
+        "time per output token",
+        (("tpot_mean_ms", "pred_tpot_mean_ms"), ("tpot_p50_ms", "pred_tpot_p50_ms")),
+    ),
+    Figure("inference", "output_rate", "output tokens/s", (("output_tok_s", "pred_output_tok_s"),)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Measurements to validate on, by half; `kernels` is a folder that holds kernel tables."""
+
+    name: str
+    rows: Mapping[str, tuple[Row, ...]]
+    context_rows: int  # left out for their tier
+    kernels: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One figure: the rows that measured it, and what each column answered; lists of one length."""
+
+    figure: Figure
+    rows: tuple[Row, ...]
+    facets: tuple[Facets, ...]
+    assumed: Mask  # the prediction rests on something that the row does not state
+    answers: Mapping[Column, Values]
+
+    def where(self, column: Column, mask: Mask) -> Values:
+        """The rows of `mask` that the column answered."""
+        values = self.answers[column]
+        return values.where(mask & values.answered)
+
+    def mask(self, wanted: Callable[[Facets], bool]) -> Mask:
+        """The rows whose facets are wanted."""
+        return np.fromiter((wanted(each) for each in self.facets), bool, len(self.facets))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The scores of one group of rows, per column."""
+
+    half: str
+    figure: str
+    group: tuple[str, ...]
+    basis: str  # stated or assumed
+    scores: Mapping[Column, Score]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Rows of one half that got no answer, by code, and those that a planner would not have run at all."""
+
+    half: str
+    rows: int
+    by_code: Mapping[str, int]
+    not_fitting: int  # refused as not fitting, although they ran
+
+
+def read_data(path: Path | None, half: str = "") -> Data:
+    """The packaged sample, a folder of truth tables, or one table of the user's runs.
+
+    Raises TableError for a table that is neither training nor inference, or for another half than asked.
+    """
+    if path is not None and not path.is_dir():
+        rows = read_rows(path)
+        found = half_of(rows[0], path, half)
+        return _data(str(path), {found: rows})
+    folder = path or SAMPLE
+    halves = [half] if half else [*TABLES, "kernels"]
+    tables = {each: folder / f"{each}.csv" for each in TABLES if each in halves}
+    rows_of = {each: read_rows(table) for each, table in tables.items() if table.is_file()}
+    kernels = "kernels" in halves and any(folder.glob("kernels_*.csv"))
+    if not rows_of and not kernels:
+        wanted = " or ".join(f"`{each}.csv`" for each in TABLES) if not half else f"table of {half} runs"
+        raise TableError(f"`{folder}` holds no {wanted}", hint="name the file itself")
+    return _data(str(path) if path else "the packaged sample", rows_of, folder if kernels else None)
+
+
+def half_of(row: Row, path: Path, asked: str = "") -> str:
+    """Which half a table belongs to, by its columns."""
+    fitting = [half for half, columns in NEEDED.items() if all(name in row for name in columns)]
+    if not fitting or (asked and asked not in fitting):
+        half = asked if asked in NEEDED else "training"
+        raise TableError(
+            f"`{path.name}` is no table of {asked or 'training or inference'} runs",
+            hint=f"a table of {half} runs needs at least {', '.join(NEEDED[half])}",
+        )
+    return asked or fitting[0]
+
+
+def _data(name: str, rows_of: Mapping[str, Sequence[Row]], kernels: Path | None = None) -> Data:
+    scored = {
+        half: tuple(_means_where_they_are(row) for row in rows if text(row, "tier") in SCORED_TIERS)
+        for half, rows in rows_of.items()
+    }
+    context = sum(len(rows) for rows in rows_of.values()) - sum(map(len, scored.values()))
+    return Data(name, scored, context, kernels)
+
+
+def _means_where_they_are(row: Row) -> Row:
+    """The row with TTFT in the mean's column where its source's statistic behaves as a mean."""
+    if row.get("source") in TTFT_IS_MEAN and not row.get("ttft_mean_ms"):
+        return row | {"ttft_mean_ms": row.get("ttft_p50_ms", ""), "ttft_p50_ms": ""}
+    return row
+
+
+def columns_of(half: str, rows: Iterable[Row]) -> tuple[Column, ...]:
+    """The columns that can be shown: those that fits without something were kept for."""
+    kept = kept_fits(half)
+    ours = bool(fitted_sources(half) & {text(row, "source") for row in rows})
+    found = [Column.SEEN] if "fold" in kept and ours else []
+    found.append(Column.LEFT_OUT)
+    found += [Column.PRIORS] if "everything" in kept else []
+    return (*found, Column.CALIBRATED)
+
+
+def kept_fits(half: str) -> frozenset[str]:
+    """What constants are kept of fits that did not see a `source`, a `fold`, or `everything`."""
+    return frozenset(
+        hidden.partition("=")[0]
+        for (kind, hidden), rows in read_blind().items()
+        if kind == half and not all(row.name.startswith(INTERVAL) for row in rows)
+    )
+
+
+def predict_column(
+    half: str,
+    rows: Sequence[Row],
+    column: Column,
+    done: Callable[[int], None] | None = None,
+) -> list[Row]:
+    """Each row as `column` answers it, blank where the column has nothing to say of it.
+
+    `done` is told how many rows were predicted, now and then. Rows go in order of what is hidden from them.
+    """
+    catalog, constants = load_catalog(), load_constants()
+    if column is Column.CALIBRATED:
+        return _calibrated(half, rows, catalog, constants)
+    hidden = {Column.SEEN: fold_of, Column.LEFT_OUT: source_of, Column.PRIORS: all_hidden}[column]
+    ours = fitted_sources(half)
+    wanted = [
+        place
+        for place, row in enumerate(rows)
+        if column is not Column.SEEN or text(row, "source") in ours  # others were not shown to any fit
+    ]
+    wanted.sort(key=lambda place: hidden(rows[place]))
+    answers: list[Row] = [{} for _ in rows]
+    for start in range(0, len(wanted), CHUNK_ROWS):
+        places = wanted[start : start + CHUNK_ROWS]
+        answered = predict_blind(half, [rows[place] for place in places], catalog, constants, hidden)
+        for place, answer in zip(places, answered, strict=True):
+            answers[place] = answer
+        if done:
+            done(len(places))
+    return answers
+
+
+def _calibrated(half: str, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
+    """What ten rows of a source teach of its others; rows know their place by their id on the way."""
+    kind: Half = "training" if half == "training" else "inference"
+    numbered = [row | {"id": str(place)} for place, row in enumerate(rows)]
+    answers: list[Row] = [{} for _ in rows]
+    for answer in after_calibration(kind, numbered, catalog, constants):
+        answers[int(answer["id"])] = answer
+    return answers
+
+
+def parts_of(
+    half: str, rows: Sequence[Row], answers: Mapping[Column, Sequence[Row]], catalog: Catalog
+) -> tuple[Part, ...]:
+    """One part for each figure of the half that any row measured."""
+    facets = facets_of(half, rows, catalog)
+    assumed = np.array([row.get("pred_basis") == "assumed" for row in answers[Column.LEFT_OUT]], bool)
+    parts = []
+    for figure in FIGURES:
+        if figure.half != half:
+            continue
+        places, names = _measured_places(figure, rows)
+        if places.size:
+            values = {column: _values(rows, answered, places, names) for column, answered in answers.items()}
+            here = [int(place) for place in places]
+            kept_rows, kept_facets = (tuple(many[place] for place in here) for many in (rows, facets))
+            parts.append(Part(figure, kept_rows, kept_facets, assumed[places], values))  # type: ignore[arg-type]  # both tuples keep their kind
+    return tuple(parts)
+
+
+def _measured_places(figure: Figure, rows: Sequence[Row]) -> tuple[NDArray[np.intp], list[tuple[str, str]]]:
+    """Which rows measured the figure, and by which pair of columns."""
+    found = [
+        (place, pair)
+        for place, row in enumerate(rows)
+        if (pair := next((each for each in figure.columns if number(row, each[0])), None))
+    ]
+    return np.array([place for place, _ in found], np.intp), [pair for _, pair in found]
+
+
+def _values(
+    rows: Sequence[Row],
+    answers: Sequence[Row],
+    places: NDArray[np.intp],
+    names: Sequence[tuple[str, str]],
+) -> Values:
+    ends = ("", "_low", "_high", "_low_95", "_high_95")
+    told = [
+        [number(rows[place], measured), *(number(answers[place], predicted + end) for end in ends)]
+        for place, (measured, predicted) in zip(places, names, strict=True)
+    ]
+    return Values(*np.array(told, float).T)  # None becomes NaN
+
+
+def lines_of(part: Part, by: Sequence[str]) -> list[Line]:
+    """The scores of every group of rows with the same facets `by`, stated and assumed rows apart."""
+    groups: dict[tuple[tuple[str, ...], bool], list[int]] = {}
+    for place, (facets, assumed) in enumerate(zip(part.facets, part.assumed, strict=True)):
+        groups.setdefault((facets.key(by), bool(assumed)), []).append(place)
+    found = []
+    for (group, assumed), places in groups.items():
+        mask = np.zeros(len(part.facets), bool)
+        mask[places] = True
+        scores = {column: score(values.where(mask)) for column, values in part.answers.items()}
+        found.append(
+            Line(part.figure.half, part.figure.name, group, "assumed" if assumed else "stated", scores)
+        )
+    return sorted(found, key=_worst_first)
+
+
+def _worst_first(line: Line) -> float:
+    worst = line.scores[Column.LEFT_OUT] if Column.LEFT_OUT in line.scores else line.scores[Column.SEEN]
+    return -(worst.mean_error or 0.0)
+
+
+def refusals_of(half: str, rows: Sequence[Row], answers: Sequence[Row], catalog: Catalog) -> Refusals:
+    """Why rows of a half got no answer, and how many would have been called too large for their memory.
+
+    A planner decides on the upper end of the range; a row that was measured did fit.
+    """
+    codes = Counter(text(answer, "pred_error").partition(":")[0] for answer in answers)
+    codes.pop("", None)
+    not_fitting = codes["E-memory"]
+    if half == "training":
+        not_fitting += sum(_exceeds(row, answer, catalog) for row, answer in zip(rows, answers, strict=True))
+    return Refusals(half, len(rows), dict(sorted((+codes).items())), not_fitting)
+
+
+def _exceeds(row: Row, answer: Row, catalog: Catalog) -> bool:
+    high_gib = number(answer, "pred_peak_mem_gib_high")
+    if high_gib is None:
+        return False
+    try:
+        return high_gib * 2**30 > catalog.benchmark_accelerator(text(row, "gpu")).memory_bytes
+    except TwofoldError:
+        return False
