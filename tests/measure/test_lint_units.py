@@ -25,7 +25,8 @@ def told_twice(ratio, high=1.02):
     agreement = Agreement(
         "rate",
         "tokens/s",
-        ("step_time_s", "gpus"),
+        ("step_time_s",),
+        ("gpus",),
         np.array([ratio]),
         np.array([1.0]),
         1 / high,

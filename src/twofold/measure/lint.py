@@ -6,6 +6,7 @@ like (copies, contradictions) and against the prediction, in this order of trust
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from twofold.catalog import Catalog
 from twofold.measure.lint_conservation import lint_conservation
@@ -20,6 +21,8 @@ from twofold.perf import Constants
 
 __all__ = ["Finding", "Severity", "lint"]
 
+UNEXPLAINED = {"roofline", "memory", "power", "order", "rate", "flops", "mfu", "latency", "conservation"}
+"""Rules that say what is wrong, and cannot say why as well as a slip that fits."""
 SAME_RUN = 1.15  # largest ratio of two measurements of one configuration, software noise included
 
 
@@ -34,7 +37,22 @@ def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
     else:
         physics = read_serving(table, catalog, constants)
         findings += lint_inference(table, physics) + lint_conservation(table, physics, predicted)
-    return sorted(findings, key=lambda each: (each.line, SEVERITIES.index(each.severity), each.rule))
+    return sorted(
+        _explained(findings), key=lambda each: (each.line, SEVERITIES.index(each.severity), each.rule)
+    )
+
+
+def _explained(findings: Sequence[Finding]) -> list[Finding]:
+    """What is wrong, with the slip of units that explains it where another finding named one."""
+    slips: dict[tuple[int, str], Finding] = {
+        (each.line, column): each for each in findings if each.rule == "unit" for column in each.columns[:1]
+    }
+    explained = []
+    for each in findings:
+        slip = next((slips[each.line, name] for name in each.columns if (each.line, name) in slips), None)
+        unclear = each.rule in UNEXPLAINED and each.severity != "note"
+        explained.append(replace(each, hint=slip.hint) if slip is not None and unclear else each)
+    return explained
 
 
 def _unread(table: Table, predicted: Sequence[Row]) -> list[Finding]:
@@ -81,7 +99,7 @@ def _among(table: Table, members: Sequence[int], measured: tuple[str, ...]) -> l
         if ratio > SAME_RUN:
             message = (
                 f"{worst} is {table[worst][i]:.4g}, in line {first + 2} {table[worst][first]:.4g} "
-                f"for the same configuration: {ratio:.3g} × apart"
+                f"for the same configuration: {ratio:.4g} × apart"
             )
             hint = "another release of the software, a setting that no column holds, or a slip"
             found.append(table.finding(i, "contradiction", "suspect", (worst,), message, hint))

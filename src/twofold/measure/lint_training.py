@@ -113,10 +113,21 @@ def _rate(table: Table, physics: Physics) -> Agreement:
             Slip(replicas, "global_batch_seqs is the batch of one replica"),
             Slip(1 / replicas, "tokens_per_s_per_gpu is that of one replica's batch"),
         )
-    columns = ("tokens_per_s_per_gpu", "step_time_s", "global_batch_seqs", "seq_len", "gpus")
+    implied_by = ("step_time_s", "global_batch_seqs", "seq_len", "gpus")
     stated = table["tokens_per_s_per_gpu"]
     hint = "one of these was measured or worked out differently"
-    return Agreement("rate", "tokens/s per GPU", columns, stated, implied, 1 / 1.02, 1.02, slips, hint)
+    return Agreement(
+        "rate",
+        "tokens/s per GPU",
+        ("tokens_per_s_per_gpu",),
+        implied_by,
+        stated,
+        implied,
+        1 / 1.02,
+        1.02,
+        slips,
+        hint,
+    )
 
 
 def _flops(table: Table, physics: Physics) -> Agreement:
@@ -133,9 +144,21 @@ def _flops(table: Table, physics: Physics) -> Agreement:
         Slip(0.5, "a multiply-add was counted as one"),
         Slip(RECOMPUTED, "the FLOPs hold recomputation: flops_counting is 'hardware'"),
     )
-    columns = ("model_tflops_per_gpu", "step_time_s", "global_batch_seqs", "seq_len")
+    implied_by = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "seq_len")
     hint = "the FLOPs of a token were counted in an unusual way, or one of these is another run's"
-    return Agreement("flops", "TFLOP/s per GPU", columns, stated, implied, 0.9, 1.1, slips, hint, 2.0)
+    return Agreement(
+        "flops",
+        "TFLOP/s per GPU",
+        ("model_tflops_per_gpu",),
+        implied_by,
+        stated,
+        implied,
+        0.9,
+        1.1,
+        slips,
+        hint,
+        2.0,
+    )
 
 
 def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
@@ -154,11 +177,23 @@ def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
     )
     hint = "mfu is of another device's peak, or counts other FLOPs"
     from_flops = Agreement(
-        "mfu", "MFU", ("mfu", "model_tflops_per_gpu"), mfu, of_flops, 0.9, 1.1, slips, hint, 2.0
+        "mfu", "MFU", ("mfu",), ("model_tflops_per_gpu",), mfu, of_flops, 0.9, 1.1, slips, hint, 2.0
     )
     with np.errstate(invalid="ignore", divide="ignore"):
         low, high = 0.85 - LAST_DIGIT / mfu, 1.15 + LAST_DIGIT / mfu
-    from_step = Agreement("mfu", "MFU", ("mfu", "step_time_s"), mfu, of_step, low, high, slips, hint, 2.0)
+    from_step = Agreement(
+        "mfu",
+        "MFU",
+        ("mfu",),
+        ("step_time_s", "tokens_per_s_per_gpu"),
+        mfu,
+        of_step,
+        low,
+        high,
+        slips,
+        hint,
+        2.0,
+    )
     return from_flops, from_step
 
 

@@ -36,7 +36,8 @@ class Agreement:
 
     rule: str
     quantity: str
-    columns: tuple[str, ...]  # the stated one first, then those that imply it
+    stated_by: tuple[str, ...]  # columns
+    implied_by: tuple[str, ...]
     stated: Values
     implied: Values
     low: float | Values
@@ -62,17 +63,20 @@ def disagreements(table: Table, agreement: Agreement) -> list[Finding]:
             for slip in agreement.slips
             if _is_slip(slip, i) and abs(np.log(ratio[i] / _factor(slip, i))) <= near
         ]
-        others = ", ".join(name for name in agreement.columns[1:] if text(table.rows[i], name))
-        message = (
-            f"{agreement.quantity}: {agreement.columns[0]} gives {agreement.stated[i]:.4g}, "
-            f"{others} give {agreement.implied[i]:.4g}: {_times(ratio[i])}"
+        one, other = (
+            _said(table, i, columns, values[i])
+            for columns, values in (
+                (agreement.stated_by, agreement.stated),
+                (agreement.implied_by, agreement.implied),
+            )
         )
+        message = f"{agreement.quantity}: {one}, {other}: {_times(ratio[i])}"
         findings.append(
             table.finding(
                 i,
                 "unit" if causes else agreement.rule,
                 "impossible" if hard[i] else "suspect",
-                agreement.columns,
+                (*agreement.stated_by, *agreement.implied_by),
                 message,
                 " or ".join(causes) or agreement.hint,
             )
@@ -163,6 +167,12 @@ def whole(value: Values, by: Values) -> Mask:
         rest = np.mod(value, by)
     divides: Mask = np.isnan(rest) | (rest == 0)
     return divides
+
+
+def _said(table: Table, i: int, columns: Sequence[str], value: float) -> str:
+    """What the columns that row `i` fills say together."""
+    filled = [name for name in columns if text(table.rows[i], name)]
+    return f"{', '.join(filled)} {'gives' if len(filled) == 1 else 'give'} {value:.4g}"
 
 
 def _factor(slip: Slip, i: int) -> float:
