@@ -2,10 +2,19 @@
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.perf import Cluster, device, load_constants, network, scale_cluster
+from twofold.perf import (
+    Cluster,
+    calibrate_cluster,
+    device,
+    gemm_s,
+    load_constants,
+    network,
+    scale_cluster,
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +56,13 @@ def test_a_factor_above_one_makes_hardware_better(cluster: Cluster) -> None:
     assert scaled.device.memory_bytes_per_s == 2 * cluster.device.memory_bytes_per_s
     assert scaled.device.kernel_floor_s == cluster.device.kernel_floor_s / 2
     assert scaled.network.nic_bytes_per_s == 2 * cluster.network.nic_bytes_per_s
+
+
+def test_a_calibrated_cluster_is_as_fast_as_a_scaled_one_and_keeps_its_datasheet(cluster: Cluster) -> None:
+    factors = {"compute": 0.8, "memory_bandwidth": 1.1, "host": 0.7}
+    scaled, calibrated = scale_cluster(cluster, factors), calibrate_cluster(cluster, factors)
+    for rows in (16.0, 512.0, 65536.0):
+        both = [float(np.max(gemm_s(each.device, rows, 4096, 8192, "bf16"))) for each in (scaled, calibrated)]
+        assert both[0] == pytest.approx(both[1], rel=1e-12)
+    assert calibrated.device.peak_flops_per_s == cluster.device.peak_flops_per_s
+    assert calibrated.network == scaled.network

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
-from twofold.app.measured_device import device_tables
+from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_options
 from twofold.app.screen_compare import comparison_lines, ladder_lines
 from twofold.app.shown import as_html
@@ -34,7 +34,7 @@ def compare(spec: SpecSource, ladder: Axis | None = None, today: date | None = N
     Raises InputError for a spec that cannot be planned as written, InfeasibleError when nothing meets it.
     """
     loaded = load(spec)
-    tables = device_tables(loaded.device, today)
+    tables = local_tables(loaded.device, loaded.calibration, today)
     constants = tables.constants
     if ladder:
         along = compare_along(ladder, loaded.spec, loaded.catalog, constants)

@@ -1,20 +1,21 @@
 """`estimate`: one question in words becomes typed data, is answered, and shows itself."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from twofold.app.lines import WIDTH
-from twofold.app.measured_device import device_tables
+from twofold.app.local_tables import local_tables
 from twofold.app.screen_serve import serve_lines
 from twofold.app.screen_single import collective_lines, compute_lines, roofline_lines
 from twofold.app.screen_train import train_lines
 from twofold.app.shown import as_html
-from twofold.app.sources import device_folder
+from twofold.app.sources import calibration_file, device_folder
 from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
-from twofold.inference import CacheOptions
+from twofold.inference import CacheOptions, engine_era
 from twofold.perf import Constants
 from twofold.plan import (
     NEWEST_RELEASES,
@@ -28,15 +29,19 @@ from twofold.plan import (
     TrainingEstimate,
     TrainingQuestion,
     Variation,
+    calibration_notes,
     estimate_collective,
     estimate_compute,
     estimate_roofline,
     estimate_serving,
     estimate_training,
     given,
+    is_calibrated,
     is_measured,
     marked_measured,
     read_rate_bytes_per_s,
+    run_scope,
+    service_scope,
 )
 from twofold.training import TrainingJob
 
@@ -120,7 +125,8 @@ def estimate_train(
         headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
         ranked=layouts,
     )
-    answer = _lettered(estimate_training(question, constants), question.machines, constants)
+    scope = run_scope(question.machines.accelerator.name, job)
+    answer = _lettered(estimate_training(question, constants), question.machines, constants, scope)
     return Answer(answer, tuple(train_lines(answer)))
 
 
@@ -185,13 +191,19 @@ def estimate_serve(
         ),
     )
     asked = ServingTables(frozenset(tables), counts_in(replicas))
-    answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants)
+    era = engine_era(engine_name, question.engine_version)
+    scope = service_scope(question.machines.accelerator.name, engine_name, era)
+    answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants, scope)
     return Answer(answer, tuple(serve_lines(answer)))
 
 
-def _lettered(answer: Estimated, machines: Given, constants: Constants) -> Estimated:
-    """The same answer; on a part that was measured here its times say so."""
-    return marked_measured(answer) if is_measured(constants, machines.accelerator.name) else answer
+def _lettered(
+    answer: Estimated, machines: Given, constants: Constants, scope: Mapping[str, str]
+) -> Estimated:
+    """The same answer; on a part that was measured here, or calibrated, its times say so."""
+    answer = replace(answer, warnings=(*answer.warnings, *calibration_notes(constants, {"this": scope})))
+    own = is_measured(constants, machines.accelerator.name) or is_calibrated(constants, scope)
+    return marked_measured(answer) if own else answer
 
 
 def published_format(model: Model) -> str:
@@ -254,7 +266,8 @@ def _tables(on: Machines | str) -> tuple[Machines, Catalog, Constants]:
     """Machines in words alone are those of the catalogue, with a device measured in this folder."""
     machines = Machines(on) if isinstance(on, str) else on
     device = machines.device or device_folder(Path.cwd())
-    return machines, load_catalog(device, machines.catalog), device_tables(device).constants
+    constants = local_tables(device, calibration_file(Path.cwd())).constants
+    return machines, load_catalog(device, machines.catalog), constants
 
 
 def _given(machines: Machines, catalog: Catalog, constants: Constants) -> Given:

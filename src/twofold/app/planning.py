@@ -2,7 +2,8 @@
 
 from datetime import date
 
-from twofold.app.measured_device import DeviceTables, device_tables
+from twofold.app.local_tables import local_tables
+from twofold.app.measured_device import DeviceTables
 from twofold.app.plan_files import PlanSource, plan_data
 from twofold.app.shown import Difference, Explanation, ShownPlan, shown_plan
 from twofold.app.sources import SpecSource, load
@@ -18,7 +19,7 @@ def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
     planned as written, InfeasibleError when nothing meets it.
     """
     loaded = load(spec)
-    tables = device_tables(loaded.device, today)
+    tables = local_tables(loaded.device, loaded.calibration, today)
     built = build_plan(
         loaded.spec,
         loaded.catalog,

@@ -4,7 +4,7 @@ from datetime import date
 from typing import Literal
 
 from twofold.app.estimating import Answer, estimate_train
-from twofold.app.measured_device import device_tables
+from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_options
 from twofold.app.shown import ShownPlan, shown_plan
 from twofold.app.sources import SpecSource, load
@@ -46,7 +46,7 @@ def search_fleets(spec: SpecSource, today: date | None = None) -> ShownPlan:
     if not loaded.spec.services:
         raise EmptyError("the spec has no service", hint="write `serving:`")
     serving = loaded.spec.model_copy(update={"training": ()})
-    tables = device_tables(loaded.device, today)
+    tables = local_tables(loaded.device, loaded.calibration, today)
     options = plan_options(tables, today)
     built = build_plan(serving, loaded.catalog, tables.constants, spec_digest=loaded.digest, options=options)
     return shown_plan(built)

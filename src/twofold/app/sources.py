@@ -27,6 +27,7 @@ class Loaded:
     catalog: Catalog
     digest: str
     device: Path | None = None  # the folder of a measured device beside the spec
+    calibration: Path | None = None  # the file of a calibration beside it
 
 
 def load(source: SpecSource) -> Loaded:
@@ -43,13 +44,20 @@ def load(source: SpecSource) -> Loaded:
     device = device_folder(path.parent)
     catalog = load_catalog(device, folder if folder.is_dir() else None)
     spec = read_spec(path, names_of(catalog))
-    return Loaded(spec, catalog, _digest(path.read_bytes() + _referenced_bytes(spec)), device)
+    digest = _digest(path.read_bytes() + _referenced_bytes(spec))
+    return Loaded(spec, catalog, digest, device, calibration_file(path.parent))
 
 
 def device_folder(beside: Path) -> Path | None:
     """The folder of a device that was measured for specs in `beside`; None without one."""
     folder = beside / DEVICE_FOLDER
     return folder if (folder / DEVICE_FILE).is_file() else None
+
+
+def calibration_file(beside: Path) -> Path | None:
+    """The file of a calibration made for specs in `beside`; None without one."""
+    file = beside / CALIBRATION_FILE
+    return file if file.exists() else None
 
 
 def spec_path(path: Path) -> Path:

@@ -9,7 +9,7 @@ from twofold.perf.attention import (
     attention_prefill_s,
     mla_decode_s,
 )
-from twofold.perf.cluster_factors import scale_cluster
+from twofold.perf.cluster_factors import calibrate_cluster, scale_cluster
 from twofold.perf.collectives import (
     all_gather_s,
     all_reduce_s,
@@ -90,6 +90,7 @@ __all__ = [
     "attention_prefill_s",
     "build_constants",
     "bytes_per_weight",
+    "calibrate_cluster",
     "compute_format",
     "constants_path",
     "decode_attention_flops_per_byte",

@@ -1,4 +1,4 @@
-"""What a named factor does to hardware: the same name means the same in draws, in bounds and in calibration."""
+"""What a named factor does to hardware: one meaning in draws, in bounds and in calibration."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +19,30 @@ def scale_cluster(cluster: Cluster, factors: Mapping[str, Floats]) -> Cluster:
         cluster,
         device=_scale_device(cluster.device, factors),
         network=_scale_network(cluster.network, factors),
+    )
+
+
+def calibrate_cluster(cluster: Cluster, factors: Mapping[str, Floats]) -> Cluster:
+    """As `scale_cluster`, but `compute` is what kernels reach: the datasheet's peak stays what it is.
+
+    A share of the peak, such as MFU, is then one of the vendor's peak. Times are those of `scale_cluster`.
+    """
+    rest = {name: factor for name, factor in factors.items() if name != "compute"}
+    scaled = scale_cluster(cluster, rest)
+    return replace(scaled, device=_reached(scaled.device, factors.get("compute", 1.0)))
+
+
+def _reached(device: Device, factor: Floats) -> Device:
+    def each(fractions: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        return MappingProxyType({key: fraction * factor for key, fraction in fractions.items()})
+
+    return replace(
+        device,
+        gemm_efficiency_fraction=each(device.gemm_efficiency_fraction),
+        grouped_efficiency_fraction=each(device.grouped_efficiency_fraction),
+        attention_efficiency_fraction=device.attention_efficiency_fraction * factor,
+        attention_fp8_efficiency_fraction=device.attention_fp8_efficiency_fraction * factor,
+        mla_efficiency_fraction=device.mla_efficiency_fraction * factor,
     )
 
 

@@ -1,6 +1,13 @@
 """One spec becomes one plan: both halves, with ranges, derivations and reasons."""
 
 from twofold.plan.build import PlanOptions, build_plan
+from twofold.plan.calibrated import (
+    calibration_notes,
+    calibration_rows,
+    is_calibrated,
+    run_scope,
+    service_scope,
+)
 from twofold.plan.compare import Comparison, Crossed, compare_halves
 from twofold.plan.context import token_model
 from twofold.plan.diff import Change, diff
@@ -50,6 +57,8 @@ __all__ = [
     "TrainingQuestion",
     "Variation",
     "build_plan",
+    "calibration_notes",
+    "calibration_rows",
     "compare_along",
     "compare_halves",
     "diff",
@@ -60,11 +69,14 @@ __all__ = [
     "estimate_training",
     "explain",
     "given",
+    "is_calibrated",
     "is_measured",
     "marked_measured",
     "metric_text",
     "read_rate_bytes_per_s",
     "reason_text",
+    "run_scope",
+    "service_scope",
     "token_model",
     "unit_of",
 ]

@@ -1,6 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
@@ -12,6 +12,7 @@ from twofold.catalog import Catalog
 from twofold.contracts import Digests, Plan, ServicePlan, Spec, TrainingPlan, defaults_used
 from twofold.core import Estimate, InfeasibleError, format_usd
 from twofold.perf import Constants
+from twofold.plan.calibrated import calibration_notes, is_calibrated, run_scope, service_scope
 from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
@@ -20,7 +21,7 @@ from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.measured_serving import measured_plan
 from twofold.plan.measured_training import measured_training_plan
 from twofold.plan.offers import Offer
-from twofold.plan.serving_choice import ServingChoice, choose_serving
+from twofold.plan.serving_choice import ServingChoice, choose_serving, main_pool
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.tornado import factor_swings
 from twofold.plan.training_choice import TrainingChoice, choose_training
@@ -68,17 +69,29 @@ def build_plan(
     modelled = [entry for entry in spec.services if not entry.model.measured]
     services = {entry.name: choose_serving(entry, context) for entry in modelled}
     training = tuple(
-        _lettered(training_plan(runs[entry.name], context), runs[entry.name].chosen.offer, context)
+        _lettered(
+            training_plan(runs[entry.name], context),
+            runs[entry.name].chosen.offer,
+            context,
+            _run_scope(runs[entry.name]),
+        )
         if entry.name in runs
         else measured_training_plan(measured[entry.name], context)
         for entry in spec.training
     )
     serving = tuple(
-        _lettered(service_plan(services[entry.name], context), services[entry.name].offer, context)
+        _lettered(
+            service_plan(services[entry.name], context),
+            services[entry.name].offer,
+            context,
+            _service_scope(services[entry.name]),
+        )
         if entry.name in services
         else measured_plan(entry, context)
         for entry in spec.services
     )
+    scopes = {name: _run_scope(choice) for name, choice in runs.items()}
+    scopes |= {name: _service_scope(choice) for name, choice in services.items()}
     first_year = _first_year(training, serving, spec)
     _check_budget(first_year, training, serving, spec)
     planned_runs = [(runs[plan.name], plan) for plan in training if plan.name in runs]
@@ -104,15 +117,27 @@ def build_plan(
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,
+            *calibration_notes(constants, scopes),
             *_warnings(training, serving, spec),
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
 
 
-def _lettered(half: Half, offer: Offer, context: Context) -> Half:
-    """A run or service as planned; on a part that was measured here its times say so."""
-    return marked_measured(half) if is_measured(context.constants, offer.accelerator.name) else half
+def _lettered(half: Half, offer: Offer, context: Context, scope: Mapping[str, str]) -> Half:
+    """A run or service as planned; where its part was measured here, or calibrated, its times say so."""
+    constants = context.constants
+    own = is_measured(constants, offer.accelerator.name) or is_calibrated(constants, scope)
+    return marked_measured(half) if own else half
+
+
+def _run_scope(choice: TrainingChoice) -> dict[str, str]:
+    return run_scope(choice.chosen.offer.accelerator.name, choice.job)
+
+
+def _service_scope(choice: ServingChoice) -> dict[str, str]:
+    replica = main_pool(choice.fleet, choice.loads).replica
+    return service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
 
 
 def _first_year(

@@ -9,6 +9,7 @@ import numpy as np
 from twofold.contracts import CrossCell, ServicePlan, TrainingPlan
 from twofold.core import Estimate, format_seconds, format_usd
 from twofold.inference import Fleet
+from twofold.plan.calibrated import calibrated_run
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, cluster_of, priced_near
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, search_fleet
@@ -72,7 +73,8 @@ def _widest_trial(choice: TrainingChoice, offer: Offer, nodes: int, context: Con
     last = None
     for count in (number for number in (nodes, *_powers_below(nodes)) if number):
         cluster = cluster_of(offer, count, context.constants, context.catalog, supply)
-        last = trial(choice.entry, job, offer, cluster, stack, supply.budget_usd)
+        calibrated = calibrated_run(cluster, stack, job, context.constants)
+        last = trial(choice.entry, job, offer, *calibrated, supply.budget_usd)
         if last.run:
             return last
     return last

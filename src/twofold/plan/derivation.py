@@ -25,7 +25,7 @@ class Leaves:
         between = f" [{format_si(row.low, _unit(row.unit))}–{format_si(row.high, _unit(row.unit))}]"
         rows = f", {row.rows} rows" if row.rows else ""
         where = f" {row.scope}" if row.scope else ""
-        reference = f"constants.csv {name}{where}{rows}"
+        reference = row.note if row.fitted_by == "calibration" else f"constants.csv {name}{where}{rows}"
         text = shown + (between if row.low < row.high else "")
         return Input(label or _words(name), text, "", row.source.value, reference)
 

@@ -14,8 +14,10 @@ from twofold.inference import (
     for_class,
     iteration_s,
     merged_class,
+    model_kind,
     steady_steps,
 )
+from twofold.plan.calibrated import service_scope, spread_inputs
 from twofold.plan.cold_start import READING, WARM_UP_RANGE_S, WARMING
 from twofold.plan.context import Context
 from twofold.plan.derivation import (
@@ -96,11 +98,14 @@ def _class(
     )
     for name, estimate in served.percentiles.items():
         metric, _, which = name.partition("_")
-        scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", "tpot" if metric == "e2e" else metric)))
-        spread = scoped.constant("interval_serving_ratio", "spread on left-out sources")
+        told = "tpot" if metric == "e2e" else metric
+        scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
+        driven = pool.replica.engine
+        own = service_scope(pool.replica.cluster.device.name, driven.name, driven.era)
+        spread = spread_inputs(scoped, "interval_serving_ratio", own, told, model_kind(choice.model))
         inputs = _latency_inputs(metric, served, at, (step, carrying, lengths, rate))
         formula = f"{_latency_formula(metric)}; {QUANTILE[which]}"
-        yield derived(f"{at}.percentiles.{name}", formula, *inputs, spread)
+        yield derived(f"{at}.percentiles.{name}", formula, *inputs, *spread)
         for slo in served.slos:
             if slo.metric == name:
                 own = path_input(name, estimate, f"{at}.percentiles.{name}")

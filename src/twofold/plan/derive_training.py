@@ -7,6 +7,7 @@ import numpy as np
 from twofold.catalog import Accelerator, Model
 from twofold.contracts import Derivation, Input, TrainingPlan, TrainingRun
 from twofold.core import format_count, format_si
+from twofold.plan.calibrated import run_scope, spread_inputs
 from twofold.plan.context import Context
 from twofold.plan.derivation import (
     Leaves,
@@ -81,8 +82,9 @@ def training_derivations(
 
 def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
     formula = " + ".join(part.name for part in plan.step_parts)
-    spread = leaves.constant("interval_training_step_ratio", "spread on left-out sources")
-    yield derived(f"{at}.step_s", formula, *part_inputs(plan.step_parts, f"{at}.step_parts"), spread)
+    own = run_scope(choice.chosen.offer.accelerator.name, choice.job)
+    spread = spread_inputs(leaves, "interval_training_step_ratio", own, "step", own["kind"])
+    yield derived(f"{at}.step_s", formula, *part_inputs(plan.step_parts, f"{at}.step_parts"), *spread)
     layout = plan.layout
     assert layout
     sizes = assumed_leaf("layout", layout.text, "the fastest that fits")

@@ -26,6 +26,7 @@ from twofold.inference import (
 )
 from twofold.inference import Offer as Hardware
 from twofold.perf import compute_format
+from twofold.plan.calibrated import calibrated_service
 from twofold.plan.context import Context, price_used
 from twofold.plan.given import Given
 from twofold.plan.offers import Offer, cluster_of, serving_offers
@@ -248,6 +249,7 @@ def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context:
         family=offer.accelerator.family,
         model=model_kind(model),
     )
+    cluster, driven = calibrated_service(cluster, driven, context.constants)
     accepted = site.choice.entry.quantisation
     return Hardware(
         name, cluster, driven, offer.usd_per_accelerator_h, accepted, offer.node.accelerator_count

@@ -14,7 +14,7 @@ from twofold.plan.given import Given, resized
 from twofold.plan.quick_refusal import machines_text
 from twofold.plan.quick_run import quick_run
 from twofold.plan.quick_train import Answered, answer
-from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_stack
+from twofold.plan.ranges import Drawn, drawn, drawn_run
 from twofold.plan.rungs import Ladder, Rung, Value
 from twofold.plan.training_choice import choose_training
 from twofold.plan.training_plan import given_of
@@ -179,8 +179,7 @@ def rate_per_accelerator(
     step = step_time(
         job,
         best.chosen.layouts,
-        drawn_cluster(machines.cluster, context.draws),
-        drawn_stack(stack, context.draws),
+        *drawn_run(machines.cluster, stack, job, context.draws),
     )
     whole = drawn(best.chosen.step_s, step.total_s)
     return whole.inverse(job.tokens_per_step / machines.accelerator_count)

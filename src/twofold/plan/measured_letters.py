@@ -13,7 +13,10 @@ TIMED_UNITS = frozenset({"s", "tok/s", "1/s", "req/s", "ratio"})  # bytes and mo
 def is_measured(constants: Constants, accelerator: str) -> bool:
     """Whether the constants hold what was measured here of this very part."""
     pair = ("accelerator", accelerator)
-    return any(row.source == Source.MEASURED and pair in row.pairs for row in constants.rows)
+    return any(
+        row.source == Source.MEASURED and pair in row.pairs and row.fitted_by != "calibration"
+        for row in constants.rows
+    )
 
 
 def marked_measured(part: T) -> T:

@@ -27,9 +27,10 @@ from twofold.inference import (
     weights_bytes,
 )
 from twofold.perf import Constants, bytes_per_weight, load_constants
+from twofold.plan.calibrated import calibrated_service
 from twofold.plan.given import Given, check_units
 from twofold.plan.quick_refusal import machines_text
-from twofold.plan.ranges import drawn_cluster, drawn_engine
+from twofold.plan.ranges import drawn_service
 from twofold.plan.uncertainty import Draws
 
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
@@ -122,9 +123,10 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
         family=device.family,
         model=model_kind(question.model),
     )
+    cluster, software = calibrated_service(machines.cluster, software, constants)
     return Replica(
         shape=shape,
-        cluster=machines.cluster,
+        cluster=cluster,
         engine=software,
         weights_format=question.weights_format,
         activation_format=default_activation_format(device, question.weights_format),
@@ -215,9 +217,8 @@ def under_load(replica: Replica, question: ServingQuestion) -> Served:
 
 def drawn_replica(replica: Replica, draws: Draws) -> Replica:
     """The replica under every draw."""
-    return replace(
-        replica, cluster=drawn_cluster(replica.cluster, draws), engine=drawn_engine(replica.engine, draws)
-    )
+    cluster, software = drawn_service(replica.cluster, replica.engine, draws)
+    return replace(replica, cluster=cluster, engine=software)
 
 
 def replica_plan(chosen: Chosen) -> ReplicaPlan:

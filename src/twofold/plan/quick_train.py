@@ -10,7 +10,7 @@ from twofold.core import Estimate, Source, ValueRefusedError
 from twofold.perf import Constants, Floats, scale_cluster
 from twofold.plan.given import Given
 from twofold.plan.quick_refusal import nothing_divides
-from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_stack, step_spread
+from twofold.plan.ranges import Drawn, drawn, drawn_run, drawn_stack, step_spread
 from twofold.plan.uncertainty import Draws
 from twofold.training import (
     Candidate,
@@ -80,9 +80,7 @@ def answer(
     job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, draws: Draws, constants: Constants
 ) -> Answered:
     """The chosen layout's step under every draw, stretched to what left-out runs showed."""
-    under_draws = step_time(
-        job, chosen.layouts, drawn_cluster(machines.cluster, draws), drawn_stack(stack, draws)
-    )
+    under_draws = step_time(job, chosen.layouts, *drawn_run(machines.cluster, stack, job, draws))
     spread = step_spread(constants, job, machines.accelerator)
     return Answered(chosen, drawn(chosen.step_s, under_draws.total_s, spread), draws)
 

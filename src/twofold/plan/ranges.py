@@ -11,6 +11,8 @@ from twofold.core import Estimate, Source
 from twofold.inference import Engine, model_kind, scale_engine
 from twofold.inference import range_scope as serving_range_scope
 from twofold.perf import Cluster, Constants, Device, Floats, load_known, power_w, scale_cluster
+from twofold.plan.calibrated import calibrated_spread, run_scope, service_scope
+from twofold.plan.calibrated_draws import draws_in
 from twofold.plan.uncertainty import Draws, Spread, estimate_of, stretch
 from twofold.training import Stack, TrainingJob, scale_stack
 from twofold.training import range_scope as training_range_scope
@@ -66,8 +68,24 @@ def drawn_engine(engine: Engine, factors: Mapping[str, Floats]) -> Engine:
     return scale_engine(engine, factors)
 
 
+def drawn_run(cluster: Cluster, stack: Stack, job: TrainingJob, draws: Draws) -> tuple[Cluster, Stack]:
+    """Hardware and training software under every draw, calibrated ones under their own."""
+    own = draws_in(draws, run_scope(cluster.device.name, job))
+    return drawn_cluster(cluster, own), drawn_stack(stack, own)
+
+
+def drawn_service(cluster: Cluster, engine: Engine, draws: Draws) -> tuple[Cluster, Engine]:
+    """Hardware and serving software under every draw, calibrated ones under their own."""
+    own = draws_in(draws, service_scope(cluster.device.name, engine.name, engine.era))
+    return drawn_cluster(cluster, own), drawn_engine(engine, own)
+
+
 def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:
-    """How far the steps of training runs that no fit saw lay from their predictions."""
+    """How far steps that no fit saw lay from their predictions; where calibrated, the user's left out."""
+    own = run_scope(accelerator.name, job)
+    calibrated = calibrated_spread(constants, "step", own["kind"], own)
+    if calibrated:
+        return calibrated
     name, scope = "interval_training_step_ratio", training_scope(job, accelerator)
     if not constants.has(name, **scope):
         return None
@@ -95,7 +113,14 @@ def serving_power_spread(constants: Constants, device: Device) -> Spread:
 def serving_spread(
     constants: Constants, model: Model, metric: str, load: str, device: Device, engine: Engine
 ) -> Spread | None:
-    """How far serving measurements that no fit saw lay from predictions: `ttft`, `tpot` or `output`."""
+    """How far serving measurements that no fit saw lay from predictions: `ttft`, `tpot` or `output`.
+
+    Those of the user's own rows, where they measured this kind of model.
+    """
+    own = service_scope(device.name, engine.name, engine.era)
+    calibrated = calibrated_spread(constants, metric, model_kind(model), own)
+    if calibrated:
+        return calibrated
     name, scope = "interval_serving_ratio", serving_scope(model, load, device, engine)
     if not constants.has(name, metric=metric, **scope):
         return None

@@ -26,6 +26,7 @@ from twofold.inference import (
 )
 from twofold.inference import Offer as Hardware
 from twofold.perf import bytes_per_weight
+from twofold.plan.calibrated import calibrated_service
 from twofold.plan.context import Context, model_of
 from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, serving_offers
 from twofold.plan.reasons import reason_text
@@ -166,6 +167,7 @@ def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hard
     )
     size = offer.node.accelerator_count
     least = size if offer.fixed_count else 1
+    cluster, driven = calibrated_service(cluster, driven, context.constants)
     return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size, least)
 
 

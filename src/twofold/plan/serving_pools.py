@@ -16,7 +16,7 @@ from twofold.inference import (
     shared_load,
 )
 from twofold.plan.context import Context
-from twofold.plan.ranges import Drawn, drawn, drawn_cluster, drawn_engine, serving_spread
+from twofold.plan.ranges import Drawn, drawn, drawn_service, serving_spread
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.plan.uncertainty import Draws, Spread
 
@@ -48,11 +48,8 @@ def drawn_pool(pool: PoolChoice, choice: ServingChoice, draws: Draws) -> DrawnPo
 
 def drawn_replica(replica: Replica, draws: Draws) -> Replica:
     """The replica with a leading axis of draws on hardware and software."""
-    return replace(
-        replica,
-        cluster=drawn_cluster(replica.cluster, draws),
-        engine=drawn_engine(replica.engine, draws),
-    )
+    cluster, engine = drawn_service(replica.cluster, replica.engine, draws)
+    return replace(replica, cluster=cluster, engine=engine)
 
 
 def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:

@@ -1,6 +1,6 @@
 """The answer to a training question as data: the step, its memory, what binds it, layouts and the run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from twofold.contracts import Bound, Count, Layout, Machine, Part
 from twofold.core import Estimate
 from twofold.perf import Constants
+from twofold.plan.calibrated import calibrated_run
 from twofold.plan.given import Given, check_units
 from twofold.plan.quick_refusal import nothing_trains
 from twofold.plan.quick_run import QuickRun, quick_run
@@ -24,7 +25,7 @@ from twofold.plan.quick_train import (
     step_bounds,
     step_parts,
 )
-from twofold.plan.ranges import drawn, drawn_cluster, drawn_stack, step_spread
+from twofold.plan.ranges import drawn, drawn_run, step_spread
 from twofold.plan.uncertainty import Draws, draw_factors
 from twofold.training import (
     Priced,
@@ -95,6 +96,9 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
     job, machines = question.job, question.machines
     check_units(machines.cluster.device, job.precision)
     stack = load_stack(constants, job.framework, job.precision, machines.accelerator.family)
+    cluster, stack = calibrated_run(machines.cluster, stack, job, constants)
+    machines = replace(machines, cluster=cluster)
+    question = replace(question, machines=machines)
     priced = priced_layouts(question, stack)
     fits = priced.high_bytes <= machines.cluster.device.memory_bytes
     if not fits.any():
@@ -183,9 +187,7 @@ def ranked_layouts(
         return ()
     taken = priced.layouts.take(order)
     held, step = memory(job, taken, stack), step_time(job, taken, machines.cluster, stack)
-    under_draws = step_time(
-        job, taken, drawn_cluster(machines.cluster, draws), drawn_stack(stack, draws)
-    ).total_s
+    under_draws = step_time(job, taken, *drawn_run(machines.cluster, stack, job, draws)).total_s
     spread = step_spread(constants, job, machines.accelerator)
     rows = []
     for at in range(len(order)):

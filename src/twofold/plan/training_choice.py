@@ -16,6 +16,7 @@ from twofold.core import (
     format_usd,
 )
 from twofold.perf import Cluster, device
+from twofold.plan.calibrated import calibrated_run
 from twofold.plan.context import Context, model_of, training_job
 from twofold.plan.given import check_units
 from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, training_offers
@@ -144,7 +145,8 @@ def _trials(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context
     result = []
     for count in _node_counts(entry, job, offer, context):
         cluster = cluster_of(offer, count, context.constants, context.catalog, supply)
-        result.append(trial(entry, job, offer, cluster, stack, supply.budget_usd))
+        calibrated = calibrated_run(cluster, stack, job, context.constants)
+        result.append(trial(entry, job, offer, *calibrated, supply.budget_usd))
     return result
 
 
@@ -294,7 +296,8 @@ def _in_time(entry: TrainingRun, job: TrainingJob, closest: Trial, context: Cont
     first = int(np.ceil(closest.node_count * factor * 1.1))
     for count in (first, 2 ** int(np.ceil(np.log2(first))), 2 ** int(np.ceil(np.log2(first)) + 1)):
         if count <= NODES_MAX:
-            cluster = cluster_of(offer, count, context.constants, context.catalog, context.spec.supply)
+            bare = cluster_of(offer, count, context.constants, context.catalog, context.spec.supply)
+            cluster, _ = calibrated_run(bare, closest.stack, job, context.constants)
             if not trial(entry, job, offer, cluster, closest.stack, None).misses:
                 return f"{count:,} nodes of {offer.accelerator.name} · {deadline}"
     return f"{deadline} · fewer tokens"

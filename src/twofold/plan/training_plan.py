@@ -32,7 +32,7 @@ from twofold.plan.quick_train import (
     step_bounds,
     step_parts,
 )
-from twofold.plan.ranges import Drawn, drawn_cluster, drawn_stack
+from twofold.plan.ranges import Drawn, drawn_run
 from twofold.plan.training_choice import TrainingChoice, Trial, headroom_shares, planned_run
 from twofold.plan.uncertainty import estimate_of, flip_fraction, flip_warning
 from twofold.training import (
@@ -190,7 +190,7 @@ def _flips(choice: TrainingChoice, priced: Priced, context: Context) -> float:
 
 def _steps(choice: TrainingChoice, trial: Trial, layouts: Layouts, context: Context) -> NDArray[np.float64]:
     """Step seconds of layouts under every draw, (draws, layouts)."""
-    drawn = drawn_cluster(trial.cluster, context.draws), drawn_stack(trial.stack, context.draws)
+    drawn = drawn_run(trial.cluster, trial.stack, choice.job, context.draws)
     return np.asarray(step_time(choice.job, layouts, *drawn).total_s, float)
 
 
@@ -286,7 +286,7 @@ def _scaled_steps(choice: TrainingChoice, row: ScalingRow, context: Context) -> 
     share = row.accelerator_count / chosen.cluster.accelerator_count
     smaller = replace(job, global_batch_sequences=max(1, round(job.global_batch_sequences * share)))
     cluster = replace(chosen.cluster, accelerator_count=row.accelerator_count)
-    drawn = drawn_cluster(cluster, context.draws), drawn_stack(chosen.stack, context.draws)
+    drawn = drawn_run(cluster, chosen.stack, job, context.draws)
     steps = np.ravel(np.asarray(step_time(smaller, row.candidate.layouts, *drawn).total_s, float))
     ratios: NDArray[np.float64] = steps / row.candidate.step_s
     return ratios

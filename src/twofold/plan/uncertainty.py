@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from twofold.core import Estimate, Source
 from twofold.perf import Constants
+from twofold.plan.calibrated_draws import with_doubt
 
 DRAW_COUNT = 200
 RANGE_FRACTION = 0.8  # what the shown ranges hold
@@ -64,12 +65,12 @@ def draw_factors(constants: Constants, count: int = DRAW_COUNT, seed: int = 0) -
     generator = np.random.default_rng(seed)
     grid = _normal_grid(count)
     z_80 = NormalDist().inv_cdf((1 + RANGE_FRACTION) / 2)
-    result = {}
+    result, sigmas = {}, {}
     for name in FACTORS:
         row = constants.estimate("uncertainty_factor", factor=name)
-        sigma = np.log(row.high / row.low) / (2 * z_80)
-        result[name] = np.exp(sigma * generator.permutation(grid))[:, np.newaxis]
-    return MappingProxyType(result)
+        sigmas[name] = float(np.log(row.high / row.low) / (2 * z_80))
+        result[name] = np.exp(sigmas[name] * generator.permutation(grid))[:, np.newaxis]
+    return MappingProxyType(with_doubt(result, constants, sigmas))
 
 
 def only(draws: Draws, name: str) -> Draws:
