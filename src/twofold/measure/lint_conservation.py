@@ -193,8 +193,19 @@ def _little(table: Table, physics: Physics) -> list[Agreement]:
 def _predictions(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Prediction]:
     """The measured columns that the models answer; a median or a mean of TTFT lies in either's range."""
     lengths, outputs = physics.input_tokens + physics.output_tokens, physics.output_tokens
+    # A first token that came within one generation may have waited for another request's place.
+    waited = table.first(*TTFT) <= physics.output_tokens * table.first(*TPOT)
+
+    def times(column: str) -> tuple[Slip, ...]:
+        slips = time_slips(column, "ms")
+        if column not in TTFT:
+            return slips
+        return tuple(
+            Slip(np.where(waited & (each.factor > 1), np.nan, each.factor), each.cause) for each in slips
+        )
+
     found = [
-        _prediction(table, predicted, column, like, "ms", time_slips(column, "ms") + extra)
+        _prediction(table, predicted, column, like, "ms", times(column) + extra)
         for column, like, extra in (
             ("ttft_p50_ms", ("ttft_p50_ms", "ttft_mean_ms"), ()),
             ("ttft_mean_ms", ("ttft_mean_ms", "ttft_p50_ms"), ()),

@@ -124,7 +124,7 @@ def surprises(table: Table, predicted: Prediction) -> list[Finding]:
             findings.append(table.finding(i, "unit", severity, (predicted.column,), shown, hint))
             continue
         far = not predicted.low[i] / FAR_BEYOND <= value <= predicted.high[i] * FAR_BEYOND
-        hint = "an unhealthy run, software that we do not know, a slip in the configuration, or our error"
+        hint = "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
         severity = "suspect" if far else "note"
         findings.append(table.finding(i, "prediction", severity, (predicted.column,), shown, hint))
     return findings
