@@ -1,5 +1,6 @@
 """The public kernel tables as rows to fit: which are used, their shapes, our operators that predict them."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from enum import Enum
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import load_catalog
-from twofold.measure.pooled import Array, Rows
+from twofold.measure.pooled import Array, Predict, Rows
 from twofold.measure.truth import Row, read_rows
 from twofold.perf import (
     Constants,
@@ -78,6 +79,7 @@ UNTUNED_EXPERTS = (  # at least twice as slow as other kernels for the same laye
     "vllm_mxfp4_moe",
 )
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
+ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group")
 FORMAT_FIELDS = (
     "gemm_floor_ratio",
     "gemm_efficiency_fraction",
@@ -85,6 +87,15 @@ FORMAT_FIELDS = (
     "grouped_efficiency_fraction",
     "grouped_memory_efficiency_fraction",
 )
+
+
+HELD_OUT_OF = 5  # one configuration in so many is kept from the shipped fit
+NOT_CONFIGURATION = {  # what was measured or remarked, and versions: one configuration stays on one side
+    "time_us",
+    "flag",
+    "framework_version",
+    "library_version",
+}
 
 
 class Kernels(Enum):
@@ -108,6 +119,43 @@ def table(truth: Path, name: str) -> list[Row]:
 def column(rows: Sequence[Row], name: str) -> Array:
     """One numeric column."""
     return np.array([float(row[name]) for row in rows])
+
+
+def held_out(rows: Sequence[Row]) -> NDArray[np.bool_]:
+    """Which rows the shipped fit never sees: every fifth by a hash of its configuration.
+
+    The hash is of what was run (part, format, shape, kernel), not of what was measured nor of the order, so
+    that the split stays as it is when rows are added, and all measurements of one configuration are on one
+    side.
+    """
+    texts = (
+        "|".join(f"{name}={row[name]}" for name in sorted(row) if name not in NOT_CONFIGURATION)
+        for row in rows
+    )
+    return np.array(
+        [
+            int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") % HELD_OUT_OF == 0
+            for text in texts
+        ],
+        bool,
+    )
+
+
+def measured(rows: Sequence[Row], kernel: str, group: str, predict: Predict) -> Rows:
+    """`rows` of a table as rows to fit; `kernel` and `group` name the columns of both."""
+    return Rows(
+        leaves(rows),
+        texts(rows, kernel),
+        column(rows, "time_us") * 1e-6,
+        predict,
+        held_out(rows),
+        texts(rows, group),
+    )
+
+
+def texts(rows: Sequence[Row], name: str) -> NDArray[np.str_]:
+    """One column of text."""
+    return np.array([row[name] for row in rows], str)
 
 
 def leaves(rows: Sequence[Row]) -> NDArray[np.str_]:
@@ -169,11 +217,7 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
     rows = [row for row in table_rows if row["dtype"] == dtype]
     fmt, weight_fmt = GEMM_FORMATS[dtype]
     m, n, k = (column(rows, name) for name in "mnk")
-    leaf, kernel, measured_s = (
-        leaves(rows),
-        np.array([row["kernel"] for row in rows]),
-        column(rows, "time_us") * 1e-6,
-    )
+    leaf, kernel, measured_s = leaves(rows), texts(rows, "kernel"), column(rows, "time_us") * 1e-6
     base = device_of_rows(leaf, constants)
     floor_s = eager_floor_s(kernel, leaf, measured_s) if fmt != "bf16" or weight_fmt else 0.0
 
@@ -186,7 +230,7 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
             return np.asarray(total_s + floor_s)
         return np.asarray(smooth_max(total_s, floor_s, 8.0))
 
-    return Rows(leaf, kernel, measured_s, predict)
+    return measured(rows, "kernel", "dtype", predict)
 
 
 def attention_rows(
@@ -203,8 +247,7 @@ def attention_rows(
     names = ("batch", "isl_or_kv_len", "heads", "kv_heads", "head_dim", "window")
     batch, tokens, heads, kv_heads, head_dim, window = (column(rows, name) for name in names)
     fmt = "fp8" if kv_dtype == "fp8" else "bf16"
-    leaf, kernel = leaves(rows), np.array([row["kernel"] for row in rows])
-    base = device_of_rows(leaf, constants)
+    base = device_of_rows(leaves(rows), constants)
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, values, fmt)
@@ -212,19 +255,15 @@ def attention_rows(
             return np.asarray(attention_decode_s(one, batch, tokens, heads, kv_heads, head_dim, fmt, window))
         return np.asarray(attention_prefill_s(one, batch, tokens, 0, heads, kv_heads, head_dim, fmt, window))
 
-    return Rows(leaf, kernel, column(rows, "time_us") * 1e-6, predict)
+    return measured(rows, "kernel", "phase", predict)
 
 
 def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
     """Weight-only products that take longer than their launch, predicted as if the weights had 16 bits."""
     rows = [row for row in table_rows if row["dtype"] == dtype and float(row["time_us"]) > 50.0]
     m, n, k = (column(rows, name) for name in "mnk")
-    leaf = leaves(rows)
-    base = device_of_rows(leaf, constants)
-    kernel = np.array([row["kernel"] for row in rows])
-    return Rows(
-        leaf, kernel, column(rows, "time_us") * 1e-6, lambda _: np.asarray(gemm_s(base, m, n, k, "bf16"))
-    )
+    base = device_of_rows(leaves(rows), constants)
+    return measured(rows, "kernel", "dtype", lambda _: np.asarray(gemm_s(base, m, n, k, "bf16")))
 
 
 def moe_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
@@ -247,7 +286,7 @@ def moe_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Row
         sorted_bytes = np.where(moe_ep > 1, values["sorting_passes"] * tokens * hidden * 2.0, 0.0)
         return np.asarray(total_s + sorted_bytes / one.memory_bytes_per_s)
 
-    return Rows(leaf, kernel, column(rows, "time_us") * 1e-6, predict)
+    return measured(rows, "kernel", "distribution", predict)
 
 
 def comm_rows(table_rows: Sequence[Row], library: str, constants: Constants) -> Rows:
@@ -278,7 +317,7 @@ def comm_rows(table_rows: Sequence[Row], library: str, constants: Constants) -> 
         chosen = [operation == name for name in COLLECTIVES]
         return np.select(chosen, [run(links, payload_bytes, ranks) for run in COLLECTIVES.values()])
 
-    return Rows(leaf, operation, column(rows, "time_us") * 1e-6, predict)
+    return measured(rows, "op", "op", predict)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -298,5 +337,5 @@ def joined(parts: Sequence[Rows]) -> Rows:
             ]
         )
 
-    leaf, kernel = (np.concatenate([getattr(part, name) for part in parts]) for name in ("leaf", "kernel"))
-    return Rows(leaf, kernel, np.concatenate([part.measured_s for part in parts]), predict)
+    pieces = [np.concatenate([getattr(part, name) for part in parts]) for name in ROW_ARRAYS]
+    return Rows(predict=predict, **dict(zip(ROW_ARRAYS, pieces, strict=True)))

@@ -17,6 +17,9 @@ Predict = Callable[[Mapping[str, Array]], Array]  # a value per row of each cons
 NOISE_LOG = 0.1  # of one measurement: beyond it the loss grows like |error|
 FAMILY_SPREAD_LOG = 0.25  # of a family around all
 LEAF_SPREAD_LOG = 0.12  # of an accelerator around its family
+STEP_LOG = 1e-5  # of the numerical slopes
+TOLERANCE = 1e-9  # of the search: far below the four digits that are written, so that every machine agrees
+MOST_STEPS = 300
 Z_80 = 1.2816  # half of an 80 % range, in standard deviations
 
 
@@ -33,12 +36,18 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Measurements: the leaf that each belongs to, seconds, and how constants predict them."""
+    """Measurements: the leaf that each belongs to, seconds, and how constants predict them.
+
+    A row's prediction may depend on the constants of its own leaf alone: the fit differentiates all leaves
+    in one pass.
+    """
 
     leaf: NDArray[np.str_]
     kernel: NDArray[np.str_]  # which implementation was measured
     measured_s: Array
     predict: Predict
+    held_out: NDArray[np.bool_]  # kept from the shipped fit, to score it
+    group: NDArray[np.str_]  # phase or operation, for tables of errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +75,51 @@ def fit_pooled(
     centre = np.log([[prior.value] for prior in priors])
     ridge = np.array([1.0 / (LEAF_SPREAD_LOG if node in families else FAMILY_SPREAD_LOG) for node in nodes])
 
+    spread_log = np.array([prior.spread_log for prior in priors])
+
+    def log_predicted(theta: Array) -> Array:
+        return np.log(
+            rows.predict({prior.name: np.exp(theta[i, leaf_index]) for i, prior in enumerate(priors)})
+        )
+
     def residuals(flat: Array) -> Array:
         theta = flat.reshape(shape)
-        per_row = {prior.name: np.exp(theta[i, leaf_index]) for i, prior in enumerate(priors)}
-        error = (np.log(rows.predict(per_row)) - log_measured)[kept] / NOISE_LOG
-        pull = (theta - theta[:, parent]) * ridge
-        pull[:, 0] = (theta[:, 0] - centre[:, 0]) / [prior.spread_log for prior in priors]
-        return np.concatenate([pull.ravel(), error])
+        error = (log_predicted(theta) - log_measured)[kept] / NOISE_LOG
+        return np.concatenate([_pulls(theta, centre, spread_log, parent, ridge).ravel(), error])
+
+    pull_slopes = _pull_slopes(shape, spread_log, parent, ridge)
+    kept_rows, kept_leaf = np.flatnonzero(kept), leaf_index[kept]
+
+    def slopes(flat: Array) -> Array:
+        # HOT: a step of one constant on all leaves at once gives all its columns, since each row feels its
+        # own leaf alone: one prediction per constant instead of one per constant and node.
+        theta = flat.reshape(shape)
+        middle = log_predicted(theta)
+        table = np.zeros((theta.size + kept_rows.size, theta.size))
+        table[: theta.size] = pull_slopes
+        for i in range(len(priors)):
+            stepped = theta.copy()
+            stepped[i] += STEP_LOG
+            slope = (log_predicted(stepped) - middle)[kept] / (STEP_LOG * NOISE_LOG)
+            table[theta.size + np.arange(kept_rows.size), i * len(nodes) + kept_leaf] = slope
+        return table
 
     bounds = [
         np.log([[getattr(prior, end)] * len(nodes) for prior in priors]).ravel() for end in ("low", "high")
     ]
     start = np.clip(np.repeat(centre, len(nodes), axis=1).ravel(), bounds[0] + 1e-6, bounds[1] - 1e-6)
-    solution = least_squares(residuals, start, bounds=(bounds[0], bounds[1]), loss="soft_l1", x_scale="jac")
+    solution = least_squares(
+        residuals,
+        start,
+        slopes,
+        (bounds[0], bounds[1]),
+        loss="soft_l1",
+        x_scale=np.repeat(spread_log, len(nodes)),
+        ftol=TOLERANCE,
+        xtol=TOLERANCE,
+        gtol=TOLERANCE,
+        max_nfev=MOST_STEPS,
+    )
     theta = solution.x.reshape(shape)
     error = solution.fun[theta.size :] * NOISE_LOG
     values = {
@@ -91,6 +132,23 @@ def fit_pooled(
         node: _implementation_spread(error, rows.kernel[kept], here == j) for j, node in enumerate(nodes)
     }
     return Pooled(values, _spreads(theta, priors, nodes, families, implementation))
+
+
+def _pulls(theta: Array, centre: Array, spread_log: Array, parent: Array, ridge: Array) -> Array:
+    """How far each value lies from its parent, and the root from its prior, in expected spreads."""
+    pull = (theta - theta[:, parent]) * ridge
+    pull[:, 0] = (theta[:, 0] - centre[:, 0]) / spread_log
+    return pull
+
+
+def _pull_slopes(shape: tuple[int, int], spread_log: Array, parent: Array, ridge: Array) -> Array:
+    """Derivatives of the pulls by the values: constant, since the pulls are linear."""
+    zero = np.zeros(shape)
+    origin = _pulls(zero, zero, spread_log, parent, ridge).ravel()
+    units = np.eye(zero.size).reshape(zero.size, *shape)
+    return np.stack(
+        [_pulls(unit, zero, spread_log, parent, ridge).ravel() - origin for unit in units], axis=1
+    )
 
 
 def _parent(node: str, nodes: Sequence[str], families: Mapping[str, str]) -> int:
