@@ -49,12 +49,14 @@ PREFILL = (
     Prior("attention_memory_efficiency_fraction", 0.3, 0.5, *EFFICIENCY),
     Prior("attention_tile_s", 2e-6, 0.5, 2e-7, 1e-5),
     Prior("attention_floor_s", 1e-5, 0.3, 3e-6, 3e-5),
+    Prior("attention_wide_ratio", 0.1, 1.0, 0.01, 4.0),
 )
 PREFILL_FP8 = (Prior("attention_fp8_efficiency_fraction", 0.4, 0.3, *EFFICIENCY),)
 DECODE = (
     Prior("decode_efficiency_fraction", 0.8, 0.3, *EFFICIENCY),
     Prior("decode_tile_s", 2e-6, 0.5, 2e-7, 1e-5),
     Prior("decode_floor_s", 1e-5, 0.3, 3e-6, 3e-5),
+    Prior("decode_compute_fraction", 0.15, 0.5, 0.01, 1.0),
 )
 DECODE_FP8 = (Prior("decode_fp8_efficiency_fraction", 0.7, 0.3, *EFFICIENCY),)
 MOE = (
@@ -63,9 +65,13 @@ MOE = (
 )
 MOE_SHAPE = (
     Prior("grouped_floor_s", 2.5e-5, 0.3, 8e-6, 8e-5),
-    Prior("grouped_pad_tokens", 32.0, 0.7, 4.0, 128.0),
+    Prior("grouped_pad_tokens", 32.0, 0.7, 2.0, 128.0),
 )
-MOE_BENCH = (Prior("skew", 1.4, 0.3, 1.0, 4.0), Prior("sorting_passes", 8.0, 0.7, 0.5, 40.0))  # not shipped
+MOE_BENCH = (  # not shipped
+    Prior("routed_hidden_passes", 1.0, 1.0, 0.01, 10.0),
+    Prior("routed_inter_passes", 1.0, 1.0, 0.01, 10.0),
+    Prior("token_passes", 3.0, 1.0, 0.01, 40.0),
+)
 LINKS = (
     Prior("link_efficiency_fraction", 0.8, 0.2, *EFFICIENCY),
     Prior("link_latency_s", 1e-6, 0.5, 1e-7, 1e-5),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import load_catalog
+from twofold.measure.kernel_routing import busiest_rank
 from twofold.measure.pooled import Array, Predict, Rows
 from twofold.measure.truth import Row, read_rows
 from twofold.perf import (
@@ -27,6 +28,7 @@ from twofold.perf import (
     grouped_gemm_s,
     kernel_format,
     network,
+    peak_format,
     quantise_s,
     reduce_scatter_s,
     serving_all_reduce_s,
@@ -56,6 +58,7 @@ MOE_FORMATS = GEMM_FORMATS | {
     "int4_wo": ("bf16", "int4"),
     "w4a16_mxfp4": ("bf16", "mxfp4"),
     "w4a8_mxfp4_mxfp8": ("mxfp8", "mxfp4"),
+    "w4afp8": ("fp8", "int4"),
 }
 COLLECTIVES = {
     "all_gather": all_gather_s,
@@ -78,6 +81,21 @@ UNTUNED_EXPERTS = (  # at least twice as slow as other kernels for the same laye
     "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts",
     "vllm_mxfp4_moe",
 )
+CLASSES = (  # what a kernel's name holds -> its class; the first that fits
+    ("marlin", "marlin"),
+    ("min_latency", "low latency"),
+    ("oaitriton", "triton"),
+    ("triton", "triton"),
+    ("fused_moe", "triton"),
+    ("deepgemm", "deepgemm"),
+    ("cutlass", "cutlass"),
+    ("nongated", "cutlass"),
+    ("trtllm", "trtllm"),
+    ("fidecode", "flashinfer"),
+    ("fiprefill", "flashinfer"),
+    ("flashinfer", "flashinfer"),
+)
+SHARED_QUERIES = 32  # of one KV head: with more, one engine's decode reads the cache once per query head
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
 ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group")
 FORMAT_FIELDS = (
@@ -103,6 +121,7 @@ class Kernels(Enum):
 
     OWN = "made for the part"
     GENERIC = "generic"
+    ALL = "either"
 
 
 def families() -> dict[str, str]:
@@ -114,6 +133,17 @@ def families() -> dict[str, str]:
 def table(truth: Path, name: str) -> list[Row]:
     """Rows of `kernels_<name>.csv` without those that the caches flattered."""
     return [row for row in read_rows(truth / f"kernels_{name}.csv") if not row.get("flag")]
+
+
+def kernel_class(row: Row) -> str:
+    """Who made a kernel and how: its engine (or library) and the kind of its name, `vllm marlin`."""
+    name = row["kernel"].lower().replace("deep_gemm", "deepgemm")
+    if row["kernel"] in UNTUNED_EXPERTS:
+        return f"{row['framework']} untuned"
+    if "library" in row:
+        return name
+    kind = next((kind for part, kind in CLASSES if part in name), "own")
+    return f"{row['framework']} {kind}"
 
 
 def column(rows: Sequence[Row], name: str) -> Array:
@@ -220,12 +250,16 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
     leaf, kernel, measured_s = leaves(rows), texts(rows, "kernel"), column(rows, "time_us") * 1e-6
     base = device_of_rows(leaf, constants)
     floor_s = eager_floor_s(kernel, leaf, measured_s) if fmt != "bf16" or weight_fmt else 0.0
+    key = kernel_format(fmt, weight_fmt)
 
     def predict(values: Mapping[str, Array]) -> Array:
-        one = with_values(base, values, kernel_format(fmt, weight_fmt))
+        one = with_values(base, values, key)
+        if "throttle_fraction" in values:
+            one = with_values(one, {"gemm_floor_ratio": np.ones(m.shape)}, key)
+            one = throttled(one, 2.0 * m * n * k, fmt, key, values)
         total_s = gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
         if fmt != "bf16":
-            total_s = total_s + quantise_s(one, m, k, fmt)
+            total_s = total_s + values.get("quantise_ratio", 1.0) * quantise_s(one, m, k, fmt)
         if weight_fmt:  # these were timed one by one: the host's time comes before the kernel's
             return np.asarray(total_s + floor_s)
         return np.asarray(smooth_max(total_s, floor_s, 8.0))
@@ -233,26 +267,51 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
     return measured(rows, "kernel", "dtype", predict)
 
 
+def throttled(one: Device, flops: Array, fmt: str, key: str, values: Mapping[str, Array]) -> Device:
+    """The device with products slowed as far as the clock falls while they run.
+
+    Formula  e · (1 − loss·t / (t + half)), t the product's time at e
+    Why      The benchmark repeats one product: milliseconds of dense maths on narrow formats pull the power
+             to its limit and the clock down; short ones end before the governor acts.
+    Units    values by row: `throttle_fraction` the loss, `throttle_half_s` seconds.
+    Limits   short products: e; long ones: e·(1 − loss).
+    """
+    efficiency = one.gemm_efficiency_fraction[key]
+    busy_s = flops / (one.peak_flops_per_s[peak_format(fmt)] * efficiency)
+    loss = values["throttle_fraction"] * busy_s / (busy_s + values["throttle_half_s"])
+    return replace(
+        one, gemm_efficiency_fraction={**one.gemm_efficiency_fraction, key: efficiency * (1.0 - loss)}
+    )
+
+
 def attention_rows(
     table_rows: Sequence[Row], phase: str, kv_dtype: str, constants: Constants, kernels: Kernels = Kernels.OWN
 ) -> Rows:
-    """Prefill or decode in one cache format, by kernels made for the device or by generic ones (Triton)."""
-    dtype = "fp8" if phase == "prefill" and kv_dtype == "fp8" else "bfloat16"
+    """Prefill or decode in one format, by kernels made for the device or by generic ones (Triton), or by all.
+
+    Prefill's format is that of its products (16-bit products over an 8-bit cache count as 16-bit), decode's
+    that of its cache.
+    """
+    dtype = "dtype" if phase == "prefill" else "kv_dtype"
     rows = [
         row
         for row in table_rows
-        if (row["phase"], row["dtype"], row["kv_dtype"]) == (phase, dtype, kv_dtype)
-        and ("triton" in row["kernel"]) == (kernels is Kernels.GENERIC)
+        if (row["phase"], row[dtype]) == (phase, kv_dtype)
+        and (kernels is Kernels.ALL or ("triton" in row["kernel"]) == (kernels is Kernels.GENERIC))
     ]
     names = ("batch", "isl_or_kv_len", "heads", "kv_heads", "head_dim", "window")
     batch, tokens, heads, kv_heads, head_dim, window = (column(rows, name) for name in names)
     fmt = "fp8" if kv_dtype == "fp8" else "bf16"
     base = device_of_rows(leaves(rows), constants)
+    unshared = np.array([row["kernel"] == "torch_flow" for row in rows], bool) & (
+        heads > SHARED_QUERIES * kv_heads
+    )
+    read_heads = np.where(unshared, heads, kv_heads)
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, values, fmt)
         if phase == "decode":
-            return np.asarray(attention_decode_s(one, batch, tokens, heads, kv_heads, head_dim, fmt, window))
+            return np.asarray(attention_decode_s(one, batch, tokens, heads, read_heads, head_dim, fmt, window))
         return np.asarray(attention_prefill_s(one, batch, tokens, 0, heads, kv_heads, head_dim, fmt, window))
 
     return measured(rows, "kernel", "phase", predict)
@@ -266,30 +325,51 @@ def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants
     return measured(rows, "kernel", "dtype", lambda _: np.asarray(gemm_s(base, m, n, k, "bf16")))
 
 
-def moe_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
-    """Expert layers of one dtype. Here every rank sees all tokens, and skewed routing loads the busiest rank:
-    `sorting_passes` and `skew` absorb both and are not shipped."""
-    rows = [row for row in table_rows if row["dtype"] == dtype and row["kernel"] not in UNTUNED_EXPERTS]
+def moe_rows(
+    table_rows: Sequence[Row], dtype: str, constants: Constants, kernels: Kernels = Kernels.OWN
+) -> Rows:
+    """Expert layers of one dtype, timed on the busiest rank of a group whose ranks all see all tokens.
+
+    Kernels differ in what they do for rows that other ranks own: `routed_hidden_passes` and
+    `routed_inter_passes` are passes over all routed rows, `token_passes` over all tokens; they belong to the
+    benchmark and are not shipped with the device.
+    """
+    rows = [
+        row
+        for row in table_rows
+        if row["dtype"] == dtype and (kernels is Kernels.ALL or row["kernel"] not in UNTUNED_EXPERTS)
+    ]
     fmt, weight_fmt = MOE_FORMATS[dtype]
     names = ("tokens", "experts", "topk", "hidden", "inter", "moe_tp", "moe_ep")
     tokens, experts, topk, hidden, inter, moe_tp, moe_ep = (column(rows, name) for name in names)
-    leaf, kernel = leaves(rows), np.array([row["kernel"] for row in rows])
-    matrices = np.array([2 if "nongated" in one else 3 for one in kernel])
-    skewed = np.array([row["distribution"] != "balanced" for row in rows]) & (moe_ep > 1)
-    base = device_of_rows(leaf, constants)
+    matrices = np.array([2 if "nongated" in row["kernel"] else 3 for row in rows])
+    local_rows, touched = routed(rows)
+    imbalance = local_rows / (tokens * topk / moe_ep)
+    shapes = (tokens, experts, topk, experts / moe_ep, hidden, inter / moe_tp)
+    base = device_of_rows(leaves(rows), constants)
+    key = kernel_format(fmt, weight_fmt)
 
     def predict(values: Mapping[str, Array]) -> Array:
-        one = with_values(base, values, kernel_format(fmt, weight_fmt))
-        load = np.where(skewed, values["skew"], 1.0)
-        shapes = (tokens, experts, topk, experts / moe_ep, hidden, inter / moe_tp)
-        total_s = grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices=matrices, imbalance=load)
-        sorted_bytes = np.where(moe_ep > 1, values["sorting_passes"] * tokens * hidden * 2.0, 0.0)
-        return np.asarray(total_s + sorted_bytes / one.memory_bytes_per_s)
+        one = with_values(base, values, key)
+        total_s = grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices, imbalance, touched)
+        passes = values["routed_hidden_passes"] * hidden + values["routed_inter_passes"] * shapes[-1]
+        moved = tokens * (topk * passes + values["token_passes"] * hidden) * 2.0
+        return np.asarray(total_s + moved / one.memory_bytes_per_s)
 
     return measured(rows, "kernel", "distribution", predict)
 
 
-def comm_rows(table_rows: Sequence[Row], library: str, constants: Constants) -> Rows:
+def routed(rows: Sequence[Row]) -> tuple[Array, Array]:
+    """Rows and touched experts of the rank that each row timed."""
+    names = ("tokens", "experts", "topk", "moe_ep")
+    found = [busiest_rank(*(int(float(row[name])) for name in names), row["distribution"]) for row in rows]
+    pairs = np.array(found, float).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def comm_rows(
+    table_rows: Sequence[Row], library: str, constants: Constants, kernels: Kernels = Kernels.OWN
+) -> Rows:
     """Collectives inside one node: the library's (`nccl`), or a serving engine's all-reduce (`engine`).
 
     The PCIe card of the table ran without peer access between sockets: it says nothing about others.
@@ -298,7 +378,8 @@ def comm_rows(table_rows: Sequence[Row], library: str, constants: Constants) -> 
         row
         for row in table_rows
         if row["gpu"] != "l40s"
-        and (row["library"] == "nccl" if library == "nccl" else row["kernel"] in ENGINE_ALL_REDUCES)
+        and (row["library"] == "nccl") == (library == "nccl")
+        and (kernels is Kernels.ALL or library == "nccl" or row["kernel"] in ENGINE_ALL_REDUCES)
     ]
     leaf = leaves(rows)
     operation = np.array([row["op"] for row in rows])

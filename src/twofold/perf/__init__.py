@@ -41,6 +41,7 @@ from twofold.perf.formats import (
     bytes_per_weight,
     compute_format,
     kernel_format,
+    peak_format,
 )
 from twofold.perf.known import (
     Half,
@@ -114,6 +115,7 @@ __all__ = [
     "mla_decode_s",
     "network",
     "parse_constants",
+    "peak_format",
     "point_to_point_s",
     "power_w",
     "prefill_attention_flops_per_byte",

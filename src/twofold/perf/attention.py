@@ -11,6 +11,9 @@ ATTENTION_BACKWARD_RATIO = (
 )
 UNFUSED_ATTENTION_BACKWARD_RATIO = 2.0  # the probabilities were kept: four products to two
 QUERY_TILE = 128.0
+SMALLEST_TILE = 16.0
+DECODE_QUERIES = 64.0  # queries of one KV head that a decode tile holds
+WIDE_HEAD = 128.0  # beyond it a tile's registers and shared memory run short
 GEMM_BACKWARD_RATIO = 2.0  # one product for the input's gradient, one for the weight's
 
 
@@ -28,25 +31,46 @@ def attention_prefill_s(
 ) -> Floats:
     """Seconds of causal flash attention of `query_tokens` over `context_tokens` cached and themselves.
 
-    Formula  smooth_max(b·h·pairs·(2d + 2d_v + softmax) / (peak·e), Q, K, V, O bytes / (bandwidth·e_m))
-             + tiles/SMs·tile + floor; pairs = q·c + q·(q+1)/2 (fewer under a window), tiles = b·h·⌈q/128⌉
-    Why      Two products and one exponential per query-key pair, whose cost is that of so many FLOPs;
-             a query sees the cache, the queries before it, and itself.
+    Formula  smooth_max(max(all tiles/SMs, longest tile) on one SM, Q, K, V, O bytes / (bandwidth·e_m))
+             + tiles/SMs·tile + floor, one pair costing 2d·wide + 2d_v·wide + softmax FLOPs
+    Why      Two products and one exponential per query-key pair, whose cost is that of so many FLOPs. Kernels
+             work in whole tiles of up to 128 queries by as many keys, so a narrow window or a short prompt
+             pays for pairs that the mask then drops; with few heads the last tile of a long prompt runs alone.
     Shapes   all counts broadcast; heads and kv_heads are those of this device.
     Units    counts; seconds out. `window` 0 is none. `fmt` is that of the products and of the cache.
     Source   Dao 2023, FlashAttention-2; constants fitted on public kernel tables.
     Limits   context 0: causal self-attention; window ≥ all: none; many short sequences: the tiles.
     """
     dims = np.asarray(head_dim) + (head_dim if v_head_dim is None else v_head_dim)
-    pairs = attended_pairs(query_tokens, context_tokens, window)
-    pair_flops = 2.0 * dims + device.attention_softmax_flops
-    compute_s = batch * heads * pairs * pair_flops / _attention_flops_per_s(device, fmt)
-    keys = query_tokens + _visible_context(context_tokens, window)
+    tile = _query_tile(query_tokens)
+    tile_count = np.ceil(np.asarray(query_tokens) / tile)
+    pairs = _tiled_pairs(tile, tile_count, context_tokens, window)
+    wide = 1.0 + device.attention_wide_ratio * (np.asarray(head_dim) > WIDE_HEAD)
+    pair_flops = 2.0 * dims * wide + device.attention_softmax_flops
+    flops_per_s = _attention_flops_per_s(device, fmt)
+    all_s = batch * heads * pairs * pair_flops / flops_per_s
+    keys = np.asarray(query_tokens) + _visible_context(context_tokens, window)
+    longest_s = tile * _visible_context(keys, window) * pair_flops / (flops_per_s / device.sm_count)
     token_bytes = np.asarray(query_tokens) * heads * 2.0 + keys * kv_heads * bytes_per_weight(fmt)
     bandwidth = device.memory_bytes_per_s * device.attention_memory_efficiency_fraction
-    tiles = batch * np.asarray(heads) * np.ceil(np.asarray(query_tokens) / QUERY_TILE)
-    tiles_s = tiles / device.sm_count * device.attention_tile_s
-    return smooth_max(compute_s, batch * token_bytes * dims / bandwidth) + tiles_s + device.attention_floor_s
+    tiles_s = batch * np.asarray(heads) * tile_count / device.sm_count * device.attention_tile_s
+    compute_s = smooth_max(all_s, longest_s) + tiles_s
+    return smooth_max(compute_s, batch * token_bytes * dims / bandwidth) + device.attention_floor_s
+
+
+def _query_tile(query_tokens: Floats) -> Floats:
+    """Queries that one tile holds: a power of two, at most 128, no larger than a short prompt needs."""
+    wanted = 2.0 ** np.ceil(np.log2(np.maximum(query_tokens, 1.0)))
+    tile: Floats = np.clip(wanted, SMALLEST_TILE, QUERY_TILE)
+    return tile
+
+
+def _tiled_pairs(tile: Floats, tile_count: Floats, context_tokens: Floats, window: Floats) -> Floats:
+    """Query-key pairs of one head in whole tiles: tile j reads the keys up to its last query's, a window and
+    a tile of them at most."""
+    reach = np.where(np.asarray(window) > 0, (np.asarray(window) + tile) / tile, 0.0)
+    pairs: Floats = tile * tile * attended_pairs(tile_count, np.asarray(context_tokens) / tile, reach)
+    return pairs
 
 
 def _attention_flops_per_s(device: Device, fmt: str) -> Floats:
@@ -95,8 +119,10 @@ def attention_decode_s(
 ) -> Floats:
     """Seconds of one decode step of attention: each of `batch` sequences reads its cache once.
 
-    Formula  2·b·min(c, window)·kv_heads·d·s / (bandwidth·e) + b·kv_heads/SMs·tile + floor
+    Formula  smooth_max(2·b·min(c, window)·kv_heads·d·s / (bandwidth·e), padded FLOPs / (peak·e_c))
+             + b·kv_heads·⌈group/64⌉/SMs·tile + floor
     Why      One query per sequence: a FLOP or two per byte, far below any ridge; split-KV fills the device.
+             The queries that share a KV head fill a tensor-core tile of 16 rows whatever their number.
     Shapes   all counts broadcast; `context_tokens` is the mean over the batch.
     Units    counts; seconds out.
     Source   PHYSICS, Attention; constants fitted on public kernel tables.
@@ -105,8 +131,14 @@ def attention_decode_s(
     seen_tokens = batch * _visible_context(context_tokens, window)
     cache_bytes = 2.0 * seen_tokens * kv_heads * head_dim * bytes_per_weight(kv_fmt)
     query_bytes = 4.0 * np.asarray(batch) * heads * head_dim
-    tiles_s = np.asarray(batch) * kv_heads / device.sm_count * device.decode_tile_s
-    return (cache_bytes + query_bytes) / _cache_bytes_per_s(device, kv_fmt) + tiles_s + device.decode_floor_s
+    group = np.asarray(heads) / kv_heads
+    tiles = np.asarray(batch) * kv_heads * np.ceil(group / DECODE_QUERIES)
+    tiles_s = tiles / device.sm_count * device.decode_tile_s
+    rows = np.ceil(group / SMALLEST_TILE) * SMALLEST_TILE * kv_heads
+    peak = device.peak_flops_per_s[half_format(device)] * device.decode_compute_fraction
+    compute_s = 4.0 * seen_tokens * rows * head_dim / peak
+    read_s = (cache_bytes + query_bytes) / _cache_bytes_per_s(device, kv_fmt)
+    return smooth_max(read_s, compute_s) + tiles_s + device.decode_floor_s
 
 
 def _cache_bytes_per_s(device: Device, kv_fmt: str) -> Floats:

@@ -28,6 +28,7 @@ PLAIN_CONSTANTS = (  # fields of Device that are read as they stand
     "memory_efficiency_fraction",
     "serving_power_fraction",
 )
+LATER_CONSTANTS = ("attention_wide_ratio", "decode_compute_fraction")  # a table without them leaves defaults
 RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
 PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
 
@@ -66,6 +67,7 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
         attention_fp8_efficiency_fraction=plain("attention_fp8_efficiency_fraction") * sustained,
         mla_efficiency_fraction=plain("mla_efficiency_fraction") * sustained,
         **{name: plain(name) for name in PLAIN_CONSTANTS},
+        **{name: plain(name) for name in LATER_CONSTANTS if constants.has(name, **scope)},
         sm_count=accelerator.sm_count or 100,
         tdp_w=accelerator.tdp_w,
         idle_w=accelerator.idle_w or constants.get("idle_power_fraction", **scope) * accelerator.tdp_w,

@@ -75,6 +75,7 @@ def grouped_gemm_s(
     weight_fmt: str | None = None,
     matrices: Floats = 3,
     imbalance: Floats = 1.0,
+    experts_read: Floats | None = None,
 ) -> Floats:
     """Seconds of the expert FFN of one MoE layer on one device that holds `experts_local` of `experts`.
 
@@ -82,11 +83,14 @@ def grouped_gemm_s(
     this device (after tensor parallelism); `matrices` 3 gated, 2 not. `imbalance` is the busiest device's
     load over the mean: 1.0 when routing is forced even, 1.08–1.2 in real use.
 
-    Formula  smooth_max(2·(R + touched·pad)·M·h·i / (peak·e),
-                        (touched·M·h·i·s_w + R·(2h + M·i)·2) / (bandwidth·e_m)) + floor
+    `experts_read` are the local experts that hold rows, where known; left out, those of even routing.
+
+    Formula  smooth_max(2·(R + touched·pad)·h·i·((M−1)·(1 + k_half/h) + 1 + k_half/i) / (peak·e),
+                        touched·M·h·i·s_w / (bandwidth·e_m)) + R·(2h + M·i)·2 / (bandwidth·e_m) + floor
              with R = tokens·topk·experts_local/experts·imbalance rows
-    Why      Weights are read as far as experts are touched, activations once per routed token, and each
-             expert's last tile is part empty.
+    Why      Weights are read as far as experts are touched, each expert's last tile is part empty, and short
+             inner loops (narrow experts) do not fill the pipeline. Gathering rows, the activation and the
+             weighted sum are passes of their own, so that rows come on top.
     Shapes   all counts broadcast.
     Units    counts; seconds out.
     Source   PHYSICS, MoE; constants fitted on public MoE kernel tables.
@@ -94,13 +98,16 @@ def grouped_gemm_s(
     """
     rows = tokens * topk * experts_local / experts * imbalance
     touched = experts_touched(tokens, experts, topk) * experts_local / experts
+    touched = touched if experts_read is None else experts_read
     kernel = kernel_format(fmt, weight_fmt)
     peak = device.peak_flops_per_s[peak_format(fmt)] * device.grouped_efficiency_fraction[kernel]
-    compute_s = 2.0 * (rows + touched * device.grouped_pad_tokens) * matrices * hidden * inter / peak
+    half_k = device.gemm_half_k
+    unfilled = (matrices - 1.0) * (1.0 + half_k / hidden) + 1.0 + half_k / inter
+    compute_s = 2.0 * (rows + touched * device.grouped_pad_tokens) * hidden * inter * unfilled / peak
     weight_bytes = touched * matrices * hidden * inter * bytes_per_weight(weight_fmt or fmt)
     row_bytes = rows * (2.0 * hidden + matrices * inter) * 2.0  # activations pass between kernels in 16 bits
     bandwidth = device.memory_bytes_per_s * device.grouped_memory_efficiency_fraction[kernel]
-    return smooth_max(compute_s, (weight_bytes + row_bytes) / bandwidth) + device.grouped_floor_s
+    return smooth_max(compute_s, weight_bytes / bandwidth) + row_bytes / bandwidth + device.grouped_floor_s
 
 
 def elementwise_s(device: Device, bytes_moved: Floats, launches: Floats = 1.0) -> Floats:

@@ -50,6 +50,8 @@ class Device:
     gemm_floor_ratio: Mapping[str, Floats]  # a product's floor over `kernel_floor_s`, by kernel format
     gemm_ramp_ratio: Floats  # how many further floors a long inner loop costs a small product
     gemm_ramp_half_k: Floats  # inner size where half of that is reached
+    attention_wide_ratio: Floats = 0.0  # what heads of more than 128 cost prefill's products on top
+    decode_compute_fraction: Floats = 1.0  # products of decode attention, of the 16-bit peak
 
 
 @dataclass(frozen=True, slots=True)
