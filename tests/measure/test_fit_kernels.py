@@ -7,8 +7,8 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.measure.fit_kernels import SLICES, constant_rows, fit
-from twofold.measure.kernel_tables import ACCELERATORS, families
-from twofold.measure.pooled import Pooled, Prior, Rows, fit_pooled
+from twofold.measure.kernel_tables import ACCELERATORS, families, held_out
+from twofold.measure.pooled import Pooled, Predict, Prior, Rows, fit_pooled
 from twofold.perf import device, gemm_s, load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
@@ -27,7 +27,13 @@ def drawn_rows(rates: dict[str, float], noise_log: float, seed: int) -> Rows:
 
     true = {"rate": np.array([rates[one] for one in leaf]), "floor_s": np.full(leaf.size, 5e-6)}
     noise = np.exp(generator.normal(0.0, noise_log, leaf.size))
-    return Rows(leaf, np.full(leaf.size, "one"), predict(true) * noise, predict)
+    return rows_of(leaf, predict(true) * noise, predict)
+
+
+def rows_of(leaf: np.ndarray, measured_s: np.ndarray, predict: Predict) -> Rows:
+    """Rows of one kernel, all of them seen by the fit."""
+    one = np.full(leaf.size, "one")
+    return Rows(leaf, one, measured_s, predict, np.zeros(leaf.size, bool), one)
 
 
 def rate(pooled: Pooled, node: str) -> float:
@@ -52,7 +58,7 @@ def test_wild_rows_hardly_move_a_fit() -> None:
     clean = drawn_rows({"a1": 0.6}, 0.03, 3)
     wild_s = clean.measured_s.copy()
     wild_s[::15] *= 8.0
-    spoilt = Rows(clean.leaf, clean.kernel, wild_s, clean.predict)
+    spoilt = rows_of(clean.leaf, wild_s, clean.predict)
     assert rate(fit_pooled(spoilt, PRIORS, FAMILIES), "a1") == pytest.approx(
         rate(fit_pooled(clean, PRIORS, FAMILIES), "a1"), rel=0.04
     )
@@ -101,10 +107,27 @@ def test_the_fit_reproduces_the_shipped_rows(truth: Path) -> None:
         assert row.value == pytest.approx(shipped[key].value, rel=0.02), key
 
 
+def test_one_configuration_in_five_is_held_out_whatever_the_order_or_the_time() -> None:
+    rows = [{"gpu": "a100", "m": str(m), "time_us": "1", "framework_version": "1"} for m in range(2000)]
+    chosen = held_out(rows)
+    assert 0.15 < chosen.mean() < 0.25
+    changed = [row | {"time_us": "7", "framework_version": "2"} for row in rows]
+    assert np.array_equal(held_out(changed[::-1])[::-1], chosen)
+
+
+def test_a_fit_does_not_feel_rows_that_it_leaves_out() -> None:
+    clean = drawn_rows({"a1": 0.6}, 0.03, 6)
+    out = np.arange(clean.leaf.size) % 5 == 0
+    spoilt = rows_of(clean.leaf, np.where(out, 1.0, clean.measured_s), clean.predict)
+    assert rate(fit_pooled(spoilt, PRIORS, FAMILIES, ~out), "a1") == pytest.approx(
+        rate(fit_pooled(clean, PRIORS, FAMILIES, ~out), "a1"), rel=1e-6
+    )
+
+
 def test_rows_are_written_for_measured_nodes_alone() -> None:
     part = SLICES[0]
     leaf = np.array(["A100-SXM4-80GB"] * 30)
-    rows = Rows(leaf, np.full(30, "one"), np.full(30, 1e-3), lambda values: values["kernel_floor_s"] * 400.0)
+    rows = rows_of(leaf, np.full(30, 1e-3), lambda values: values["kernel_floor_s"] * 400.0)
     scopes = {row.scope for row in constant_rows(part, rows, fit_pooled(rows, part.priors, families()))}
     assert scopes == {
         "",

@@ -62,8 +62,9 @@ def test_decode_reads_the_cache_once(h100: Device) -> None:
     )
     assert three - two == pytest.approx(two - one)
     cache_bytes = 2 * 64 * 50e3 * 128 * 2
-    assert two - one == pytest.approx(cache_bytes / (3.35e12 * float(h100.decode_efficiency_fraction)))
-    assert float(attention_decode_s(h100, 64, 50e3, 1, 1, 128, "bf16")) == pytest.approx(one, rel=0.01)
+    read_s = cache_bytes / (3.35e12 * float(h100.decode_efficiency_fraction))
+    assert two - one == pytest.approx(read_s, rel=0.02)  # the products hide behind the reads
+    assert float(attention_decode_s(h100, 64, 50e3, 1, 1, 128, "bf16")) == pytest.approx(one, rel=0.02)
 
 
 def test_a_narrow_cache_is_read_faster(h100: Device) -> None:

@@ -167,7 +167,9 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     rows: list[ConstantRow] = []
     for part in SLICES:
         measured = part.build(truth, constants)
-        rows += constant_rows(part, measured, fit_pooled(measured, part.priors, families(), ~measured.held_out))
+        rows += constant_rows(
+            part, measured, fit_pooled(measured, part.priors, families(), ~measured.held_out)
+        )
         constants = with_rows(constants, rows)
     return Fitted([*rows, *fallback_rows(truth, constants)])
 

@@ -14,9 +14,7 @@ SEED = 7
 
 
 @cache
-def busiest_rank(
-    tokens: int, experts: int, topk: int, ranks: int, distribution: str
-) -> tuple[float, float]:
+def busiest_rank(tokens: int, experts: int, topk: int, ranks: int, distribution: str) -> tuple[float, float]:
     """Rows and touched experts of the busiest of `ranks` ranks that share `experts` evenly.
 
     Shapes   scalars in, two floats out.

@@ -9,11 +9,11 @@ because nothing here predicts them: rows that caches flattered, rows faster than
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from twofold.measure.fit_kernel_classes import ClassSlice, class_slices, read_classes
 from twofold.measure.pooled import Array
 from twofold.perf import Constants
-
-import numpy as np
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,13 @@ CLASSES = (  # what a kernel's name holds -> its class; the first that fits
     ("flashinfer", "flashinfer"),
 )
 SHARED_QUERIES = 32  # of one KV head: with more, one engine's decode reads the cache once per query head
+PACKING = (  # kernels of FlashAttention's kind pack the queries that share a KV head into one tile
+    "sglang own",
+    "sglang flashinfer",
+    "sglang triton",
+    "vllm own",
+    "vllm triton",
+)
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
 ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group")
 FORMAT_FIELDS = (
@@ -307,12 +314,19 @@ def attention_rows(
         heads > SHARED_QUERIES * kv_heads
     )
     read_heads = np.where(unshared, heads, kv_heads)
+    if phase == "prefill":  # one generic kernel masks a window's keys but visits them all
+        window = np.where(texts(rows, "kernel") == "triton", 0.0, window)
+    packs = np.array([kernel_class(row) in PACKING for row in rows], bool)
+    packed = np.where(packs, heads / kv_heads, 1.0)
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, values, fmt)
         if phase == "decode":
-            return np.asarray(attention_decode_s(one, batch, tokens, heads, read_heads, head_dim, fmt, window))
-        return np.asarray(attention_prefill_s(one, batch, tokens, 0, heads, kv_heads, head_dim, fmt, window))
+            return np.asarray(
+                attention_decode_s(one, batch, tokens, heads, read_heads, head_dim, fmt, window)
+            )
+        shape = (batch, tokens, 0, heads, kv_heads, head_dim)
+        return np.asarray(attention_prefill_s(one, *shape, fmt, window, packed_heads=packed))
 
     return measured(rows, "kernel", "phase", predict)
 

@@ -12,6 +12,7 @@ ATTENTION_BACKWARD_RATIO = (
 UNFUSED_ATTENTION_BACKWARD_RATIO = 2.0  # the probabilities were kept: four products to two
 QUERY_TILE = 128.0
 SMALLEST_TILE = 16.0
+KEY_BLOCK = 128.0
 DECODE_QUERIES = 64.0  # queries of one KV head that a decode tile holds
 WIDE_HEAD = 128.0  # beyond it a tile's registers and shared memory run short
 GEMM_BACKWARD_RATIO = 2.0  # one product for the input's gradient, one for the weight's
@@ -28,6 +29,7 @@ def attention_prefill_s(
     fmt: str,
     window: Floats = 0,
     v_head_dim: Floats | None = None,
+    packed_heads: Floats = 1,
 ) -> Floats:
     """Seconds of causal flash attention of `query_tokens` over `context_tokens` cached and themselves.
 
@@ -38,13 +40,15 @@ def attention_prefill_s(
              pays for pairs that the mask then drops; with few heads the last tile of a long prompt runs alone.
     Shapes   all counts broadcast; heads and kv_heads are those of this device.
     Units    counts; seconds out. `window` 0 is none. `fmt` is that of the products and of the cache.
+             `packed_heads` are the query heads of one KV head that a kernel packs into one tile: 1 for none.
     Source   Dao 2023, FlashAttention-2; constants fitted on public kernel tables.
     Limits   context 0: causal self-attention; window ≥ all: none; many short sequences: the tiles.
     """
     dims = np.asarray(head_dim) + (head_dim if v_head_dim is None else v_head_dim)
-    tile = _query_tile(query_tokens)
-    tile_count = np.ceil(np.asarray(query_tokens) / tile)
-    pairs = _tiled_pairs(tile, tile_count, context_tokens, window)
+    tile = _tile_rows(np.asarray(query_tokens) * packed_heads)
+    tile_queries = tile / packed_heads
+    tile_count = np.ceil(np.asarray(query_tokens) / tile_queries)  # of the heads packed together
+    pairs = _tiled_pairs(tile_queries, tile_count, context_tokens, window)
     wide = 1.0 + device.attention_wide_ratio * (np.asarray(head_dim) > WIDE_HEAD)
     pair_flops = 2.0 * dims * wide + device.attention_softmax_flops
     flops_per_s = _attention_flops_per_s(device, fmt)
@@ -53,23 +57,27 @@ def attention_prefill_s(
     longest_s = tile * _visible_context(keys, window) * pair_flops / (flops_per_s / device.sm_count)
     token_bytes = np.asarray(query_tokens) * heads * 2.0 + keys * kv_heads * bytes_per_weight(fmt)
     bandwidth = device.memory_bytes_per_s * device.attention_memory_efficiency_fraction
-    tiles_s = batch * np.asarray(heads) * tile_count / device.sm_count * device.attention_tile_s
+    tiles_s = (
+        batch * np.asarray(heads) / packed_heads * tile_count / device.sm_count * device.attention_tile_s
+    )
     compute_s = smooth_max(all_s, longest_s) + tiles_s
     return smooth_max(compute_s, batch * token_bytes * dims / bandwidth) + device.attention_floor_s
 
 
-def _query_tile(query_tokens: Floats) -> Floats:
-    """Queries that one tile holds: a power of two, at most 128, no larger than a short prompt needs."""
-    wanted = 2.0 ** np.ceil(np.log2(np.maximum(query_tokens, 1.0)))
+def _tile_rows(query_rows: Floats) -> Floats:
+    """Rows of queries in one tile: a power of two, at most 128, no more than a short prompt needs."""
+    wanted = 2.0 ** np.ceil(np.log2(np.maximum(query_rows, 1.0)))
     tile: Floats = np.clip(wanted, SMALLEST_TILE, QUERY_TILE)
     return tile
 
 
-def _tiled_pairs(tile: Floats, tile_count: Floats, context_tokens: Floats, window: Floats) -> Floats:
-    """Query-key pairs of one head in whole tiles: tile j reads the keys up to its last query's, a window and
-    a tile of them at most."""
-    reach = np.where(np.asarray(window) > 0, (np.asarray(window) + tile) / tile, 0.0)
-    pairs: Floats = tile * tile * attended_pairs(tile_count, np.asarray(context_tokens) / tile, reach)
+def _tiled_pairs(tile_queries: Floats, tile_count: Floats, context_tokens: Floats, window: Floats) -> Floats:
+    """Query-key pairs of one head in whole tiles: tile j reads the keys up to its last query's; at most a
+    window, a tile and half a block of keys, since blocks do not end where the window does."""
+    width = np.asarray(window) + tile_queries + KEY_BLOCK / 2.0
+    reach = np.where(np.asarray(window) > 0, width / tile_queries, 0.0)
+    context = np.asarray(context_tokens) / tile_queries
+    pairs: Floats = tile_queries * tile_queries * attended_pairs(tile_count, context, reach)
     return pairs
 
 
@@ -134,7 +142,8 @@ def attention_decode_s(
     group = np.asarray(heads) / kv_heads
     tiles = np.asarray(batch) * kv_heads * np.ceil(group / DECODE_QUERIES)
     tiles_s = tiles / device.sm_count * device.decode_tile_s
-    rows = np.ceil(group / SMALLEST_TILE) * SMALLEST_TILE * kv_heads
+    padded = np.where(group > 1.0, np.ceil(group / SMALLEST_TILE) * SMALLEST_TILE, 1.0)
+    rows = padded * kv_heads
     peak = device.peak_flops_per_s[half_format(device)] * device.decode_compute_fraction
     compute_s = 4.0 * seen_tokens * rows * head_dim / peak
     read_s = (cache_bytes + query_bytes) / _cache_bytes_per_s(device, kv_fmt)
