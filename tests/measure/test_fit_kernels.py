@@ -33,7 +33,7 @@ def drawn_rows(rates: dict[str, float], noise_log: float, seed: int) -> Rows:
 def rows_of(leaf: np.ndarray, measured_s: np.ndarray, predict: Predict) -> Rows:
     """Rows of one kernel, all of them seen by the fit."""
     one = np.full(leaf.size, "one")
-    return Rows(leaf, one, measured_s, predict, np.zeros(leaf.size, bool), one)
+    return Rows(leaf, one, measured_s, predict, np.zeros(leaf.size, bool), one, np.ones(leaf.size, bool))
 
 
 def rate(pooled: Pooled, node: str) -> float:

@@ -1,4 +1,4 @@
-"""Scores of kernels: shipped constants, held-out rows, within the goals of the accuracy issue or near them."""
+"""Scores of kernels: shipped constants on held-out rows, within the limits that they reach today."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 
 from twofold.measure.fit_kernel_classes import ClassConstants, read_classes, write_classes
 from twofold.measure.kernel_scores import KernelError, kernel_errors
+from twofold.measure.kernel_tables import gemm_rows, table
 from twofold.perf import load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
@@ -25,7 +26,7 @@ def mean_error(rows: list[KernelError]) -> float:
 
 # Held-out rows above 50 us; the limits stand a point above what the constants reach today.
 @pytest.mark.parametrize(
-    ("table", "limit"), [("gemm", 0.12), ("attention", 0.20), ("collective", 0.13), ("moe", 0.19)]
+    ("table", "limit"), [("gemm", 0.11), ("attention", 0.18), ("collective", 0.13), ("moe", 0.185)]
 )
 def test_unseen_configurations_are_predicted_within_the_tables_limit(
     errors: list[KernelError], table: str, limit: float
@@ -36,9 +37,18 @@ def test_unseen_configurations_are_predicted_within_the_tables_limit(
 
 
 def test_every_table_is_scored_and_a_fifth_of_it_is_held_out(errors: list[KernelError]) -> None:
-    for table in ("gemm", "attention", "collective", "moe"):
-        share = np.mean([row.held_out for row in errors if row.table == table])
+    for name in ("gemm", "attention", "collective", "moe"):
+        share = np.mean([row.held_out for row in errors if row.table == name])
         assert 0.15 < share < 0.25
+
+
+def test_a_row_faster_than_the_peak_is_neither_fitted_nor_scored() -> None:
+    if not TRUTH.is_dir():
+        pytest.skip("the kernel tables are not here")
+    row = next(row for row in table(TRUTH, "gemm") if row["dtype"] == "bfloat16" and int(row["k"]) > 4096)
+    built = gemm_rows([row, row | {"time_us": "0.001"}], "bfloat16", load_constants())
+    assert list(built.possible) == [True, False]
+    assert not built.fitted[1]
 
 
 def test_classes_survive_writing_to_four_digits(tmp_path: Path) -> None:

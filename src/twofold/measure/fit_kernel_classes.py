@@ -44,17 +44,21 @@ from twofold.perf import Constants, load_constants
 FILE = Path(__file__).parent / "kernel_classes.csv"
 KEYS = {"kernel", "accelerator", "rows"}
 TABLES = ("gemm", "attention", "comm", "moe")
+THROTTLE = (
+    Prior("throttle_fraction", 0.2, 0.7, 0.01, 0.7),
+    Prior("throttle_half_s", 2e-3, 0.7, 1e-4, 2e-2),
+)
 GEMM_CLASS = (
     *GEMM,
     Prior("gemm_half_k", 100.0, 1.0, 5.0, 1000.0),
     Prior("kernel_floor_s", 2.9e-6, 0.5, 1e-6, 2e-5),
     Prior("gemm_ramp_ratio", 1.8, 1.0, 0.1, 100.0),
     Prior("gemm_ramp_half_k", 1500.0, 1.5, 100.0, 1e6),
-    Prior("throttle_fraction", 0.2, 0.7, 0.01, 0.7),
-    Prior("throttle_half_s", 2e-3, 0.7, 1e-4, 2e-2),
+    Prior("gemm_tile_fraction", 0.2, 1.0, 0.005, 1.0),
+    *THROTTLE,
 )
 QUANTISE = Prior("quantise_ratio", 1.0, 0.7, 0.02, 8.0)
-MOE_CLASS = (*MOE, *MOE_SHAPE, Prior("gemm_half_k", 100.0, 1.0, 1.0, 2000.0), *MOE_BENCH)
+MOE_CLASS = (*MOE, *MOE_SHAPE, Prior("gemm_half_k", 100.0, 1.0, 1.0, 2000.0), *MOE_BENCH, *THROTTLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def _slice(name: str, title: str, dtype: str, rows: Rows, priors: tuple[Prior, .
 def fit_classes(truth: Path, constants: Constants) -> Iterator[ClassConstants]:
     """Fit all classes under `truth`, each with a pool of its own over the accelerators that have rows."""
     for one in class_slices(truth, constants):
-        pooled = fit_pooled(one.rows, one.priors, families(), ~one.rows.held_out)
+        pooled = fit_pooled(one.rows, one.priors, families(), one.rows.fitted)
         for leaf in sorted(set(one.rows.leaf)):
             values = {prior.name: pooled.values[prior.name, leaf] for prior in one.priors}
             yield ClassConstants(one.title, leaf, int((one.rows.leaf == leaf).sum()), values)

@@ -43,10 +43,18 @@ def kernel_errors(truth: Path, constants: Constants) -> list[KernelError]:
     return found
 
 
+def impossible_rows(truth: Path, constants: Constants) -> dict[str, int]:
+    """How many rows of each table took less time than the peaks allow; no fit and no score uses them."""
+    found: dict[str, int] = {}
+    for one in class_slices(truth, constants):
+        found[one.table] = found.get(one.table, 0) + int((~one.rows.possible).sum())
+    return found
+
+
 def _errors(one: ClassSlice, predicted_s: Array) -> list[KernelError]:
     rows = one.rows
     phases = rows.group if one.table != "gemm" else [""] * rows.leaf.size
-    columns = zip(rows.leaf, phases, rows.measured_s, predicted_s, rows.held_out, strict=True)
+    columns = zip(rows.leaf, phases, rows.measured_s, predicted_s, rows.held_out, rows.possible, strict=True)
     return [
         KernelError(
             one.table,
@@ -58,5 +66,6 @@ def _errors(one: ClassSlice, predicted_s: Array) -> list[KernelError]:
             float(predicted),
             bool(held_out),
         )
-        for leaf, phase, measured_s, predicted, held_out in columns
+        for leaf, phase, measured_s, predicted, held_out, possible in columns
+        if possible
     ]

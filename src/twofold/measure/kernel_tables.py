@@ -21,6 +21,7 @@ from twofold.perf import (
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
+    attended_pairs,
     attention_decode_s,
     attention_prefill_s,
     device,
@@ -82,6 +83,7 @@ UNTUNED_EXPERTS = (  # at least twice as slow as other kernels for the same laye
     "vllm_mxfp4_moe",
 )
 CLASSES = (  # what a kernel's name holds -> its class; the first that fits
+    ("marlin_int4", "marlin int4"),
     ("marlin", "marlin"),
     ("min_latency", "low latency"),
     ("oaitriton", "triton"),
@@ -103,8 +105,9 @@ PACKING = (  # kernels of FlashAttention's kind pack the queries that share a KV
     "vllm own",
     "vllm triton",
 )
+GEMM_EFFICIENCY, GROUPED_EFFICIENCY = "gemm_efficiency_fraction", "grouped_efficiency_fraction"
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
-ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group")
+ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group", "possible")
 FORMAT_FIELDS = (
     "gemm_floor_ratio",
     "gemm_efficiency_fraction",
@@ -178,15 +181,20 @@ def held_out(rows: Sequence[Row]) -> NDArray[np.bool_]:
     )
 
 
-def measured(rows: Sequence[Row], kernel: str, group: str, predict: Predict) -> Rows:
-    """`rows` of a table as rows to fit; `kernel` and `group` name the columns of both."""
+def measured(
+    rows: Sequence[Row], kernel: str, group: str, predict: Predict, least_s: Array | float = 0.0
+) -> Rows:
+    """`rows` of a table as rows to fit; `kernel` and `group` name the columns of both. A row that took less
+    than `least_s`, what the vendor's peaks allow at best, is marked impossible."""
+    measured_s = column(rows, "time_us") * 1e-6
     return Rows(
         leaves(rows),
         texts(rows, kernel),
-        column(rows, "time_us") * 1e-6,
+        measured_s,
         predict,
         held_out(rows),
         texts(rows, group),
+        np.asarray(measured_s >= least_s, bool),
     )
 
 
@@ -242,11 +250,27 @@ def with_values(base: Device, values: Mapping[str, Array], kernel: str) -> Devic
     return replace(base, **changes)
 
 
-def eager_floor_s(kernel: NDArray[np.str_], leaf: NDArray[np.str_], measured_s: Array) -> Array:
-    """The host's floor of each row: its kernel's fastest time, where that shows a run without CUDA graphs."""
+def eager_floor_s(
+    kernel: NDArray[np.str_],
+    leaf: NDArray[np.str_],
+    measured_s: Array,
+    work: Array,
+    seen: NDArray[np.bool_],
+    quantile: float = 0.5,
+) -> Array:
+    """The host's floor of each row, where its kernel's fastest time shows a run without CUDA graphs.
+
+    It is the median time of the kernel's smallest products (the half with the least work), seen ones alone:
+    there the host's launch is all that was measured.
+    """
     group = np.char.add(np.char.add(kernel, " "), leaf)
-    fastest_s = {one: measured_s[group == one].min() for one in set(group)}
-    return np.array([fastest_s[one] if fastest_s[one] > EAGER_FLOOR_S else 0.0 for one in group])
+    floor_s = np.zeros(measured_s.shape)
+    for one in set(group):
+        here = (group == one) & seen
+        if here.any() and measured_s[here].min() > EAGER_FLOOR_S:
+            small = here & (work <= np.quantile(work[here], 0.5))
+            floor_s[group == one] = np.quantile(measured_s[small], quantile)
+    return floor_s
 
 
 def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
@@ -256,14 +280,16 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
     m, n, k = (column(rows, name) for name in "mnk")
     leaf, kernel, measured_s = leaves(rows), texts(rows, "kernel"), column(rows, "time_us") * 1e-6
     base = device_of_rows(leaf, constants)
-    floor_s = eager_floor_s(kernel, leaf, measured_s) if fmt != "bf16" or weight_fmt else 0.0
+    timed = (kernel, leaf, measured_s, m * n * k, ~held_out(rows), 0.0 if weight_fmt else 0.5)
+    floor_s = eager_floor_s(*timed) if fmt != "bf16" or weight_fmt else 0.0
     key = kernel_format(fmt, weight_fmt)
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, values, key)
-        if "throttle_fraction" in values:
-            one = with_values(one, {"gemm_floor_ratio": np.ones(m.shape)}, key)
-            one = throttled(one, 2.0 * m * n * k, fmt, key, values)
+        if "throttle_fraction" in values:  # a class of kernels has a floor of its own
+            busy_s = 2.0 * m * n * k / (one.peak_flops_per_s[peak_format(fmt)] * values[GEMM_EFFICIENCY])
+            slowed = {GEMM_EFFICIENCY: values[GEMM_EFFICIENCY] * clock_fraction(busy_s, values)}
+            one = with_values(one, slowed | {"gemm_floor_ratio": np.ones(m.shape)}, key)
         total_s = gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
         if fmt != "bf16":
             total_s = total_s + values.get("quantise_ratio", 1.0) * quantise_s(one, m, k, fmt)
@@ -271,24 +297,20 @@ def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Ro
             return np.asarray(total_s + floor_s)
         return np.asarray(smooth_max(total_s, floor_s, 8.0))
 
-    return measured(rows, "kernel", "dtype", predict)
+    least_s = 2.0 * m * n * k / base.peak_flops_per_s[peak_format(fmt)]
+    return measured(rows, "kernel", "dtype", predict, least_s)
 
 
-def throttled(one: Device, flops: Array, fmt: str, key: str, values: Mapping[str, Array]) -> Device:
-    """The device with products slowed as far as the clock falls while they run.
+def clock_fraction(busy_s: Array, values: Mapping[str, Array]) -> Array:
+    """How far the clock falls while a kernel runs: what it keeps of its efficiency.
 
-    Formula  e · (1 − loss·t / (t + half)), t the product's time at e
-    Why      The benchmark repeats one product: milliseconds of dense maths on narrow formats pull the power
+    Formula  1 − loss·t / (t + half), t what the kernel's products take without it
+    Why      The benchmark repeats one kernel: milliseconds of dense maths on narrow formats pull the power
              to its limit and the clock down; short ones end before the governor acts.
     Units    values by row: `throttle_fraction` the loss, `throttle_half_s` seconds.
-    Limits   short products: e; long ones: e·(1 − loss).
+    Limits   short kernels: 1; long ones: 1 − loss.
     """
-    efficiency = one.gemm_efficiency_fraction[key]
-    busy_s = flops / (one.peak_flops_per_s[peak_format(fmt)] * efficiency)
-    loss = values["throttle_fraction"] * busy_s / (busy_s + values["throttle_half_s"])
-    return replace(
-        one, gemm_efficiency_fraction={**one.gemm_efficiency_fraction, key: efficiency * (1.0 - loss)}
-    )
+    return 1.0 - values["throttle_fraction"] * busy_s / (busy_s + values["throttle_half_s"])
 
 
 def attention_rows(
@@ -328,7 +350,12 @@ def attention_rows(
         shape = (batch, tokens, 0, heads, kv_heads, head_dim)
         return np.asarray(attention_prefill_s(one, *shape, fmt, window, packed_heads=packed))
 
-    return measured(rows, "kernel", "phase", predict)
+    narrow = phase == "prefill" and fmt == "fp8"
+    peak = base.peak_flops_per_s["fp8" if narrow else "bf16"]
+    queries = tokens if phase == "prefill" else np.ones(tokens.shape)
+    pairs = attended_pairs(queries, tokens - queries, window)
+    least_s = 4.0 * batch * heads * pairs * head_dim / peak
+    return measured(rows, "kernel", "phase", predict, least_s)
 
 
 def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
@@ -360,17 +387,24 @@ def moe_rows(
     local_rows, touched = routed(rows)
     imbalance = local_rows / (tokens * topk / moe_ep)
     shapes = (tokens, experts, topk, experts / moe_ep, hidden, inter / moe_tp)
+    flops = 2.0 * local_rows * matrices * hidden * inter / moe_tp
     base = device_of_rows(leaves(rows), constants)
     key = kernel_format(fmt, weight_fmt)
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, values, key)
+        if "throttle_fraction" in values:
+            busy_s = flops / (one.peak_flops_per_s[peak_format(fmt)] * values[GROUPED_EFFICIENCY])
+            slowed = {GROUPED_EFFICIENCY: values[GROUPED_EFFICIENCY] * clock_fraction(busy_s, values)}
+            one = with_values(one, slowed, key)
         total_s = grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices, imbalance, touched)
         passes = values["routed_hidden_passes"] * hidden + values["routed_inter_passes"] * shapes[-1]
         moved = tokens * (topk * passes + values["token_passes"] * hidden) * 2.0
         return np.asarray(total_s + moved / one.memory_bytes_per_s)
 
-    return measured(rows, "kernel", "distribution", predict)
+    even = 2.0 * tokens * topk / moe_ep * matrices * hidden * inter / moe_tp  # the busiest rank has no fewer
+    least_s = even / base.peak_flops_per_s[peak_format(fmt)]
+    return measured(rows, "kernel", "distribution", predict, least_s)
 
 
 def routed(rows: Sequence[Row]) -> tuple[Array, Array]:
@@ -412,7 +446,8 @@ def comm_rows(
         chosen = [operation == name for name in COLLECTIVES]
         return np.select(chosen, [run(links, payload_bytes, ranks) for run in COLLECTIVES.values()])
 
-    return measured(rows, "op", "op", predict)
+    least_s = (ranks - 1.0) / ranks * payload_bytes / peak
+    return measured(rows, "op", "op", predict, least_s)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

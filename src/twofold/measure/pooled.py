@@ -48,6 +48,12 @@ class Rows:
     predict: Predict
     held_out: NDArray[np.bool_]  # kept from the shipped fit, to score it
     group: NDArray[np.str_]  # phase or operation, for tables of errors
+    possible: NDArray[np.bool_]  # not faster than the vendor's peaks allow
+
+    @property
+    def fitted(self) -> NDArray[np.bool_]:
+        """The rows that the shipped fit sees."""
+        return ~self.held_out & self.possible
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def attention_prefill_s(
              + tiles/SMs·tile + floor, one pair costing 2d·wide + 2d_v·wide + softmax FLOPs
     Why      Two products and one exponential per query-key pair, whose cost is that of so many FLOPs. Kernels
              work in whole tiles of up to 128 queries by as many keys, so a narrow window or a short prompt
-             pays for pairs that the mask then drops; with few heads the last tile of a long prompt runs alone.
+             pays for pairs that the mask drops; with few heads the last tile of a long prompt runs alone.
     Shapes   all counts broadcast; heads and kv_heads are those of this device.
     Units    counts; seconds out. `window` 0 is none. `fmt` is that of the products and of the cache.
              `packed_heads` are the query heads of one KV head that a kernel packs into one tile: 1 for none.

@@ -28,7 +28,11 @@ PLAIN_CONSTANTS = (  # fields of Device that are read as they stand
     "memory_efficiency_fraction",
     "serving_power_fraction",
 )
-LATER_CONSTANTS = ("attention_wide_ratio", "decode_compute_fraction")  # a table without them leaves defaults
+LATER_CONSTANTS = (
+    "attention_wide_ratio",
+    "decode_compute_fraction",
+    "gemm_tile_fraction",
+)  # a table without them leaves defaults
 RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
 PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
 

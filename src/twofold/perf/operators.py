@@ -9,6 +9,8 @@ from twofold.perf.formats import bytes_per_weight, kernel_format, peak_format
 from twofold.perf.smoothing import smooth_max
 from twofold.perf.types import Device, Floats
 
+TILE = 128.0  # rows or columns of a product that one block computes
+
 
 def gemm_s(
     device: Device,
@@ -21,8 +23,8 @@ def gemm_s(
 ) -> Floats:
     """Seconds of one matrix product, m×k activations by k×n weights, run in `fmt`.
 
-    Formula  smooth_max(2·m·n·(k + k_half) / (peak·e), (m·k·s + k·n·s_w + m·n·s_o) / (bandwidth·e_m))
-             + floor·(1 + ramp·k / (k + k_ramp))
+    Formula  smooth_max(2·m'·n'·(k + k_half) / (peak·e), (m·k·s + k·n·s_w + m·n·s_o) / (bandwidth·e_m))
+             + floor·(1 + ramp·k / (k + k_ramp)), m' and n' partly rounded up to tiles of 128
     Why      The larger of compute and traffic hides the other. Short inner loops (in bytes) do not fill the
              pipeline, and a product of few tiles waits for its loop over k until split-k takes over. Counting
              waves over tile shapes was tried and was no better: libraries choose among too many tiles.
@@ -36,13 +38,19 @@ def gemm_s(
     kernel = kernel_format(fmt, weight_fmt)
     peak = device.peak_flops_per_s[peak_format(fmt)] * device.gemm_efficiency_fraction[kernel]
     half_k = device.gemm_half_k * (2.0 / bytes_per_weight(fmt))
-    compute_s = 2.0 * m * n * (k + half_k) / peak
+    compute_s = 2.0 * _tiled(m, device) * _tiled(n, device) * (k + half_k) / peak
     weight_bytes = bytes_per_weight(weight_fmt or fmt)
     traffic_bytes = m * k * bytes_per_weight(fmt) + k * n * weight_bytes + m * n * bytes_per_weight(out_fmt)
     memory_s = traffic_bytes / (device.memory_bytes_per_s * device.gemm_memory_efficiency_fraction[kernel])
     ramp = 1.0 + device.gemm_ramp_ratio * k / (k + device.gemm_ramp_half_k)
     floor_s = device.kernel_floor_s * device.gemm_floor_ratio[kernel]
     return smooth_max(compute_s, memory_s) + floor_s * ramp
+
+
+def _tiled(size: Floats, device: Device) -> Floats:
+    """Rows or columns with the share of the last tile that is paid for without being used."""
+    lacking: Floats = np.ceil(np.asarray(size) / TILE) * TILE - size
+    return size + device.gemm_tile_fraction * lacking
 
 
 def experts_touched(tokens: Floats, experts: Floats, topk: Floats) -> Floats:

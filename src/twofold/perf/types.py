@@ -51,6 +51,7 @@ class Device:
     gemm_ramp_ratio: Floats  # how many further floors a long inner loop costs a small product
     gemm_ramp_half_k: Floats  # inner size where half of that is reached
     attention_wide_ratio: Floats = 0.0  # what heads of more than 128 cost prefill's products on top
+    gemm_tile_fraction: Floats = 0.0  # of the rows and columns that a product's last tiles lack, paid for
     decode_compute_fraction: Floats = 1.0  # products of decode attention, of the 16-bit peak
 
 
