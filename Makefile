@@ -42,6 +42,7 @@ golden: $(STAMP)
 
 fit: $(STAMP)
 	$(BIN)/python -m twofold.measure.fit ../shared/truth
+	$(BIN)/python -m twofold.measure.fit_kernel_classes ../shared/truth
 
 accuracy: $(STAMP)
 	$(BIN)/python -m twofold.measure.accuracy ../shared/truth docs/accuracy.md

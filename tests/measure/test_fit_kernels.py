@@ -1,5 +1,6 @@
 """The pooled fit finds what it was given, stays within physics, and the shipped constants fit the tables."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from twofold.catalog import load_catalog
 from twofold.measure.fit_kernels import SLICES, constant_rows, fit
 from twofold.measure.kernel_tables import ACCELERATORS, families, held_out
-from twofold.measure.pooled import Pooled, Predict, Prior, Rows, fit_pooled
+from twofold.measure.pooled import Array, Pooled, Predict, Prior, Rows, fit_pooled
 from twofold.perf import device, gemm_s, load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
@@ -22,8 +23,8 @@ def drawn_rows(rates: dict[str, float], noise_log: float, seed: int) -> Rows:
     leaf = np.array(sorted(rates)).repeat(60)
     work_s = 10 ** generator.uniform(-7, -2, leaf.size)
 
-    def predict(values: dict[str, np.ndarray]) -> np.ndarray:
-        return work_s / values["rate"] + values["floor_s"]
+    def predict(values: Mapping[str, Array]) -> Array:
+        return np.asarray(work_s / values["rate"] + values["floor_s"])
 
     true = {"rate": np.array([rates[one] for one in leaf]), "floor_s": np.full(leaf.size, 5e-6)}
     noise = np.exp(generator.normal(0.0, noise_log, leaf.size))

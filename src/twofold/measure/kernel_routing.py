@@ -9,6 +9,8 @@ from functools import cache
 
 import numpy as np
 
+from twofold.measure.pooled import Array
+
 DRAWS = 24
 SEED = 7
 
@@ -32,7 +34,7 @@ def busiest_rank(tokens: int, experts: int, topk: int, ranks: int, distribution:
     return max(1.0, float(rows.max(axis=1).mean())), max(1.0, float((busiest > 0).sum(axis=1).mean()))
 
 
-def _drawn(tokens: int, experts: int, topk: int, exponent: float) -> np.ndarray:
+def _drawn(tokens: int, experts: int, topk: int, exponent: float) -> Array:
     """Rows of each expert, one line per draw."""
     generator = np.random.default_rng(SEED)
     routed = tokens * topk
@@ -40,11 +42,12 @@ def _drawn(tokens: int, experts: int, topk: int, exponent: float) -> np.ndarray:
     uniform = generator.random((DRAWS, experts))
     power = 1.0 - exponent
     drawn = ((high**power - low**power) * uniform + low**power) ** (1.0 / power)
-    counts = np.round(drawn / drawn.sum(axis=1, keepdims=True) * routed)
+    counts: Array = np.round(drawn / drawn.sum(axis=1, keepdims=True) * routed)
     for line in counts:
         missing = routed - int(line.sum())
         order = generator.permutation(experts)
         whole, part = divmod(abs(missing), experts)
         line += np.sign(missing) * whole
         line[order[:part]] += np.sign(missing)
-    return np.clip(counts, 0.0, float(tokens))
+    clipped: Array = np.clip(counts, 0.0, float(tokens))
+    return clipped
