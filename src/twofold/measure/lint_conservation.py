@@ -24,7 +24,7 @@ MIXED_LENGTHS = 2.5  # and where they are not
 def lint_conservation(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Finding]:
     """Every finding of rates, sums and units of serving rows."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        agreements = [*_arithmetic(table, physics), *_little(table, physics)]
+        agreements = [*_arithmetic(table, physics), _latency(table, physics), *_little(table), _served(table)]
         predictions = _predictions(table, physics, predicted)
     return [
         *(finding for agreement in agreements for finding in disagreements(table, agreement)),
@@ -94,100 +94,69 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
     ]
 
 
-def _little(table: Table, physics: Physics) -> list[Agreement]:
-    """Requests in flight against rate × latency, and the whole latency against its parts."""
-    tpot, ttft = table.first(*TPOT), table.first(*TTFT)
-    outputs, stated = table["osl_mean"], table["concurrency"]
-    parts_ms = ttft + np.maximum(outputs - 1, 0) * tpot
+HINT = "the run was not steady, the length or the load is another run's, or one figure is a slip"
+
+
+def _latency(table: Table, physics: Physics) -> Agreement:
+    """The whole latency against its parts; their percentiles add up only where requests are alike."""
+    outputs = table["osl_mean"]
     spread = np.where(physics.exact_lengths, MEDIANS_FOR_MEANS, MIXED_LENGTHS)
-    whole_ms = table["e2e_p50_ms"]
-    rate = np.where(np.isnan(table["output_tok_s"]), table["requests_per_s"] * outputs, table["output_tok_s"])
-    flying = rate / outputs * np.where(np.isnan(parts_ms), whole_ms, parts_ms) / 1e3
-    decoding = rate * tpot / 1e3
     slips = (
-        Slip(1e3, "a time is in microseconds"),
-        Slip(1e-3, "a time is in seconds"),
-        Slip(table["gpus_total"], "concurrency is counted per GPU"),
-        Slip(1 / table["gpus_total"], "output_tok_s is the rate per GPU"),
-        Slip((table["isl_mean"] + outputs) / outputs, "output_tok_s holds the input tokens"),
-        Slip(
-            outputs, "output_tok_s counts requests times tokens twice, or TPOT is the time of a whole answer"
-        ),
-        Slip(1 / outputs, "output_tok_s counts requests"),
-    )
-    hint = "the run was not steady, the length or the load is another run's, or one figure is a slip"
-    latency_slips = (
         *time_slips("e2e_p50_ms", "ms"),
         Slip(1e3, "ttft or tpot is in seconds"),
         Slip(1e-3, "ttft and tpot are in microseconds"),
         Slip(1 / outputs, "TPOT is the time of the whole answer"),
     )
-    little = ("output_tok_s", "requests_per_s", *TTFT, *TPOT, "e2e_p50_ms", "osl_mean")
-    # Clients think, start late and end early: fewer may fly than are allowed, never more.
+    names = ("e2e_p50_ms",), (*TTFT, *TPOT, "osl_mean")
+    figures = table["e2e_p50_ms"], _parts_ms(table)
+    limits = 1 / spread, spread
+    return Agreement(
+        "latency", "end to end latency in ms", *names, *figures, *limits, slips, HINT, MIXED_LENGTHS
+    )
+
+
+def _parts_ms(table: Table) -> Values:
+    """Time to the first token and of every token behind it."""
+    return table.first(*TTFT) + np.maximum(table["osl_mean"] - 1, 0) * table.first(*TPOT)
+
+
+def _little(table: Table) -> list[Agreement]:
+    """Requests in flight = rate × latency. Clients start late and end early: fewer may fly, never more."""
+    gpus, outputs, clients = table["gpus_total"], table["osl_mean"], table["concurrency"]
+    parts_ms, tokens = _parts_ms(table), table["output_tok_s"]
+    rate = np.where(np.isnan(tokens), table["requests_per_s"] * outputs, tokens)
+    flying = rate / outputs * np.where(np.isnan(parts_ms), table["e2e_p50_ms"], parts_ms) / 1e3
+    decoding = rate * table.first(*TPOT) / 1e3
+    limited = np.where(np.isnan(table["request_rate_rps"]), clients, np.nan)  # a rate need not fill the limit
+    slips = (
+        Slip(1e3, "a time is in microseconds"),
+        Slip(1e-3, "a time is in seconds"),
+        Slip(gpus, "concurrency is counted per GPU"),
+        Slip(1 / gpus, "output_tok_s is the rate per GPU"),
+        Slip((table["isl_mean"] + outputs) / outputs, "output_tok_s holds the input tokens"),
+        Slip(outputs, "TPOT is the time of a whole answer, or requests were multiplied by tokens twice"),
+        Slip(1 / outputs, "output_tok_s counts requests"),
+    )
+    told = ("output_tok_s", "requests_per_s", *TTFT, *TPOT, "e2e_p50_ms", "osl_mean"), ("concurrency",)
+    quick = ("output_tok_s", "requests_per_s", *TPOT), ("concurrency",)
+    flight, decode = (
+        "requests in flight (rate × latency)",
+        "sequences that decode at once (output rate × TPOT)",
+    )
     return [
-        Agreement(
-            "latency",
-            "end to end latency in ms",
-            ("e2e_p50_ms",),
-            (*TTFT, *TPOT, "osl_mean"),
-            whole_ms,
-            parts_ms,
-            1 / spread,
-            spread,
-            latency_slips,
-            hint,
-            MIXED_LENGTHS,
-        ),
-        Agreement(
-            "conservation",
-            "requests in flight (rate × latency)",
-            little,
-            ("concurrency",),
-            flying,
-            stated,
-            0.0,
-            MEDIANS_FOR_MEANS,
-            slips,
-            hint,
-        ),
-        Agreement(
-            "conservation",
-            "requests in flight (rate × latency)",
-            little,
-            ("concurrency",),
-            flying,
-            np.where(np.isnan(table["request_rate_rps"]), stated, np.nan),  # a rate need not fill the limit
-            0.5,
-            np.inf,
-            slips,
-            hint,
-            np.inf,
-        ),
-        Agreement(
-            "conservation",
-            "sequences that decode at once (output rate × TPOT)",
-            ("output_tok_s", "requests_per_s", *TPOT),
-            ("concurrency",),
-            decoding,
-            stated,
-            0.0,
-            MEDIANS_FOR_MEANS,
-            slips,
-            hint,
-        ),
-        Agreement(
-            "conservation",
-            "requests/s served",
-            ("requests_per_s",),
-            ("request_rate_rps",),
-            table["requests_per_s"],
-            table["request_rate_rps"],
-            0.0,
-            1.1,
-            (Slip(60.0, "requests_per_s is per minute"), Slip(1 / 60, "request_rate_rps is per minute")),
-            "more was served than was offered",
-        ),
+        Agreement("conservation", flight, *told, flying, clients, 0.0, MEDIANS_FOR_MEANS, slips, HINT),
+        Agreement("conservation", flight, *told, flying, limited, 0.5, np.inf, slips, HINT, np.inf),
+        Agreement("conservation", decode, *quick, decoding, clients, 0.0, MEDIANS_FOR_MEANS, slips, HINT),
     ]
+
+
+def _served(table: Table) -> Agreement:
+    """Requests served against requests offered."""
+    slips = (Slip(60.0, "requests_per_s is per minute"), Slip(1 / 60, "request_rate_rps is per minute"))
+    names = ("requests_per_s",), ("request_rate_rps",)
+    figures = table["requests_per_s"], table["request_rate_rps"]
+    hint = "more was served than was offered"
+    return Agreement("conservation", "requests/s served", *names, *figures, 0.0, 1.1, slips, hint)
 
 
 def _predictions(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Prediction]:
