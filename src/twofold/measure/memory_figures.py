@@ -48,7 +48,7 @@ def counter(framework: str, precision: str) -> Counter:
 def printed(held: Memory, how: Counter) -> NDArray[np.float64]:
     """The number that a framework prints of what each layout holds."""
     counted: dict[str, Floats] = {
-        "device": held.total_bytes,
+        "device": held.device_bytes,
         "reserved": held.reserved_bytes,
         "allocated": held.allocated_bytes,
     }

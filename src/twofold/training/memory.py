@@ -32,14 +32,15 @@ class Memory:
     activations_bytes: Floats
     logits_bytes: Floats
     beside_bytes: Floats  # gathered layers, copies of gradients, what passes while one layer runs backward
-    cached_bytes: Floats  # held by the allocator, in no tensor
+    cached_bytes: Floats  # rounding and gaps: held by the allocator, in no tensor
     outside_bytes: Floats  # context and communication buffers, not the allocator's
+    reclaimable_bytes: Floats  # no part: freed blocks that the allocator keeps until it runs short
     spread_factor: Floats  # the 80 % range is total / spread to total × spread
 
     @property
     def total_bytes(self) -> Floats:
-        """All parts, as the device counts them; the unbiased middle."""
-        parts: list[Floats] = [getattr(self, f.name) for f in fields(self)[:-1]]
+        """All parts: what the device must have; the unbiased middle."""
+        parts: list[Floats] = [getattr(self, f.name) for f in fields(self)[:-2]]
         return sum(parts[1:], parts[0])
 
     @property
@@ -48,14 +49,19 @@ class Memory:
         return self.beside_bytes + self.cached_bytes + self.outside_bytes
 
     @property
+    def device_bytes(self) -> Floats:
+        """What the device counts as taken."""
+        return self.total_bytes + self.reclaimable_bytes
+
+    @property
     def reserved_bytes(self) -> Floats:
         """What the allocator took from the device (`max_memory_reserved`)."""
-        return self.total_bytes - self.outside_bytes
+        return self.device_bytes - self.outside_bytes
 
     @property
     def allocated_bytes(self) -> Floats:
         """What tensors hold (`max_memory_allocated`)."""
-        return self.reserved_bytes - self.cached_bytes
+        return self.total_bytes - self.outside_bytes - self.cached_bytes
 
     @property
     def low_bytes(self) -> Floats:
@@ -90,16 +96,16 @@ def workload_memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     first = _stage_bytes(work, layouts, stack, first_layers, in_first, np.where(layouts.pp == 1, loss, 0.0))
     last = _stage_bytes(work, layouts, stack, last_layers, in_last, loss)
     worse = sum(last[1:], last[0]) > sum(first[1:], first[0])
-    weights, gradients, optimizer, activations, logits, beside, at_step = (
+    weights, gradients, optimizer, activations, logits, passing, beside, at_step = (
         np.where(worse, at_last, at_first) for at_first, at_last in zip(first, last, strict=True)
     )
     # What the step copies finds free memory, but in blocks that are too small for it.
-    freed = np.minimum(at_step, activations + logits)
-    beside = beside + at_step - freed
+    freed = np.minimum(at_step, activations + logits + passing)
+    beside = beside + passing + at_step - freed
     held = weights + gradients + optimizer + activations + logits + beside
-    cached = stack.fragmentation_fraction * held + freed
+    cached = stack.fragmentation_fraction * held
     parts = (weights, gradients, optimizer, activations, logits, beside, cached)
-    ends = (stack.workspace_bytes, stack.memory_spread_factor)
+    ends = (stack.workspace_bytes, freed, stack.memory_spread_factor)
     shape = np.broadcast(*parts, *ends, layouts.tp).shape
     return Memory(*(np.broadcast_to(part, shape) for part in (*parts, *ends)))
 
@@ -139,7 +145,8 @@ def _layers_in_flight(
 def _stage_bytes(
     work: Workload, layouts: Layouts, stack: Stack, layers: Floats, in_flight: Floats, loss: Floats
 ) -> tuple[Floats, ...]:
-    """One stage: weights, gradients, optimiser, activations, logits, what lies beside, copies of the step.
+    """One stage: weights, gradients, optimiser, activations, logits, what passes in one layer's backward,
+    what lies beside all along, and what the step copies.
 
     Why      The loss is over when the last layer runs backward: the larger of the two counts.
     """
@@ -162,7 +169,8 @@ def _stage_bytes(
         states * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host)),
         in_flight * kept_activation_bytes(work, layouts, stack),
         logits,
-        _gathered(work, layouts) + _shared(layouts, trained, 2) * beside + np.where(logits > 0, 0.0, passing),
+        np.where(logits > 0, 0.0, passing),
+        _gathered(work, layouts) + _shared(layouts, trained, 2) * beside,
         np.where(copied, states * FP32_BYTES, 0.0),
     )
 
