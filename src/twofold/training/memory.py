@@ -175,11 +175,12 @@ def _stage_bytes(
     )
 
 
-def _shared(layouts: Layouts, weights: tuple[Dimension, Dimension], from_stage: int) -> Dimension:
+def _shared(layouts: Layouts, weights: tuple[Dimension, Dimension], from_stage: int) -> Floats:
     """Dense and expert weights on one rank, divided by their replicas from a ZeRO stage on."""
     sharded = layouts.zero_stage >= from_stage
     replicas = np.where(sharded, layouts.dp * layouts.cp, 1)
-    return weights[0] / replicas + weights[1] / np.where(sharded, expert_replicas(layouts), 1)
+    copies = np.where(sharded, expert_replicas(layouts), 1)
+    return np.asarray(weights[0] / replicas + weights[1] / copies)
 
 
 def _gathered(work: Workload, layouts: Layouts) -> Floats:
@@ -217,7 +218,8 @@ def kept_activation_bytes(work: Workload, layouts: Layouts, stack: Stack) -> Flo
 
 def _scores(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
     """Score matrices of one layer, where the stack does not fuse attention."""
-    return unfused_score_bytes(work, layouts) * (np.asarray(stack.softmax_passes_factor) > 0)
+    unfused = np.asarray(stack.softmax_passes_factor) > 0
+    return np.where(unfused, unfused_score_bytes(work, layouts), 0.0)
 
 
 def layer_activation_bytes(work: Workload, layouts: Layouts) -> Dimension:
