@@ -125,9 +125,9 @@ def test_memory_grows_with_every_model_of_the_catalogue(stack) -> None:
             assert held.total_bytes[0] > 16 * 0.9 * model.parameters, model.name
 
 
-def test_filling_stages_by_cost_puts_more_layers_before_the_head(make_job, stack) -> None:
+def test_filling_stage_cost_factor_puts_more_layers_before_the_head(make_job, stack) -> None:
     # nanotron: 80 layers and a head worth 1.2 of them: over 2 stages the 41st crosses the half.
-    job, by_cost = make_job(batch=512), replace(stack, stages_by_cost=1.0)
+    job, by_cost = make_job(batch=512), replace(stack, stage_cost_factor=1.0)
     for pp, layers in ((2, 41), (16, 6)):
         layouts = layouts_of([(8, 1, 1, pp, 1, 1, 1, 1, 0, 1)])
         even, filled = (memory(job, layouts, each).activations_bytes for each in (stack, by_cost))

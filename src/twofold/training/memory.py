@@ -122,7 +122,7 @@ def _stage_layers(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Float
     share = (work.layers + head) / layouts.pp
     first = np.minimum(np.floor(share) + 1, work.layers)
     last = np.maximum(work.layers - np.floor(share * (layouts.pp - 1)) - 1, 0)
-    by_cost = (layouts.pp > 1) & (np.asarray(stack.stages_by_cost) > 0)
+    by_cost = (layouts.pp > 1) & (np.asarray(stack.stage_cost_factor) > 0)
     return np.where(by_cost, first, even), np.where(by_cost, last, even)
 
 

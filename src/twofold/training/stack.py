@@ -51,7 +51,7 @@ class Stack:
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
     gradient_bytes: Floats  # sent per parameter
-    stages_by_cost: (
+    stage_cost_factor: (
         Floats  # 1: pipeline stages are filled by cost, the head counted; 0: layers divided evenly
     )
     gradient_memory_bytes: Floats  # held per parameter, with whatever copies the optimiser keeps
