@@ -8,7 +8,7 @@ from twofold.training import TrainingJob, layouts_of, load_stack, memory
 
 # What each framework's own log does: known from its code, before any measurement.
 CONVENTIONS = [
-    ("nanotron", "bf16", "allocated", 2**30),
+    ("nanotron", "bf16", "allocated", 1e9),
     ("torchtitan", "bf16", "reserved", 2**30),
     ("Megatron-Bridge 26", "bf16", "allocated", 1e9),
     ("Megatron-Core 0", "bf16", "allocated", 2**30),

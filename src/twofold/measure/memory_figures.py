@@ -29,7 +29,7 @@ BY_WORD = {"bridge": Counter("allocated", 1e9), "nemo": Counter("allocated", 1e9
 BY_FAMILY = {
     "megatron": Counter("allocated", GIB),
     "megatron-legacy": Counter("device", 1e9),
-    "nanotron": Counter("allocated", GIB),
+    "nanotron": Counter("allocated", 1e9),
     "fsdp": Counter("reserved", GIB),
 }
 USUAL = Counter("reserved", GIB)
