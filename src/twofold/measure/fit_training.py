@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Source
 from twofold.measure.left_out import Fitted, left_out_errors
+from twofold.measure.memory_figures import counter, printed
 from twofold.measure.predict_training import Group, choose, evaluate, group_entries, read_all
 from twofold.measure.truth import Row, number, read_rows, text
-from twofold.perf import Cluster, ConstantRow, Constants, Network, device, network
+from twofold.perf import Cluster, ConstantRow, Constants, Network, build_constants, device, network
 from twofold.training import (
     Stack,
     software_family,
@@ -111,8 +112,11 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
-    """The table with the priors' values in place of fitted ones, so that every fit starts cold."""
-    return constants.with_overrides({(prior.name, prior.scope): prior.value for prior in priors})
+    """The table with the priors in place of whatever it holds by their names: every fit starts cold."""
+    names = {prior.name for prior in priors}
+    kept = [row for row in constants.rows if row.name not in names]
+    rows = [constant_row(prior, prior, {(prior.name, prior.scope): 0}) for prior in priors]
+    return build_constants(constants.version, [*kept, *rows])
 
 
 def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Constants) -> Truth:
@@ -170,9 +174,10 @@ def step_log_error(group: Group, stack: Stack, cluster: Cluster, log_measured: V
 
 
 def memory_log_error(group: Group, stack: Stack, _cluster: Cluster, log_measured: Values) -> Values:
-    """log(predicted / measured) peak memory of one group."""
+    """log(predicted / measured) peak memory of one group, both as its framework prints it."""
     held = workload_memory(group.work, group.layouts, stack)
-    return np.asarray(np.log(held.total_bytes) - log_measured)
+    how = counter(group.machine.framework, group.machine.precision)
+    return np.asarray(np.log(printed(held, how) * 2**30) - log_measured)
 
 
 def benches(priors: Sequence[Prior], truth: Truth, constants: Constants) -> list[Bench]:

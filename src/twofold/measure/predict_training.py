@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import Source, TwofoldError
+from twofold.measure.memory_figures import counter, printed
 from twofold.measure.training_rows import Entry, Machine, read_entries
 from twofold.measure.truth import Row, text
 from twofold.perf import Cluster, Constants, Known, device, format_scope, load_known, network
@@ -53,7 +54,7 @@ def predict_training(
     known = load_known() if known is None else known
     entries, refused = read_all(rows, catalog)
     groups = group_entries(entries, catalog)
-    step_s, memory_bytes, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    step_s, peak_gib, least_bytes = evaluate(groups, len(entries), catalog, constants)
     chosen = choose(entries, groups, step_s, least_bytes, len(rows))
     predicted = []
     for i, row in enumerate(rows):
@@ -62,7 +63,7 @@ def predict_training(
         else:
             entry = entries[chosen[i]]
             scope = interval_scope(entry.machine, seen_model(row, catalog), catalog, known)
-            values = (step_s[chosen[i]], memory_bytes[chosen[i]] / 2**30)
+            values = (step_s[chosen[i]], peak_gib[chosen[i]])
             predicted.append(row | _filled(entry, values, scope, catalog, constants))
     return predicted
 
@@ -98,14 +99,14 @@ def group_entries(entries: Sequence[Entry], catalog: Catalog) -> list[Group]:
 def evaluate(
     groups: Sequence[Group], count: int, catalog: Catalog, constants: Constants
 ) -> tuple[Values, Values, Values]:
-    """Step seconds, peak bytes and the lower end of the peak's range, of every entry."""
-    step_s, memory_bytes, least_bytes = np.empty((3, count))
+    """Of every entry: step seconds, the peak as its framework prints it, and the fewest bytes it may take."""
+    step_s, peak_gib, least_bytes = np.empty((3, count))
     for group in groups:
         step, held = evaluate_group(group, catalog, constants)
         step_s[group.index] = step.total_s
-        memory_bytes[group.index] = held.total_bytes
+        peak_gib[group.index] = printed(held, counter(group.machine.framework, group.machine.precision))
         least_bytes[group.index] = held.low_bytes
-    return step_s, memory_bytes, least_bytes
+    return step_s, peak_gib, least_bytes
 
 
 def evaluate_group(group: Group, catalog: Catalog, constants: Constants) -> tuple[StepTime, Memory]:

@@ -12,12 +12,14 @@ from twofold.training.communication import (
     trained_dense_weights,
     trained_expert_weights,
 )
-from twofold.training.compute import rank_tokens
+from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, TrainingJob, Workload, workload
 from twofold.training.layouts import Layouts, Recompute
+from twofold.training.parameters import dense_parameters, expert_parameters
 from twofold.training.stack import Stack
 
 GATHERED_LAYERS = 2  # layers whose weights ZeRO-3 holds whole at once: one computes, one is fetched
+FP32_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,37 @@ class Memory:
     optimizer_bytes: Floats
     activations_bytes: Floats
     logits_bytes: Floats
-    buffers_bytes: Floats
+    beside_bytes: Floats  # gathered layers, copies of gradients, what passes while one layer runs backward
+    cached_bytes: Floats  # rounding and gaps: held by the allocator, in no tensor
+    outside_bytes: Floats  # context and communication buffers, not the allocator's
+    reclaimable_bytes: Floats  # no part: freed blocks that the allocator keeps until it runs short
     spread_factor: Floats  # the 80 % range is total / spread to total × spread
 
     @property
     def total_bytes(self) -> Floats:
-        """All parts; the unbiased middle."""
-        parts: list[Floats] = [getattr(self, f.name) for f in fields(self)[:-1]]
+        """All parts: what the device must have; the unbiased middle."""
+        parts: list[Floats] = [getattr(self, f.name) for f in fields(self)[:-2]]
         return sum(parts[1:], parts[0])
+
+    @property
+    def buffers_bytes(self) -> Floats:
+        """What is neither of the model nor of a batch."""
+        return self.beside_bytes + self.cached_bytes + self.outside_bytes
+
+    @property
+    def device_bytes(self) -> Floats:
+        """What the device counts as taken."""
+        return self.total_bytes + self.reclaimable_bytes
+
+    @property
+    def reserved_bytes(self) -> Floats:
+        """What the allocator took from the device (`max_memory_reserved`)."""
+        return self.device_bytes - self.outside_bytes
+
+    @property
+    def allocated_bytes(self) -> Floats:
+        """What tensors hold (`max_memory_allocated`)."""
+        return self.total_bytes - self.outside_bytes - self.cached_bytes
 
     @property
     def low_bytes(self) -> Floats:
@@ -65,67 +90,136 @@ def workload_memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     Source   Korthikanti et al. 2022 (activations), Rajbhandari et al. 2020 (shards).
     Limits   ZeRO-0 and one stage: everything; ZeRO-3: states fall as 1/replicas, activations do not.
     """
-    weights, gradients, optimizer = _states(work, layouts, stack)
-    first, last = _activations(work, layouts, stack)
-    logits = stack.logits_bytes * rank_tokens(work, layouts) * work.vocab / layouts.tp
-    head_is_worse = (last + logits > first) | (layouts.pp == 1)
-    activations = np.where(head_is_worse, last, first)
-    logits = np.where(head_is_worse, logits, 0.0)
-    held = weights + gradients + optimizer + activations + logits
-    buffers = stack.workspace_bytes + stack.fragmentation_fraction * held + _gathered(work, layouts)
-    parts = (weights, gradients, optimizer, activations, logits, buffers, stack.memory_spread_factor)
-    shape = np.broadcast(*parts, layouts.tp).shape
-    return Memory(*(np.broadcast_to(part, shape) for part in parts))
+    first_layers, last_layers = _stage_layers(work, layouts, stack)
+    in_first, in_last = _layers_in_flight(work, layouts, first_layers, last_layers)
+    loss = stack.logits_bytes * rank_tokens(work, layouts) * work.vocab / layouts.tp
+    first = _stage_bytes(work, layouts, stack, first_layers, in_first, np.where(layouts.pp == 1, loss, 0.0))
+    last = _stage_bytes(work, layouts, stack, last_layers, in_last, loss)
+    worse = sum(last[1:], last[0]) > sum(first[1:], first[0])
+    weights, gradients, optimizer, activations, logits, passing, beside, at_step = (
+        np.where(worse, at_last, at_first) for at_first, at_last in zip(first, last, strict=True)
+    )
+    # What the step copies finds free memory, but in blocks that are too small for it.
+    freed = np.minimum(at_step, activations + logits + passing)
+    beside = beside + passing + at_step - freed
+    held = weights + gradients + optimizer + activations + logits + beside
+    cached = stack.fragmentation_fraction * held
+    parts = (weights, gradients, optimizer, activations, logits, beside, cached)
+    ends = (stack.workspace_bytes, freed, stack.memory_spread_factor)
+    shape = np.broadcast(*parts, *ends, layouts.tp).shape
+    return Memory(*(np.broadcast_to(part, shape) for part in (*parts, *ends)))
 
 
-def _states(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Floats, Floats, Floats]:
-    """Weights, gradients and optimiser states, each divided by the replicas from its ZeRO stage on."""
-    stage, replicas, copies = layouts.zero_stage, layouts.dp * layouts.cp, expert_replicas(layouts)
+def _stage_layers(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Floats, Floats]:
+    """Layers of the first and of the last stage.
 
-    def shared(dense: Dimension, experts: Dimension, from_stage: int) -> Dimension:
-        sharded = stage >= from_stage
-        return dense / np.where(sharded, replicas, 1) + experts / np.where(sharded, copies, 1)
+    Formula  even: L/p, rounded up. By cost: a stage is full with the layer that crosses its share of
+             L + head, the head counted as the layers that have its weights
+    Source   nanotron's `build_model` fills stages by cost; Megatron-Core divides layers evenly.
+    """
+    even = np.ceil(work.layers / layouts.pp)
+    head = work.vocab * work.hidden / dense_parameters(work)
+    share = (work.layers + head) / layouts.pp
+    first = np.minimum(np.floor(share) + 1, work.layers)
+    last = np.maximum(work.layers - np.floor(share * (layouts.pp - 1)) - 1, 0)
+    by_cost = (layouts.pp > 1) & (np.asarray(stack.stage_cost_factor) > 0)
+    return np.where(by_cost, first, even), np.where(by_cost, last, even)
 
-    trained = trained_dense_weights(work, layouts), trained_expert_weights(work, layouts)
-    weights = shared(stage_dense_weights(work, layouts), stage_expert_weights(work, layouts), 3)
-    states = shared(*trained, 1) * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host))
-    return weights * work.weight_bytes, shared(*trained, 2) * stack.gradient_memory_bytes, states
+
+def _layers_in_flight(
+    work: Workload, layouts: Layouts, first_layers: Floats, last_layers: Floats
+) -> tuple[Floats, Floats]:
+    """Layers × micro-batches whose activations the first and the last stage hold.
+
+    Formula  first: p·layers of a stage, interleaved L·(1 + (p−1)/(p·v)); last: one micro-batch's, interleaved
+             L·(1 − (p−1)/(p·v)); no more than there are micro-batches
+    Source   Korthikanti et al. 2022, section 4.2.3; Narayanan et al. 2021, section 2.2.
+    """
+    pp, vpp = layouts.pp, layouts.vpp
+    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
+    most = np.where(vpp > 1, work.layers * (1 + (pp - 1) / (pp * vpp)), first_layers * pp)
+    least = np.where(vpp > 1, work.layers * (1 - (pp - 1) / (pp * vpp)), last_layers)
+    return np.minimum(most, first_layers * micro_batches), np.minimum(least, last_layers * micro_batches)
+
+
+def _stage_bytes(
+    work: Workload, layouts: Layouts, stack: Stack, layers: Floats, in_flight: Floats, loss: Floats
+) -> tuple[Floats, ...]:
+    """One stage: weights, gradients, optimiser, activations, logits, what passes in one layer's backward,
+    what lies beside all along, and what the step copies.
+
+    Why      The loss is over when the last layer runs backward: the larger of the two counts.
+    """
+    more = (layers - np.ceil(work.layers / layouts.pp)) * dense_parameters(work) / layouts.tp
+    lora = np.asarray(work.lora_rank) > 0
+    whole = stage_dense_weights(work, layouts) + more, stage_expert_weights(work, layouts)
+    trained = (
+        trained_dense_weights(work, layouts) + np.where(lora, 0.0, more),
+        trained_expert_weights(work, layouts),
+    )
+    states = _shared(layouts, trained, 1)
+    beside = np.maximum(stack.gradient_memory_bytes - work.weight_bytes, 0.0)
+    narrow = (beside == 0) & (np.asarray(work.weight_bytes) < FP32_BYTES)
+    copied = narrow & (work.optimizer_on_host == 0) & (layouts.zero_stage < 3)  # FSDP's shards are fp32
+    passing = _passing_bytes(work, layouts, stack)
+    logits = np.where(loss > passing, loss, 0.0)
+    return (
+        _shared(layouts, whole, 3) * work.weight_bytes,
+        _shared(layouts, trained, 2) * work.weight_bytes,
+        states * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host)),
+        in_flight * kept_activation_bytes(work, layouts, stack),
+        logits,
+        np.where(logits > 0, 0.0, passing),
+        _gathered(work, layouts) + _shared(layouts, trained, 2) * beside,
+        np.where(copied, states * FP32_BYTES, 0.0),
+    )
+
+
+def _shared(layouts: Layouts, weights: tuple[Dimension, Dimension], from_stage: int) -> Floats:
+    """Dense and expert weights on one rank, divided by their replicas from a ZeRO stage on."""
+    sharded = layouts.zero_stage >= from_stage
+    replicas = np.where(sharded, layouts.dp * layouts.cp, 1)
+    copies = np.where(sharded, expert_replicas(layouts), 1)
+    return np.asarray(weights[0] / replicas + weights[1] / copies)
 
 
 def _gathered(work: Workload, layouts: Layouts) -> Floats:
-    """Whole layers that ZeRO-3 holds while one computes and the next is fetched."""
-    layer = (stage_dense_weights(work, layouts) + stage_expert_weights(work, layouts)) / np.ceil(
-        work.layers / layouts.pp
+    """Whole layers that ZeRO-3 holds while one computes and the next is fetched, and whole tables."""
+    layer = dense_parameters(work) / layouts.tp + expert_parameters(work) / (
+        layouts.ep * expert_tensor_ranks(layouts)
     )
-    return np.where(layouts.zero_stage == 3, GATHERED_LAYERS * layer * work.weight_bytes, 0.0)
+    tables = work.embedding_copies * work.vocab * work.hidden / layouts.tp
+    whole = (GATHERED_LAYERS * layer + tables) * work.weight_bytes
+    return np.where(layouts.zero_stage == 3, whole, 0.0)
 
 
-def _activations(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Floats, Floats]:
-    """Activations of the first and of the last stage.
+def _passing_bytes(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
+    """What is alive while one layer runs backward: its widest gradients, gathered inputs, and under full
+    recomputation the layer's saved tensors again.
 
-    Formula  first: layers·min(m/p, 1 + (p−1)/(p·v)), last: layers/p; each × bytes per layer; under full
-             recomputation plus one layer's whole working set
-    Source   Korthikanti et al. 2022, section 4.2.3 (interleaving factor).
+    Formula  T·(2·matrices·width/tp + 4·h), 2·h of it gathered over tensor ranks
     """
-    kept = kept_activation_bytes(work, layouts, stack)
-    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
-    pp, vpp = layouts.pp, layouts.vpp
-    # Without interleaving p micro-batches are in flight on the first stage, each of layers / p.
-    ramp = np.where(vpp > 1, 1 + (pp - 1) / (pp * vpp), 1.0)
-    working = np.where(layouts.recompute == Recompute.FULL, layer_activation_bytes(work, layouts), 0.0)
-    first = work.layers * np.minimum(ramp, micro_batches / pp) * kept + working
-    return first, np.ceil(work.layers / pp) * kept + working
+    width = np.maximum(work.ffn_hidden, work.experts_topk * work.moe_ffn_hidden + work.shared_ffn_hidden)
+    wide = rank_tokens(work, layouts) * (2 * work.ffn_matrices * width / layouts.tp + 4 * work.hidden)
+    again = layer_activation_bytes(work, layouts) * stack.activation_factor + _scores(work, layouts, stack)
+    return wide + np.where(layouts.recompute == Recompute.FULL, again, 0.0)
 
 
 def kept_activation_bytes(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
     """Bytes that one layer keeps of one micro-batch from forward to backward, by recompute mode."""
     everything = layer_activation_bytes(work, layouts) * stack.activation_factor
-    scores = unfused_score_bytes(work, layouts) * (np.asarray(stack.softmax_passes_factor) > 0)
+    scores = _scores(work, layouts, stack)
     shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
     inputs = 2 * rank_tokens(work, layouts) * work.hidden / shards
     selective = everything * (1 - stack.selective_memory_fraction)
     modes = [layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.SELECTIVE]
     return np.select(modes, [inputs, selective], everything + scores)
+
+
+def _scores(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
+    """Score matrices of one layer, where the stack does not fuse attention."""
+    unfused = np.asarray(stack.softmax_passes_factor) > 0
+    return np.where(unfused, unfused_score_bytes(work, layouts), 0.0)
 
 
 def layer_activation_bytes(work: Workload, layouts: Layouts) -> Dimension:

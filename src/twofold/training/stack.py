@@ -51,6 +51,9 @@ class Stack:
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
     gradient_bytes: Floats  # sent per parameter
+    stage_cost_factor: (
+        Floats  # 1: pipeline stages are filled by cost, the head counted; 0: layers divided evenly
+    )
     gradient_memory_bytes: Floats  # held per parameter, with whatever copies the optimiser keeps
     activation_factor: Floats  # held over counted
     selective_memory_fraction: Floats  # of activations that selective recomputation drops
