@@ -29,6 +29,7 @@ from twofold.training import (
 
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters
 FABRIC = "fabric_efficiency_fraction"
+TRAVEL = ("gradient_bytes", "bucket_bytes")  # of the stack: what traffic alone depends on
 STEP, MEMORY = "step_time_s", "peak_mem_gib"
 
 Scope = frozenset[tuple[str, str]]
@@ -158,13 +159,15 @@ def log_errors(truth: Truth, columns: Columns, values: Values) -> Values:
     stack = Stack(**trial)
     if truth.column == MEMORY:
         return memory_log_error(truth, stack)
-    # Few trials change a fabric: traffic is priced once for each that does.
-    used = np.unique(columns.fabric)
-    fabrics, which = np.unique(values[:, used], axis=0, return_inverse=True)
-    rate = truth.network.nic_bytes_per_s * fabrics[:, np.searchsorted(used, columns.fabric)]
+    # Few trials change what travels or how fast: traffic is priced once for each that does.
+    travel = [columns.fabric, *(columns.stack[name] for name in TRAVEL)]
+    _, first, which = np.unique(
+        values[:, np.unique(travel)], axis=0, return_index=True, return_inverse=True
+    )
+    rate = truth.network.nic_bytes_per_s * values[first][:, columns.fabric]
     links = replace(truth.network, nic_bytes_per_s=rate)
-    first = Stack(**{name: trial[name][:1] for name in trial})
-    traffic = step_traffic(truth.work, truth.layouts, links, first)
+    travelling: dict[str, Any] = {name: trial[name][first] for name in trial}
+    traffic = step_traffic(truth.work, truth.layouts, links, Stack(**travelling))
     shape = rate.shape
     taken: dict[str, Any] = {
         f.name: np.broadcast_to(getattr(traffic, f.name), shape)[which.ravel()] for f in fields(traffic)

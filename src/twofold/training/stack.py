@@ -51,6 +51,7 @@ class Stack:
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
     gradient_bytes: Floats  # sent per parameter
+    bucket_bytes: Floats  # of gradients or weights that travel in one collective
     gradient_memory_bytes: Floats  # held per parameter, with whatever copies the optimiser keeps
     activation_factor: Floats  # held over counted
     selective_memory_fraction: Floats  # of activations that selective recomputation drops

@@ -13,6 +13,7 @@ from twofold.perf import (
     straggler_factor,
 )
 from twofold.training.communication import (
+    Gradients,
     context_parallel_s,
     data_parallel_s,
     expert_parallel_s,
@@ -187,13 +188,14 @@ def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stac
     """All traffic of a step on a network."""
     ranks = cluster_ranks(layouts)
     across = (layouts.pp > 1) & (layouts.tp > 1) & (ranks > network.node_size)
+    gradients = Gradients(stack.gradient_bytes, stack.bucket_bytes)
     reach = np.maximum(network.domain_size, network.node_size)
     return Traffic(
         tensor_s=tensor_parallel_s(work, layouts, network),
         context_s=context_parallel_s(work, layouts, network),
         expert_s=expert_parallel_s(work, layouts, network),
         handoff_s=handoff_s(work, layouts, network),
-        replica_s=data_parallel_s(work, layouts, network, stack.gradient_bytes),
+        replica_s=data_parallel_s(work, layouts, network, gradients),
         waiting_fraction=straggler_factor(network.jitter_fraction, ranks) - 1,
         tensor_near=np.asarray(layouts.tp <= np.maximum(network.domain_size, 1), float),
         tensor_spread=np.asarray((layouts.tp > reach) & ~across, float),
