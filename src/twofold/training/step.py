@@ -6,6 +6,7 @@ import numpy as np
 
 from twofold.perf import (
     Cluster,
+    Device,
     Floats,
     Network,
     elementwise_s,
@@ -36,6 +37,7 @@ from twofold.training.layouts import Layouts, Recompute
 from twofold.training.parameters import model_flops_per_token
 from twofold.training.stack import Stack
 
+ACCUMULATE_BYTES = 8.0  # per gradient: a 32-bit sum, read and written
 HOST_NORM = 4.0  # the launch time of a layer hides behind its kernels but for their 4-norm
 BACKWARD_SHARE = 2 / 3  # of a micro-batch's compute that gradient traffic can hide behind
 
@@ -97,7 +99,8 @@ def bare_step(
     kernels = layer_kernels(work, layouts, kernels_for(work, cluster.device, precision))
     processor = np.asarray(float(cluster.device.family == "cpu"))
     update_s = _optimizer_s(work, layouts, cluster, stack)
-    return BareStep(kernels, step_traffic(work, layouts, cluster.network, stack), update_s, processor)
+    traffic = step_traffic(work, layouts, cluster.network, stack)
+    return BareStep(kernels, traffic, _accumulate_s(work, layouts, cluster.device), update_s, processor)
 
 
 def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: Stack) -> StepTime:
@@ -119,7 +122,7 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     tp_s = np.where(traffic.tensor_near > 0, stack.tp_exposed_fraction, 1.0) * traffic.tensor_s
     cp_s = stack.cp_exposed_fraction * traffic.context_s
     ep_s = stack.ep_exposed_fraction * traffic.expert_s
-    busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s
+    busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s + bare.accumulate_s
     launched_s = _launched_s(busy_s, _host_layer_s(work, layouts, traffic, stack), bare.on_processor)
 
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
@@ -133,7 +136,8 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
         "gemm_s": times * (layer.gemm.forward_s + layer.gemm.backward_s),
         "attention_s": times * (layer.attention.forward_s + layer.attention.backward_s),
         "experts_s": times * (layer.experts.forward_s + layer.experts.backward_s),
-        "elementwise_s": times * (layer.elementwise.forward_s + layer.elementwise.backward_s),
+        "elementwise_s": times
+        * (layer.elementwise.forward_s + layer.elementwise.backward_s + bare.accumulate_s),
         "recompute_s": times * recompute_s,
         "tp_s": times * tp_s,
         "cp_s": times * cp_s,
@@ -180,6 +184,7 @@ class BareStep:
 
     kernels: LayerKernels
     traffic: Traffic
+    accumulate_s: Floats  # one layer's gradients added to those of earlier micro-batches
     update_s: Floats  # the optimiser's; bytes instead where its states live in host memory
     on_processor: Floats  # 1 where launches and arithmetic share cores
 
@@ -206,6 +211,20 @@ def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stac
 def _launched_s(busy_s: Floats, host_s: Floats, on_processor: Floats) -> Floats:
     """A layer's time with its launches: they hide behind its kernels, unless both need the same cores."""
     value: Floats = np.where(on_processor > 0, busy_s + host_s, smooth_max(busy_s, host_s, HOST_NORM))
+    return value
+
+
+def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:
+    """Adding one micro-batch's expert gradients of the average layer to the sum of those before it.
+
+    Formula  8 bytes per trained expert weight of the layer on a rank: the sum is in 32 bits, read and written
+    Why      An expert sees few tokens, so nothing hides its weights' traffic; dense products do hide it.
+    Limits   one micro-batch, or gradients that are sharded at once (ZeRO-2, 3): nothing
+    """
+    weights = trained_expert_weights(work, layouts) / np.ceil(work.layers / layouts.pp)
+    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
+    repeated = (micro_batches > 1) & (layouts.zero_stage < 2)
+    value: Floats = elementwise_s(device, ACCUMULATE_BYTES * weights, 0.0) * repeated
     return value
 
 
