@@ -22,6 +22,7 @@ from twofold.training.stack import Stack
 NORM_PASSES = 14  # reads and writes of the residual stream: two norms, two residual sums, rotary in and out
 ELEMENTWISE_BACKWARD_RATIO = 1.6
 SMALLEST_REST = 0.01  # of hidden²: unexplained weights below it do no work worth a product
+NARROW = ("fp8", "fp4")
 LOSS_BYTES = 14  # per logit: read, fp32 softmax, gradient written and read
 
 
@@ -54,10 +55,10 @@ class Product:
         """The same work done `times` times."""
         return Product(self.product.scaled(times), self.quantise.scaled(times))
 
-    def under(self, stack: Stack) -> Pass:
-        """What a stack makes of it."""
+    def under(self, stack: Stack, capped: Floats) -> Pass:
+        """What a stack makes of it; `capped` is what the power limit costs the products."""
         quantised = self.quantise.scaled(stack.quantise_factor)
-        return (self.product + quantised).scaled(stack.kernel_factor)
+        return (self.product.scaled(capped) + quantised).scaled(stack.kernel_factor)
 
 
 NO_PRODUCT = Product(Pass(0.0, 0.0), Pass(0.0, 0.0))
@@ -82,6 +83,7 @@ class LayerKernels:
 
     dense: Product
     experts: Product
+    wide: Floats  # 1 where the products are of 16 bits or more, the head's aside
     attention_s: Floats  # flash, forward
     score_pass_s: Floats  # one pass over whole score matrices
     misaligned: Floats  # 1 where the head size is no multiple of 8
@@ -137,6 +139,7 @@ def layer_kernels(work: Workload, layouts: Layouts, kernels: Kernels) -> LayerKe
     return LayerKernels(
         dense=_projections(work, layouts, kernels) + _feed_forward(work, layouts, kernels),
         experts=_experts(work, layouts, kernels),
+        wide=np.asarray(float(kernels.fmt not in NARROW)),
         attention_s=attention_s,
         score_pass_s=score_pass_s,
         misaligned=np.asarray(np.asarray(work.head_dim) % 8 != 0, float),
@@ -152,18 +155,19 @@ def layer_compute(alone: LayerKernels, stack: Stack) -> LayerCompute:
     scores_s = stack.softmax_passes_factor * alone.score_pass_s
     misaligned = np.where(alone.misaligned > 0, stack.misaligned_factor, 1.0)
     attended_s = (alone.attention_s * stack.attention_factor + scores_s) * misaligned * stack.kernel_factor
+    capped = np.where(alone.wide > 0, stack.wide_factor, 1.0)
     passes_s = alone.fused_s * stack.elementwise_factor + alone.scan_pass_s * stack.scan_passes_factor
     return LayerCompute(
-        gemm=alone.dense.under(stack),
+        gemm=alone.dense.under(stack, capped),
         attention=Pass(attended_s, attended_s * ATTENTION_BACKWARD_RATIO),
-        experts=alone.experts.under(stack).scaled(stack.routing_imbalance_ratio * stack.expert_factor),
+        experts=alone.experts.under(stack, 1.0).scaled(stack.routing_imbalance_ratio * stack.expert_factor),
         elementwise=Pass(passes_s, passes_s * ELEMENTWISE_BACKWARD_RATIO),
     )
 
 
 def head_s(alone: LayerKernels, stack: Stack) -> Pass:
     """Logits and loss of one micro-batch on the last stage."""
-    return alone.head.scaled(stack.kernel_factor) + Pass(alone.loss_s / 2, alone.loss_s / 2)
+    return alone.head.scaled(stack.kernel_factor * stack.wide_factor) + Pass(alone.loss_s / 2, alone.loss_s / 2)
 
 
 def linear_s(kernels: Kernels, tokens: Dimension, inner: Dimension, outer: Dimension) -> Product:
@@ -178,7 +182,7 @@ def linear_s(kernels: Kernels, tokens: Dimension, inner: Dimension, outer: Dimen
     input_gradient_s = gemm_s(device, tokens, inner, outer, fmt)
     weight_gradient_s = gemm_s(device, inner, outer, tokens, fmt) * kernels.trains_weights
     product = Pass(forward_s, input_gradient_s + weight_gradient_s)
-    if fmt not in ("fp8", "fp4"):
+    if fmt not in NARROW:
         return Product(product, Pass(0.0, 0.0))
     return Product(product, Pass(quantise_s(device, tokens, inner), quantise_s(device, tokens, outer)))
 

@@ -30,6 +30,7 @@ class Stack:
     pipeline_tensor_host_s: Floats  # per tensor rank and layer when a pipeline crosses nodes
     spread_tensor_host_s: Floats  # per tensor rank and layer when a tensor group leaves its domain
     kernel_factor: Floats  # of every kernel: what a step loses against a kernel alone
+    wide_factor: Floats  # of products in 16 bits or more: what the power limit costs them beyond that
     quantise_factor: Floats  # of the passes to narrow formats that other kernels do not absorb
     elementwise_factor: Floats  # of the unfused passes counted
     scan_passes_factor: Floats  # passes over a linear mixer's channels: convolution, scan, gate
