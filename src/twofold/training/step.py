@@ -129,7 +129,9 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
     head = head_s(bare.kernels, stack)
     slowest_s, uneven_s = _stages(work, layouts, launched_s, head.forward_s + head.backward_s, stack)
-    hop_s = (traffic.handoff_s + np.where(layouts.pp > 1, stack.handoff_s, 0.0)) * layouts.vpp
+    # An interleaved schedule sends while it computes other chunks; launching the hand-off stays.
+    wire_s = np.where(layouts.vpp > 1, 0.0, traffic.handoff_s)
+    hop_s = (wire_s + np.where(layouts.pp > 1, stack.handoff_s, 0.0)) * layouts.vpp
     stage_s = slowest_s + hop_s
     window_s = times * launched_s
     parts = {
