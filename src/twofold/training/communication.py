@@ -83,7 +83,7 @@ def stage_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
 def stage_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
     """Weights of the fullest stage's experts on one rank."""
     experts = np.ceil(work.layers / layouts.pp) * expert_parameters(work)
-    return experts / (layouts.ep * expert_tensor_ranks(layouts))
+    return experts / (layouts.ep * expert_tensor_ranks(work, layouts))
 
 
 def trained_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
@@ -97,10 +97,10 @@ def trained_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
     return np.where(np.asarray(work.lora_rank) > 0, 0.0, stage_expert_weights(work, layouts))
 
 
-def expert_replicas(layouts: Layouts) -> Dimension:
+def expert_replicas(work: Workload, layouts: Layouts) -> Dimension:
     """Copies of each expert among the ranks of a stage."""
     ranks = layouts.tp * layouts.cp * layouts.dp
-    return np.maximum(ranks / (layouts.ep * expert_tensor_ranks(layouts)), 1)
+    return np.maximum(ranks / (layouts.ep * expert_tensor_ranks(work, layouts)), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradient
     seconds = _replica_s(work, layouts, network, dense, layouts.dp * layouts.cp, layouts.tp, gradients)
     if np.any(np.asarray(work.moe_layers) > 0):
         experts = stage_expert_weights(work, layouts), trained_expert_weights(work, layouts)
-        stride = layouts.ep * expert_tensor_ranks(layouts)
+        stride = layouts.ep * expert_tensor_ranks(work, layouts)
         seconds = seconds + _replica_s(
-            work, layouts, network, experts, expert_replicas(layouts), stride, gradients
+            work, layouts, network, experts, expert_replicas(work, layouts), stride, gradients
         )
     return seconds
 

@@ -23,6 +23,7 @@ NORM_PASSES = 14  # reads and writes of the residual stream: two norms, two resi
 ELEMENTWISE_BACKWARD_RATIO = 1.6
 SMALLEST_REST = 0.01  # of hidden²: unexplained weights below it do no work worth a product
 NARROW = ("fp8", "fp4")
+FEW_EXPERTS = 16
 LOSS_BYTES = 14  # per logit: read, fp32 softmax, gradient written and read
 
 
@@ -160,7 +161,7 @@ def layer_compute(alone: LayerKernels, stack: Stack) -> LayerCompute:
     return LayerCompute(
         gemm=alone.dense.under(stack, capped),
         attention=Pass(attended_s, attended_s * ATTENTION_BACKWARD_RATIO),
-        experts=alone.experts.under(stack, 1.0).scaled(stack.routing_imbalance_ratio * stack.expert_factor),
+        experts=alone.experts.under(stack, capped).scaled(stack.routing_imbalance_ratio * stack.expert_factor),
         elementwise=Pass(passes_s, passes_s * ELEMENTWISE_BACKWARD_RATIO),
     )
 
@@ -265,7 +266,7 @@ def _attention(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Floa
 
 
 def _experts(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
-    """Routed experts on one rank: E/ep experts whole, or all of them cut by tp where ep is 1.
+    """Routed experts on one rank: E/ep of them, whole or cut by tensor ranks.
 
     Formula  (E/ep) × FFN of T·topk·ep·shards/(tp·E) rows, times the busiest rank's load over the mean
     Why      Training routes thousands of rows to each expert, and grouped kernels run one product per expert.
@@ -273,7 +274,7 @@ def _experts(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
     if not np.any(np.asarray(work.moe_layers) > 0):
         return NO_PRODUCT
     experts = np.maximum(work.experts, 1)
-    shards = expert_tensor_ranks(layouts)
+    shards = expert_tensor_ranks(work, layouts)
     rows = rank_tokens(work, layouts) * work.experts_topk * layouts.ep * shards / (layouts.tp * experts)
     width = np.maximum(work.moe_ffn_hidden, 1) / shards
     up = linear_s(kernels, rows, work.expert_input, (work.ffn_matrices - 1) * width)
@@ -282,9 +283,16 @@ def _experts(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
     return (up + down).scaled(here)
 
 
-def expert_tensor_ranks(layouts: Layouts) -> Dimension:
-    """Ranks that cut one expert's width: none once experts are spread, the tensor group otherwise."""
-    return np.where(layouts.ep > 1, 1, layouts.tp)
+def expert_tensor_ranks(work: Workload, layouts: Layouts) -> Dimension:
+    """Ranks that cut one expert's width: the tensor group, unless many small experts are spread instead.
+
+    Formula  1 where ep > 1 and the model has more than 16 experts, or where ep leaves no rank for it; else tp
+    Why      Megatron cuts experts like everything else; recipes of fine-grained models keep them whole, as
+             a narrow expert cut again makes poor products.
+    """
+    ranks = layouts.tp * layouts.cp * layouts.dp
+    whole = (layouts.ep > 1) & ((np.asarray(work.experts) > FEW_EXPERTS) | (layouts.ep * layouts.tp > ranks))
+    return np.where(whole, 1, layouts.tp)
 
 
 def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Floats, Floats]:

@@ -80,7 +80,7 @@ def workload_memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
 
 def _states(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Floats, Floats, Floats]:
     """Weights, gradients and optimiser states, each divided by the replicas from its ZeRO stage on."""
-    stage, replicas, copies = layouts.zero_stage, layouts.dp * layouts.cp, expert_replicas(layouts)
+    stage, replicas, copies = layouts.zero_stage, layouts.dp * layouts.cp, expert_replicas(work, layouts)
 
     def shared(dense: Dimension, experts: Dimension, from_stage: int) -> Dimension:
         sharded = stage >= from_stage

@@ -288,7 +288,7 @@ def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stac
     """
     sharded = layouts.zero_stage >= 1
     dense = trained_dense_weights(work, layouts) / np.where(sharded, layouts.dp * layouts.cp, 1)
-    experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(layouts), 1)
+    experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(work, layouts), 1)
     gradient_bytes = np.maximum(stack.gradient_bytes, work.weight_bytes)
     moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + gradient_bytes)
     on_device_s = elementwise_s(cluster.device, moved_bytes, 1.0)
