@@ -258,9 +258,8 @@ def test_the_fit_recovers_constants_that_made_the_rows() -> None:
         for p in priors
     ]
     data = fit_training.read_truth(measured, "step_time_s", catalog, constants)
-    fitted = fit_training.solve(start, "yes", data, constants, fit_training.step_log_error)
-    before = np.concatenate(fit_training.errors(start, data, constants, fit_training.step_log_error))
-    after = np.concatenate(fit_training.errors(fitted, data, constants, fit_training.step_log_error))
+    fitted = fit_training.fit_kind(start, "yes", data)
+    before, after = fit_training.errors(start, data), fit_training.errors(fitted, data)
     assert np.abs(before).mean() > 0.05 and np.abs(after).mean() < 0.02
     assert all(p.low <= p.value <= p.high for p in fitted if p.fitted == "yes")
 
@@ -270,10 +269,10 @@ def _values(constants: object) -> dict[tuple[str, str], float]:
 
 
 def test_thinning_keeps_small_sources_whole() -> None:
-    fit_training = importlib.import_module("twofold.measure.fit_training")
+    training_truth = importlib.import_module("twofold.measure.training_truth")
     rows = [{"source": "large"}] * 1000 + [{"source": "small"}] * 7
-    kept = fit_training.thin(rows)
-    assert len(kept) == fit_training.ROWS_PER_SOURCE + 7
+    kept = training_truth.thin(rows)
+    assert len(kept) == training_truth.ROWS_PER_SOURCE + 7
 
 
 def test_a_csv_without_rows_is_refused(tmp_path: Path) -> None:

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 from twofold.training import layouts_of, model_flops_per_token, workload
-from twofold.training.compute import head_s, kernels_for, layer_compute
+from twofold.training.compute import head_s, kernels_for, layer_compute, layer_kernels
 
 WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
 
 
 def _parts(job, cluster, stack, layouts):  # type: ignore[no-untyped-def]
+    return layer_compute(_alone(job, cluster, layouts), stack)
+
+
+def _alone(job, cluster, layouts):  # type: ignore[no-untyped-def]
     work = workload(job)
-    return layer_compute(work, layouts, kernels_for(work, cluster.device, stack, job.precision))
+    return layer_kernels(work, layouts, kernels_for(work, cluster.device, job.precision))
 
 
 def test_backward_is_about_twice_forward(make_job, make_cluster, stack) -> None:
@@ -25,8 +29,7 @@ def test_no_layer_beats_the_peak(make_job, make_cluster, stack) -> None:
     for name in ("llama-3.1-8b", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3"):
         job = make_job(name, sequence=4096)
         work = workload(job)
-        kernels = kernels_for(work, cluster.device, stack, "bf16")
-        head = head_s(work, WHOLE, kernels)
+        head = head_s(_alone(job, cluster, WHOLE), stack)
         layer = _parts(job, cluster, stack, WHOLE)
         busy_s = job.model.layers * (layer.forward_s + layer.backward_s) + head.forward_s + head.backward_s
         flops = float(model_flops_per_token(work)) * job.sequence_tokens

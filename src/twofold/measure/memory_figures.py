@@ -18,10 +18,10 @@ GIB = float(2**30)
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One convention."""
+    """One convention, or one for each row."""
 
-    counts: Literal["device", "reserved", "allocated"]
-    unit_bytes: float
+    counts: Literal["device", "reserved", "allocated"] | NDArray[np.str_]
+    unit_bytes: Floats
 
 
 BY_WORD = {"bridge": Counter("allocated", 1e9), "nemo": Counter("allocated", 1e9)}
@@ -47,9 +47,6 @@ def counter(framework: str, precision: str) -> Counter:
 
 def printed(held: Memory, how: Counter) -> NDArray[np.float64]:
     """The number that a framework prints of what each layout holds."""
-    counted: dict[str, Floats] = {
-        "device": held.device_bytes,
-        "reserved": held.reserved_bytes,
-        "allocated": held.allocated_bytes,
-    }
-    return np.asarray(counted[how.counts] / how.unit_bytes)
+    counts = np.asarray(how.counts)
+    counted = np.where(counts == "device", held.device_bytes, held.reserved_bytes)
+    return np.asarray(np.where(counts == "allocated", held.allocated_bytes, counted) / how.unit_bytes)

@@ -47,10 +47,20 @@ from twofold.training.search import (
 from twofold.training.sizes import Machine, SizeRow, search_sizes
 from twofold.training.stack import Stack, load_stack, software_family
 from twofold.training.stack_factors import scale_stack
-from twofold.training.step import StepTime, model_flops_utilisation, step_time, workload_step_time
+from twofold.training.step import (
+    BareStep,
+    StepTime,
+    bare_step,
+    bare_step_time,
+    model_flops_utilisation,
+    step_time,
+    step_traffic,
+    workload_step_time,
+)
 
 __all__ = [
     "MEASURED_REACH",
+    "BareStep",
     "Basis",
     "Bounded",
     "Candidate",
@@ -74,6 +84,8 @@ __all__ = [
     "StoragePlan",
     "TrainingJob",
     "Workload",
+    "bare_step",
+    "bare_step_time",
     "candidate",
     "capacity_run",
     "checkpoint_bytes",
@@ -99,6 +111,7 @@ __all__ = [
     "stack_workloads",
     "step_at",
     "step_time",
+    "step_traffic",
     "straggler_loss_fraction",
     "strong_scaling",
     "trained_parameters",

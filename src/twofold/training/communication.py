@@ -1,5 +1,7 @@
 """What one rank exchanges: per layer and micro-batch inside a stage, and per step between replicas."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from twofold.perf import (
@@ -9,7 +11,6 @@ from twofold.perf import (
     all_reduce_s,
     all_to_all_s,
     point_to_point_s,
-    reduce_scatter_s,
 )
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, Workload
@@ -82,7 +83,7 @@ def stage_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
 def stage_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
     """Weights of the fullest stage's experts on one rank."""
     experts = np.ceil(work.layers / layouts.pp) * expert_parameters(work)
-    return experts / (layouts.ep * expert_tensor_ranks(layouts))
+    return experts / (layouts.ep * expert_tensor_ranks(work, layouts))
 
 
 def trained_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
@@ -96,28 +97,38 @@ def trained_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
     return np.where(np.asarray(work.lora_rank) > 0, 0.0, stage_expert_weights(work, layouts))
 
 
-def expert_replicas(layouts: Layouts) -> Dimension:
+def expert_replicas(work: Workload, layouts: Layouts) -> Dimension:
     """Copies of each expert among the ranks of a stage."""
     ranks = layouts.tp * layouts.cp * layouts.dp
-    return np.maximum(ranks / (layouts.ep * expert_tensor_ranks(layouts)), 1)
+    return np.maximum(ranks / (layouts.ep * expert_tensor_ranks(work, layouts)), 1)
 
 
-def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradient_bytes: Floats) -> Floats:
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """How gradients travel between replicas."""
+
+    each_bytes: Floats  # per parameter
+    bucket_bytes: Floats  # of one collective
+
+
+def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradients: "Gradients") -> Floats:
     """Gradients summed and weights spread again: once per step, or per micro-batch under ZeRO-3.
 
     Formula  ZeRO-0: all-reduce of the gradients; 1, 2: scatter them, gather the weights;
-             3: per micro-batch gather the weights twice and scatter the gradients
+             3: per micro-batch gather the weights twice and scatter the gradients; each in as many
+             collectives as there are buckets, under ZeRO-3 one per layer
     Why      Dense weights are copied over data and context ranks; experts over those that do not split them.
-    Units    `gradient_bytes` per trained parameter, and no fewer than a weight has; nothing hidden yet.
+             Each bucket pays the way round all nodes again, which is what grows with their number.
+    Units    bytes per trained parameter, and no fewer than a weight has; nothing hidden yet.
     Source   Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP).
     """
     dense = stage_dense_weights(work, layouts), trained_dense_weights(work, layouts)
-    seconds = _replica_s(work, layouts, network, dense, layouts.dp * layouts.cp, layouts.tp, gradient_bytes)
+    seconds = _replica_s(work, layouts, network, dense, layouts.dp * layouts.cp, layouts.tp, gradients)
     if np.any(np.asarray(work.moe_layers) > 0):
         experts = stage_expert_weights(work, layouts), trained_expert_weights(work, layouts)
-        stride = layouts.ep * expert_tensor_ranks(layouts)
+        stride = layouts.ep * expert_tensor_ranks(work, layouts)
         seconds = seconds + _replica_s(
-            work, layouts, network, experts, expert_replicas(layouts), stride, gradient_bytes
+            work, layouts, network, experts, expert_replicas(work, layouts), stride, gradients
         )
     return seconds
 
@@ -129,14 +140,20 @@ def _replica_s(
     weights: tuple[Dimension, Dimension],
     replicas: Dimension,
     stride: Dimension,
-    gradient_bytes: Floats,
+    gradients: "Gradients",
 ) -> Floats:
     """As `data_parallel_s`, for one kind of weights: (all, trained)."""
     held, trained = weights
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
-    sent_bytes = trained * np.maximum(gradient_bytes, work.weight_bytes)
-    scatter_s = reduce_scatter_s(network, sent_bytes, replicas, stride)
     sharded = layouts.zero_stage == 3
-    gather_s = all_gather_s(network, np.where(sharded, held, trained) * work.weight_bytes, replicas, stride)
+    sent_bytes = trained * np.maximum(gradients.each_bytes, work.weight_bytes)
+    gathered_bytes = np.where(sharded, held, trained) * work.weight_bytes
+    layers = np.ceil(work.layers / layouts.pp)
+
+    def in_buckets_s(payload_bytes: Dimension) -> Floats:
+        count = np.where(sharded, layers, np.maximum(payload_bytes / gradients.bucket_bytes, 1.0))
+        return count * all_gather_s(network, payload_bytes / count, replicas, stride)
+
+    scatter_s, gather_s = in_buckets_s(sent_bytes), in_buckets_s(gathered_bytes)
     once_s = np.where(layouts.zero_stage == 0, 2 * scatter_s, scatter_s + gather_s)
     return np.where(sharded, micro_batches * (2 * gather_s + scatter_s), once_s)

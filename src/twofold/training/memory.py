@@ -157,29 +157,31 @@ def _stage_bytes(
         trained_dense_weights(work, layouts) + np.where(lora, 0.0, more),
         trained_expert_weights(work, layouts),
     )
-    states = _shared(layouts, trained, 1)
+    states = _shared(work, layouts, trained, 1)
     beside = np.maximum(stack.gradient_memory_bytes - work.weight_bytes, 0.0)
     narrow = (beside == 0) & (np.asarray(work.weight_bytes) < FP32_BYTES)
     copied = narrow & (work.optimizer_on_host == 0) & (layouts.zero_stage < 3)  # FSDP's shards are fp32
     passing = _passing_bytes(work, layouts, stack)
     logits = np.where(loss > passing, loss, 0.0)
     return (
-        _shared(layouts, whole, 3) * work.weight_bytes,
-        _shared(layouts, trained, 2) * work.weight_bytes,
+        _shared(work, layouts, whole, 3) * work.weight_bytes,
+        _shared(work, layouts, trained, 2) * work.weight_bytes,
         states * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host)),
         in_flight * kept_activation_bytes(work, layouts, stack),
         logits,
         np.where(logits > 0, 0.0, passing),
-        _gathered(work, layouts) + _shared(layouts, trained, 2) * beside,
+        _gathered(work, layouts) + _shared(work, layouts, trained, 2) * beside,
         np.where(copied, states * FP32_BYTES, 0.0),
     )
 
 
-def _shared(layouts: Layouts, weights: tuple[Dimension, Dimension], from_stage: int) -> Floats:
+def _shared(
+    work: Workload, layouts: Layouts, weights: tuple[Dimension, Dimension], from_stage: int
+) -> Floats:
     """Dense and expert weights on one rank, divided by their replicas from a ZeRO stage on."""
     sharded = layouts.zero_stage >= from_stage
     replicas = np.where(sharded, layouts.dp * layouts.cp, 1)
-    copies = np.where(sharded, expert_replicas(layouts), 1)
+    copies = np.where(sharded, expert_replicas(work, layouts), 1)
     return np.asarray(weights[0] / replicas + weights[1] / copies)
 
 

@@ -30,6 +30,7 @@ class Stack:
     pipeline_tensor_host_s: Floats  # per tensor rank and layer when a pipeline crosses nodes
     spread_tensor_host_s: Floats  # per tensor rank and layer when a tensor group leaves its domain
     kernel_factor: Floats  # of every kernel: what a step loses against a kernel alone
+    wide_factor: Floats  # of products in 16 bits or more: what the power limit costs them beyond that
     quantise_factor: Floats  # of the passes to narrow formats that other kernels do not absorb
     elementwise_factor: Floats  # of the unfused passes counted
     scan_passes_factor: Floats  # passes over a linear mixer's channels: convolution, scan, gate
@@ -51,9 +52,8 @@ class Stack:
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
     gradient_bytes: Floats  # sent per parameter
-    stage_cost_factor: (
-        Floats  # 1: pipeline stages are filled by cost, the head counted; 0: layers divided evenly
-    )
+    bucket_bytes: Floats  # of gradients or weights that travel in one collective
+    stage_cost_factor: Floats  # 1: pipeline stages are filled by cost, the head too; 0: by count of layers
     gradient_memory_bytes: Floats  # held per parameter, with whatever copies the optimiser keeps
     activation_factor: Floats  # held over counted
     selective_memory_fraction: Floats  # of activations that selective recomputation drops

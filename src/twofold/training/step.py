@@ -6,6 +6,7 @@ import numpy as np
 
 from twofold.perf import (
     Cluster,
+    Device,
     Floats,
     Network,
     elementwise_s,
@@ -13,6 +14,7 @@ from twofold.perf import (
     straggler_factor,
 )
 from twofold.training.communication import (
+    Gradients,
     context_parallel_s,
     data_parallel_s,
     expert_parallel_s,
@@ -22,14 +24,21 @@ from twofold.training.communication import (
     trained_dense_weights,
     trained_expert_weights,
 )
-from twofold.training.compute import LayerCompute, head_s, kernels_for, layer_compute
+from twofold.training.compute import (
+    LayerCompute,
+    LayerKernels,
+    head_s,
+    kernels_for,
+    layer_compute,
+    layer_kernels,
+)
 from twofold.training.job import TrainingJob, Workload, workload
 from twofold.training.layouts import Layouts, Recompute
 from twofold.training.parameters import model_flops_per_token
 from twofold.training.stack import Stack
 
+ACCUMULATE_BYTES = 8.0  # per gradient: a 32-bit sum, read and written
 HOST_NORM = 4.0  # the launch time of a layer hides behind its kernels but for their 4-norm
-SAME_CORES_NORM = 1.0  # a processor launches and computes on the same cores: nothing hides
 BACKWARD_SHARE = 2 / 3  # of a micro-batch's compute that gradient traffic can hide behind
 
 
@@ -79,7 +88,21 @@ def step_time(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack
 def workload_step_time(
     work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack
 ) -> StepTime:
-    """Seconds of one step, by part.
+    """As `step_time`, of a workload."""
+    return bare_step_time(work, layouts, bare_step(work, precision, layouts, cluster, stack), stack)
+
+
+def bare_step(work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack) -> "BareStep":
+    """What hardware takes for the pieces; of the stack only how wide gradients are."""
+    kernels = layer_kernels(work, layouts, kernels_for(work, cluster.device, precision))
+    processor = np.asarray(float(cluster.device.family == "cpu"))
+    update_s = _optimizer_s(work, layouts, cluster, stack)
+    traffic = step_traffic(work, layouts, cluster.network, stack)
+    return BareStep(kernels, traffic, _accumulate_s(work, layouts, cluster.device), update_s, processor)
+
+
+def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: Stack) -> StepTime:
+    """Seconds of one step, by part, from what hardware takes for the pieces.
 
     Formula  (m + (p−1)/v)·(stage + hand-offs) + exposed DP + optimiser + stalls, with
              stage = layers/p × 4-norm(compute + recompute + exposed traffic; host)
@@ -90,50 +113,119 @@ def workload_step_time(
     Source   Narayanan et al. 2021 (schedule, bubble); PHYSICS and SKETCHES (floor, overlap).
     Limits   one device: compute, head, optimiser and host alone; p = 1: no bubble, no hand-off.
     """
-    network = cluster.network
-    kernels = kernels_for(work, cluster.device, stack, precision)
-    layer = layer_compute(work, layouts, kernels)
+    traffic = bare.traffic
+    layer = layer_compute(bare.kernels, stack)
     recompute_s = _recompute_s(layer, layouts, stack)
     # What hides a sum inside the fast domain is too short for one that leaves it.
-    near = layouts.tp <= max(network.domain_size, 1)
-    tp_s = np.where(near, stack.tp_exposed_fraction, 1.0) * tensor_parallel_s(work, layouts, network)
-    cp_s = stack.cp_exposed_fraction * context_parallel_s(work, layouts, network)
-    ep_s = stack.ep_exposed_fraction * expert_parallel_s(work, layouts, network)
-    busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s
-    norm = SAME_CORES_NORM if cluster.device.family == "cpu" else HOST_NORM
-    launched_s = smooth_max(busy_s, _host_layer_s(work, layouts, stack, network), norm)
+    tp_s = np.where(traffic.tensor_near > 0, stack.tp_exposed_fraction, 1.0) * traffic.tensor_s
+    cp_s = stack.cp_exposed_fraction * traffic.context_s
+    ep_s = stack.ep_exposed_fraction * traffic.expert_s
+    busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s + bare.accumulate_s
+    launched_s = _launched_s(busy_s, _host_layer_s(work, layouts, traffic, stack), bare.on_processor)
 
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
-    head = head_s(work, layouts, kernels)
+    head = head_s(bare.kernels, stack)
     slowest_s, uneven_s = _stages(work, layouts, launched_s, head.forward_s + head.backward_s, stack)
-    hop_s = (handoff_s(work, layouts, network) + np.where(layouts.pp > 1, stack.handoff_s, 0.0)) * layouts.vpp
+    # An interleaved schedule sends while it computes other chunks; launching the hand-off stays.
+    wire_s = np.where(layouts.vpp > 1, 0.0, traffic.handoff_s)
+    hop_s = (wire_s + np.where(layouts.pp > 1, stack.handoff_s, 0.0)) * layouts.vpp
     stage_s = slowest_s + hop_s
     window_s = times * launched_s
     parts = {
         "gemm_s": times * (layer.gemm.forward_s + layer.gemm.backward_s),
         "attention_s": times * (layer.attention.forward_s + layer.attention.backward_s),
         "experts_s": times * (layer.experts.forward_s + layer.experts.backward_s),
-        "elementwise_s": times * (layer.elementwise.forward_s + layer.elementwise.backward_s),
+        "elementwise_s": times
+        * (layer.elementwise.forward_s + layer.elementwise.backward_s + bare.accumulate_s),
         "recompute_s": times * recompute_s,
         "tp_s": times * tp_s,
         "cp_s": times * cp_s,
         "ep_s": times * ep_s,
         "pp_s": micro_batches * hop_s,
-        "dp_s": _exposed_dp_s(work, layouts, cluster, stack, window_s, micro_batches),
+        "dp_s": _exposed_dp_s(layouts, traffic.replica_s, stack, window_s, micro_batches),
         "host_s": times * (launched_s - busy_s) + stack.host_step_s,
         "head_s": micro_batches * uneven_s,
         "bubble_s": (layouts.pp - 1) / layouts.vpp * stage_s,
-        "optimizer_s": _optimizer_s(work, layouts, cluster, stack),
+        "optimizer_s": np.where(
+            np.asarray(work.optimizer_on_host) > 0,
+            bare.update_s / stack.host_optimizer_bytes_per_s,
+            bare.update_s * stack.optimizer_bytes_factor,
+        ),
     }
     done_s = sum(parts.values(), np.zeros(1))
     slow = straggler_factor(stack.straggler_sigma, cluster_ranks(layouts)) - 1
-    waiting_s = straggler_factor(network.jitter_fraction, cluster_ranks(layouts)) - 1
     exposed_s = parts["tp_s"] + parts["cp_s"] + parts["ep_s"] + parts["pp_s"] + parts["dp_s"]
     shape = np.broadcast(done_s, slow).shape
     parts["data_s"] = done_s * stack.data_stall_fraction
-    parts["jitter_s"] = done_s * slow + exposed_s * waiting_s
+    parts["jitter_s"] = done_s * slow + exposed_s * traffic.waiting_fraction
     return StepTime(**{name: np.broadcast_to(part, shape) for name, part in parts.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the links take, nothing hidden: per layer and micro-batch, per hand-off, per step; and which
+    groups leave their domain or node."""
+
+    tensor_s: Floats
+    context_s: Floats
+    expert_s: Floats
+    handoff_s: Floats
+    replica_s: Floats  # data-parallel, per step
+    waiting_fraction: Floats  # of exposed traffic: what jitter adds
+    tensor_near: Floats  # 1 where a tensor group stays in its domain
+    tensor_spread: Floats  # 1 where it leaves domain and node
+    pipeline_across: Floats  # 1 where tensor groups and a pipeline share more than a node
+
+
+@dataclass(frozen=True, slots=True)
+class BareStep:
+    """What hardware takes for the pieces of a step, before software hides or slows any of them."""
+
+    kernels: LayerKernels
+    traffic: Traffic
+    accumulate_s: Floats  # one layer's gradients added to those of earlier micro-batches
+    update_s: Floats  # the optimiser's; bytes instead where its states live in host memory
+    on_processor: Floats  # 1 where launches and arithmetic share cores
+
+
+def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stack) -> Traffic:
+    """All traffic of a step on a network."""
+    ranks = cluster_ranks(layouts)
+    across = (layouts.pp > 1) & (layouts.tp > 1) & (ranks > network.node_size)
+    gradients = Gradients(stack.gradient_bytes, stack.bucket_bytes)
+    reach = np.maximum(network.domain_size, network.node_size)
+    return Traffic(
+        tensor_s=tensor_parallel_s(work, layouts, network),
+        context_s=context_parallel_s(work, layouts, network),
+        expert_s=expert_parallel_s(work, layouts, network),
+        handoff_s=handoff_s(work, layouts, network),
+        replica_s=data_parallel_s(work, layouts, network, gradients),
+        waiting_fraction=straggler_factor(network.jitter_fraction, ranks) - 1,
+        tensor_near=np.asarray(layouts.tp <= np.maximum(network.domain_size, 1), float),
+        tensor_spread=np.asarray((layouts.tp > reach) & ~across, float),
+        pipeline_across=np.asarray(across, float),
+    )
+
+
+def _launched_s(busy_s: Floats, host_s: Floats, on_processor: Floats) -> Floats:
+    """A layer's time with its launches: they hide behind its kernels, unless both need the same cores."""
+    value: Floats = np.where(on_processor > 0, busy_s + host_s, smooth_max(busy_s, host_s, HOST_NORM))
+    return value
+
+
+def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:
+    """Adding one micro-batch's expert gradients of the average layer to the sum of those before it.
+
+    Formula  8 bytes per trained expert weight of the layer on a rank: the sum is in 32 bits, read and written
+    Why      An expert sees few tokens, so nothing hides its weights' traffic; dense products do hide it.
+    Limits   one micro-batch, or gradients that are sharded at once (ZeRO-2, 3): nothing
+    """
+    weights = trained_expert_weights(work, layouts) / np.ceil(work.layers / layouts.pp)
+    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
+    repeated = (micro_batches > 1) & (layouts.zero_stage < 2)
+    value: Floats = elementwise_s(device, ACCUMULATE_BYTES * weights, 0.0) * repeated
+    return value
 
 
 def cluster_ranks(layouts: Layouts) -> Floats:
@@ -147,13 +239,12 @@ def _recompute_s(layer: LayerCompute, layouts: Layouts, stack: Stack) -> Floats:
     return np.select(modes, [layer.forward_s, stack.selective_fraction * layer.forward_s], 0.0)
 
 
-def _host_layer_s(work: Workload, layouts: Layouts, stack: Stack, network: Network) -> Floats:
+def _host_layer_s(work: Workload, layouts: Layouts, traffic: Traffic, stack: Stack) -> Floats:
     """Host time of one layer and micro-batch: launches, a third more under full recomputation."""
     launches_s = stack.host_layer_s + work.moe_layers / work.layers * stack.host_moe_layer_s
-    across = (layouts.pp > 1) & (layouts.tp > 1) & (cluster_ranks(layouts) > network.node_size)
     repeated = np.where(layouts.recompute == Recompute.FULL, 4 / 3, 1.0)
-    spread = (layouts.tp > max(network.domain_size, network.node_size)) & ~across
-    waiting_s = across * stack.pipeline_tensor_host_s + spread * stack.spread_tensor_host_s
+    waiting_s = traffic.pipeline_across * stack.pipeline_tensor_host_s
+    waiting_s = waiting_s + traffic.tensor_spread * stack.spread_tensor_host_s
     host_s: Floats = launches_s * repeated + layouts.tp * waiting_s
     return host_s
 
@@ -175,14 +266,13 @@ def _stages(
 
 
 def _exposed_dp_s(
-    work: Workload, layouts: Layouts, cluster: Cluster, stack: Stack, window_s: Floats, micro_batches: Floats
+    layouts: Layouts, traffic_s: Floats, stack: Stack, window_s: Floats, micro_batches: Floats
 ) -> Floats:
     """Data-parallel traffic that nothing hides.
 
     Formula  t − overlap·min(t, window); window: one micro-batch's backward, or the whole step under ZeRO-3
     Why      Gradients are complete only in the last micro-batch; sharded weights are fetched ahead in all.
     """
-    traffic_s = data_parallel_s(work, layouts, cluster.network, stack.gradient_bytes)
     sharded = layouts.zero_stage == 3
     traffic_s = traffic_s * np.where(sharded, stack.sharded_dp_factor, 1.0)
     hidden_s = np.where(sharded, window_s, BACKWARD_SHARE * window_s / micro_batches)
@@ -192,17 +282,15 @@ def _exposed_dp_s(
 def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stack) -> Floats:
     """The update: states, gradient and weight of each parameter that a rank owns, read and written.
 
-    Formula  factor × 2·(states + gradient) bytes / bandwidth, the host's for states in host memory
+    Formula  2·(states + gradient) bytes / bandwidth; the bytes alone for states in host memory
     """
     sharded = layouts.zero_stage >= 1
     dense = trained_dense_weights(work, layouts) / np.where(sharded, layouts.dp * layouts.cp, 1)
-    experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(layouts), 1)
+    experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(work, layouts), 1)
     gradient_bytes = np.maximum(stack.gradient_bytes, work.weight_bytes)
     moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + gradient_bytes)
-    on_device_s = elementwise_s(cluster.device, stack.optimizer_bytes_factor * moved_bytes, 1.0)
-    return np.where(
-        np.asarray(work.optimizer_on_host) > 0, moved_bytes / stack.host_optimizer_bytes_per_s, on_device_s
-    )
+    on_device_s = elementwise_s(cluster.device, moved_bytes, 1.0)
+    return np.where(np.asarray(work.optimizer_on_host) > 0, moved_bytes, on_device_s)
 
 
 def model_flops_utilisation(work: Workload, layouts: Layouts, cluster: Cluster, step_s: Floats) -> Floats:
