@@ -188,7 +188,7 @@ def _shared(
 def _gathered(work: Workload, layouts: Layouts) -> Floats:
     """Whole layers that ZeRO-3 holds while one computes and the next is fetched, and whole tables."""
     layer = dense_parameters(work) / layouts.tp + expert_parameters(work) / (
-        layouts.ep * expert_tensor_ranks(layouts)
+        layouts.ep * expert_tensor_ranks(work, layouts)
     )
     tables = work.embedding_copies * work.vocab * work.hidden / layouts.tp
     whole = (GATHERED_LAYERS * layer + tables) * work.weight_bytes
