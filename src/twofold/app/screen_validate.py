@@ -33,7 +33,8 @@ KEY = (
 def validation_lines(shown: "Validated") -> Iterator[str]:
     """The whole screen."""
     rows = ", ".join(f"{count:,} {half}" for half, count in shown.row_counts.items())
-    yield from both_ends(f"{shown.data}: {rows} rows", f"{shown.context_rows:,} of context left out")
+    said = f"{shown.data}: {rows} rows" if rows else f"{shown.data}: kernels"
+    yield from both_ends(said, f"{shown.context_rows:,} of context left out")
     for refused in shown.refusals:
         codes = [f"{count:,} refused ({code})" for code, count in refused.by_code.items()]
         codes.append(f"{refused.not_fitting:,} of {refused.rows:,} called too large, although they ran")
@@ -97,7 +98,7 @@ def _limit(goal: Judged, reached: Reached) -> str:
 
 def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
     """One line a group, furthest off first; errors of the columns that are not the headline at the end."""
-    title = next((each.title for each in FIGURES if each.name == figure), figure)
+    title = next((each.title for each in FIGURES if each.name == figure), f"{figure} above 50 µs")
     head = headline(lines)
     others = [
         column for column in COLUMN_HEADS if column is not head and any(column in x.scores for x in lines)

@@ -156,6 +156,14 @@ def _error(of: Callable[..., float | None]) -> Callable[[Goal, Column, Evidence]
     return statistic
 
 
+def _rows_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    """The mean over all rows: kernels of one table have one source."""
+    for part, mask in _selected(goal, column, evidence):
+        values = part.where(column, mask)
+        return mean_error(values), values.measured.size, mean_error(values)
+    return None, 0, None
+
+
 def _mean(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
     return float(np.mean(found)) if found else None
@@ -277,6 +285,7 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
 STATISTICS: Mapping[str, Callable[[Goal, Column, Evidence], Found]] = MappingProxyType(
     {
         "mean error": _error(mean_error),
+        "mean error of rows": _rows_error,
         "median error": _error(median_error),
         "mean regret": _regret(np.mean),
         "median regret": _regret(np.median),

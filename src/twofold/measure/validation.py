@@ -158,18 +158,21 @@ def half_of(row: Row, path: Path, asked: str = "") -> str:
 
 def _data(name: str, rows_of: Mapping[str, Sequence[Row]], kernels: Path | None = None) -> Data:
     scored = {
-        half: tuple(_means_where_they_are(row) for row in rows if text(row, "tier") in SCORED_TIERS)
+        half: tuple(means_where_they_are([row for row in rows if text(row, "tier") in SCORED_TIERS]))
         for half, rows in rows_of.items()
     }
     context = sum(len(rows) for rows in rows_of.values()) - sum(map(len, scored.values()))
     return Data(name, scored, context, kernels)
 
 
-def _means_where_they_are(row: Row) -> Row:
-    """The row with TTFT in the mean's column where its source's statistic behaves as a mean."""
-    if row.get("source") in TTFT_IS_MEAN and not row.get("ttft_mean_ms"):
-        return row | {"ttft_mean_ms": row.get("ttft_p50_ms", ""), "ttft_p50_ms": ""}
-    return row
+def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
+    """The rows with TTFT in the mean's column for the sources whose statistic behaves as a mean."""
+    return [
+        row | {"ttft_mean_ms": row.get("ttft_p50_ms", ""), "ttft_p50_ms": ""}
+        if row.get("source") in TTFT_IS_MEAN and not row.get("ttft_mean_ms")
+        else row
+        for row in rows
+    ]
 
 
 def columns_of(half: str, rows: Iterable[Row]) -> tuple[Column, ...]:
