@@ -101,8 +101,8 @@ def _class(
         told = "tpot" if metric == "e2e" else metric
         scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
         driven = pool.replica.engine
-        own = service_scope(pool.replica.cluster.device.name, driven.name, driven.era)
-        spread = spread_inputs(scoped, "interval_serving_ratio", own, told, model_kind(choice.model))
+        stack = service_scope(pool.replica.cluster.device.name, driven.name, driven.era)
+        spread = spread_inputs(scoped, "interval_serving_ratio", stack, told, model_kind(choice.model))
         inputs = _latency_inputs(metric, served, at, (step, carrying, lengths, rate))
         formula = f"{_latency_formula(metric)}; {QUANTILE[which]}"
         yield derived(f"{at}.percentiles.{name}", formula, *inputs, *spread)
