@@ -99,14 +99,17 @@ def _limit(goal: Judged, reached: Reached) -> str:
 def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
     """One line a group, furthest off first; errors of the columns that are not the headline at the end."""
     title = next((each.title for each in FIGURES if each.name == figure), f"{figure} above 50 µs")
+    by = ["class" if name == "source" and lines[0].half == "kernels" else name for name in by]
     head = headline(lines)
     others = [
         column for column in COLUMN_HEADS if column is not head and any(column in x.scores for x in lines)
     ]
-    heads = [f"{title} by {' · '.join(by)}", "", "rows", "mean", "median", "bias", "rank"]
-    heads += ["≤10/20/30", "80 %", "wide", "95 %", *(f"{COLUMN_HEADS[each].lower()}" for each in others)]
     kept = [line for line in lines if line.scores[head].rows]
-    rows = [_cells(line, head, others) for line in kept[:WORST_LINES]]
+    ranged = any(line.scores[head].coverage_80 is not None for line in kept)
+    heads = [f"{title} by {' · '.join(by)}", "", "rows", "mean", "median", "bias", "rank", "≤10/20/30"]
+    heads += ["80 %", "wide", "95 %"] if ranged else []
+    heads += [COLUMN_HEADS[each].lower() for each in others]
+    rows = [_cells(line, head, others, ranged) for line in kept[:WORST_LINES]]
     found = table(heads, rows, numbers=range(2, len(heads)))
     if len(kept) > WORST_LINES:
         found.append(f"  and {len(kept) - WORST_LINES} groups that are nearer; `--json` has them")
@@ -118,8 +121,9 @@ def headline(lines: Sequence[Line]) -> Column:
     return Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
 
 
-def _cells(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
+def _cells(line: Line, head: Column, others: Sequence[Column], ranged: bool) -> list[str]:
     score = line.scores[head]
+    width = NONE if score.width_80 is None else f"{score.width_80:.2f}"
     within = "/".join(_percent(each) for each in (score.within_10, score.within_20, score.within_30))
     return [
         " · ".join(each or NONE for each in line.group),
@@ -130,9 +134,7 @@ def _cells(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
         NONE if score.bias is None else f"{100 * score.bias:+.1f}",
         NONE if score.spearman is None else f"{score.spearman:.2f}",
         within,
-        _percent(score.coverage_80),
-        NONE if score.width_80 is None else f"{score.width_80:.2f}",
-        _percent(score.coverage_95),
+        *((_percent(score.coverage_80), width, _percent(score.coverage_95)) if ranged else ()),
         *(_percent(_mean(line.scores, each), 1) for each in others),
     ]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.core import TableError, TwofoldError
+from twofold.core import FileError, TableError, TwofoldError
 from twofold.measure.blind import INTERVAL, all_hidden, fold_of, predict_blind, read_blind, source_of
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.facets import Facets, facets_of, fitted_sources
@@ -127,8 +127,11 @@ class Refusals:
 def read_data(path: Path | None, half: str = "") -> Data:
     """The packaged sample, a folder of truth tables, or one table of the user's runs.
 
-    Raises TableError for a table that is neither training nor inference, or for another half than asked.
+    Raises FileError for a path that is not there, TableError for a table that is neither training nor
+    inference, or another half than asked.
     """
+    if path is not None and not path.exists():
+        raise FileError(f"`{path}` does not exist", hint="name a CSV table of runs, or a folder of them")
     if path is not None and not path.is_dir():
         rows = read_rows(path)
         found = half_of(rows[0], path, half)
