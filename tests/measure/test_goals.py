@@ -58,8 +58,14 @@ def test_sources_weigh_the_same_however_many_rows_they_have() -> None:
     rows = [(facets(), 1.0, 1.0)] * 9 + [(facets(source="b"), 1.0, 1.5)]
     found = judged(part("step_time", rows))["step, dense, nanotron apart"].reached[Column.LEFT_OUT]
     assert found.value == pytest.approx(0.25)
-    assert found.pooled == pytest.approx(0.05)
+    assert found.otherwise == pytest.approx(0.05)
     assert found.missed_by == pytest.approx(0.13)
+
+
+def test_medians_are_of_all_rows_and_sources_stand_beside_them() -> None:
+    rows = [(facets(), 1.0, 1.0)] * 9 + [(facets(source="b"), 1.0, 1.5)]
+    found = judged(part("tpot", rows))["TPOT, dense, median"].reached[Column.LEFT_OUT]
+    assert (found.value, found.otherwise) == (0.0, pytest.approx(0.25))
 
 
 def test_a_goal_that_is_met_is_missed_by_nothing() -> None:
@@ -81,7 +87,7 @@ def test_rows_go_to_the_goals_that_are_about_them() -> None:
     assert found["step, dense, Megatron-Core or NeMo"].value == pytest.approx(0.0)
     assert found["step, MoE"].value == pytest.approx(0.1)
     assert found["step, dense, fp8"].value == pytest.approx(0.2)
-    assert found["nanotron sweep"].value == pytest.approx(0.3)
+    assert found["nanotron sweep, median"].value == pytest.approx(0.3)
 
 
 def test_a_cold_start_counts_rows_whose_parts_others_knew_a_warm_one_all() -> None:

@@ -24,8 +24,8 @@ WORST_FINDINGS = 60
 KEY = (
     "SEEN: other configurations of the row's source were fitted. LEFT OUT: nothing of its source was.",
     "AFTER 10: as left out, then calibrated with ten rows, where a source has 20 of one stack. PRIORS:",
-    "nothing was fitted. Errors in % of what was measured; of goals the mean over sources, each weighing",
-    "the same. s: stated rows, a: rows with assumptions. rank: Spearman. 80 %, 95 %: rows inside these",
+    "nothing was fitted. Errors in % of what was measured: of goals the mean over sources, medians over",
+    "all rows. s: stated rows, a: rows with assumptions. rank: Spearman. 80 %, 95 %: rows inside these",
     "ranges; wide: median high / low.",
 )
 

@@ -29,7 +29,8 @@ HALVES = ("training", "inference", "kernels")
 NONE = "–"
 COUNTS = ("groups off", "constants above 1", "priors better")
 RATIOS = ("Spearman in sources", "Spearman in clusters", "width")
-ERRORS = ("mean error", "median error")  # means over sources
+# Errors that are shown weighed the other way too.
+OTHERWISE = {"mean error": "all rows", "median error": "mean of sources"}
 LEDGER = ("half", "term", "why", "rows", "before", "after", "kept")
 
 HEAD = """# Accuracy
@@ -46,7 +47,8 @@ Every row of published measurements (tiers A and B of the tables that the fits r
 - *priors alone*: by constants before any training or serving row. What is fitted has to beat it.
 
 All of it still flatters: which terms, software eras and formats the models know was chosen while looking at
-these same sources. Errors are fractions of the measured value; a mean of sources weighs each source the same.
+these same sources. Errors are fractions of the measured value. Goals of mean errors are means over sources,
+each weighing the same, goals of medians are medians of all rows; the other way to weigh stands in brackets.
 """
 
 
@@ -82,9 +84,9 @@ def _reached(goal: Judged, reached: Reached | None) -> str:
     if reached is None or reached.value is None:
         return NONE
     value = _figure(goal.statistic, reached.value)
-    together = reached.pooled if goal.statistic in ERRORS else None
-    differs = together is not None and together != reached.value
-    told = f" (all rows {_figure(goal.statistic, together)})" if together is not None and differs else ""
+    other = reached.otherwise if goal.statistic in OTHERWISE else None
+    differs = other is not None and other != reached.value
+    told = f" ({OTHERWISE[goal.statistic]} {_figure(goal.statistic, other)})" if other and differs else ""
     if reached.limit is None or reached.missed_by is None:
         return value + told
     limit = f"{'≥' if goal.at_least else '≤'} {_figure(goal.statistic, reached.limit)}"
