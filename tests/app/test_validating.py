@@ -56,11 +56,11 @@ def goal(statistic: str, value: float, limit: float, missed: float, at_least: bo
 
 def test_a_goal_shows_its_figure_its_limit_and_what_is_missing() -> None:
     shown = [
-        (goal("mean error", 0.141, 0.12, 0.021), "14.1 %  ≤ 12 +2.1"),
-        (goal("mean error", 0.114, 0.12, 0.0), "11.4 %  ≤ 12 met"),
-        (goal("width", 2.37, 2.2, 0.17), "2.37  ≤ 2.2 +0.17"),
-        (goal("Spearman in sources", 0.91, 0.95, 0.04, at_least=True), "0.91  ≥ 0.95 −0.04"),
-        (goal("groups off", 3.0, 0.0, 3.0), "3  ≤ 0 +3"),
+        (goal("mean error", 0.141, 0.12, 0.021), "14.1  ≤12 +2.1"),
+        (goal("mean error", 0.114, 0.12, 0.0), "11.4  ≤12 met"),
+        (goal("width", 2.37, 2.2, 0.17), "2.37  ≤2.2 +0.17"),
+        (goal("Spearman in sources", 0.91, 0.95, 0.04, at_least=True), "0.91  ≥0.95 −0.04"),
+        (goal("groups off", 3.0, 0.0, 3.0), "3  ≤0 +3"),
     ]
     for one, text in shown:
         assert goal_lines([one])[-1].endswith(text), goal_lines([one])

@@ -84,7 +84,7 @@ def test_rows_go_to_the_goals_that_are_about_them() -> None:
     reached = {title: goal.reached for title, goal in judged(part("step_time", rows)).items()}
     found = {title: each[Column.LEFT_OUT] for title, each in reached.items() if Column.LEFT_OUT in each}
     assert found["step, dense, nanotron apart"].value == pytest.approx(0.2)
-    assert found["step, dense, Megatron-Core or NeMo"].value == pytest.approx(0.0)
+    assert found["step, dense, Megatron, NeMo"].value == pytest.approx(0.0)
     assert found["step, MoE"].value == pytest.approx(0.1)
     assert found["step, dense, fp8"].value == pytest.approx(0.2)
     assert found["nanotron sweep, median"].value == pytest.approx(0.3)
@@ -99,22 +99,22 @@ def test_a_cold_start_counts_rows_whose_parts_others_knew_a_warm_one_all() -> No
 
 def test_a_floor_is_missed_from_below() -> None:
     rows = [(facets(framework="nanotron"), measured, 5.0 - measured) for measured in (1.0, 2.0, 3.0)]
-    found = judged(part("step_time", rows, Column.SEEN))["nanotron, per model and GPUs"].reached[Column.SEEN]
+    found = judged(part("step_time", rows, Column.SEEN))["rank, nanotron"].reached[Column.SEEN]
     assert (found.value, found.missed_by) == (pytest.approx(-1.0), pytest.approx(1.95))
 
 
 def test_regret_is_of_runs_that_differ_by_their_layout_alone() -> None:
     rows = [(facets(), 1.0, 2.0), (facets(), 1.5, 1.0), (facets(source="b"), 9.0, 9.0)]
-    found = judged(part("step_time", rows))["layout choice, nanotron apart"].reached[Column.LEFT_OUT]
+    found = judged(part("step_time", rows))["regret, nanotron apart"].reached[Column.LEFT_OUT]
     assert (found.value, found.rows) == (pytest.approx(0.5), 1)
 
 
 def test_groups_whose_ranges_hold_too_much_or_too_little_are_counted() -> None:
     inside, outside = (facets(), 1.0, 1.0), (facets(), 1.0, 2.0)
     few = judged(part("step_time", [inside] * 49))
-    assert "ranges that hold not 75–90 % of rows" not in few
+    assert "80 % ranges off 75–90 %" not in few
     for rows, off in (([inside] * 50, 1.0), ([inside] * 40 + [outside] * 10, 0.0), ([outside] * 50, 1.0)):
-        reached = judged(part("step_time", rows))["ranges that hold not 75–90 % of rows"].reached
+        reached = judged(part("step_time", rows))["80 % ranges off 75–90 %"].reached
         assert reached[Column.LEFT_OUT].value == off
 
 
@@ -125,7 +125,7 @@ def test_a_figure_that_priors_predict_better_is_counted() -> None:
     both = Part(
         base.figure, base.rows, base.facets, base.assumed, {Column.LEFT_OUT: values, Column.PRIORS: better}
     )
-    assert judged(both)["figures that priors predict better"].reached[Column.LEFT_OUT].value == 1.0
+    assert judged(both)["better by priors alone"].reached[Column.LEFT_OUT].value == 1.0
 
 
 def test_the_share_of_runs_refused_as_not_fitting_has_no_limit() -> None:
