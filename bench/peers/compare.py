@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from bench.peers.stored import Line, Outcome, Told
 from twofold.catalog import Catalog
-from twofold.measure.accuracy import means_where_they_are
 from twofold.measure.blind import INTERVAL, predict_blind, read_blind, source_of
 from twofold.measure.truth import Row, number, read_rows, text
+from twofold.measure.validation import means_where_they_are
 from twofold.perf import Constants
 
 Answer = Mapping[str, float] | str  # by title of the figure, or the reason why there is none

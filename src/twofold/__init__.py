@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twofold.app import search_fleets as search_fleets
     from twofold.app import search_layouts as search_layouts
     from twofold.app import starter as starter
+    from twofold.app import validate as validate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "search_fleets",
     "search_layouts",
     "starter",
+    "validate",
 ]
 
 

@@ -1,41 +1,74 @@
-"""Scores against hand-made rows; the page itself is written by `make accuracy`."""
+"""The page of accuracy: goals first, long tables last, all of it from the same evidence."""
+
+from pathlib import Path
 
 import pytest
 
-from twofold.measure.accuracy import TRAINING, by_source, means_where_they_are, score, table
+from twofold.measure.accuracy import goals_table, ledger_table, page, peers_summary, peers_table
+from twofold.measure.evidence import Evidence, gather
+from twofold.measure.goals import Judged, Reached
+from twofold.measure.validation import Column, read_data
+
+PEER = {
+    "half": "training",
+    "tool": "roofline",
+    "version": "",
+    "figure": "Step time",
+    "source": "a",
+    "rows": "10",
+    "mean_error": "0.5",
+    "median_error": "0.4",
+    "bias": "-0.5",
+    "ours_constants": "left out",
+    "ours_mean_error": "0.1",
+    "ours_median_error": "0.1",
+    "ours_bias": "0.01",
+}
+TERM = {"half": "training", "term": "host floor", "why": "small kernels", "rows": "1056", "before": "20 %"}
 
 
-def row(source: str, measured: float, predicted: float, tier: str = "A") -> dict[str, str]:
-    return {
-        "source": source,
-        "tier": tier,
-        "step_time_s": str(measured),
-        "pred_step_time_s": str(predicted),
-        "pred_step_time_s_low": str(predicted / 1.2),
-        "pred_step_time_s_high": str(predicted * 1.2),
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return gather(read_data(None, "training"), only=(Column.LEFT_OUT,))
+
+
+def test_the_page_puts_goals_first_and_long_tables_last(evidence: Evidence, tmp_path: Path) -> None:
+    text = page(evidence, tmp_path, tmp_path)
+    heads = [line for line in text.splitlines() if line.startswith("## ")]
+    assert heads[0] == "## Goals" and heads[-1] == "## Training, source by source"
+    assert "vtrain-single" in text and "**mean of sources**" in text
+
+
+def test_tables_have_as_many_cells_in_every_line(evidence: Evidence, tmp_path: Path) -> None:
+    widths: set[int] = set()
+    for line in [*page(evidence, tmp_path, tmp_path).splitlines(), ""]:
+        if line.startswith("|"):
+            widths.add(line.count("|"))
+        else:
+            assert len(widths) < 2, line
+            widths = set()
+
+
+def test_a_goal_that_is_missed_says_by_how_much() -> None:
+    reached = {
+        Column.SEEN: Reached(0.05, 9, 0.05, 0.06, 0.0),
+        Column.LEFT_OUT: Reached(0.15, 9, 0.2, 0.12, 0.03),
     }
+    line = goals_table([Judged("step", "mean error", False, reached)])[-2]
+    assert "| 5.0 %, goal ≤ 6.0 % met |" in line
+    assert "| **15.0 %**, goal ≤ 12.0 % missed by 3.0 % (all rows 20.0 %) |" in line
 
 
-def test_a_score_is_errors_bias_coverage_and_width() -> None:
-    found = score([(10.0, 11.0, 9.0, 13.0), (10.0, 5.0, 4.0, 6.0)])
-    assert found.mean_error == pytest.approx(0.3)
-    assert found.bias == pytest.approx(0.55**0.5 - 1)
-    assert found.coverage == 0.5
-    assert found.width == pytest.approx((13 / 9 + 1.5) / 2)
+def test_peers_are_means_over_sources_with_ours_on_the_same_rows() -> None:
+    other = PEER | {"source": "b", "rows": "90", "mean_error": "0.7", "ours_mean_error": "0.3"}
+    assert peers_summary([PEER, other])[-2] == "| Step time | roofline | 2 | 100 | 60.0% | 20.0% |"
+    assert len([line for line in peers_table([PEER, other]) if line.startswith("| Step time")]) == 2
+    assert peers_summary([]) == peers_table([]) == []
 
 
-def test_context_rows_and_rows_without_an_answer_are_not_scored() -> None:
-    rows = [row("a", 1, 1), row("a", 1, 2, tier="C"), row("b", 1, 1) | {"pred_step_time_s": ""}]
-    assert {source: len(found) for source, found in by_source(rows, TRAINING[0]).items()} == {"a": 1}
-
-
-def test_every_source_weighs_the_same_in_the_mean() -> None:
-    rows = [row("large", 1, 1)] * 9 + [row("small", 1, 1.5)]
-    assert table(rows, TRAINING[0])[-2].startswith("| **mean of sources** | 10 | 25.0% |")
-
-
-def test_a_statistic_that_behaves_as_a_mean_is_scored_as_one() -> None:
-    rows = [{"source": "inferencex", "ttft_p50_ms": "5"}, {"source": "blis", "ttft_p50_ms": "5"}]
-    moved, kept = means_where_they_are(rows)
-    assert (moved["ttft_mean_ms"], moved["ttft_p50_ms"]) == ("5", "")
-    assert kept["ttft_p50_ms"] == "5"
+def test_what_failed_stands_last_in_the_ledger() -> None:
+    failed = TERM | {"term": "placebo", "after": "20 %", "kept": "no"}
+    kept = TERM | {"after": "11 %", "kept": "yes"}
+    lines = [line for line in ledger_table([failed, kept]) if line.startswith("| training")]
+    assert ["host floor" in lines[0], "placebo" in lines[1]] == [True, True]
+    assert ledger_table([]) == []

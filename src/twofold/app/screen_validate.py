@@ -17,6 +17,12 @@ COLUMN_HEADS: Mapping[Column, str] = {
     Column.CALIBRATED: "AFTER 10",
     Column.PRIORS: "PRIORS",
 }
+COLUMN_WORDS: Mapping[Column, str] = {
+    Column.SEEN: "seen",
+    Column.LEFT_OUT: "left out",
+    Column.CALIBRATED: "after",
+    Column.PRIORS: "priors",
+}
 COUNTS = {"groups off", "constants above 1", "priors better"}
 RATIOS = {"Spearman in sources", "Spearman in clusters", "width"}
 WORST_LINES = 40  # of one figure on the screen; `--json` has them all
@@ -24,16 +30,16 @@ WORST_FINDINGS = 60
 KEY = (
     "SEEN: other configurations of the row's source were fitted. LEFT OUT: nothing of its source was.",
     "AFTER 10: as left out, then calibrated with ten rows, where a source has 20 of one stack. PRIORS:",
-    "nothing was fitted. Errors in % of what was measured; of goals the mean over sources, each weighing",
-    "the same. s: stated rows, a: rows with assumptions. rank: Spearman. 80 %, 95 %: rows inside these",
-    "ranges; wide: median high / low.",
+    "nothing was fitted. Errors, biases and shares in %, of goals the mean over sources, medians over all",
+    "rows. s: stated rows, a: rows with assumptions. rank: Spearman. ≤10/20/30: rows within so many %.",
 )
 
 
 def validation_lines(shown: "Validated") -> Iterator[str]:
     """The whole screen."""
     rows = ", ".join(f"{count:,} {half}" for half, count in shown.row_counts.items())
-    yield from both_ends(f"{shown.data}: {rows} rows", f"{shown.context_rows:,} of context left out")
+    said = f"{shown.data}: {rows} rows" if rows else f"{shown.data}: kernels"
+    yield from both_ends(said, f"{shown.context_rows:,} of context left out")
     for refused in shown.refusals:
         codes = [f"{count:,} refused ({code})" for code, count in refused.by_code.items()]
         codes.append(f"{refused.not_fitting:,} of {refused.rows:,} called too large, although they ran")
@@ -78,35 +84,49 @@ def _figure(goal: Judged, value: float | None) -> str:
         return NONE
     if goal.statistic in COUNTS:
         return f"{value:.0f}"
-    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f} %"
+    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f}"
 
 
 def _limit(goal: Judged, reached: Reached) -> str:
-    """`≤ 6 met`, `≤ 6 +2.1`: the limit, and how far the figure is beyond it."""
+    """`≤6 met`, `≤6 +2.1`: the limit, and how far the figure is beyond it."""
     if reached.limit is None or reached.missed_by is None:
         return ""
     plain = goal.statistic in COUNTS or goal.statistic in RATIOS
     sign = "≥" if goal.at_least else "≤"
     limit = f"{reached.limit if plain else 100 * reached.limit:.4g}"
     if not reached.missed_by:
-        return f"{sign} {limit} met"
+        return f"{sign}{limit} met"
     places = 0 if goal.statistic in COUNTS else 2 if plain else 1
     missed = reached.missed_by if plain else 100 * reached.missed_by
-    return f"{sign} {limit} {'−' if goal.at_least else '+'}{missed:.{places}f}"
+    return f"{sign}{limit} {'−' if goal.at_least else '+'}{missed:.{places}f}"
 
 
 def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
-    """One line a group, furthest off first; errors of the columns that are not the headline at the end."""
-    title = next((each.title for each in FIGURES if each.name == figure), figure)
+    """Errors, one line a group, furthest off first; then ranges of the same groups in the same order."""
     head = headline(lines)
+    title = next((each.title for each in FIGURES if each.name == figure), f"{figure} above 50 µs")
+    words = " · ".join("class" if lines[0].half == "kernels" and name == "source" else name for name in by)
     others = [
-        column for column in COLUMN_HEADS if column is not head and any(column in x.scores for x in lines)
+        column for column in COLUMN_WORDS if column is not head and any(column in x.scores for x in lines)
     ]
-    heads = [f"{title} by {' · '.join(by)}", "", "rows", "mean", "median", "bias", "rank"]
-    heads += ["≤10/20/30", "80 %", "wide", "95 %", *(f"{COLUMN_HEADS[each].lower()}" for each in others)]
     kept = [line for line in lines if line.scores[head].rows]
-    rows = [_cells(line, head, others) for line in kept[:WORST_LINES]]
-    found = table(heads, rows, numbers=range(2, len(heads)))
+    shown = kept[:WORST_LINES]
+    heads = [
+        "",
+        "",
+        "rows",
+        "mean",
+        "med.",
+        "bias",
+        "rank",
+        "≤10/20/30",
+        *(COLUMN_WORDS[each] for each in others),
+    ]
+    rows = [_errors(line, head, others) for line in shown]
+    found = [f"{title} by {words}", *table(heads, rows, numbers=range(2, len(heads)))]
+    if any(line.scores[head].coverage_80 is not None for line in shown):
+        heads = ["its ranges", "", "in 80 %", "high/low", "above", "in 95 %", "high/low"]
+        found += table(heads, [_ranges(line, head) for line in shown], numbers=range(2, len(heads)))
     if len(kept) > WORST_LINES:
         found.append(f"  and {len(kept) - WORST_LINES} groups that are nearer; `--json` has them")
     return found
@@ -117,23 +137,30 @@ def headline(lines: Sequence[Line]) -> Column:
     return Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
 
 
-def _cells(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
+def _errors(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
     score = line.scores[head]
     within = "/".join(_percent(each) for each in (score.within_10, score.within_20, score.within_30))
     return [
-        " · ".join(each or NONE for each in line.group),
-        line.basis[:1],
+        *_name(line),
         f"{score.rows:,}",
         _percent(score.mean_error, 1),
         _percent(score.median_error, 1),
         NONE if score.bias is None else f"{100 * score.bias:+.1f}",
         NONE if score.spearman is None else f"{score.spearman:.2f}",
         within,
-        _percent(score.coverage_80),
-        NONE if score.width_80 is None else f"{score.width_80:.2f}",
-        _percent(score.coverage_95),
         *(_percent(_mean(line.scores, each), 1) for each in others),
     ]
+
+
+def _ranges(line: Line, head: Column) -> list[str]:
+    score = line.scores[head]
+    widths = [NONE if each is None else f"{each:.2f}" for each in (score.width_80, score.width_95)]
+    shares = [_percent(each) for each in (score.coverage_80, score.above_80, score.coverage_95)]
+    return [*_name(line), shares[0], widths[0], shares[1], shares[2], widths[1]]
+
+
+def _name(line: Line) -> tuple[str, str]:
+    return " · ".join(each or NONE for each in line.group), line.basis[:1]
 
 
 def _mean(scores: Mapping[Column, Score], column: Column) -> float | None:

@@ -103,10 +103,9 @@ def validate(
     """
     _check(half, by)
     path = Path(data) if data is not None else None
-    if gate and path is not None and not path.is_dir():
-        raise ValueRefusedError(
-            f"`{path}` has no committed figures to compare with", hint="leave out `--gate`"
-        )
+    if gate and (half == "kernels" or (path is not None and path.is_file())):
+        what = "kernels have" if half == "kernels" else f"`{path}` has"
+        raise ValueRefusedError(f"{what} no committed figures to compare with", hint="leave out `--gate`")
     found = read_data(path, half)
     evidence = gather(found, tell, process_count=process_count)
     return Validated(

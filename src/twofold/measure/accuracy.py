@@ -1,213 +1,308 @@
-"""How far predictions lie from published measurements, by source: writes docs/accuracy.md.
+"""Writes docs/accuracy.md, and the figures that the gate compares with.
 
     python -m twofold.measure.accuracy TRUTH_FOLDER PAGE.md
 
-Rows of tiers A and B are scored; the fit saw them, so the page also says how left-out sources fare. Every
-source weighs the same in the means, however many rows it has.
+Goals come first, long tables last. Peers are read from bench/peers/results.csv and the ledger of terms from
+ledger/*.csv, both beside the page.
 """
 
+import csv
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from twofold.catalog import load_catalog
-from twofold.measure.left_out import LeftOut, read_left_out
-from twofold.measure.predict_inference import predict_inference
-from twofold.measure.predict_training import predict_training
-from twofold.measure.truth import number, read_rows
-from twofold.perf import load_constants
+from twofold.measure.evidence import Evidence, gather
+from twofold.measure.gate import gate_figures, write_figures
+from twofold.measure.goals import Judged, Reached, covered_groups, judge
+from twofold.measure.scores import Mask, Score, score
+from twofold.measure.validation import Column, Part, kept_fits, read_data
 
-SCORED_TIERS = {"A", "B"}
-# Their unnamed statistic behaves as a mean over the run, its first burst included.
-TTFT_IS_MEAN = {"inferencex"}
-Row = dict[str, str]
-Triple = tuple[float, float, float, float]  # measured, predicted, low, high
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A predicted column, the measured one it answers, and its heading."""
-
-    title: str
-    measured: str
-    predicted: str
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Errors of one group of rows; fractions of the measured value."""
-
-    rows: int
-    mean_error: float
-    median_error: float
-    bias: float
-    coverage: float
-    width: float  # median of high / low
-
-
-TRAINING = (
-    Figure("Step time", "step_time_s", "pred_step_time_s"),
-    Figure("Peak memory", "peak_mem_gib", "pred_peak_mem_gib"),
-)
-INFERENCE = (
-    Figure("TTFT, mean", "ttft_mean_ms", "pred_ttft_mean_ms"),
-    Figure("TTFT, median", "ttft_p50_ms", "pred_ttft_p50_ms"),
-    Figure("TPOT, mean", "tpot_mean_ms", "pred_tpot_mean_ms"),
-    Figure("TPOT, median", "tpot_p50_ms", "pred_tpot_p50_ms"),
-    Figure("Output tokens/s", "output_tok_s", "pred_output_tok_s"),
-)
-
-
-def score(triples: Sequence[Triple]) -> Score:
-    """Mean and median absolute error, geometric bias, share inside the 80 % range, and its width."""
-    measured, predicted, low, high = np.array(triples).T
-    error = np.abs(predicted / measured - 1.0)
-    return Score(
-        rows=len(triples),
-        mean_error=float(error.mean()),
-        median_error=float(np.median(error)),
-        bias=float(np.exp(np.mean(np.log(predicted / measured))) - 1.0),
-        coverage=float(np.mean((low <= measured) & (measured <= high))),
-        width=float(np.median(high / low)),
-    )
-
-
-def by_source(rows: Sequence[Row], figure: Figure) -> dict[str, list[Triple]]:
-    """The scored rows that hold both the measurement and an answer, grouped by source."""
-    groups: dict[str, list[Triple]] = {}
-    for row in rows:
-        measured, middle, low, high = (
-            number(row, name)
-            for name in (
-                figure.measured,
-                figure.predicted,
-                *(figure.predicted + end for end in ("_low", "_high")),
-            )
-        )
-        if row.get("tier", "A") in SCORED_TIERS and measured and middle and low and high:
-            groups.setdefault(row.get("source", ""), []).append((measured, middle, low, high))
-    return groups
-
-
-def table(rows: Sequence[Row], figure: Figure) -> list[str]:
-    """One Markdown table: a line per source, then the mean over sources."""
-    scores = {source: score(triples) for source, triples in sorted(by_source(rows, figure).items())}
-    lines = [
-        f"### {figure.title}",
-        "",
-        "| source | rows | mean error | median error | bias | in the 80 % range | high / low |",
-        "| --- | --: | --: | --: | --: | --: | --: |",
-    ]
-    lines += [f"| {source} | {_cells(each)} |" for source, each in scores.items()]
-    if scores:
-        values = list(scores.values())
-        means = [
-            np.mean([getattr(s, k) for s in values])
-            for k in ("mean_error", "median_error", "bias", "coverage", "width")
-        ]
-        every = Score(sum(s.rows for s in values), *map(float, means))
-        lines.append(f"| **mean of sources** | {_cells(every)} |")
-    return [*lines, ""]
-
-
-def _cells(s: Score) -> str:
-    return (
-        f"{s.rows} | {s.mean_error:.1%} | {s.median_error:.1%} | {s.bias:+.1%} | {s.coverage:.0%} "
-        f"| {s.width:.2f}"
-    )
-
-
-def answered(rows: Sequence[Row]) -> list[str]:
-    """How many rows were answered, from what basis, and why others were refused."""
-    reasons: dict[str, int] = {}
-    for row in rows:
-        reason = row.get("pred_error") or f"answered, {row.get('pred_basis')}"
-        reasons[reason] = reasons.get(reason, 0) + 1
-    lines = ["| outcome | rows |", "| --- | --: |"]
-    return [*lines, *(f"| {reason} | {count} |" for reason, count in sorted(reasons.items())), ""]
-
-
-def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
-    """The rows with TTFT in the mean's column for the sources whose statistic behaves as a mean."""
-    return [
-        row | {"ttft_mean_ms": row["ttft_p50_ms"], "ttft_p50_ms": ""}
-        if row.get("source") in TTFT_IS_MEAN and not row.get("ttft_mean_ms")
-        else row
-        for row in rows
-    ]
-
-
-def page(truth: Path) -> str:
-    """The whole page as Markdown."""
-    catalog, constants = load_catalog(), load_constants()
-    halves: list[tuple[str, str, tuple[Figure, ...], Callable[..., list[Row]]]] = [
-        ("Training", "training.csv", TRAINING, predict_training),
-        ("Inference", "inference.csv", INFERENCE, predict_inference),
-    ]
-    lines = [HEAD]
-    for title, file, figures, predict in halves:
-        rows = read_rows(truth / file)
-        joined = [row | answer for row, answer in zip(rows, predict(rows, catalog, constants), strict=True)]
-        joined = means_where_they_are(joined) if title == "Inference" else joined
-        lines += [f"## {title}", "", *answered(joined)]
-        for figure in figures:
-            lines += table(joined, figure)
-        lines += left_out_table([line for line in read_left_out() if line.half == title.lower()])
-    return "\n".join(lines)
-
-
-def left_out_table(left_out: Sequence[LeftOut]) -> list[str]:
-    """One Markdown table of sources that the fit never saw, a mean over sources after each figure."""
-    lines = [
-        "### Sources left out of the fit, one at a time, from a cold start",
-        "",
-        "| figure | source | models | rows | mean error | median error | bias |",
-        "| --- | --- | --- | --: | --: | --: | --: |",
-    ]
-    for figure in dict.fromkeys(line.figure for line in left_out):
-        inside = [line for line in left_out if line.figure == figure]
-        lines += [
-            f"| {figure} | {x.source} | {x.kind} | {x.rows} | {x.mean_error:.1%} | {x.median_error:.1%} "
-            f"| {x.bias:+.1%} |"
-            for x in inside
-        ]
-        for kind in dict.fromkeys(line.kind for line in inside):
-            of_kind = [line for line in inside if line.kind == kind]
-            mean, median, bias = (
-                float(np.mean([getattr(x, name) for x in of_kind]))
-                for name in ("mean_error", "median_error", "bias")
-            )
-            rows = sum(x.rows for x in of_kind)
-            numbers = f"{rows} | {mean:.1%} | {median:.1%} | {bias:+.1%}"
-            lines.append(f"| {figure} | **mean of sources** | {kind} | {numbers} |")
-    return [*lines, ""]
-
+TITLES: Mapping[Column, str] = {
+    Column.SEEN: "source seen",
+    Column.LEFT_OUT: "source left out",
+    Column.CALIBRATED: "after 10 rows",
+    Column.PRIORS: "priors alone",
+}
+HALVES = ("training", "inference", "kernels")
+NONE = "–"
+COUNTS = ("groups off", "constants above 1", "priors better")
+RATIOS = ("Spearman in sources", "Spearman in clusters", "width")
+# Errors that are shown weighed the other way too.
+OTHERWISE = {"mean error": "all rows", "median error": "mean of sources"}
+LEDGER = ("half", "term", "why", "rows", "before", "after", "kept")
 
 HEAD = """# Accuracy
 
-Written by `make accuracy`; do not edit. Errors of `twofold predict` on published measurements (tiers A and B)
-by source; a mean of sources weighs each source the same.
+Written by `make accuracy`; do not edit. `twofold validate --data FOLDER` prints the same for any folder of
+measurements, and `twofold validate` for the sample in the package.
 
-The first tables of each half are errors on rows that the constants were fitted on. The last table
-predicts each source by a fit that never saw it, written by `make fit`; large sources are thinned there.
-It is nearer to what an unseen source would show, but still flatters: which terms, software eras and
-formats the models know was chosen while looking at these same sources. Those errors also made the 80 %
-ranges, whose coverage above it is therefore not independent; coverage on unseen sources was not
-measured.
+Every row of published measurements (tiers A and B of the tables that the fits read) is predicted four times:
 
-Others, by their makers' figures on rows of their own choice: Calculon 3.7 % (8 dense A100 points), vTrain
-8.4 % on one node and 14.7 % on several, SimuMax 5.6 % (43 B200 rows), AIConfigurator 31 % TPOT and 52 % TTFT
-(728 InferenceX rows), BLIS 6.7 % end to end (36 configurations).
+- *source seen*: by a fit that saw other configurations of the row's source, but not this one;
+- *source left out*: by a fit, from a cold start, that saw no row of its source. This is the headline;
+- *after 10 rows*: as left out, then calibrated with ten other rows of the source, as a user would. Only where
+  a source has 20 rows of one accelerator and software, thinned to 60, so on fewer rows than its neighbours;
+- *priors alone*: by constants before any training or serving row. What is fitted has to beat it.
+
+All of it still flatters: which terms, software eras and formats the models know was chosen while looking at
+these same sources. Errors are fractions of the measured value. Goals of mean errors are means over sources,
+each weighing the same, goals of medians are medians of all rows; the other way to weigh stands in brackets.
 """
 
 
+def page(evidence: Evidence, root: Path, ledger: Path) -> str:
+    """The whole page as Markdown; `root` holds bench/peers, `ledger` the tables of terms."""
+    peers = _table(root / "bench" / "peers" / "results.csv")
+    terms = [row for path in sorted(ledger.glob("*.csv")) for row in _table(path)]
+    lines = [HEAD, *goals_table(judge(evidence)), *_unkept(evidence)]
+    lines += [*ranges_table(evidence), *refused_table(evidence)]
+    lines += peers_summary(peers) + ledger_table(terms)
+    for half in HALVES:
+        parts = [part for part in evidence.parts.values() if part.figure.half == half]
+        if parts:
+            lines += [f"## {half.capitalize()}, source by source", ""]
+        for part in parts:
+            lines += figure_table(part)
+    return "\n".join([*lines, *peers_table(peers)])
+
+
+def goals_table(goals: Sequence[Judged]) -> list[str]:
+    """One line a goal: figure, limit and by how much it is missed, in each column."""
+    columns = [column for column in TITLES if any(column in goal.reached for goal in goals)]
+    heads = ["goal", "rows", *(TITLES[column] for column in columns)]
+    lines = ["## Goals", "", _line(heads), _line(["---", "--:"] + ["---"] * len(columns))]
+    for goal in goals:
+        rows = max(reached.rows for reached in goal.reached.values())
+        cells = [_reached(goal, goal.reached.get(column)) for column in columns]
+        lines.append(_line([f"{goal.title} ({goal.statistic})", f"{rows:,}", *cells]))
+    return [*lines, ""]
+
+
+def _reached(goal: Judged, reached: Reached | None) -> str:
+    if reached is None or reached.value is None:
+        return NONE
+    value = _figure(goal.statistic, reached.value)
+    other = reached.otherwise if goal.statistic in OTHERWISE else None
+    differs = other is not None and other != reached.value
+    told = f" ({OTHERWISE[goal.statistic]} {_figure(goal.statistic, other)})" if other and differs else ""
+    if reached.limit is None or reached.missed_by is None:
+        return value + told
+    limit = f"{'≥' if goal.at_least else '≤'} {_figure(goal.statistic, reached.limit)}"
+    if not reached.missed_by:
+        return f"{value}, goal {limit} met{told}"
+    return f"**{value}**, goal {limit} missed by {_figure(goal.statistic, reached.missed_by)}{told}"
+
+
+def _figure(statistic: str, value: float) -> str:
+    if statistic in COUNTS:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if statistic in RATIOS else f"{100 * value:.1f} %"
+
+
+def _unkept(evidence: Evidence) -> list[str]:
+    halves = sorted({part.figure.half for part in evidence.parts.values()} - {"kernels"})
+    lines = [
+        f"No fit of {half} without a source is kept: its *source left out* shows the fit's own errors."
+        for half in halves
+        if "source" not in kept_fits(half)
+    ]
+    return [*lines, ""] if lines else []
+
+
+def ranges_table(evidence: Evidence) -> list[str]:
+    """The groups whose 80 % range holds too few rows or too many."""
+    lines = [
+        "## Ranges that hold too few rows, or too many",
+        "",
+        "80 % ranges of groups of 50 rows or more that hold not 75–90 % of what was measured.",
+        "",
+        _line(["column", "figure", "source", "rows", "in the range"]),
+        _line(["---", "---", "---", "--:", "--:"]),
+    ]
+    for column in (Column.SEEN, Column.LEFT_OUT):
+        for figure, source, rows, share in covered_groups(evidence.parts.values(), column):
+            if not 0.75 <= share <= 0.90:
+                lines.append(_line([TITLES[column], figure, source, f"{rows:,}", f"{share:.0%}"]))
+    return [*lines, ""]
+
+
+def refused_table(evidence: Evidence) -> list[str]:
+    """What got no answer, and what a planner would have called too large although it ran."""
+    lines = [
+        "## Refused",
+        "",
+        _line(["half", "rows", "refused", "called too large, although they ran"]),
+        _line(["---", "--:", "---", "--:"]),
+    ]
+    for each in evidence.refusals:
+        codes = ", ".join(f"{count} {code}" for code, count in each.by_code.items()) or "none"
+        lines.append(_line([each.half, f"{each.rows:,}", codes, f"{each.not_fitting:,}"]))
+    return [*lines, ""]
+
+
+def figure_table(part: Part) -> list[str]:
+    """One line per kind of model and source, furthest off first, then the means over sources."""
+    head = Column.LEFT_OUT if Column.LEFT_OUT in part.answers else Column.SEEN
+    others = [column for column in TITLES if column in part.answers and column is not head]
+    heads = [
+        "source",
+        "models",
+        "rows",
+        "mean",
+        "median",
+        "bias",
+        "Spearman",
+        "in 80 %",
+        "high / low",
+        "in 95 %",
+    ]
+    heads += [f"{TITLES[column]}: mean" for column in others]
+    lines = [f"### {part.figure.title}: {TITLES[head]}", "", _line(heads)]
+    lines.append(_line(["---", "---"] + ["--:"] * (len(heads) - 2)))
+    groups = _groups(part)
+    scores = {
+        key: {column: score(values.where(mask)) for column, values in part.answers.items()}
+        for key, mask in groups.items()
+    }
+    order = sorted(scores, key=lambda key: (key[1], -(scores[key][head].mean_error or 0.0)))
+    lines += [_line([key[0], key[1], *_cells(scores[key], head, others)]) for key in order]
+    for arch in dict.fromkeys(key[1] for key in order):
+        of_arch = [scores[key] for key in order if key[1] == arch]
+        lines.append(_line(["**mean of sources**", arch, *_means(of_arch, head, others)]))
+    return [*lines, ""]
+
+
+def _groups(part: Part) -> dict[tuple[str, str], Mask]:
+    keys = [(facets.source, facets.arch) for facets in part.facets]
+    return {key: np.array([each == key for each in keys], bool) for key in sorted(set(keys))}
+
+
+def _cells(scores: Mapping[Column, Score], head: Column, others: Sequence[Column]) -> list[str]:
+    one = scores[head]
+    return [
+        f"{one.rows:,}",
+        *(_percent(each) for each in (one.mean_error, one.median_error)),
+        NONE if one.bias is None else f"{one.bias:+.1%}",
+        *(NONE if each is None else f"{each:.2f}" for each in (one.spearman,)),
+        NONE if one.coverage_80 is None else f"{one.coverage_80:.0%}",
+        NONE if one.width_80 is None else f"{one.width_80:.2f}",
+        NONE if one.coverage_95 is None else f"{one.coverage_95:.0%}",
+        *(_percent(scores[column].mean_error) for column in others),
+    ]
+
+
+def _means(of_arch: Sequence[Mapping[Column, Score]], head: Column, others: Sequence[Column]) -> list[str]:
+    def mean(column: Column, name: str) -> float | None:
+        found = [getattr(scores[column], name) for scores in of_arch]
+        kept = [value for value in found if value is not None]
+        return float(np.mean(kept)) if kept else None
+
+    bias, spearman, width = (mean(head, name) for name in ("bias", "spearman", "width_80"))
+    shares = [mean(head, name) for name in ("coverage_80", "coverage_95")]
+    inside = [NONE if share is None else f"{share:.0%}" for share in shares]
+    return [
+        f"{sum(scores[head].rows for scores in of_arch):,}",
+        *(_percent(mean(head, name)) for name in ("mean_error", "median_error")),
+        NONE if bias is None else f"{bias:+.1%}",
+        NONE if spearman is None else f"{spearman:.2f}",
+        inside[0],
+        NONE if width is None else f"{width:.2f}",
+        inside[1],
+        *(_percent(mean(column, "mean_error")) for column in others),
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1%}"
+
+
+def peers_summary(peers: Sequence[Mapping[str, str]]) -> list[str]:
+    """Means over sources, theirs and ours on the same rows."""
+    if not peers:
+        return []
+    lines = [
+        "## Peers and baselines, on the same rows",
+        "",
+        "Means over sources of the mean absolute error; ours has the source left out, where such a fit is",
+        "kept. How rows became questions, and what is unfair to whom, says `bench/peers/README.md`. Each",
+        "source stands at the end.",
+        "",
+        _line(["figure", "tool", "sources", "rows", "theirs", "ours"]),
+        _line(["---", "---", "--:", "--:", "--:", "--:"]),
+    ]
+    keys = dict.fromkeys((row["half"], row["figure"], row["tool"]) for row in peers)
+    for half, figure, tool in keys:
+        own = [row for row in peers if (row["half"], row["figure"], row["tool"]) == (half, figure, tool)]
+        theirs, ours = (
+            np.mean([float(row[name]) for row in own]) for name in ("mean_error", "ours_mean_error")
+        )
+        rows = sum(int(row["rows"]) for row in own)
+        lines.append(_line([figure, tool, str(len(own)), f"{rows:,}", f"{theirs:.1%}", f"{ours:.1%}"]))
+    return [*lines, ""]
+
+
+def peers_table(peers: Sequence[Mapping[str, str]]) -> list[str]:
+    """Source by source."""
+    if not peers:
+        return []
+    names = ("figure", "tool", "source", "rows")
+    lines = ["## Peers and baselines, source by source", ""]
+    lines.append(_line([*names, "theirs: mean", "median", "bias", "ours: mean", "median", "bias"]))
+    lines.append(_line(["---"] * 3 + ["--:"] * 7))
+    for row in peers:
+        errors = []
+        for whose in ("", "ours_"):
+            errors += [f"{float(row[whose + name]):.1%}" for name in ("mean_error", "median_error")]
+            errors.append(f"{float(row[whose + 'bias']):+.1%}")
+        lines.append(_line([*(row[name] for name in names), *errors]))
+    return [*lines, ""]
+
+
+def ledger_table(terms: Sequence[Mapping[str, str]]) -> list[str]:
+    """Every term that was tried: those that were kept, then those that failed."""
+    if not terms:
+        return []
+    lines = [
+        "## Ledger of terms",
+        "",
+        "What was tried, why, and the error before and after. What failed stands last.",
+        "",
+    ]
+    lines += [_line(LEDGER), _line(["---"] * len(LEDGER))]
+    failed = {"no", "0", "false", ""}
+    ordered = sorted(terms, key=lambda row: row.get("kept", "").strip().lower() in failed)
+    lines += [_line([row.get(name, "").replace("|", "/") for name in LEDGER]) for row in ordered]
+    return [*lines, ""]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def _told(words: str) -> None:
+    print(words, file=sys.stderr)
+
+
+def _evidence(truth: Path) -> Iterator[tuple[str, Evidence]]:
+    yield "truth", gather(read_data(truth), _told, process_count=2)
+    yield "sample", gather(read_data(None), only=(Column.LEFT_OUT,))
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the page and the committed figures."""
     truth, out = map(Path, sys.argv[1:])
-    out.write_text(page(truth), "utf-8")
+    found = dict(_evidence(truth))
+    write_figures(figure for name, evidence in found.items() for figure in gate_figures(name, evidence))
+    out.write_text(page(found["truth"], out.resolve().parents[1], out.parent / "ledger"), "utf-8")
 
 
 if __name__ == "__main__":

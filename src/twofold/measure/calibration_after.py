@@ -89,7 +89,7 @@ def _calibrating(sheet: Sheet, rows: Sequence[Row], count: int, seed: int) -> ND
     columns = ("model", "gpus", "gpus_total", "tp", "pp", "seq_len", "concurrency", "max_batch", "isl_mean")
     order = sorted(
         range(sheet.place.size),
-        key=lambda at: tuple(text(rows[sheet.place[at]], name).zfill(12) for name in columns),
+        key=lambda at: tuple(text(rows[int(sheet.place[at])], name).zfill(12) for name in columns),
     )
     shift = float(np.random.default_rng(seed).random()) if seed else 0.5
     keep = np.zeros(sheet.place.size, bool)
@@ -103,7 +103,7 @@ def _overlaid(fitted: Fitted, answers: Sequence[Row], wanted: NDArray[np.bool_])
     widths = {(name, share): fitted.half_range(name, share) for name in logs for _, _, share in SHARES}
     out = []
     for at in np.flatnonzero(wanted):
-        row = dict(answers[fitted.sheet.place[at]])
+        row = dict(answers[int(fitted.sheet.place[at])])
         for name, values in logs.items():
             if np.isfinite(values[at]):
                 row[f"pred_{name}"] = f"{np.exp(values[at]):.6g}"

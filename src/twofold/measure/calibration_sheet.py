@@ -91,7 +91,7 @@ class TrainingGroup:
         group = self.group
         step = workload_step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
         held = workload_memory(group.work, group.layouts, stack)
-        return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": held.total_bytes / 2**30}
+        return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": np.asarray(held.total_bytes) / 2**30}
 
 
 @dataclass(frozen=True, slots=True)

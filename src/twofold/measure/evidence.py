@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from twofold.catalog import load_catalog
+from twofold.measure.kernel_parts import kernel_parts
 from twofold.measure.truth import Row
 from twofold.measure.validation import (
     Column,
@@ -65,6 +66,9 @@ def gather(
     for half, rows in data.rows.items():
         parts |= {part.figure.name: part for part in parts_of(half, rows, answers[half], catalog)}
         refusals.append(refusals_of(half, rows, answers[half][Column.LEFT_OUT], catalog))
+    if data.kernels and (not only or Column.SEEN in only):
+        tell("kernels")
+        parts |= {part.figure.name: part for part in kernel_parts(data.kernels, load_constants())}
     return Evidence(parts, tuple(refusals), load_constants())
 
 

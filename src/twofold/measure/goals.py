@@ -1,7 +1,7 @@
 """The goals of accuracy, which `goals.csv` lists, and how far the figures are from them.
 
-A goal names a figure, the rows that it is about, a statistic, and a limit per column. Means are means over
-sources, each weighing the same; what is shown beside them as pooled takes all rows as one.
+A goal names a figure, the rows that it is about, a statistic, and a limit per column. A mean error is a mean
+over sources, each weighing the same; a median is that of all rows. The other way to weigh is shown beside it.
 """
 
 import csv
@@ -67,7 +67,7 @@ class Reached:
 
     value: float | None
     rows: int
-    pooled: float | None
+    otherwise: float | None  # errors: weighed the other way; regrets: the worst
     limit: float | None
     missed_by: float | None
 
@@ -83,7 +83,7 @@ class Judged:
 
 
 Selected = list[tuple[Part, Mask]]
-Found = tuple[float | None, int, float | None]  # value, rows, pooled
+Found = tuple[float | None, int, float | None]  # value, rows, otherwise
 
 
 @cache
@@ -118,12 +118,12 @@ def judge(evidence: Evidence) -> tuple[Judged, ...]:
 
 
 def _reached(goal: Goal, column: Column, evidence: Evidence) -> Reached:
-    value, rows, pooled = STATISTICS[goal.statistic](goal, column, evidence)
+    value, rows, otherwise = STATISTICS[goal.statistic](goal, column, evidence)
     limit = goal.limits.get(column)
     if value is None or limit is None:
-        return Reached(value, rows, pooled, limit, None)
+        return Reached(value, rows, otherwise, limit, None)
     excess = limit - value if goal.at_least else value - limit
-    return Reached(value, rows, pooled, limit, max(excess, 0.0))
+    return Reached(value, rows, otherwise, limit, max(excess, 0.0))
 
 
 def _selected(goal: Goal, column: Column, evidence: Evidence) -> Selected:
@@ -143,17 +143,30 @@ def _by_source(part: Part, column: Column, mask: Mask) -> list[Mask]:
     return [answered & (sources == one) for one in np.unique(sources[answered])]
 
 
-def _error(of: Callable[..., float | None]) -> Callable[[Goal, Column, Evidence], Found]:
-    """A mean over sources of an error within each."""
+def _mean_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    """The mean over sources of the mean error within each; beside it that of all rows."""
+    for part, mask in _selected(goal, column, evidence):
+        each = [mean_error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
+        together = part.where(column, mask)
+        return _mean(each), together.measured.size, mean_error(together)
+    return None, 0, None
 
-    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
-        for part, mask in _selected(goal, column, evidence):
-            each = [of(part.where(column, inside)) for inside in _by_source(part, column, mask)]
-            together = part.where(column, mask)
-            return _mean(each), together.measured.size, of(together)
-        return None, 0, None
 
-    return statistic
+def _median_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    """The median error of all rows; beside it the mean over sources of the medians within each."""
+    for part, mask in _selected(goal, column, evidence):
+        each = [median_error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
+        together = part.where(column, mask)
+        return median_error(together), together.measured.size, _mean(each)
+    return None, 0, None
+
+
+def _rows_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
+    """The mean over all rows: kernels of one table have one source."""
+    for part, mask in _selected(goal, column, evidence):
+        values = part.where(column, mask)
+        return mean_error(values), values.measured.size, mean_error(values)
+    return None, 0, None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -276,8 +289,9 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
 
 STATISTICS: Mapping[str, Callable[[Goal, Column, Evidence], Found]] = MappingProxyType(
     {
-        "mean error": _error(mean_error),
-        "median error": _error(median_error),
+        "mean error": _mean_error,
+        "mean error of rows": _rows_error,
+        "median error": _median_error,
         "mean regret": _regret(np.mean),
         "median regret": _regret(np.median),
         "Spearman in sources": _ranked(("source",)),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.core import TableError, TwofoldError
+from twofold.core import FileError, TableError, TwofoldError
 from twofold.measure.blind import INTERVAL, all_hidden, fold_of, predict_blind, read_blind, source_of
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.facets import Facets, facets_of, fitted_sources
@@ -127,8 +127,11 @@ class Refusals:
 def read_data(path: Path | None, half: str = "") -> Data:
     """The packaged sample, a folder of truth tables, or one table of the user's runs.
 
-    Raises TableError for a table that is neither training nor inference, or for another half than asked.
+    Raises FileError for a path that is not there, TableError for a table that is neither training nor
+    inference, or another half than asked.
     """
+    if path is not None and not path.exists():
+        raise FileError(f"`{path}` does not exist", hint="name a CSV table of runs, or a folder of them")
     if path is not None and not path.is_dir():
         rows = read_rows(path)
         found = half_of(rows[0], path, half)
@@ -158,18 +161,21 @@ def half_of(row: Row, path: Path, asked: str = "") -> str:
 
 def _data(name: str, rows_of: Mapping[str, Sequence[Row]], kernels: Path | None = None) -> Data:
     scored = {
-        half: tuple(_means_where_they_are(row) for row in rows if text(row, "tier") in SCORED_TIERS)
+        half: tuple(means_where_they_are([row for row in rows if text(row, "tier") in SCORED_TIERS]))
         for half, rows in rows_of.items()
     }
     context = sum(len(rows) for rows in rows_of.values()) - sum(map(len, scored.values()))
     return Data(name, scored, context, kernels)
 
 
-def _means_where_they_are(row: Row) -> Row:
-    """The row with TTFT in the mean's column where its source's statistic behaves as a mean."""
-    if row.get("source") in TTFT_IS_MEAN and not row.get("ttft_mean_ms"):
-        return row | {"ttft_mean_ms": row.get("ttft_p50_ms", ""), "ttft_p50_ms": ""}
-    return row
+def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
+    """The rows with TTFT in the mean's column for the sources whose statistic behaves as a mean."""
+    return [
+        row | {"ttft_mean_ms": row.get("ttft_p50_ms", ""), "ttft_p50_ms": ""}
+        if row.get("source") in TTFT_IS_MEAN and not row.get("ttft_mean_ms")
+        else row
+        for row in rows
+    ]
 
 
 def columns_of(half: str, rows: Iterable[Row]) -> tuple[Column, ...]:

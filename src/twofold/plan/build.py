@@ -69,29 +69,17 @@ def build_plan(
     modelled = [entry for entry in spec.services if not entry.model.measured]
     services = {entry.name: choose_serving(entry, context) for entry in modelled}
     training = tuple(
-        _lettered(
-            training_plan(runs[entry.name], context),
-            runs[entry.name].chosen.offer,
-            context,
-            _run_scope(runs[entry.name]),
-        )
+        _planned_run(runs[entry.name], context)
         if entry.name in runs
         else measured_training_plan(measured[entry.name], context)
         for entry in spec.training
     )
     serving = tuple(
-        _lettered(
-            service_plan(services[entry.name], context),
-            services[entry.name].offer,
-            context,
-            _service_scope(services[entry.name]),
-        )
+        _planned_service(services[entry.name], context)
         if entry.name in services
         else measured_plan(entry, context)
         for entry in spec.services
     )
-    scopes = {name: _run_scope(choice) for name, choice in runs.items()}
-    scopes |= {name: _service_scope(choice) for name, choice in services.items()}
     first_year = _first_year(training, serving, spec)
     _check_budget(first_year, training, serving, spec)
     planned_runs = [(runs[plan.name], plan) for plan in training if plan.name in runs]
@@ -117,11 +105,28 @@ def build_plan(
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,
-            *calibration_notes(constants, scopes),
+            *_calibration_notes(runs, services, context),
             *_warnings(training, serving, spec),
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
+
+
+def _calibration_notes(
+    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+) -> tuple[str, ...]:
+    scopes = {name: _run_scope(choice) for name, choice in runs.items()}
+    scopes |= {name: _service_scope(choice) for name, choice in services.items()}
+    return calibration_notes(context.constants, scopes)
+
+
+def _planned_run(choice: TrainingChoice, context: Context) -> TrainingPlan:
+    plan = training_plan(choice, context)
+    return _lettered(plan, choice.chosen.offer, context, _run_scope(choice))
+
+
+def _planned_service(choice: ServingChoice, context: Context) -> ServicePlan:
+    return _lettered(service_plan(choice, context), choice.offer, context, _service_scope(choice))
 
 
 def _lettered(half: Half, offer: Offer, context: Context, scope: Mapping[str, str]) -> Half:

@@ -81,6 +81,15 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
     yield from _fleet(plan, leaves, at, choice)
 
 
+def _spread_inputs(metric: str, choice: ServingChoice, pool: PoolChoice, leaves: Leaves) -> tuple[Input, ...]:
+    """What the range of a latency is read from; a whole answer spreads as its tokens do."""
+    told = "tpot" if metric == "e2e" else metric
+    scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
+    engine = pool.replica.engine
+    stack = service_scope(pool.replica.cluster.device.name, engine.name, engine.era)
+    return spread_inputs(scoped, "interval_serving_ratio", stack, told, model_kind(choice.model))
+
+
 def _class(
     choice: ServingChoice, load: ClassLoad, served: ClassPlan, pool: PoolChoice, leaves: Leaves, at: str
 ) -> Iterator[Derivation]:
@@ -98,11 +107,7 @@ def _class(
     )
     for name, estimate in served.percentiles.items():
         metric, _, which = name.partition("_")
-        told = "tpot" if metric == "e2e" else metric
-        scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
-        driven = pool.replica.engine
-        own = service_scope(pool.replica.cluster.device.name, driven.name, driven.era)
-        spread = spread_inputs(scoped, "interval_serving_ratio", own, told, model_kind(choice.model))
+        spread = _spread_inputs(metric, choice, pool, leaves)
         inputs = _latency_inputs(metric, served, at, (step, carrying, lengths, rate))
         formula = f"{_latency_formula(metric)}; {QUANTILE[which]}"
         yield derived(f"{at}.percentiles.{name}", formula, *inputs, *spread)
