@@ -19,7 +19,7 @@ from twofold.measure.robust import Values, solve
 from twofold.measure.training_priors import Prior, read_priors, ridge_of
 from twofold.measure.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, read_truth
 from twofold.measure.truth import read_rows, text
-from twofold.perf import ConstantRow, Constants, build_constants
+from twofold.perf import ConstantRow, Constants, build_constants, with_rows
 
 FITTED_BY = "training"
 NOISE = 0.10  # log error of a row that the model explains: software releases differ by that much
@@ -66,8 +66,8 @@ def by_source(truth: Truth, found: Values) -> dict[tuple[str, str], Values]:
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
     """The table with the priors in place of all that training owns, so that every fit starts cold."""
-    kept = [row for row in constants.rows if row.fitted_by != FITTED_BY]
-    return build_constants(constants.version, [*kept, *(constant_row(prior, prior, {}) for prior in priors)])
+    kept = build_constants(constants.version, [row for row in constants.rows if row.fitted_by != FITTED_BY])
+    return with_rows(kept, [constant_row(prior, prior, {}) for prior in priors])
 
 
 def hidden_sets(truths: Mapping[str, Truth]) -> tuple[str, ...]:
