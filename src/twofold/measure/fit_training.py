@@ -14,7 +14,7 @@ import numpy as np
 from twofold.catalog import load_catalog
 from twofold.core import Source
 from twofold.measure.blind import EVERYTHING, BlindRow
-from twofold.measure.left_out import Fitted, left_out_errors
+from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
 from twofold.measure.robust import Values, solve
 from twofold.measure.training_priors import Prior, read_priors, ridge_of
 from twofold.measure.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, read_truth
@@ -39,18 +39,21 @@ class Told:
 
 
 def fit(truth: Path, constants: Constants) -> Fitted:
-    """Every constant that training owns, fitted on the table under `truth`; and without each source and fold."""
+    """Every constant that training owns, fitted on `truth`, and again without each source and each fold."""
     catalog = load_catalog()
     rows = [row for row in read_rows(truth / "training.csv") if text(row, "tier") in ("A", "B")]
     priors = read_priors()
     start = constants_of(priors, constants)
-    truths = {kind: read_truth(rows, column, catalog, start) for kind, column in zip(KINDS, (STEP, MEMORY))}
+    truths = {
+        kind: read_truth(rows, column, catalog, start)
+        for kind, column in zip(KINDS, (STEP, MEMORY), strict=True)
+    }
     fits = {hidden: fit_without(priors, truths, hidden) for hidden in ("", *hidden_sets(truths))}
     told = told_by(fits[""], truths)
     out = [constant_row(*pair, told) for pair in zip(fits[""], priors, strict=True) if pair[0].name != SPREAD]
     fits[EVERYTHING] = priors
     blind = [row for hidden, fitted in fits.items() if hidden for row in _blind_rows(hidden, fitted, priors)]
-    left_out = []
+    left_out: list[LeftOut] = []
     for kind, figure in zip(KINDS, ("step time", "peak memory"), strict=True):
         unseen = by_source(truths[kind], blind_errors(fits, truths[kind], "source"))
         left_out += left_out_errors("training", figure, unseen)
@@ -121,7 +124,8 @@ def weights(truth: Truth, hidden: str = "") -> Values:
 def errors(priors: Sequence[Prior], truth: Truth) -> Values:
     """log(predicted / measured) of every row."""
     values = np.array([[prior.value for prior in priors]])
-    return log_errors(truth, columns_of(priors, truth), values)[0]
+    found: Values = log_errors(truth, columns_of(priors, truth), values)[0]
+    return found
 
 
 def blind_errors(fits: Mapping[str, Sequence[Prior]], truth: Truth, kind: str) -> Values:

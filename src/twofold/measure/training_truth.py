@@ -1,4 +1,4 @@
-"""Measured training rows as one batch: what hardware takes for each is priced once, whatever a fit then tries."""
+"""Measured training rows as one batch: what hardware takes is priced once, whatever a fit then tries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -161,9 +161,7 @@ def log_errors(truth: Truth, columns: Columns, values: Values) -> Values:
         return memory_log_error(truth, stack)
     # Few trials change what travels or how fast: traffic is priced once for each that does.
     travel = [columns.fabric, *(columns.stack[name] for name in TRAVEL)]
-    _, first, which = np.unique(
-        values[:, np.unique(travel)], axis=0, return_index=True, return_inverse=True
-    )
+    _, first, which = np.unique(values[:, np.unique(travel)], axis=0, return_index=True, return_inverse=True)
     rate = truth.network.nic_bytes_per_s * values[first][:, columns.fabric]
     links = replace(truth.network, nic_bytes_per_s=rate)
     travelling: dict[str, Any] = {name: trial[name][first] for name in trial}
@@ -179,4 +177,6 @@ def log_errors(truth: Truth, columns: Columns, values: Values) -> Values:
 
 def memory_log_error(truth: Truth, stack: Stack) -> Values:
     """log(predicted / measured) peak memory."""
-    return np.asarray(np.log(workload_memory(truth.work, truth.layouts, stack).total_bytes) - truth.log_measured)
+    return np.asarray(
+        np.log(workload_memory(truth.work, truth.layouts, stack).total_bytes) - truth.log_measured
+    )

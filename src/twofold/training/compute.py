@@ -26,6 +26,9 @@ NARROW = ("fp8", "fp4")
 FEW_EXPERTS = 16
 LOSS_BYTES = 14  # per logit: read, fp32 softmax, gradient written and read
 
+Flag = Floats
+"""1 where something holds, else 0; an array holds one per candidate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -84,10 +87,10 @@ class LayerKernels:
 
     dense: Product
     experts: Product
-    wide: Floats  # 1 where the products are of 16 bits or more, the head's aside
+    wide: Flag  # 1 where the products are of 16 bits or more, the head's aside
     attention_s: Floats  # flash, forward
     score_pass_s: Floats  # one pass over whole score matrices
-    misaligned: Floats  # 1 where the head size is no multiple of 8
+    misaligned: Flag  # 1 where the head size is no multiple of 8
     fused_s: Floats  # passes over the residual stream and the FFN width
     scan_pass_s: Floats  # one pass over the channels of linear mixers
     head: Pass
@@ -161,14 +164,18 @@ def layer_compute(alone: LayerKernels, stack: Stack) -> LayerCompute:
     return LayerCompute(
         gemm=alone.dense.under(stack, capped),
         attention=Pass(attended_s, attended_s * ATTENTION_BACKWARD_RATIO),
-        experts=alone.experts.under(stack, capped).scaled(stack.routing_imbalance_ratio * stack.expert_factor),
+        experts=alone.experts.under(stack, capped).scaled(
+            stack.routing_imbalance_ratio * stack.expert_factor
+        ),
         elementwise=Pass(passes_s, passes_s * ELEMENTWISE_BACKWARD_RATIO),
     )
 
 
 def head_s(alone: LayerKernels, stack: Stack) -> Pass:
     """Logits and loss of one micro-batch on the last stage."""
-    return alone.head.scaled(stack.kernel_factor * stack.wide_factor) + Pass(alone.loss_s / 2, alone.loss_s / 2)
+    return alone.head.scaled(stack.kernel_factor * stack.wide_factor) + Pass(
+        alone.loss_s / 2, alone.loss_s / 2
+    )
 
 
 def linear_s(kernels: Kernels, tokens: Dimension, inner: Dimension, outer: Dimension) -> Product:
