@@ -22,8 +22,8 @@ from twofold.measure.truth import read_rows, text
 from twofold.perf import ConstantRow, Constants, build_constants, with_rows
 
 FITTED_BY = "training"
-NOISE = 0.10  # log error of a row that the model explains: software releases differ by that much
-EFFECTIVE_ROWS = 12  # a source counts for at most this many rows
+NOISE = {STEP: 0.05, MEMORY: 0.10}  # log error of a row that the model explains: releases differ by 2-5 %
+EFFECTIVE_ROWS = {STEP: 48, MEMORY: 12}  # a source counts for at most this many rows
 FELT = 0.01  # a row tells a constant if its prediction moves at least this much of what the constant moves
 DIGITS = 4
 SPREAD = "training_memory_spread_factor"
@@ -99,7 +99,7 @@ def fit_kind(priors: Sequence[Prior], kind: str, truth: Truth, hidden: str = "")
         values[:, free] = np.exp(logs)
         return log_errors(truth, columns, values)
 
-    logs = solve(trial_errors, weights(truth, hidden), NOISE, ridge_of(priors, free))
+    logs = solve(trial_errors, weights(truth, hidden), NOISE[truth.column], ridge_of(priors, free))
     fitted = list(priors)
     for place, log in zip(free, logs, strict=True):
         fitted[place] = replace(priors[place], value=rounded(np.exp(log)))
@@ -117,7 +117,7 @@ def weights(truth: Truth, hidden: str = "") -> Values:
     weight = np.zeros(len(truth.source))
     for source in np.unique(truth.source[seen]):
         here = seen & (truth.source == source)
-        weight[here] = min(np.sum(here), EFFECTIVE_ROWS) / np.sum(here)
+        weight[here] = min(np.sum(here), EFFECTIVE_ROWS[truth.column]) / np.sum(here)
     return weight
 
 
@@ -158,7 +158,7 @@ def constant_row(prior: Prior, before: Prior, told: Mapping[tuple[str, str], Tol
     """A prior or its fitted value as a row of the table; the range narrows with the rows behind it."""
     rests_on = told.get((prior.name, prior.scope), Told(0, ()))
     fitted = rests_on.rows > 0
-    narrow = 1 / np.sqrt(1 + rests_on.rows / EFFECTIVE_ROWS) if fitted else 1.0
+    narrow = 1 / np.sqrt(1 + rests_on.rows / EFFECTIVE_ROWS[MEMORY]) if fitted else 1.0
     low = prior.value * (before.low / before.value) ** narrow if before.value else 0.0
     high = prior.value * (before.high / before.value) ** narrow if before.value else 0.0
     return ConstantRow(
