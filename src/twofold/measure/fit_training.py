@@ -14,16 +14,16 @@ import numpy as np
 from twofold.catalog import load_catalog
 from twofold.core import Source
 from twofold.measure.blind import EVERYTHING, BlindRow
-from twofold.measure.left_out import Fitted, left_out_errors
+from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
 from twofold.measure.robust import Values, solve
 from twofold.measure.training_priors import Prior, read_priors, ridge_of
 from twofold.measure.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, read_truth
 from twofold.measure.truth import read_rows, text
-from twofold.perf import ConstantRow, Constants, build_constants
+from twofold.perf import ConstantRow, Constants, build_constants, with_rows
 
 FITTED_BY = "training"
-NOISE = 0.10  # log error of a row that the model explains: software releases differ by that much
-EFFECTIVE_ROWS = 12  # a source counts for at most this many rows
+NOISE = {STEP: 0.05, MEMORY: 0.10}  # log error of a row that the model explains: releases differ by 2-5 %
+EFFECTIVE_ROWS = {STEP: 48, MEMORY: 12}  # a source counts for at most this many rows
 FELT = 0.01  # a row tells a constant if its prediction moves at least this much of what the constant moves
 DIGITS = 4
 SPREAD = "training_memory_spread_factor"
@@ -39,18 +39,21 @@ class Told:
 
 
 def fit(truth: Path, constants: Constants) -> Fitted:
-    """Every constant that training owns, fitted on the table under `truth`; and without each source and fold."""
+    """Every constant that training owns, fitted on `truth`, and again without each source and each fold."""
     catalog = load_catalog()
     rows = [row for row in read_rows(truth / "training.csv") if text(row, "tier") in ("A", "B")]
     priors = read_priors()
     start = constants_of(priors, constants)
-    truths = {kind: read_truth(rows, column, catalog, start) for kind, column in zip(KINDS, (STEP, MEMORY))}
+    truths = {
+        kind: read_truth(rows, column, catalog, start)
+        for kind, column in zip(KINDS, (STEP, MEMORY), strict=True)
+    }
     fits = {hidden: fit_without(priors, truths, hidden) for hidden in ("", *hidden_sets(truths))}
     told = told_by(fits[""], truths)
     out = [constant_row(*pair, told) for pair in zip(fits[""], priors, strict=True) if pair[0].name != SPREAD]
     fits[EVERYTHING] = priors
     blind = [row for hidden, fitted in fits.items() if hidden for row in _blind_rows(hidden, fitted, priors)]
-    left_out = []
+    left_out: list[LeftOut] = []
     for kind, figure in zip(KINDS, ("step time", "peak memory"), strict=True):
         unseen = by_source(truths[kind], blind_errors(fits, truths[kind], "source"))
         left_out += left_out_errors("training", figure, unseen)
@@ -65,10 +68,9 @@ def by_source(truth: Truth, found: Values) -> dict[tuple[str, str], Values]:
 
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
-    """The table with the priors in place of whatever it holds by their names: every fit starts cold."""
-    names = {prior.name for prior in priors}
-    kept = [row for row in constants.rows if row.name not in names and row.fitted_by != FITTED_BY]
-    return build_constants(constants.version, [*kept, *(constant_row(prior, prior, {}) for prior in priors)])
+    """The table with the priors in place of all that training owns, so that every fit starts cold."""
+    kept = build_constants(constants.version, [row for row in constants.rows if row.fitted_by != FITTED_BY])
+    return with_rows(kept, [constant_row(prior, prior, {}) for prior in priors])
 
 
 def hidden_sets(truths: Mapping[str, Truth]) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def fit_kind(priors: Sequence[Prior], kind: str, truth: Truth, hidden: str = "")
         values[:, free] = np.exp(logs)
         return log_errors(truth, columns, values)
 
-    logs = solve(trial_errors, weights(truth, hidden), NOISE, ridge_of(priors, free))
+    logs = solve(trial_errors, weights(truth, hidden), NOISE[truth.column], ridge_of(priors, free))
     fitted = list(priors)
     for place, log in zip(free, logs, strict=True):
         fitted[place] = replace(priors[place], value=rounded(np.exp(log)))
@@ -115,14 +117,15 @@ def weights(truth: Truth, hidden: str = "") -> Values:
     weight = np.zeros(len(truth.source))
     for source in np.unique(truth.source[seen]):
         here = seen & (truth.source == source)
-        weight[here] = min(np.sum(here), EFFECTIVE_ROWS) / np.sum(here)
+        weight[here] = min(np.sum(here), EFFECTIVE_ROWS[truth.column]) / np.sum(here)
     return weight
 
 
 def errors(priors: Sequence[Prior], truth: Truth) -> Values:
     """log(predicted / measured) of every row."""
     values = np.array([[prior.value for prior in priors]])
-    return log_errors(truth, columns_of(priors, truth), values)[0]
+    found: Values = log_errors(truth, columns_of(priors, truth), values)[0]
+    return found
 
 
 def blind_errors(fits: Mapping[str, Sequence[Prior]], truth: Truth, kind: str) -> Values:
@@ -155,7 +158,7 @@ def constant_row(prior: Prior, before: Prior, told: Mapping[tuple[str, str], Tol
     """A prior or its fitted value as a row of the table; the range narrows with the rows behind it."""
     rests_on = told.get((prior.name, prior.scope), Told(0, ()))
     fitted = rests_on.rows > 0
-    narrow = 1 / np.sqrt(1 + rests_on.rows / EFFECTIVE_ROWS) if fitted else 1.0
+    narrow = 1 / np.sqrt(1 + rests_on.rows / EFFECTIVE_ROWS[MEMORY]) if fitted else 1.0
     low = prior.value * (before.low / before.value) ** narrow if before.value else 0.0
     high = prior.value * (before.high / before.value) ** narrow if before.value else 0.0
     return ConstantRow(

@@ -1,4 +1,4 @@
-"""Fit logarithms of constants: a robust loss, a ridge toward each constant's parent, bounds; deterministic."""
+"""Fit logarithms of constants: a robust loss, a ridge toward each constant's parent, bounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -58,7 +58,7 @@ def narrowest(priors: Sequence[Prior], name: str, scope: set[tuple[str, str]]) -
 def ridge_of(priors: Sequence[Prior], free: Sequence[int]) -> Ridge:
     """How the free constants hang on their parents and on their priors.
 
-    Formula  ((log v − log parent) − (log prior − log parent's prior)) / spread, spread a quarter of the bounds
+    Formula  ((log v − log parent) − (log prior − log parent's prior)) / spread, a quarter of the bounds
     Why      A constant that the rows do not tell goes where the same constant of all others goes.
     """
     chosen = [priors[i] for i in free]

@@ -1,4 +1,4 @@
-"""Measured training rows as one batch: what hardware takes for each is priced once, whatever a fit then tries."""
+"""Measured training rows as one batch: what hardware takes is priced once, whatever a fit then tries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace

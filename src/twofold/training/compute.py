@@ -26,6 +26,9 @@ NARROW = ("fp8", "fp4")
 FEW_EXPERTS = 16
 LOSS_BYTES = 14  # per logit: read, fp32 softmax, gradient written and read
 
+Flag = Floats
+"""1 where something holds, else 0; an array holds one per candidate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -84,10 +87,10 @@ class LayerKernels:
 
     dense: Product
     experts: Product
-    wide: Floats  # 1 where the products are of 16 bits or more, the head's aside
+    wide: Flag  # 1 where the products are of 16 bits or more, the head's aside
     attention_s: Floats  # flash, forward
     score_pass_s: Floats  # one pass over whole score matrices
-    misaligned: Floats  # 1 where the head size is no multiple of 8
+    misaligned: Flag  # 1 where the head size is no multiple of 8
     fused_s: Floats  # passes over the residual stream and the FFN width
     scan_pass_s: Floats  # one pass over the channels of linear mixers
     head: Pass

@@ -25,6 +25,7 @@ from twofold.training.communication import (
     trained_expert_weights,
 )
 from twofold.training.compute import (
+    Flag,
     LayerCompute,
     LayerKernels,
     head_s,
@@ -173,9 +174,9 @@ class Traffic:
     handoff_s: Floats
     replica_s: Floats  # data-parallel, per step
     waiting_fraction: Floats  # of exposed traffic: what jitter adds
-    tensor_near: Floats  # 1 where a tensor group stays in its domain
-    tensor_spread: Floats  # 1 where it leaves domain and node
-    pipeline_across: Floats  # 1 where tensor groups and a pipeline share more than a node
+    tensor_near: Flag  # 1 where a tensor group stays in its domain
+    tensor_spread: Flag  # 1 where it leaves domain and node
+    pipeline_across: Flag  # 1 where tensor groups and a pipeline share more than a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class BareStep:
     traffic: Traffic
     accumulate_s: Floats  # one layer's gradients added to those of earlier micro-batches
     update_s: Floats  # the optimiser's; bytes instead where its states live in host memory
-    on_processor: Floats  # 1 where launches and arithmetic share cores
+    on_processor: Flag  # 1 where launches and arithmetic share cores
 
 
 def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stack) -> Traffic:
@@ -210,8 +211,7 @@ def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stac
 
 def _launched_s(busy_s: Floats, host_s: Floats, on_processor: Floats) -> Floats:
     """A layer's time with its launches: they hide behind its kernels, unless both need the same cores."""
-    value: Floats = np.where(on_processor > 0, busy_s + host_s, smooth_max(busy_s, host_s, HOST_NORM))
-    return value
+    return np.where(on_processor > 0, busy_s + host_s, smooth_max(busy_s, host_s, HOST_NORM))
 
 
 def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:

@@ -1,0 +1,108 @@
+"""Laws of the training fit: how many constants it may have, what is hidden counts nothing, who told what."""
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from twofold.catalog import load_catalog
+from twofold.measure.training_priors import Prior, read_priors, ridge_of
+from twofold.perf import load_constants
+
+fit_training = pytest.importorskip("scipy") and importlib.import_module("twofold.measure.fit_training")
+MOST_PER_FRAMEWORK = 6  # constants of step time beyond those that all software shares
+
+ROW = {
+    "model": "llama3-8b",
+    "gpu": "H100-80GB",
+    "gpus": "64",
+    "gpus_per_node": "8",
+    "framework": "NeMo 25.02",
+    "precision": "bf16",
+    "tp": "4",
+    "pp": "1",
+    "cp": "1",
+    "dp": "16",
+    "zero_stage": "1",
+    "seq_len": "8192",
+    "micro_batch": "1",
+    "global_batch_seqs": "128",
+    "recompute": "none",
+    "tier": "A",
+}
+
+
+def made_truth():  # type: ignore[no-untyped-def]
+    """Two sources of four rows, measured at two seconds."""
+    rows = [
+        ROW | {"source": source, "global_batch_seqs": str(batch), "step_time_s": "2.0"}
+        for source in ("one", "two")
+        for batch in (64, 128, 256, 512)
+    ]
+    start = fit_training.constants_of(read_priors(), load_constants())
+    return fit_training.read_truth(rows, "step_time_s", load_catalog(), start)
+
+
+def test_no_framework_has_more_than_six_constants_of_its_own() -> None:
+    counts: dict[str, int] = {}
+    for prior in read_priors():
+        software = dict(prior.pairs).get("software")
+        if prior.fitted == "yes" and software:
+            counts[software] = counts.get(software, 0) + 1
+    assert max(counts.values()) <= MOST_PER_FRAMEWORK, counts
+
+
+def test_every_prior_lies_inside_its_bounds() -> None:
+    assert [p.name for p in read_priors() if not p.low <= p.value <= p.high] == []
+
+
+def test_no_constant_makes_an_efficiency_above_one() -> None:
+    slower = {"training_kernel_factor", "training_attention_factor", "training_wide_factor"}
+    for prior in read_priors():
+        if prior.name == "fabric_efficiency_fraction" or prior.name.endswith("_exposed_fraction"):
+            assert prior.high <= 1, prior
+        if prior.name in slower and prior.name != "training_attention_factor":
+            assert prior.low >= 1, prior
+
+
+def test_what_is_hidden_counts_nothing_and_sources_weigh_alike() -> None:
+    truth = made_truth()
+    weight = fit_training.weights(truth)
+    assert weight[truth.source == "one"].sum() == pytest.approx(weight[truth.source == "two"].sum())
+    assert fit_training.weights(truth, "source=one")[truth.source == "one"].sum() == 0
+    fold = str(truth.fold[0])
+    assert fit_training.weights(truth, fold)[truth.fold == fold].sum() == 0
+
+
+def test_a_fit_without_a_source_does_not_depend_on_its_measurements() -> None:
+    truth, priors = made_truth(), read_priors()
+    doubled = np.where(truth.source == "one", truth.log_measured + np.log(2), truth.log_measured)
+    both = (truth, replace(truth, log_measured=doubled))
+    fits = [fit_training.fit_kind(priors, "yes", t, "source=one") for t in both]
+    assert fits[0] == fits[1]
+    seen = [fit_training.fit_kind(priors, "yes", t) for t in both]
+    assert seen[0] != seen[1]
+
+
+def test_a_row_is_told_by_what_moves_it_alone() -> None:
+    told = fit_training.told_by(read_priors(), {"yes": made_truth()})
+    assert told["training_kernel_factor", "family=hopper"].sources == ("one", "two")
+    assert told["training_kernel_factor", "family=ampere"].rows == 0
+    assert told["training_ep_exposed_fraction", ""].rows == 0  # dense rows
+    assert told["training_handoff_s", ""].rows == 0  # no pipeline
+
+
+def test_values_have_four_digits() -> None:
+    fitted = fit_training.fit_kind(read_priors(), "yes", made_truth())
+    assert all(prior.value == float(f"{prior.value:.4g}") for prior in fitted)
+
+
+def test_a_constant_hangs_on_the_one_with_less_scope() -> None:
+    def prior(scope: str, value: float) -> Prior:
+        return Prior("x", scope, value, value / 4, value * 4, "ratio", "yes", "")
+
+    ridge = ridge_of([prior("", 1.0), prior("software=a", 2.0), prior("family=h;software=a", 2.0)], [0, 1, 2])
+    assert ridge.matrix[1, 0] == -ridge.matrix[1, 1] and ridge.matrix[2, 1] == -ridge.matrix[2, 2]
+    moved = ridge.start + 0.3  # all together: only the root is away from where it wants to be
+    assert np.abs(ridge.matrix @ moved - ridge.target)[1:] == pytest.approx(0.0, abs=1e-12)
