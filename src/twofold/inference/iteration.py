@@ -59,7 +59,7 @@ def iteration_s(
     """Seconds of one step that prefills and decodes together.
 
     Formula  Σ layers (GEMM + attention + experts + collectives + elementwise) + host, with
-             host = h_0 + h_L·L + h_M·L_moe + h_s·D, and never below h_p·L when the step prefills
+             host = h_0 + era·(h_L·L + h_M·L_moe + h_s·D), and never below h_p·L when the step prefills
     Why      Weights are read once for all tokens of the step; caches per sequence; prefill steps run without
              a captured graph, so that each layer costs at least its launches.
     Shapes   all arguments broadcast with the replica's numeric fields.
@@ -84,9 +84,8 @@ def iteration_s(
     device = gemm + attention + moe + communication + elementwise
     floor = engine.prefill_layer_s * replica.shape.layers * has_prefill
     slowed = smooth_max(device, floor) - device
-    host = (
-        engine.host_step_s
-        + engine.host_layer_s * replica.shape.layers
+    host = engine.host_step_s + engine.host_factor * (
+        engine.host_layer_s * replica.shape.layers
         + engine.host_moe_layer_s * replica.shape.moe_layers
         + engine.host_sequence_s * np.asarray(decode_sequences)
     )
