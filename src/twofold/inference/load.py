@@ -34,8 +34,9 @@ from twofold.perf import Floats
 
 T = TypeVar("T")
 RATE_HALVINGS = 16
-STEP_ERROR = 0.2  # of our step times, in the logarithm
-USUAL_SHARE, SHARE_ERROR = 0.75, 0.25  # of its limit that a mean TPOT reaches when p99 just meets it
+STEP_ERROR = 0.3  # of our step times, in the logarithm
+RARER = 1.0  # cost of a limit that not every benchmark with that data set has
+USUAL_SHARE, SHARE_ERROR = 0.75, 0.2  # of its limit that a mean TPOT reaches when p99 just meets it
 LIMIT_SHARES = tuple(float(share) for share in np.exp(np.linspace(np.log(0.2), 0.0, 17)))
 BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot, the first ones all at once
 
@@ -218,7 +219,8 @@ def near_limit_s(
 ) -> Floats:
     """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
 
-    Formula  argmin over T and limits L of (ln s/0.2)² + (ln(T/0.75·L)/0.25)², s = T/t(B), B = 1 + λ·output·T
+    Formula  argmin over T and limits L of (ln s/0.3)² + (ln(T/0.75·L)/0.2)² + [1 but for the first L],
+             s = T/t(B), B = 1 + λ·output·T
     Why      Near saturation a step time that is off by a tenth moves TPOT severalfold at the same rate; that
              the limit was just met tells more. s is how wrong our steps would have to be for T.
     Shapes   arguments broadcast; a limit of 0 is none.
@@ -227,14 +229,14 @@ def near_limit_s(
     Limits   steps known exactly: the TPOT of `open_loop`.
     """
     best, least = np.asarray(0.0), np.asarray(np.inf)
-    for limit_s in limits_s:
+    for place, limit_s in enumerate(limits_s):
         for share in LIMIT_SHARES:
             tpot = share * np.maximum(limit_s, 1e-9)
             met = 1.0 + np.asarray(rate_per_s) * lengths.output_tokens * tpot
             # Beyond what the scheduler runs at once requests wait outside, at no cost per token.
             batch = np.minimum(met, replica.max_batch)
             off = np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s) / STEP_ERROR
-            cost = np.square(off) + np.square(np.log(share / USUAL_SHARE) / SHARE_ERROR)
+            cost = np.square(off) + np.square(np.log(share / USUAL_SHARE) / SHARE_ERROR) + RARER * (place > 0)
             cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
             best, least = np.where(cost < least, tpot, best), np.minimum(cost, least)
     return best
