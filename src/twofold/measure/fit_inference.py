@@ -2,7 +2,7 @@
 
 Kernel efficiencies stay pinned. Everything is in logarithms: a robust loss on log(predicted / measured) with
 equal weight per source, and a ridge that pulls each constant of `serving_priors.csv` to its parent. The same
-fit runs from a cold start without each source and each fold of configurations, for errors on what it never saw.
+fit runs from a cold start without each source and each fold of configurations, for errors on unseen rows.
 """
 
 import csv

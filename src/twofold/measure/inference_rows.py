@@ -156,11 +156,14 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
 def layouts(case: Case) -> list[Case]:
     """The layouts to try where a row leaves it open: tensor parallelism over 1 to 8 of its accelerators.
 
-    Where only the split of experts is open and there are no fast links, data-parallel attention is tried too.
+    Where only the split of experts is open, data-parallel attention is tried too: wherever links are slow, and
+    for engines that offer it beside tensor parallelism.
     """
     if "layout" not in case.assumed:
-        slow_links = case.accelerator.scaleup_bytes_per_s == 0 and case.tp > 1
-        if "expert parallelism" in case.assumed and slow_links:
+        slow_links = case.accelerator.scaleup_bytes_per_s == 0
+        # TensorRT-LLM has it in the back end that 1.0 made the default.
+        offered = case.engine == "trtllm" and case.version.startswith(("1.", "2."))
+        if "expert parallelism" in case.assumed and case.tp > 1 and (slow_links or offered):
             return [case, replace(case, tp=1.0, ep=case.tp, dp=case.tp)]
         return [case]
     sizes = [size for size in (1, 2, 4, 8) if size <= case.accelerators and case.accelerators % size == 0]
@@ -193,7 +196,7 @@ def _weights_format(row: Row, model: Model, accelerator: Accelerator, assumed: l
 
 
 def is_tuned(row: Row) -> bool:
-    """Whether a row is a submission to MLPerf: quantised wherever the part can, at the most that meets limits."""
+    """Whether a row is a submission to MLPerf: quantised where the part can, at the highest valid rate."""
     return "mlperf" in text(row, "isl_dist").lower()
 
 
