@@ -171,9 +171,10 @@ def test_a_rate_chosen_at_a_limit_is_served_near_it(replica):
     most = float(max_throughput(replica, CHAT).requests_per_s)
     near = [float(near_limit_s(replica, CHAT, share * most, (0.1, 0.0))) for share in (0.2, 0.9, 0.99)]
     assert near[0] <= near[1] <= near[2] <= 0.1
-    # Where steps are known and the load is light, the limit tells little.
+    assert near[2] > 0.05
+    # Where the load is light, the limit tells nothing.
     light = float(open_loop(replica, CHAT, 0.2 * most).tpot.mean_s)
-    assert light <= near[0] <= 3 * light
+    assert near[0] == pytest.approx(light, rel=0.1)
 
 
 def test_no_limit_pulls_nothing(replica):

@@ -59,7 +59,8 @@ def iteration_s(
     """Seconds of one step that prefills and decodes together.
 
     Formula  Σ layers (GEMM + attention + experts + collectives + elementwise) + host, with
-             host = h_0 + era·(h_L·L + h_M·L_moe + h_s·D), and never below h_p·L when the step prefills or runs eagerly
+             host = h_0 + era·(h_L·L + h_M·L_moe + h_s·D), and never below h_p·L when the step prefills
+             or runs eagerly
     Why      Weights are read once for all tokens of the step; caches per sequence; prefill steps run without
              a captured graph, so that each layer costs at least its launches.
     Shapes   all arguments broadcast with the replica's numeric fields.

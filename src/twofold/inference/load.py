@@ -37,7 +37,8 @@ RATE_HALVINGS = 16
 STEP_ERROR = 0.3  # of our step times, in the logarithm
 RARER = 1.0  # cost of a limit that not every benchmark with that data set has
 USUAL_SHARE, SHARE_ERROR = 0.75, 0.2  # of its limit that a mean TPOT reaches when p99 just meets it
-LIMIT_SHARES = tuple(float(share) for share in np.exp(np.linspace(np.log(0.2), 0.0, 17)))
+FAR_BELOW = 9.0  # cost at which a limit says nothing: who is that far below it was bound by something else
+LIMIT_SHARES = tuple(float(share) for share in np.exp(np.linspace(np.log(0.02), 0.0, 61)))
 BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot, the first ones all at once
 
 
@@ -219,7 +220,7 @@ def near_limit_s(
 ) -> Floats:
     """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
 
-    Formula  argmin over T and limits L of (ln s/0.3)² + (ln(T/0.75·L)/0.2)² + [1 but for the first L],
+    Formula  argmin over T and limits L of (ln s/0.3)² + min(9, (ln(T/0.75·L)/0.2)²) + [1 but for the first L],
              s = T/t(B), B = 1 + λ·output·T
     Why      Near saturation a step time that is off by a tenth moves TPOT severalfold at the same rate; that
              the limit was just met tells more. s is how wrong our steps would have to be for T.
@@ -236,7 +237,8 @@ def near_limit_s(
             # Beyond what the scheduler runs at once requests wait outside, at no cost per token.
             batch = np.minimum(met, replica.max_batch)
             off = np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s) / STEP_ERROR
-            cost = np.square(off) + np.square(np.log(share / USUAL_SHARE) / SHARE_ERROR) + RARER * (place > 0)
+            below = np.minimum(np.square(np.log(share / USUAL_SHARE) / SHARE_ERROR), FAR_BELOW)
+            cost = np.square(off) + below + RARER * (place > 0)
             cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
             best, least = np.where(cost < least, tpot, best), np.minimum(cost, least)
     return best

@@ -20,7 +20,6 @@ from twofold.catalog import load_catalog
 from twofold.core import Source
 from twofold.inference import model_kind
 from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
-from twofold.measure.fit_inference_ranges import interval_rows
 from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
 from twofold.measure.serving_problem import (
     Key,
@@ -131,7 +130,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     fitted = _constant_rows(problem, logs, spread)
     fixed = [row for row in prior_rows() if (row.name, row.scope) not in keys]
     blind = blind_rows({**hidden, EVERYTHING: _prior_logs()}, spread)
-    return Fitted([*fitted, *fixed, *interval_rows(problem, unseen)], left_out_lines(problem, unseen), blind)
+    return Fitted([*fitted, *fixed], left_out_lines(problem, unseen), blind)
 
 
 def from_priors(constants: Constants) -> Constants:

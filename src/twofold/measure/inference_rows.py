@@ -156,8 +156,8 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
 def layouts(case: Case) -> list[Case]:
     """The layouts to try where a row leaves it open: tensor parallelism over 1 to 8 of its accelerators.
 
-    Where only the split of experts is open, data-parallel attention is tried too: wherever links are slow, and
-    for engines that offer it beside tensor parallelism.
+    Where only the split of experts is open, data-parallel attention is tried too: over slow links, and by
+    engines that offer it beside tensor parallelism.
     """
     if "layout" not in case.assumed:
         slow_links = case.accelerator.scaleup_bytes_per_s == 0

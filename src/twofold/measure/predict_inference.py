@@ -23,6 +23,7 @@ from twofold.inference import (
     default_activation_format,
     disaggregated,
     engine,
+    engine_era,
     held_batch,
     max_throughput,
     model_kind,
