@@ -220,8 +220,8 @@ def near_limit_s(
 ) -> Floats:
     """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
 
-    Formula  argmin over T and limits L of (ln s/0.3)² + min(9, (ln(T/0.75·L)/0.2)²) + [1 but for the first L],
-             s = T/t(B), B = 1 + λ·output·T
+    Formula  argmin over T and limits L of (ln s/0.3)² + min(9, (ln(T/0.75·L)/0.2)²) + 1 but for the first L,
+             with s = T/t(B) and B = 1 + λ·output·T
     Why      Near saturation a step time that is off by a tenth moves TPOT severalfold at the same rate; that
              the limit was just met tells more. s is how wrong our steps would have to be for T.
     Shapes   arguments broadcast; a limit of 0 is none.

@@ -6,6 +6,7 @@ Rows that share device, formats, engine and kind of load are priced in one pass;
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,7 +173,11 @@ def _engines(cases: Sequence[Case], constants: Constants) -> Engine:
     if len(known) == 1:
         return first
     names = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
-    found = {name: np.array([getattr(known[case.version], name) for case in cases], float) for name in names}
+    found: dict[str, Any] = {}
+    for name in names:
+        # Under draws of constants each has a leading axis; cases are the last one.
+        each = [np.atleast_1d(np.asarray(getattr(known[case.version], name), float)) for case in cases]
+        found[name] = np.concatenate(np.broadcast_arrays(*each), axis=-1)
     return replace(first, era="", **found)
 
 

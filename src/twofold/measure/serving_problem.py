@@ -6,6 +6,7 @@ slopes of all figures by all constants.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from twofold.measure.inference_rows import Case, read_case
 from twofold.measure.predict_inference import METRICS, Batch, batches, best_layouts, price_batch
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants
-from twofold.perf.constants import read_scope
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]  # name and scope of a constant
@@ -141,7 +141,7 @@ def _used(cases: Sequence[Case], keys: tuple[Key, ...], constants: Constants) ->
     index = {key: place for place, key in enumerate(keys)}
     for row in constants.rows:
         place = index.get((row.name, row.scope), -1)
-        by_name.setdefault(row.name, []).append((frozenset(read_scope(row.scope)), place))
+        by_name.setdefault(row.name, []).append((frozenset(row.pairs), place))
     known: dict[tuple[str, ...], list[int]] = {}
     used = []
     for case in cases:
@@ -165,7 +165,8 @@ def _used(cases: Sequence[Case], keys: tuple[Key, ...], constants: Constants) ->
 
 def log_errors(problem: Problem, logs: Array) -> Array:
     """log(predicted / measured) of every figure, 0 where a model does not fit."""
-    return _priced(problem, logs[None, :], slopes=False)[0][0]
+    error: Array = _priced(problem, logs[None, :], slopes=False)[0][0]
+    return error
 
 
 def log_errors_with_slopes(problem: Problem, trials: Array) -> tuple[Array, Array]:
@@ -186,7 +187,7 @@ def _priced(problem: Problem, trials: Array, slopes: bool) -> tuple[Array, Array
             value = np.log(np.maximum(np.broadcast_to(price, (shape[0] * shape[1], shape[2])), 1e-9))
             value = value.reshape(shape)
             log[name][:, :, group.places] = value[:, :1]  # what a field does not move
-            log[name][np.ix_(range(shape[0]), rows, group.places)] = value
+            log[name][np.ix_(np.arange(shape[0]), np.array(rows), group.places)] = value
     targets = problem.targets
     predicted = np.empty((len(trials), moved, targets.place.size))
     for name, column in log.items():
@@ -217,7 +218,7 @@ def _free_fields(group: Batch, problem: Problem) -> list[int]:
 def _moved_engine(group: Batch, problem: Problem, trials: Array, free: list[int]) -> Engine:
     """The group's engine on a first axis: each trial as it is, then with each of its `free` fields moved."""
     used = problem.used[group.places]  # [case, field]
-    values: dict[str, Array] = {}
+    values: dict[str, Any] = {}
     for column, name in enumerate(ENGINE_FIELDS):
         own = used[:, column]
         told = np.asarray(getattr(group.replica.engine, name), float)
