@@ -129,3 +129,11 @@ def test_weights_of_32_bits_have_a_head_and_activations_of_32_bits(replica_of):
     one, other = (iteration_s(each, 0.0, 0.0, 8.0, 128.0) for each in (narrow, wide))
     assert other.elementwise_s == pytest.approx(2 * one.elementwise_s)
     assert other.gemm_s > 1.8 * one.gemm_s  # at few rows, weights are read: the head's too
+
+
+def test_a_step_without_captured_graphs_is_no_faster_than_its_launches(replica_of):
+    replica = replica_of("llama-3.1-8b")
+    eager = replace(replica, engine=replace(replica.engine, eager_fraction=1.0))
+    floor_s = float(replica.engine.prefill_layer_s * replica.shape.layers)
+    assert float(iteration_s(eager, 0.0, 0.0, 1.0, 128.0).total_s) >= floor_s
+    assert float(iteration_s(replica, 0.0, 0.0, 1.0, 128.0).total_s) < floor_s

@@ -11,8 +11,10 @@ from twofold.inference import (
     at_batch,
     batch_limit,
     closed_loop,
+    held_batch,
     iteration_s,
     max_throughput,
+    near_limit_s,
     open_loop,
     relieved,
     static_batch,
@@ -150,3 +152,31 @@ def test_launches_are_paid_once_a_step_however_few_tokens_it_prefills(replica):
     # Counted per token they would make of a full chunk of short prompts minutes, and of any load a queue.
     idle, loaded = (open_loop(replica, Lengths(8.0, 4.0, 0.8, 0.8), rate).ttft.p95_s for rate in (1e-6, 50.0))
     assert idle <= loaded < 1.5 * idle
+
+
+def test_a_batch_that_is_held_obeys_little_s_law(replica):
+    held = held_batch(replica, CHAT, 32.0)
+    running = float(held.requests_per_s * CHAT.output_tokens * held.tpot.mean_s)
+    assert running == pytest.approx(32.0)
+
+
+def test_the_median_gap_between_tokens_is_a_plain_step_where_few_steps_carry_prompts(replica):
+    long_answers = held_batch(replica, Lengths(512.0, 4096.0), 8.0)
+    assert float(long_answers.prefill_share_fraction) < 0.5
+    assert float(long_answers.tpot.p50_s) == pytest.approx(float(long_answers.step_s))
+    assert float(long_answers.tpot.p50_s) < float(long_answers.tpot.mean_s)
+
+
+def test_a_rate_chosen_at_a_limit_is_served_near_it(replica):
+    most = float(max_throughput(replica, CHAT).requests_per_s)
+    near = [float(near_limit_s(replica, CHAT, share * most, (0.1, 0.0))) for share in (0.2, 0.9, 0.99)]
+    assert near[0] <= near[1] <= near[2] <= 0.1
+    assert near[2] > 0.05
+    # Where the load is light, the limit tells nothing.
+    light = float(open_loop(replica, CHAT, 0.2 * most).tpot.mean_s)
+    assert near[0] == pytest.approx(light, rel=0.1)
+
+
+def test_no_limit_pulls_nothing(replica):
+    one = near_limit_s(replica, CHAT, 5.0, (0.1, 0.0))
+    assert float(near_limit_s(replica, CHAT, 5.0, (0.1,))) == float(one)

@@ -87,3 +87,26 @@ def test_what_no_row_states_is_said_and_stands_among_the_constants(changes, said
     assert case(**changes).assumed == case().assumed
     rows = [row for row in load_constants().rows if row.name.startswith("benchmark_")]
     assert len(rows) == 4 and all(row.source == "a" and row.low < row.value < row.high for row in rows)
+
+
+def test_a_submission_is_quantised_as_far_as_the_part_can():
+    tuned = {"isl_dist": "mlperf dataset mixtral-8x7b", "model": "mixtral-8x7b", "precision_weights": "fp16"}
+    assert case(**tuned).weights_format == "fp8"
+    assert case(**tuned, gpu="b200").weights_format == "nvfp4"
+    assert case(**tuned, gpu="a100").weights_format == "bf16"
+    assert case(**{**tuned, "precision_weights": "fp8"}, gpu="b200").weights_format == "fp8"
+
+
+def test_only_a_submission_s_rate_is_read_as_the_highest_that_meets_a_limit():
+    paced = {"mode": "online", "request_rate_rps": "5"}
+    assert case(**paced, isl_dist="mlperf dataset llama2-70b-99").server_limit_s > 0
+    assert case(**paced, isl_dist="llama2-70b").server_limit_s == 0
+    assert case(mode="offline", isl_dist="mlperf dataset llama2-70b-99").server_limit_s == 0
+
+
+def test_attention_parallelism_is_tried_where_an_engine_offers_it():
+    open_split = {"model": "mixtral-8x7b", "tp": "8", "gpus_total": "8"}
+    newer = layouts(case(**open_split, framework="trtllm", framework_version="1.0"))
+    older = layouts(case(**open_split, framework="trtllm", framework_version="0.20"))
+    assert {each.dp for each in newer} == {1.0, 8.0}
+    assert {each.dp for each in older} == {1.0}

@@ -17,7 +17,15 @@ from twofold.inference.fleet import (
 )
 from twofold.inference.iteration import exchange_bytes_per_token, iteration_s, tokens_per_step
 from twofold.inference.latency import Latency, Served
-from twofold.inference.load import at_batch, closed_loop, max_throughput, open_loop, static_batch
+from twofold.inference.load import (
+    at_batch,
+    closed_loop,
+    held_batch,
+    max_throughput,
+    near_limit_s,
+    open_loop,
+    static_batch,
+)
 from twofold.inference.measured import (
     MeasuredBatch,
     MeasuredService,
@@ -124,6 +132,7 @@ __all__ = [
     "fleet_cost",
     "for_class",
     "hardware_table",
+    "held_batch",
     "iteration_s",
     "kv_bytes",
     "kv_bytes_per_token",
@@ -140,6 +149,7 @@ __all__ = [
     "merged_class",
     "model_kind",
     "model_shape",
+    "near_limit_s",
     "open_loop",
     "range_scope",
     "rate_limit",

@@ -7,9 +7,9 @@ from twofold.inference.types import Engine
 from twofold.perf import Constants, Device
 
 # Where an engine's step changed by more than its noise: scheduler rewrites, graphs, asynchronous output.
-# First version of each era, oldest first; an unreadable version has no era and takes the engine's mean.
+# First version of each era, oldest first; an unreadable version is taken for the newest.
 ERAS: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
-    "vllm": (((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 8), "0.8+"), ((0, 12), "0.12+")),
+    "vllm": (((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 12), "0.12+")),
     "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+"), ((1, 1), "1.1+")),
     "sglang": (((0, 0), "0.4-"), ((0, 5), "0.5+")),
 }
@@ -18,22 +18,23 @@ YEAR_ERAS = {"2024": {"vllm": "2024", "trtllm": "0.9-"}, "2025": {"vllm": "0.4+"
 
 
 def engine_era(name: str, version: str | None) -> str:
-    """The era of `version`, or "" when it cannot be told.
+    """The era of `version`, the engine's newest when it cannot be told, "" for an engine without eras.
 
     >>> engine_era("vllm", "0.15.1"), engine_era("vllm", "2024, unstated"), engine_era("trtllm", "1.2.0rc6")
     ('0.12+', '2024', '1.1+')
     >>> engine_era("vllm", "0.2-0.3 era, modified"), engine_era("vllm", None), engine_era("sglang", "main")
-    ('0.3-', '', '')
+    ('0.3-', '0.12+', '0.5+')
     """
     text = (version or "").strip()
     year = re.match(r"20\d\d", text)
     if year:
         return YEAR_ERAS.get(year.group(), {}).get(name, "")
     number = re.match(r"v?(\d+)\.(\d+)", text)
+    eras = ERAS.get(name, ())
     if not number:
-        return ""
+        return eras[-1][1] if eras else ""
     release = (int(number.group(1)), int(number.group(2)))
-    return next((era for first, era in reversed(ERAS.get(name, ())) if release >= first), "")
+    return next((era for first, era in reversed(eras) if release >= first), "")
 
 
 def engine(

@@ -59,7 +59,8 @@ def iteration_s(
     """Seconds of one step that prefills and decodes together.
 
     Formula  Σ layers (GEMM + attention + experts + collectives + elementwise) + host, with
-             host = h_0 + h_L·L + h_M·L_moe + h_s·D, and never below h_p·L when the step prefills
+             host = h_0 + era·(h_L·L + h_M·L_moe + h_s·D), and never below h_p·L when the step prefills
+             or runs eagerly
     Why      Weights are read once for all tokens of the step; caches per sequence; prefill steps run without
              a captured graph, so that each layer costs at least its launches.
     Shapes   all arguments broadcast with the replica's numeric fields.
@@ -70,8 +71,8 @@ def iteration_s(
     Limits   no tokens: the host's step. Compute-bound prefill and bandwidth-bound decode both emerge.
     """
     tokens = _per_rank(replica, prefill_tokens, prefill_context_tokens, decode_sequences, context_tokens)
-    has_prefill = np.asarray(np.asarray(prefill_tokens) > 0, float)
     engine = replica.engine
+    uncaptured = np.maximum(np.asarray(np.asarray(prefill_tokens) > 0, float), engine.eager_fraction)
     replica = _as_captured(replica)
     # Gaps between eager launches grow with the prefill in a step and are gone from a captured decode step.
     eager = np.asarray(prefill_tokens) / (np.asarray(prefill_tokens) + EAGER_HALF_TOKENS)
@@ -82,11 +83,10 @@ def iteration_s(
     communication = _communication_s(replica, tokens) * engine.communication_factor
     elementwise = _elementwise_s(replica, tokens) * slower
     device = gemm + attention + moe + communication + elementwise
-    floor = engine.prefill_layer_s * replica.shape.layers * has_prefill
+    floor = engine.prefill_layer_s * replica.shape.layers * uncaptured
     slowed = smooth_max(device, floor) - device
-    host = (
-        engine.host_step_s
-        + engine.host_layer_s * replica.shape.layers
+    host = engine.host_step_s + engine.host_factor * (
+        engine.host_layer_s * replica.shape.layers
         + engine.host_moe_layer_s * replica.shape.moe_layers
         + engine.host_sequence_s * np.asarray(decode_sequences)
     )

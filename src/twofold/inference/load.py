@@ -34,6 +34,11 @@ from twofold.perf import Floats
 
 T = TypeVar("T")
 RATE_HALVINGS = 16
+STEP_ERROR = 0.3  # of our step times, in the logarithm
+RARER = 1.0  # cost of a limit that not every benchmark with that data set has
+USUAL_SHARE, SHARE_ERROR = 0.75, 0.2  # of its limit that a mean TPOT reaches when p99 just meets it
+FAR_BELOW = 9.0  # cost at which a limit says nothing: who is that far below it was bound by something else
+LIMIT_SHARES = tuple(float(share) for share in np.exp(np.linspace(np.log(0.02), 0.0, 61)))
 BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot, the first ones all at once
 
 
@@ -193,6 +198,50 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
         tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s),
         np.ones_like(rate),
     )
+
+
+def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
+    """A replica that was seen to decode `batch_sequences`: no queue in front, one request in for one out.
+
+    Formula  λ = B/(output·TPOT(B)); the median gap between tokens is a plain step where most steps are plain
+    Why      Where the running batch itself is known, neither arrivals nor slots have to be modelled.
+    """
+    steps = steady_steps(replica, lengths, batch_sequences)
+    rate = batch_sequences / (lengths.output_tokens * steps.tpot_s)
+    ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
+    tpot = tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s)
+    plain = np.minimum(steps.plain_s / tokens_per_step(replica), tpot.mean_s)
+    tpot = replace(tpot, p50_s=np.where(steps.share_fraction < 0.5, plain, tpot.mean_s))
+    return served(replica, lengths, steps, batch_sequences, rate, ttft, tpot, np.ones_like(rate))
+
+
+def near_limit_s(
+    replica: Replica, lengths: Lengths, rate_per_s: Floats, limits_s: tuple[Floats, ...]
+) -> Floats:
+    """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
+
+    Formula  argmin over T and limits L of (ln s/0.3)² + min(9, (ln(T/0.75·L)/0.2)²) + 1 but for the first L,
+             with s = T/t(B) and B = 1 + λ·output·T
+    Why      Near saturation a step time that is off by a tenth moves TPOT severalfold at the same rate; that
+             the limit was just met tells more. s is how wrong our steps would have to be for T.
+    Shapes   arguments broadcast; a limit of 0 is none.
+    Units    requests/s of the whole replica; seconds.
+    Source   Little's law; rules of public benchmarks, whose submitters report the highest valid rate.
+    Limits   steps known exactly: the TPOT of `open_loop`.
+    """
+    best, least = np.asarray(0.0), np.asarray(np.inf)
+    for place, limit_s in enumerate(limits_s):
+        for share in LIMIT_SHARES:
+            tpot = share * np.maximum(limit_s, 1e-9)
+            met = 1.0 + np.asarray(rate_per_s) * lengths.output_tokens * tpot
+            # Beyond what the scheduler runs at once requests wait outside, at no cost per token.
+            batch = np.minimum(met, replica.max_batch)
+            off = np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s) / STEP_ERROR
+            below = np.minimum(np.square(np.log(share / USUAL_SHARE) / SHARE_ERROR), FAR_BELOW)
+            cost = np.square(off) + below + RARER * (place > 0)
+            cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
+            best, least = np.where(cost < least, tpot, best), np.minimum(cost, least)
+    return best
 
 
 def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:

@@ -16,7 +16,9 @@ class Engine:
     host_layer_s: Floats  # launches and gaps that the graph does not hide: per layer and step
     host_moe_layer_s: Floats  # the same, further per expert layer
     host_sequence_s: Floats  # detokenising and bookkeeping: per decoding sequence and step
+    host_factor: Floats  # of the host's time per layer and sequence over the newest era's
     prefill_layer_s: Floats  # a step with prefill runs eagerly: no layer is faster
+    eager_fraction: Floats  # of steps without prefill that run so too: 1 before captured graphs
     prefill_factor: Floats  # time of long prefill steps over their kernels': gaps between eager launches
     launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
     weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs

@@ -219,6 +219,6 @@ def _measured(half: Half, row: Row) -> list[tuple[str, float]]:
     if half == "training":
         found = ((name, number(row, name)) for name in TRAINING_METRICS)
         return [(name, value) for name, value in found if value]
-    from twofold.measure.fit_inference import measured_figures
+    from twofold.measure.serving_problem import measured_figures
 
     return measured_figures(row)

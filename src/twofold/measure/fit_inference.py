@@ -1,122 +1,44 @@
 """Fit what serving engines add to the kernels: host times by engine and era, eager floors, a few factors.
 
 Kernel efficiencies stay pinned. Everything is in logarithms: a robust loss on log(predicted / measured) with
-equal weight per source, and a ridge that pulls each constant to its parent.
+equal weight per source, and a ridge that pulls each constant of `serving_priors.csv` to its parent. The same
+fit runs from a cold start without each source and each fold of configurations, for errors on unseen rows.
 """
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import Source, TwofoldError
-from twofold.inference import Engine, model_kind
-from twofold.measure.inference_rows import Case, read_case
+from twofold.catalog import load_catalog
+from twofold.core import Source
+from twofold.inference import model_kind
+from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
 from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
-from twofold.measure.predict_inference import (
-    Batch,
-    batches,
-    best_layouts,
-    case_engine,
-    price_batch,
+from twofold.measure.serving_problem import (
+    Key,
+    Problem,
+    log_errors,
+    log_errors_with_slopes,
+    read_problem,
 )
-from twofold.measure.truth import Row, number, read_rows
+from twofold.measure.truth import read_rows
 from twofold.perf import ConstantRow, Constants, with_rows
 
 Array = NDArray[np.float64]
 FITTED_BY = "inference"
-FITTED_TIERS = ("A", "B")
-SOURCE_WEIGHT = 60.0  # rows that each source counts as, however many it has
-ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.2  # of the weight, where a row leaves out lengths, or the layout
-METRIC_WEIGHT = {"tpot": 1.0, "output": 1.0, "ttft": 0.4}
 NOISE = 0.2  # log error of a good row: beyond it the loss turns from square to linear
-ROUNDS = 6
-LOWER, UPPER = np.log(0.05), np.log(20.0)  # how far a fit may leave its prior
-
-# (name, scope): value, and the factor that its range spans either way. What no row can tell stays here. The
-# scopes of one name form a tree, so that no question has two equally narrow answers.
-PRIORS: dict[tuple[str, str], tuple[float, float]] = {
-    ("serving_host_step_s", ""): (0.6e-3, 3.0),
-    ("serving_host_step_s", "engine=vllm"): (0.6e-3, 2.0),
-    ("serving_host_step_s", "engine=trtllm"): (0.6e-3, 2.0),
-    ("serving_host_step_s", "engine=sglang"): (0.6e-3, 2.0),
-    ("serving_host_layer_s", ""): (5e-6, 3.0),
-    ("serving_host_layer_s", "engine=vllm"): (5e-6, 3.0),
-    ("serving_host_layer_s", "engine=vllm;era=0.3-"): (300e-6, 2.0),
-    ("serving_host_layer_s", "engine=vllm;era=2024"): (40e-6, 3.0),
-    ("serving_host_layer_s", "engine=vllm;era=0.4+"): (40e-6, 3.0),
-    ("serving_host_layer_s", "engine=vllm;era=0.8+"): (20e-6, 4.0),
-    ("serving_host_layer_s", "engine=vllm;era=0.12+"): (5e-6, 3.0),
-    ("serving_host_layer_s", "engine=trtllm"): (5e-6, 3.0),
-    ("serving_host_layer_s", "engine=trtllm;era=0.9-"): (40e-6, 4.0),
-    ("serving_host_layer_s", "engine=trtllm;era=0.10+"): (15e-6, 4.0),
-    ("serving_host_layer_s", "engine=sglang"): (5e-6, 3.0),
-    ("serving_host_moe_layer_s", ""): (15e-6, 3.0),
-    ("serving_host_moe_layer_s", "engine=vllm"): (30e-6, 3.0),
-    ("serving_host_moe_layer_s", "engine=trtllm"): (15e-6, 3.0),
-    ("serving_host_moe_layer_s", "engine=sglang"): (15e-6, 3.0),
-    ("serving_host_sequence_s", ""): (8e-6, 3.0),
-    ("serving_host_sequence_s", "engine=vllm"): (8e-6, 3.0),
-    ("serving_host_sequence_s", "engine=vllm;era=0.3-"): (40e-6, 3.0),
-    ("serving_host_sequence_s", "engine=vllm;era=2024"): (40e-6, 3.0),
-    ("serving_host_sequence_s", "engine=vllm;era=0.4+"): (40e-6, 3.0),
-    ("serving_host_sequence_s", "engine=vllm;era=0.8+"): (30e-6, 3.0),
-    ("serving_host_sequence_s", "engine=vllm;era=0.12+"): (5e-6, 3.0),
-    ("serving_host_sequence_s", "engine=trtllm"): (8e-6, 3.0),
-    ("serving_host_sequence_s", "engine=sglang"): (8e-6, 3.0),
-    ("serving_prefill_layer_s", ""): (300e-6, 3.0),
-    ("serving_prefill_layer_s", "model=moe"): (500e-6, 3.0),
-    ("serving_prefill_layer_s", "model=mla"): (1000e-6, 3.0),
-    ("serving_prefill_factor", ""): (1.1, 1.2),
-    ("serving_prefill_factor", "model=moe"): (1.2, 1.3),
-    ("serving_prefill_factor", "format=mxfp4;model=moe"): (1.5, 1.3),
-    ("serving_prefill_factor", "model=mla"): (1.4, 1.3),
-    ("serving_launch_factor", ""): (0.6, 1.5),
-    ("serving_launch_factor", "engine=vllm"): (0.6, 1.3),
-    ("serving_launch_factor", "engine=trtllm"): (0.5, 1.3),
-    ("serving_launch_factor", "engine=sglang"): (0.6, 1.3),
-    ("serving_expert_read_gain", ""): (1.1, 1.15),
-    ("serving_expert_read_gain", "format=mxfp4"): (1.3, 1.2),
-    ("serving_expert_read_gain", "family=hopper;format=mxfp4"): (1.4, 1.2),
-    ("serving_expert_pad_factor", ""): (0.6, 1.4),
-    ("serving_expert_pad_factor", "format=mxfp4"): (0.4, 1.6),
-    ("serving_weight_read_gain", ""): (1.0, 1.05),
-    ("serving_weight_read_gain", "format=fp8"): (1.25, 1.15),
-    ("serving_weight_read_gain", "engine=trtllm;format=fp8"): (1.4, 1.15),
-    ("serving_weight_read_gain", "format=fp8_block"): (1.2, 1.15),
-    ("serving_weight_read_gain", "format=nvfp4"): (1.25, 1.15),
-    ("serving_device_factor", ""): (1.0, 1.02),
-    ("serving_device_factor", "family=cdna3"): (1.0, 1.3),
-    ("serving_device_factor", "engine=vllm;era=2024;family=cdna3"): (1.5, 1.5),
-    ("serving_attention_factor", ""): (1.0, 1.2),
-    ("serving_attention_factor", "model=mla"): (1.0, 1.5),
-    ("serving_moe_factor", ""): (1.0, 1.1),
-    ("serving_communication_factor", ""): (1.0, 1.3),
-    ("serving_communication_factor", "family=ampere"): (1.0, 1.3),
-    ("serving_communication_factor", "family=hopper"): (1.0, 1.3),
-    ("serving_communication_factor", "family=blackwell"): (1.0, 1.3),
-    ("serving_communication_factor", "family=cdna3"): (1.2, 1.5),
-    ("serving_communication_factor", "engine=vllm;era=0.3-"): (1.3, 1.5),
-    ("serving_communication_factor", "engine=vllm;era=2024"): (1.5, 1.5),
-    ("serving_first_token_s", ""): (15e-3, 4.0),
-    ("serving_first_token_s", "engine=vllm"): (15e-3, 4.0),
-    ("serving_first_token_s", "engine=trtllm"): (15e-3, 4.0),
-    ("serving_first_token_s", "engine=trtllm;model=mla"): (50e-3, 3.0),
-    ("serving_first_token_s", "engine=sglang"): (30e-3, 4.0),
-    ("serving_first_token_s", "engine=sglang;model=mla"): (60e-3, 3.0),
-    ("serving_first_token_steps", ""): (0.5, 4.0),
-    ("serving_first_token_steps", "engine=trtllm"): (3.0, 4.0),
-}
-# Not fitted: how engines divide memory. vLLM's share holds weights, buffers and cache; TensorRT-LLM takes
-# most of what weights leave; SGLang leaves buffers outside its static share.
-FIXED = {
-    ("serving_memory_fraction", ""): (0.9, 1.05),
-    ("serving_memory_fraction", "engine=trtllm"): (0.97, 1.03),
-    ("serving_memory_fraction", "engine=sglang"): (0.92, 1.04),
-}
+ROUNDS = 8
+ENOUGH = 3e-3  # of the loss: a round that gains less is the last
+LOWER, UPPER = 0.05, 20.0  # how far a fit may leave its prior
+SHAPED_SHARE = 0.1  # of what tells a constant, from which on a source is named in its note
+SPREAD = 1.28  # deviations that an 80 % range spans either way
 UNITS = {
     "_s": "s",
     "_factor": "ratio",
@@ -128,22 +50,63 @@ UNITS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """One constant before the fit. Scopes of one name form a tree: no question has two answers."""
+
+    name: str
+    scope: str
+    value: float
+    factor: float  # that its range spans either way
+    least: float  # a physical bound below; 0 for none
+    fitted: bool
+    note: str
+
+    @property
+    def key(self) -> Key:
+        """What names it among all constants."""
+        return self.name, self.scope
+
+
+@cache
+def read_priors() -> tuple[Prior, ...]:
+    """The table of priors that ships beside this module."""
+    content = (files("twofold.measure") / "serving_priors.csv").read_text(encoding="utf-8")
+    return tuple(
+        Prior(
+            name=row["name"],
+            scope=row["scope"],
+            value=float(row["value"]),
+            factor=float(row["factor"]),
+            least=float(row["least"] or 0.0),
+            fitted=row["fitted"] == "yes",
+            note=row["note"],
+        )
+        for row in csv.DictReader(StringIO(content))
+    )
+
+
+def free_priors() -> tuple[Prior, ...]:
+    """Those that the fit moves."""
+    return tuple(prior for prior in read_priors() if prior.fitted)
+
+
 def prior_rows() -> list[ConstantRow]:
     """The constants before any fit: physics and published leads, marked assumed."""
     return [
         ConstantRow(
-            name=name,
-            scope=scope,
-            value=value,
-            low=value / spread,
-            high=value * spread,
-            unit=unit_of(name),
+            name=prior.name,
+            scope=prior.scope,
+            value=prior.value,
+            low=prior.value / prior.factor,
+            high=prior.value * prior.factor,
+            unit=unit_of(prior.name),
             source=Source.ASSUMED,
             rows=0,
             fitted_by=FITTED_BY,
-            note="prior",
+            note=prior.note or "prior",
         )
-        for (name, scope), (value, spread) in {**PRIORS, **FIXED}.items()
+        for prior in read_priors()
     ]
 
 
@@ -152,37 +115,193 @@ def unit_of(name: str) -> str:
     return next(unit for ending, unit in UNITS.items() if name.endswith(ending))
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """What was measured: for each figure its case, its metric, its logarithm, its source and weight."""
-
-    place: NDArray[np.intp]
-    metric: NDArray[np.str_]  # as predicted
-    log_measured: Array
-    source: NDArray[np.str_]
-    weight: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The rows to fit, grouped once; only engine constants change between evaluations."""
-
-    cases: tuple[Case, ...]
-    groups: tuple[Batch, ...]
-    targets: Targets
-    keys: tuple[tuple[str, str], ...]  # the constants that are free
-
-
 def fit(truth: Path, constants: Constants) -> Fitted:
-    """The engine constants fitted on the open rows, with ranges from the spread between sources left out."""
+    """The engine constants fitted on the open rows, and those of fits that did not see a source or a fold."""
     constants = from_priors(constants)
-    problem = read_problem(read_rows(truth / "inference.csv"), load_catalog(), constants)
-    logs = solve(problem, constants, problem.targets.weight)
-    left_out = leave_one_source_out(problem, constants)
-    unseen = held_out_errors(problem, constants, left_out)
-    fitted = _constant_rows(problem, logs, np.array(list(left_out.values())))
-    fixed = [row for row in prior_rows() if (row.name, row.scope) in FIXED]
-    return Fitted([*fitted, *fixed], left_out_lines(problem, unseen))
+    keys = [prior.key for prior in free_priors()]
+    problem = read_problem(read_rows(truth / "inference.csv"), load_catalog(), constants, keys)
+    hiding = hidden_weights(problem)
+    logs, *others = solve(problem, np.array([problem.targets.weight, *hiding.values()]))
+    hidden = dict(zip(hiding, others, strict=True))
+    unseen = unseen_errors(
+        problem, {name: logs for name, logs in hidden.items() if name.startswith("source")}
+    )
+    spread = np.std([each for name, each in hidden.items() if name.startswith("source")], axis=0)
+    fitted = _constant_rows(problem, logs, spread)
+    fixed = [row for row in prior_rows() if (row.name, row.scope) not in keys]
+    blind = blind_rows({**hidden, EVERYTHING: _prior_logs()}, spread)
+    return Fitted([*fitted, *fixed], left_out_lines(problem, unseen), blind)
+
+
+def from_priors(constants: Constants) -> Constants:
+    """The constants as before any fit of this module."""
+    others = tuple(row for row in constants.rows if row.fitted_by != FITTED_BY)
+    return with_rows(replace(constants, rows=others), prior_rows())
+
+
+def _prior_logs() -> Array:
+    return np.log([prior.value for prior in free_priors()])
+
+
+def solve(problem: Problem, weights: Array) -> Array:
+    """Damped Gauss–Newton from the priors: [fit, constant] logarithms, one fit per row of figures' weights.
+
+    Formula  minimise Σ w·ρ(r/noise) + Σ ((θ − parent's θ − prior ratio)/σ)², ρ soft from square to linear
+    Why      A constant that its rows do not tell stays where its parent and its prior put it. All fits go
+             side by side, because one evaluation of many trials costs little more than that of one.
+    """
+    priors = {prior.key: prior for prior in free_priors()}
+    told = [priors[key] for key in problem.keys]
+    prior = np.log([each.value for each in told])
+    bounds = np.log([max(each.least, each.value * LOWER) for each in told]), prior + np.log(UPPER)
+    ridge, pull = _ridge(told)
+    fits = [_Fit(prior, weight, ridge, pull, bounds) for weight in weights]
+    for _ in range(ROUNDS):
+        open_fits = [fit for fit in fits if not fit.done]
+        if not open_fits:
+            break
+        error, slope = log_errors_with_slopes(problem, np.array([fit.trial for fit in open_fits]))
+        for place, fit in enumerate(open_fits):
+            fit.tried(error[place], slope[place])
+    return np.array([fit.logs for fit in fits])
+
+
+class _Fit:
+    """One fit on its way: where it stands, what it tries next, how far it dares to step."""
+
+    def __init__(self, prior: Array, weight: Array, ridge: Array, pull: Array, bounds: tuple[Array, Array]):
+        self.logs, self.trial, self.done = prior.copy(), prior.copy(), False
+        self._weight, self._ridge, self._pull, self._bounds = weight, ridge, pull, bounds
+        self._cost, self._damping = np.inf, 1e-2
+        self._error, self._slope = np.zeros(0), np.zeros((0, 0))
+
+    def tried(self, error: Array, slope: Array) -> None:
+        """Take the trial if it costs less, else step shorter; set the next trial."""
+        soft = 2.0 * (np.sqrt(1.0 + np.square(error / NOISE)) - 1.0)
+        cost = float(np.sum(self._weight * soft) + np.sum(np.square(self._ridge @ self.trial - self._pull)))
+        if cost < self._cost:
+            self.done = self._cost - cost < ENOUGH * cost
+            self.logs, self._cost, self._error, self._slope = self.trial, cost, error, slope
+            self._damping = max(self._damping / 5.0, 1e-4)
+        else:
+            self._damping *= 10.0
+        self.trial = self._next()
+
+    def _next(self) -> Array:
+        row_weight = self._weight / NOISE**2 / np.sqrt(1.0 + np.square(self._error / NOISE))
+        normal = self._slope.T @ (self._slope * row_weight[:, None]) + self._ridge.T @ self._ridge
+        gradient = self._slope.T @ (row_weight * self._error) + self._ridge.T @ (
+            self._ridge @ self.logs - self._pull
+        )
+        damped = normal + self._damping * np.diag(np.diag(normal))
+        step = _bounded_step(damped, gradient, self.logs, self._bounds[0])
+        return np.clip(self.logs + np.clip(step, -0.7, 0.7), *self._bounds)
+
+
+def _bounded_step(normal: Array, gradient: Array, logs: Array, least: Array) -> Array:
+    """The step of Gauss–Newton; a constant on its bound that would go below stays, and the others know it."""
+    free = ~((logs <= least + 1e-9) & (gradient > 0))
+    step = np.zeros(logs.size)
+    step[free] = np.linalg.solve(normal[np.ix_(free, free)], -gradient[free])
+    return step
+
+
+def _ridge(priors: Sequence[Prior]) -> tuple[Array, Array]:
+    """Rows of (constant − its parent)/σ, and what the priors put there."""
+    ridge = np.zeros((len(priors), len(priors)))
+    for place, prior in enumerate(priors):
+        sigma = np.log(prior.factor)
+        ridge[place, place] = 1.0 / sigma
+        parent = _parent(prior, priors)
+        if parent is not None:
+            ridge[place, parent] = -1.0 / sigma
+    return ridge, ridge @ np.log([prior.value for prior in priors])
+
+
+def _parent(prior: Prior, priors: Sequence[Prior]) -> int | None:
+    """The constant of the same name with the longest scope inside this one."""
+    pairs = set(filter(None, prior.scope.split(";")))
+    inside = [
+        (len(other.scope), place)
+        for place, other in enumerate(priors)
+        if other.name == prior.name
+        and other.scope != prior.scope
+        and set(filter(None, other.scope.split(";"))) < pairs
+    ]
+    return max(inside)[1] if inside else None
+
+
+def hidden_weights(problem: Problem) -> dict[str, Array]:
+    """Weights of the figures for each source and each fold that a fit must not see: 0 where hidden."""
+    found = {}
+    for hides in (source_of, fold_of):
+        told = np.array([hides(row) for row in problem.rows])[problem.targets.place]
+        for name in np.unique(told):
+            found[str(name)] = np.where(told == name, 0.0, problem.targets.weight)
+    return found
+
+
+def unseen_errors(problem: Problem, hidden: dict[str, Array]) -> Array:
+    """Each figure's log error by the fit that never saw its source."""
+    error = np.zeros(problem.targets.place.size)
+    for name, logs in hidden.items():
+        unseen = np.array([f"source={source}" == name for source in problem.targets.source])
+        error[unseen] = log_errors(problem, logs)[unseen]
+    return error
+
+
+def blind_rows(hidden: dict[str, Array], spread: Array) -> tuple[BlindRow, ...]:
+    """Every free constant of every fit that did not see something, with the range of the shipped one."""
+    rows = []
+    for name, logs in hidden.items():
+        for prior, log, wide in zip(free_priors(), logs, spread, strict=True):
+            value, width = float(np.exp(log)), _width(wide)
+            rows.append(
+                BlindRow("inference", name, prior.name, prior.scope, value, value / width, value * width)
+            )
+    return tuple(rows)
+
+
+def _width(spread: float) -> float:
+    return float(np.exp(SPREAD * np.hypot(spread, 0.05)))
+
+
+def _constant_rows(problem: Problem, logs: Array, spread: Array) -> list[ConstantRow]:
+    slope = log_errors_with_slopes(problem, logs[None, :])[1][0]
+    free = {prior.key: prior for prior in free_priors()}
+    rows = []
+    for row in prior_rows():
+        if (row.name, row.scope) not in free:
+            continue
+        index = problem.keys.index((row.name, row.scope))
+        value = float(f"{np.exp(logs[index]):.4g}")
+        if abs(logs[index] - np.log(row.value)) > 1e-3:
+            width = _width(spread[index])
+            row = replace(
+                row,
+                value=value,
+                low=float(f"{value / width:.4g}"),
+                high=float(f"{value * width:.4g}"),
+                source=Source.FITTED,
+                rows=int(np.sum(np.abs(slope[:, index]) > 1e-3)),
+                note=shaped_by(problem, slope[:, index]),
+            )
+        rows.append(row)
+    return rows
+
+
+def shaped_by(problem: Problem, slope: Array) -> str:
+    """Which sources told a constant: their shares of the information, Σ weight·slope², largest first."""
+    targets = problem.targets
+    told = targets.weight * np.square(slope)
+    whole = max(float(np.sum(told)), 1e-30)
+    shares = {
+        str(each): float(np.sum(told[targets.source == each])) / whole for each in np.unique(targets.source)
+    }
+    named = sorted(((share, name) for name, share in shares.items() if share >= SHAPED_SHARE), reverse=True)
+    if not named:
+        return "moved with its parent"
+    return "shaped by " + " ".join(f"{name} {share:.0%}" for share, name in named)
 
 
 def left_out_lines(problem: Problem, error: Array) -> tuple[LeftOut, ...]:
@@ -195,220 +314,3 @@ def left_out_lines(problem: Problem, error: Array) -> tuple[LeftOut, ...]:
         groups = {key: error[(metric == each) & (source == key[0]) & (kinds == key[1])] for key in keys}
         lines += left_out_errors("inference", str(each), groups)
     return tuple(lines)
-
-
-def from_priors(constants: Constants) -> Constants:
-    """The constants as before any fit of this module."""
-    others = tuple(row for row in constants.rows if row.fitted_by != FITTED_BY)
-    return with_rows(replace(constants, rows=others), prior_rows())
-
-
-def read_problem(rows: Sequence[Row], catalog: Catalog, constants: Constants) -> Problem:
-    """Rows of the tiers that may be fitted; open layouts are settled once, by the priors."""
-    kept: list[Row] = []
-    cases: list[Case] = []
-    for row in rows:
-        if row.get("tier") in FITTED_TIERS:
-            try:
-                cases.append(read_case(row, catalog, constants))
-            except TwofoldError:
-                continue
-            kept.append(row)
-    keys = tuple(PRIORS)
-    cases = [case for case, _ in best_layouts(cases, constants)]
-    return Problem(tuple(cases), tuple(batches(cases, constants)), _targets(kept, cases), keys)
-
-
-def _targets(rows: Sequence[Row], cases: Sequence[Case]) -> Targets:
-    found: list[tuple[int, str, float, str, float]] = []
-    for place, (row, case) in enumerate(zip(rows, cases, strict=True)):
-        for metric, value in measured_figures(row):
-            share = METRIC_WEIGHT[metric.split("_")[0]]
-            if case.assumed:
-                share *= OPEN_LAYOUT_SHARE if "layout" in case.assumed else ASSUMED_SHARE
-            found.append((place, metric, float(np.log(value)), row["source"], share))
-    columns = [np.array(column) for column in zip(*found, strict=True)]
-    sources = columns[3]
-    totals = {each: float(np.sum(sources == each)) for each in np.unique(sources)}
-    weight = columns[4] * SOURCE_WEIGHT / np.array([totals[each] for each in sources])
-    return Targets(columns[0], columns[1], columns[2], sources, weight)
-
-
-def measured_figures(row: Row) -> list[tuple[str, float]]:
-    """(predicted metric, measured value) of a row. A benchmark of ten requests per slot reports means."""
-    figures = []
-    closed = "uniform" in row.get("isl_dist", "") and row.get("mode") != "online"
-    for metric in ("ttft", "tpot"):
-        mean, middle = number(row, f"{metric}_mean_ms"), number(row, f"{metric}_p50_ms")
-        if mean or middle:
-            as_mean = mean or (middle if closed else None)
-            figures.append((f"{metric}_mean_ms", as_mean) if as_mean else (f"{metric}_p50_ms", middle))
-    throughput = number(row, "output_tok_s")
-    paced = row.get("request_rate_rps")  # there the rate that was asked for is what comes out
-    if throughput and not paced:
-        figures.append(("output_tok_s", throughput))
-    return [(name, value) for name, value in figures if value]
-
-
-def _prior_logs(keys: Sequence[tuple[str, str]]) -> Array:
-    return np.array([np.log(PRIORS[key][0]) for key in keys])
-
-
-def with_logs(constants: Constants, keys: Sequence[tuple[str, str]], logs: Array) -> Constants:
-    """The constants with the free ones replaced by their logarithms."""
-    return constants.with_overrides({key: float(np.exp(log)) for key, log in zip(keys, logs, strict=True)})
-
-
-def residuals(problem: Problem, constants: Constants, held: "_Held | None" = None) -> tuple[Array, "_Held"]:
-    """log(predicted / measured) of every figure. Groups whose engine stayed the same keep their prices."""
-    prices: list[dict[str, Array]] = []
-    engines = []
-    known: dict[tuple[str, ...], Engine] = {}
-    for index, group in enumerate(problem.groups):
-        first = group.cases[0]
-        key = (
-            first.engine,
-            first.version,
-            first.accelerator.family,
-            model_kind(first.model),
-            first.weights_format,
-        )
-        engine = known[key] = known.get(key) or case_engine(first, constants)
-        engines.append(engine)
-        if held is not None and held.engines[index] == engine:
-            prices.append(held.prices[index])
-        else:
-            prices.append(price_batch(replace(group, replica=replace(group.replica, engine=engine))))
-    log = {name: np.full(len(problem.cases), np.nan) for name in prices[0]}
-    for group, price in zip(problem.groups, prices, strict=True):
-        for name, column in price.items():
-            log[name][group.places] = np.log(np.maximum(column, 1e-9))
-    targets = problem.targets
-    predicted = np.empty(targets.place.size)
-    for name, column in log.items():
-        chosen = targets.metric == name
-        predicted[chosen] = column[targets.place[chosen]]
-    error = predicted - targets.log_measured
-    return np.where(np.isfinite(error), np.clip(error, -4.0, 4.0), 0.0), _Held(tuple(engines), tuple(prices))
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    engines: tuple[object, ...]
-    prices: tuple[dict[str, Array], ...]
-
-
-def solve(problem: Problem, constants: Constants, weight: Array) -> Array:
-    """Damped Gauss–Newton from the priors, reweighted each round: the logarithms of the free constants.
-
-    Formula  minimise Σ w·ρ(r/noise) + Σ ((θ − parent's θ − prior ratio)/σ)², ρ soft from square to linear
-    Why      A constant that its rows do not tell stays where its parent and its prior put it.
-    """
-    keys = problem.keys
-    prior = _prior_logs(keys)
-    ridge, pull = _ridge(keys, prior)
-    logs, damping = prior.copy(), 1e-2
-
-    def cost(error: Array, at: Array) -> float:
-        soft = 2.0 * (np.sqrt(1.0 + np.square(error / NOISE)) - 1.0)
-        return float(np.sum(weight * soft) + np.sum(np.square(ridge @ at - pull)))
-
-    error, held = residuals(problem, with_logs(constants, keys, logs))
-    now = cost(error, logs)
-    for _ in range(ROUNDS):
-        slope = _slopes(problem, constants, logs, error, held)
-        row_weight = weight / NOISE**2 / np.sqrt(1.0 + np.square(error / NOISE))
-        normal = slope.T @ (slope * row_weight[:, None]) + ridge.T @ ridge
-        gradient = slope.T @ (row_weight * error) + ridge.T @ (ridge @ logs - pull)
-        for _ in range(6):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -gradient)
-            new = np.clip(logs + np.clip(step, -0.7, 0.7), prior + LOWER, prior + UPPER)
-            new_error, new_held = residuals(problem, with_logs(constants, keys, new), held)
-            after = cost(new_error, new)
-            if after < now:
-                break
-            damping *= 5.0
-        if after >= now:
-            break
-        gain, logs, error, held, now = now - after, new, new_error, new_held, after
-        damping = max(damping / 5.0, 1e-4)
-        if gain < 3e-3 * now:
-            break
-    return logs
-
-
-def _slopes(
-    problem: Problem, constants: Constants, logs: Array, error: Array, held: _Held, step: float = 0.02
-) -> Array:
-    columns = []
-    for index in range(logs.size):
-        moved = logs.copy()
-        moved[index] += step
-        columns.append(
-            (residuals(problem, with_logs(constants, problem.keys, moved), held)[0] - error) / step
-        )
-    return np.array(columns).T
-
-
-def _ridge(keys: Sequence[tuple[str, str]], prior: Array) -> tuple[Array, Array]:
-    """Rows of (constant − its parent)/σ, and what the priors put there."""
-    index = {key: place for place, key in enumerate(keys)}
-    ridge = np.zeros((len(keys), len(keys)))
-    for place, (name, scope) in enumerate(keys):
-        sigma = np.log(PRIORS[name, scope][1])
-        ridge[place, place] = 1.0 / sigma
-        parent = _parent(name, scope, index)
-        if parent is not None:
-            ridge[place, parent] = -1.0 / sigma
-    return ridge, ridge @ prior
-
-
-def _parent(name: str, scope: str, index: dict[tuple[str, str], int]) -> int | None:
-    """The row of the same name with the longest scope inside this one."""
-    pairs = set(scope.split(";")) if scope else set()
-    inside = [
-        (len(other), place)
-        for (other_name, other), place in index.items()
-        if other_name == name and other != scope and set(filter(None, other.split(";"))) < pairs
-    ]
-    return max(inside)[1] if inside else None
-
-
-def leave_one_source_out(problem: Problem, constants: Constants) -> dict[str, Array]:
-    """A fit from a cold start without each source in turn."""
-    targets = problem.targets
-    return {
-        str(source): solve(problem, constants, np.where(targets.source == source, 0.0, targets.weight))
-        for source in np.unique(targets.source)
-    }
-
-
-def held_out_errors(problem: Problem, constants: Constants, left_out: dict[str, Array]) -> Array:
-    """Each figure's log error by the fit that never saw its source."""
-    error = np.zeros(problem.targets.place.size)
-    for source, logs in left_out.items():
-        unseen = problem.targets.source == source
-        error[unseen] = residuals(problem, with_logs(constants, problem.keys, logs))[0][unseen]
-    return error
-
-
-def _constant_rows(problem: Problem, logs: Array, left_out: Array) -> list[ConstantRow]:
-    spread = np.std(left_out, axis=0)
-    rows = []
-    for index, row in enumerate(prior_rows()[: logs.size]):
-        assert (row.name, row.scope) == problem.keys[index]
-        value = float(np.exp(logs[index]))
-        width = float(np.exp(1.28 * np.hypot(spread[index], 0.05)))
-        moved = abs(logs[index] - np.log(row.value)) > 1e-3
-        rows.append(
-            replace(
-                row,
-                value=value,
-                low=value / width if moved else value / (row.high / row.value),
-                high=value * (width if moved else row.high / row.value),
-                source=Source.FITTED if moved else Source.ASSUMED,
-                rows=problem.targets.place.size if moved else 0,
-                note="serving rows, tiers A and B" if moved else "prior",
-            )
-        )
-    return rows

@@ -5,7 +5,8 @@ Rows that share device, formats, engine and kind of load are priced in one pass;
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,11 @@ from twofold.inference import (
     disaggregated,
     engine,
     engine_era,
+    held_batch,
     max_throughput,
     model_kind,
     model_shape,
+    near_limit_s,
     open_loop,
     range_scope,
     stack_shapes,
@@ -103,14 +106,11 @@ def predict_cases(cases: Sequence[Case], constants: Constants) -> dict[str, Arra
 
 
 def batches(cases: Sequence[Case], constants: Constants) -> list[Batch]:
-    """Group cases by what one call can share: device, formats, engine era, kind of load and of attention."""
+    """Group cases by what one call can share: device, formats, engine, kind of load and of attention."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for place, case in enumerate(cases):
-        era = engine_era(case.engine, case.version)
-        kind = (case.kind, case.fixed_batch, case.is_moe, case.is_mla)
-        groups[case.accelerator.name, case.weights_format, case.kv_format, case.engine, era, kind].append(
-            place
-        )
+        kind = (case.kind, case.fixed_batch, case.server_limit_s > 0, case.is_moe, case.is_mla)
+        groups[case.accelerator.name, case.weights_format, case.kv_format, case.engine, kind].append(place)
     return [
         _batch(np.array(places), [cases[place] for place in places], constants) for places in groups.values()
     ]
@@ -135,7 +135,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     replica = Replica(
         shape=stack_shapes([model_shape(case.model) for case in cases]),
         cluster=Cluster(part, fabric, int(max(column("accelerators")))),
-        engine=case_engine(first, constants),
+        engine=_engines(cases, constants),
         weights_format=first.weights_format,
         activation_format=default_activation_format(part, first.weights_format),
         kv_format=first.kv_format,
@@ -163,6 +163,24 @@ def case_engine(case: Case, constants: Constants) -> Engine:
     )
 
 
+def _engines(cases: Sequence[Case], constants: Constants) -> Engine:
+    """One engine whose numbers are arrays over the cases, as their eras differ."""
+    known: dict[str, Engine] = {}
+    for case in cases:
+        if case.version not in known:
+            known[case.version] = case_engine(case, constants)
+    first = known[cases[0].version]
+    if len(known) == 1:
+        return first
+    names = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
+    found: dict[str, Any] = {}
+    for name in names:
+        # Under draws of constants each has a leading axis; cases are the last one.
+        each = [np.atleast_1d(np.asarray(getattr(known[case.version], name), float)) for case in cases]
+        found[name] = np.concatenate(np.broadcast_arrays(*each), axis=-1)
+    return replace(first, era="", **found)
+
+
 def price_batch(batch: Batch) -> dict[str, Array]:
     """Run the load model of the batch's kind; throughput counts all replicas of the deployment."""
     replicas = batch.column("replicas")
@@ -188,6 +206,8 @@ def _static(batch: Batch, replicas: Array) -> tuple[Served, Array]:
 
 
 def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+    if batch.cases[0].fixed_batch:
+        return held_batch(batch.replica, batch.lengths, batch.column("concurrency") / replicas), replicas
     clients = np.maximum(batch.column("concurrency") / replicas, np.minimum(batch.column("concurrency"), 1.0))
     return closed_loop(batch.replica, batch.lengths, clients), replicas
 
@@ -195,8 +215,14 @@ def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
 def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
     """A rate that somebody measured was sustained: near saturation our error must not become a queue."""
     most = max_throughput(batch.replica, batch.lengths)
-    rate = np.minimum(batch.column("rate_per_s") / replicas, SUSTAINED_FRACTION * most.requests_per_s)
-    return open_loop(batch.replica, batch.lengths, rate), replicas
+    asked = batch.column("rate_per_s") / replicas
+    rate = np.minimum(asked, SUSTAINED_FRACTION * most.requests_per_s)
+    found = open_loop(batch.replica, batch.lengths, rate)
+    if not batch.cases[0].server_limit_s:
+        return found, replicas
+    limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
+    tpot_s = near_limit_s(batch.replica, batch.lengths, asked, limits_s)
+    return replace(found, tpot=replace(found.tpot, mean_s=tpot_s, p50_s=tpot_s)), replicas
 
 
 def _saturated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
