@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from twofold.inference import (
     Lengths,
+    LimitHabits,
     at_batch,
     batch_limit,
     closed_loop,
@@ -21,6 +22,7 @@ from twofold.inference import (
 )
 
 CHAT = Lengths(1024.0, 256.0)
+HABITS = LimitHabits(0.3, 0.75, 0.2, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +171,8 @@ def test_the_median_gap_between_tokens_is_a_plain_step_where_few_steps_carry_pro
 
 def test_a_rate_chosen_at_a_limit_is_served_near_it(replica):
     most = float(max_throughput(replica, CHAT).requests_per_s)
-    near = [float(near_limit_s(replica, CHAT, share * most, (0.1, 0.0))) for share in (0.2, 0.9, 0.99)]
+    rates = [share * most for share in (0.2, 0.9, 0.99)]
+    near = [float(near_limit_s(replica, CHAT, rate, (0.1, 0.0), HABITS)) for rate in rates]
     assert near[0] <= near[1] <= near[2] <= 0.1
     assert near[2] > 0.05
     # Where the load is light, the limit tells nothing.
@@ -178,5 +181,5 @@ def test_a_rate_chosen_at_a_limit_is_served_near_it(replica):
 
 
 def test_no_limit_pulls_nothing(replica):
-    one = near_limit_s(replica, CHAT, 5.0, (0.1, 0.0))
-    assert float(near_limit_s(replica, CHAT, 5.0, (0.1,))) == float(one)
+    one = near_limit_s(replica, CHAT, 5.0, (0.1, 0.0), HABITS)
+    assert float(near_limit_s(replica, CHAT, 5.0, (0.1,), HABITS)) == float(one)

@@ -18,6 +18,7 @@ from twofold.inference.fleet import (
 from twofold.inference.iteration import exchange_bytes_per_token, iteration_s, tokens_per_step
 from twofold.inference.latency import Latency, Served
 from twofold.inference.load import (
+    LimitHabits,
     at_batch,
     closed_loop,
     held_batch,
@@ -97,6 +98,7 @@ __all__ = [
     "LatencyBudget",
     "LayoutRow",
     "Lengths",
+    "LimitHabits",
     "Loser",
     "MeasuredBatch",
     "MeasuredService",

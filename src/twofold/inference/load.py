@@ -1,6 +1,6 @@
 """What a replica does under load: static batches, closed loops, open arrivals, saturation."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -34,12 +34,19 @@ from twofold.perf import Floats
 
 T = TypeVar("T")
 RATE_HALVINGS = 16
-STEP_ERROR = 0.3  # of our step times, in the logarithm
-RARER = 1.0  # cost of a limit that not every benchmark with that data set has
-USUAL_SHARE, SHARE_ERROR = 0.75, 0.2  # of its limit that a mean TPOT reaches when p99 just meets it
 FAR_BELOW = 9.0  # cost at which a limit says nothing: who is that far below it was bound by something else
 LIMIT_SHARES = tuple(float(share) for share in np.exp(np.linspace(np.log(0.02), 0.0, 61)))
 BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot, the first ones all at once
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHabits:
+    """What is believed of a rate that somebody chose as the highest within a limit. Assumptions."""
+
+    step_error: float  # of our step times, in the logarithm
+    share_fraction: float  # of its limit that a mean TPOT reaches when its p99 just meets it
+    share_error: float  # of that share, in the logarithm
+    rarer_cost: float  # of a limit that not every benchmark with that data set has
 
 
 def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
@@ -216,12 +223,12 @@ def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> S
 
 
 def near_limit_s(
-    replica: Replica, lengths: Lengths, rate_per_s: Floats, limits_s: tuple[Floats, ...]
+    replica: Replica, lengths: Lengths, rate_per_s: Floats, limits_s: tuple[Floats, ...], habits: LimitHabits
 ) -> Floats:
     """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
 
-    Formula  argmin over T and limits L of (ln s/0.3)² + min(9, (ln(T/0.75·L)/0.2)²) + 1 but for the first L,
-             with s = T/t(B) and B = 1 + λ·output·T
+    Formula  argmin over T and limits L of (ln s/e)² + min(9, (ln(T/(u·L))/d)²) + r but for the first L, with
+             s = T/t(B), B = 1 + λ·output·T, and e, u, d, r as in `LimitHabits`
     Why      Near saturation a step time that is off by a tenth moves TPOT severalfold at the same rate; that
              the limit was just met tells more. s is how wrong our steps would have to be for T.
     Shapes   arguments broadcast; a limit of 0 is none.
@@ -236,9 +243,10 @@ def near_limit_s(
             met = 1.0 + np.asarray(rate_per_s) * lengths.output_tokens * tpot
             # Beyond what the scheduler runs at once requests wait outside, at no cost per token.
             batch = np.minimum(met, replica.max_batch)
-            off = np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s) / STEP_ERROR
-            below = np.minimum(np.square(np.log(share / USUAL_SHARE) / SHARE_ERROR), FAR_BELOW)
-            cost = np.square(off) + below + RARER * (place > 0)
+            off = np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s) / habits.step_error
+            usual = np.log(share / habits.share_fraction) / habits.share_error
+            below = np.minimum(np.square(usual), FAR_BELOW)
+            cost = np.square(off) + below + habits.rarer_cost * (place > 0)
             cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
             best, least = np.where(cost < least, tpot, best), np.minimum(cost, least)
     return best

@@ -17,6 +17,7 @@ from twofold.inference import (
     CacheOptions,
     Engine,
     Lengths,
+    LimitHabits,
     Replica,
     Served,
     capacity,
@@ -56,6 +57,7 @@ class Batch:
     cases: tuple[Case, ...]
     replica: Replica
     lengths: Lengths
+    habits: LimitHabits
 
     def column(self, name: str) -> Array:
         """A numeric field of all cases."""
@@ -148,7 +150,13 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         draft_tokens=column("draft_tokens"),
         draft_accept_fraction=constants.get("benchmark_draft_accept_fraction"),
     )
-    return Batch(places, tuple(cases), replica, lengths)
+    return Batch(places, tuple(cases), replica, lengths, _habits(constants))
+
+
+def _habits(constants: Constants) -> LimitHabits:
+    """What the table assumes of benchmarks that report the highest rate within a limit."""
+    names = "step_error_ratio", "share_fraction", "share_error_ratio", "rarer_cost_count"
+    return LimitHabits(*(constants.get(f"benchmark_limit_{name}") for name in names))
 
 
 def case_engine(case: Case, constants: Constants) -> Engine:
@@ -221,7 +229,7 @@ def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
     if not batch.cases[0].server_limit_s:
         return found, replicas
     limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
-    tpot_s = near_limit_s(batch.replica, batch.lengths, asked, limits_s)
+    tpot_s = near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
     return replace(found, tpot=replace(found.tpot, mean_s=tpot_s, p50_s=tpot_s)), replicas
 
 
