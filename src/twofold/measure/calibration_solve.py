@@ -135,13 +135,17 @@ def left_out_gaps(gaps: Gaps, belief: Belief, solved: Solved) -> Array:
 def spread_after(left_out: Array, before_log: float, noise_log: float, share: float = 0.8) -> float:
     """Half the width, in logarithms, of the range that holds `share` of further rows.
 
-    Formula  min(t·s, z·max(before, s)), s = √((2·before² + Σ g²) / (2 + n)), g errors of rows left out
+    Formula  min(t·s, z·max(before, s)), s = √((2·before² + Σ w·g²) / (2 + n)), g errors of rows left out,
+             w = 5 / (4 + g²/s²) as in Student's t
     Why      The range of uncalibrated predictions counts as two rows; few rows widen by Student's t with
              1 + n degrees, yet not beyond the range before. Nobody is surer than a measurement is.
     """
     count = left_out.size
-    squares = RANGE_ROWS * before_log**2 + float(np.sum(left_out**2))
-    deviation = max(noise_log, float(np.sqrt(squares / (RANGE_ROWS + count))))
+    deviation, errors = before_log, np.square(left_out)
+    for _ in range(ROUNDS):
+        weight = (TAIL_DEGREES + 1) / (TAIL_DEGREES + errors / deviation**2)  # one row far off is not all
+        squares = RANGE_ROWS * before_log**2 + float(np.sum(weight * errors))
+        deviation = max(noise_log, float(np.sqrt(squares / (RANGE_ROWS + count))))
     probability = (1 + share) / 2
     widest = NormalDist().inv_cdf(probability) * max(before_log, deviation)
     return min(widest, student_quantile(probability, RANGE_ROWS + count - 1) * deviation)
