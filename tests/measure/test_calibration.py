@@ -1,6 +1,5 @@
 """Calibration from rows of our own model under known factors, and from rows that cannot be true."""
 
-from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -12,7 +11,7 @@ from twofold.core import TableError
 from twofold.measure.calibration import calibrate
 from twofold.measure.calibration_sheet import sheets_of
 from twofold.measure.truth import Row
-from twofold.perf import Constants, load_constants, with_rows
+from twofold.perf import Constants, load_constants
 
 TODAY = date(2026, 11, 1)
 TRUTH = {"compute": 0.9, "memory_bandwidth": 1.05, "host": 0.8}
@@ -186,12 +185,3 @@ def test_rows_without_a_figure_or_of_an_unknown_part_are_refused(
 def test_a_table_without_a_usable_row_is_an_error(catalog: Catalog, constants: Constants) -> None:
     with pytest.raises(TableError, match=r"line 2: .*nothing measured"):
         calibrate(training_rows(1), catalog, constants, "rows.csv", TODAY)
-
-
-def test_wider_uncalibrated_ranges_let_rows_say_more(catalog: Catalog, constants: Constants) -> None:
-    rows = measured(training_rows(3), "training", catalog, constants, compute=0.8)
-    name = "interval_training_step_ratio"
-    wide = [replace(row, low=row.low**2, high=row.high**2) for row in constants.rows if row.name == name]
-    loose = with_rows(constants, wide)
-    moved = [only(calibrate(rows, catalog, each, "a", TODAY)).factors[0].value for each in (constants, loose)]
-    assert moved[1] < moved[0] < 1.0

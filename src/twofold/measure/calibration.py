@@ -40,6 +40,7 @@ PASSES = 2  # the model is priced again at the factors found: its slopes are not
 # A factor without a range of its own has that of what it scales.
 NAMED_AS: Mapping[str, str] = MappingProxyType({"prefill": "compute", "communication": "link"})
 MEMORY = "peak_mem_gib"
+TTFT_WEIGHT = 0.4  # as in the fits: much of it is waiting, which no factor of the stack explains
 MEMORY_FACTOR = "memory_use"
 
 
@@ -227,12 +228,14 @@ def _gaps(
     sheet: Sheet, priced: Mapping[str, Array], measured: Mapping[str, Array], kept: NDArray[np.bool_]
 ) -> Gaps:
     """Every measured figure that is predicted, with its slopes."""
-    parts: list[tuple[Array, Array, NDArray[np.str_], NDArray[np.intp]]] = []
+    parts: list[tuple[Array, Array, NDArray[np.str_], NDArray[np.intp], Array]] = []
     for metric in sheet.metrics:
         middle = priced[metric][0]
         slopes = np.nan_to_num((priced[metric][1:] - middle) / STEP_LOG).T
         here = np.flatnonzero(kept & np.isfinite(measured[metric]) & np.isfinite(middle))
-        parts.append((slopes[here], (measured[metric] - middle)[here], np.full(here.size, metric), here))
+        weight = np.full(here.size, TTFT_WEIGHT if metric.startswith("ttft") else 1.0)
+        gap = (measured[metric] - middle)[here]
+        parts.append((slopes[here], gap, np.full(here.size, metric), here, weight))
     return Gaps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

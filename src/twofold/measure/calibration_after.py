@@ -9,17 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
+from twofold.core import TwofoldError
+from twofold.inference import model_kind
 from twofold.measure.blind import hidden_constants, source_of
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import Half, Sheet, sheets_of
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
-from twofold.measure.truth import Row, text
+from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants
 
-FEWEST_ROWS = 20  # of one accelerator and software in one source
+FEWEST_ROWS = 20  # of one stack in one source
 STACKS_PER_SOURCE = 8
-ROWS_PER_STACK = 60
+ROWS_PER_STACK = 40
 SHARES = (("_low", "_high", 0.8), ("_low_95", "_high_95", 0.95))
 
 
@@ -33,32 +35,42 @@ def after_calibration(
 ) -> list[Row]:
     """Rows with `pred_…` columns, each by factors from `count` other rows of its source and stack.
 
-    Of every source those stacks (accelerator and software) count that have 20 rows, at most eight, each
-    thinned evenly to 60 rows. The rows that calibrate, spread evenly over the configurations, are left out of
-    the answer. `seed` shifts which ones they are.
+    Of every source those stacks (accelerator, software and kind of model) count that have 20 rows, at most
+    eight, each thinned evenly to 40 rows. The rows that calibrate, spread evenly over the configurations, are
+    left out of the answer. `seed` shifts which ones they are.
     """
     by_source: dict[str, list[Row]] = {}
     for row in rows:
         by_source.setdefault(source_of(row), []).append(row)
     answered: list[Row] = []
     for source, own in by_source.items():
-        stacks = _stacks(half, own)
+        stacks = _stacks(half, own, catalog)
         if stacks:
             blind = hidden_constants(half, source, constants)
-            thinned = [row for stack in stacks for row in stack]
-            answered += _after(half, thinned, catalog, blind, count, seed)
+            for stack in stacks:
+                answered += _after(half, stack, catalog, blind, count, seed)
     return answered
 
 
-def _stacks(half: Half, rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows by accelerator and framework as they are written, those with rows enough, thinned."""
-    found: dict[tuple[str, str], list[Row]] = {}
+def _stacks(half: Half, rows: Sequence[Row], catalog: Catalog) -> list[list[Row]]:
+    """Rows by accelerator, framework and kind of model, those with rows enough, thinned."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         framework = text(row, "framework")
         name = framework.partition(" ")[0] if half == "training" else framework
-        found.setdefault((text(row, "gpu"), name), []).append(row)
+        found.setdefault((text(row, "gpu"), name, _kind(half, row, catalog)), []).append(row)
     large = sorted((each for each in found.values() if len(each) >= FEWEST_ROWS), key=len, reverse=True)
     return [[each[i] for i in _spread(len(each), ROWS_PER_STACK)] for each in large[:STACKS_PER_SOURCE]]
+
+
+def _kind(half: Half, row: Row, catalog: Catalog) -> str:
+    """Dense, moe or mla; what a user runs on one stack is of one kind."""
+    if half == "training":
+        return "moe" if number(row, "experts") else "dense"
+    try:
+        return model_kind(catalog.model(text(row, "model")))
+    except TwofoldError:
+        return ""
 
 
 def _spread(size: int, count: int, shift: float = 0.5) -> list[int]:
