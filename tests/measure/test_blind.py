@@ -1,10 +1,24 @@
 """Constants of fits that did not see something."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from twofold.measure.blind import BlindRow, fold_of, read_blind, source_of, write_blind
+from twofold.catalog import load_catalog
+from twofold.measure import blind
+from twofold.measure.blind import (
+    BlindRow,
+    fold_of,
+    hidden_constants,
+    predict_blind,
+    read_blind,
+    source_of,
+    write_blind,
+)
+from twofold.measure.predict_training import predict_training
+from twofold.measure.truth import Row, read_rows
+from twofold.perf import load_constants, load_known
 
 ROW = {"id": "a", "source": "s", "model": "m", "gpu": "H100-SXM", "seq_len": "4096", "gpus": "8", "tp": "8"}
 
@@ -44,3 +58,16 @@ def test_four_digits_are_kept(tmp_path: Path, value: float) -> None:
     path = tmp_path / "blind.csv"
     write_blind("training", [BlindRow("training", "fold=0", "x", "", value, value, value)], keep, path)
     assert read_blind(path)["training", "fold=0"][0].value == pytest.approx(value, rel=5e-4)
+
+
+@pytest.mark.parametrize("hidden_of", [source_of, fold_of])
+def test_a_row_is_predicted_by_constants_that_never_saw_it(hidden_of: Callable[[Row], str]) -> None:
+    """INV-18."""
+    rows = read_rows(Path(blind.__file__).parent / "sample" / "training.csv")[::9]
+    catalog, constants, known = load_catalog(), load_constants(), load_known()
+    for row, answer in zip(rows, predict_blind("training", rows, catalog, constants, hidden_of), strict=True):
+        hidden = hidden_of(row)
+        told = hidden_constants("training", hidden, constants)
+        moved = [each for each in told.rows if each not in constants.rows]
+        assert [each for each in moved if not each.name.startswith("interval_")]
+        assert [answer] == predict_training([row], catalog, told, known.without(hidden))

@@ -43,10 +43,10 @@ BURST_FRACTION = 0.1  # closed-loop benchmarks send about ten requests per slot,
 class LimitHabits:
     """What is believed of a rate that somebody chose as the highest within a limit. Assumptions."""
 
-    step_error: float  # of our step times, in the logarithm
+    step_error_ratio: float  # of our step times, in the logarithm
     share_fraction: float  # of its limit that a mean TPOT reaches when its p99 just meets it
-    share_error: float  # of that share, in the logarithm
-    rarer_cost: float  # of a limit that not every benchmark with that data set has
+    share_error_ratio: float  # of that share, in the logarithm
+    rarer_cost_count: float  # of a limit that not every benchmark with that data set has
 
 
 def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
@@ -243,10 +243,13 @@ def near_limit_s(
             met = 1.0 + np.asarray(rate_per_s) * lengths.output_tokens * tpot
             # Beyond what the scheduler runs at once requests wait outside, at no cost per token.
             batch = np.minimum(met, replica.max_batch)
-            off = np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s) / habits.step_error
-            usual = np.log(share / habits.share_fraction) / habits.share_error
+            off = (
+                np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s)
+                / habits.step_error_ratio
+            )
+            usual = np.log(share / habits.share_fraction) / habits.share_error_ratio
             below = np.minimum(np.square(usual), FAR_BELOW)
-            cost = np.square(off) + below + habits.rarer_cost * (place > 0)
+            cost = np.square(off) + below + habits.rarer_cost_count * (place > 0)
             cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
             best, least = np.where(cost < least, tpot, best), np.minimum(cost, least)
     return best

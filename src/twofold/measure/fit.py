@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from twofold.measure.blind import INTERVAL, BlindRow, write_blind
-from twofold.measure.left_out import Fitted, write_left_out
+from twofold.measure.fitted import Fitted
 from twofold.perf import (
     constants_path,
     format_known,
@@ -49,8 +49,6 @@ def main(arguments: list[str]) -> int:
         if found.seen:
             known_path().write_text(format_known(found.seen), encoding="utf-8")
             load_known.cache_clear()
-        if found.left_out:
-            write_left_out(name, found.left_out)
         print(f"{name}: {len(found.rows)} rows fitted, the constants are version {version}")
     return 0
 

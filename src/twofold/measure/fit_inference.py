@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from twofold.catalog import load_catalog
 from twofold.core import Source
-from twofold.inference import model_kind
 from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
-from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
+from twofold.measure.fitted import Fitted
 from twofold.measure.serving_problem import (
     Key,
     Problem,
-    log_errors,
     log_errors_with_slopes,
     read_problem,
 )
@@ -123,14 +121,11 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     hiding = hidden_weights(problem)
     logs, *others = solve(problem, np.array([problem.targets.weight, *hiding.values()]))
     hidden = dict(zip(hiding, others, strict=True))
-    unseen = unseen_errors(
-        problem, {name: logs for name, logs in hidden.items() if name.startswith("source")}
-    )
     spread = np.std([each for name, each in hidden.items() if name.startswith("source")], axis=0)
     fitted = _constant_rows(problem, logs, spread)
     fixed = [row for row in prior_rows() if (row.name, row.scope) not in keys]
     blind = blind_rows({**hidden, EVERYTHING: _prior_logs()}, spread)
-    return Fitted([*fitted, *fixed], left_out_lines(problem, unseen), blind)
+    return Fitted([*fitted, *fixed], blind)
 
 
 def from_priors(constants: Constants) -> Constants:
@@ -241,15 +236,6 @@ def hidden_weights(problem: Problem) -> dict[str, Array]:
     return found
 
 
-def unseen_errors(problem: Problem, hidden: dict[str, Array]) -> Array:
-    """Each figure's log error by the fit that never saw its source."""
-    error = np.zeros(problem.targets.place.size)
-    for name, logs in hidden.items():
-        unseen = np.array([f"source={source}" == name for source in problem.targets.source])
-        error[unseen] = log_errors(problem, logs)[unseen]
-    return error
-
-
 def blind_rows(hidden: dict[str, Array], spread: Array) -> tuple[BlindRow, ...]:
     """Every free constant of every fit that did not see something, with the range of the shipped one."""
     rows = []
@@ -302,15 +288,3 @@ def shaped_by(problem: Problem, slope: Array) -> str:
     if not named:
         return "moved with its parent"
     return "shaped by " + " ".join(f"{name} {share:.0%}" for share, name in named)
-
-
-def left_out_lines(problem: Problem, error: Array) -> tuple[LeftOut, ...]:
-    """The errors of sources left out, by figure, source and kind of model."""
-    kinds = np.array([model_kind(problem.cases[place].model) for place in problem.targets.place])
-    metric, source = problem.targets.metric, problem.targets.source
-    lines: list[LeftOut] = []
-    for each in np.unique(metric):
-        keys = {(str(s), str(k)) for s, k in zip(source[metric == each], kinds[metric == each], strict=True)}
-        groups = {key: error[(metric == each) & (source == key[0]) & (kinds == key[1])] for key in keys}
-        lines += left_out_errors("inference", str(each), groups)
-    return tuple(lines)

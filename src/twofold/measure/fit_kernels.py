@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.core import Source
+from twofold.measure.fitted import Fitted
 from twofold.measure.kernel_tables import (
     FORMAT_FIELDS,
     Kernels,
@@ -27,7 +28,6 @@ from twofold.measure.kernel_tables import (
     table,
     weight_only_rows,
 )
-from twofold.measure.left_out import Fitted
 from twofold.measure.pooled import Z_80, Array, Pooled, Prior, Rows, fit_pooled, fold_masks
 from twofold.perf import WEIGHT_ONLY, ConstantRow, Constants, load_constants, with_rows
 

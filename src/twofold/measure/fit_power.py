@@ -13,7 +13,7 @@ import numpy as np
 
 from twofold.catalog import load_catalog
 from twofold.core import Source, TwofoldError
-from twofold.measure.left_out import Fitted
+from twofold.measure.fitted import Fitted
 from twofold.measure.truth import number, read_rows, text
 from twofold.perf import ConstantRow, Constants, device
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Source, TwofoldError
 from twofold.measure.blind import FOLD_COUNT, BlindRow, fold_of, predict_blind, source_of
+from twofold.measure.fitted import Fitted
 from twofold.measure.inference_rows import read_case
-from twofold.measure.left_out import Fitted
 from twofold.measure.predict_inference import seen_software
 from twofold.measure.predict_training import seen_model
 from twofold.measure.serving_problem import measured_figures

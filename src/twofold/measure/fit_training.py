@@ -14,7 +14,7 @@ import numpy as np
 from twofold.catalog import load_catalog
 from twofold.core import Source
 from twofold.measure.blind import EVERYTHING, BlindRow
-from twofold.measure.left_out import Fitted, LeftOut, left_out_errors
+from twofold.measure.fitted import Fitted
 from twofold.measure.robust import Values, solve
 from twofold.measure.training_priors import Prior, read_priors, ridge_of
 from twofold.measure.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, read_truth
@@ -53,18 +53,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     out = [constant_row(*pair, told) for pair in zip(fits[""], priors, strict=True) if pair[0].name != SPREAD]
     fits[EVERYTHING] = priors
     blind = [row for hidden, fitted in fits.items() if hidden for row in _blind_rows(hidden, fitted, priors)]
-    left_out: list[LeftOut] = []
-    for kind, figure in zip(KINDS, ("step time", "peak memory"), strict=True):
-        unseen = by_source(truths[kind], blind_errors(fits, truths[kind], "source"))
-        left_out += left_out_errors("training", figure, unseen)
-    return Fitted(out, tuple(left_out), tuple(blind))
-
-
-def by_source(truth: Truth, found: Values) -> dict[tuple[str, str], Values]:
-    """Log errors by (source, dense or moe)."""
-    arch = np.where(truth.moe, "moe", "dense")
-    keys = {(str(s), str(a)) for s, a in zip(truth.source, arch, strict=True)}
-    return {key: found[(truth.source == key[0]) & (arch == key[1])] for key in keys}
+    return Fitted(out, tuple(blind))
 
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
@@ -125,15 +114,6 @@ def errors(priors: Sequence[Prior], truth: Truth) -> Values:
     """log(predicted / measured) of every row."""
     values = np.array([[prior.value for prior in priors]])
     found: Values = log_errors(truth, columns_of(priors, truth), values)[0]
-    return found
-
-
-def blind_errors(fits: Mapping[str, Sequence[Prior]], truth: Truth, kind: str) -> Values:
-    """As `errors`, each row predicted by the fit that never saw its source, or its fold."""
-    hidden = np.char.add("source=", truth.source) if kind == "source" else truth.fold
-    found = np.full(len(hidden), np.nan)
-    for each in np.unique(hidden):
-        found = np.where(hidden == each, errors(fits[str(each)], truth), found)
     return found
 
 

@@ -22,7 +22,7 @@ from twofold.perf import Constants
 Array = NDArray[np.float64]
 Key = tuple[str, str]  # name and scope of a constant
 FITTED_TIERS = ("A", "B")
-SOURCE_WEIGHT = 60.0  # rows that each source counts as, however many it has
+SOURCE_WEIGHT = 15.0  # rows that each source counts as, however many: priors hold where few agree
 ROWS_PER_SOURCE = 150  # taken evenly from larger ones
 ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.2  # of the weight, where a row leaves out lengths, or the layout
 METRIC_WEIGHT = {"tpot": 1.0, "output": 1.0, "ttft": 0.4}

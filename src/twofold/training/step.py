@@ -224,8 +224,7 @@ def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:
     weights = trained_expert_weights(work, layouts) / np.ceil(work.layers / layouts.pp)
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     repeated = (micro_batches > 1) & (layouts.zero_stage < 2)
-    value: Floats = elementwise_s(device, ACCUMULATE_BYTES * weights, 0.0) * repeated
-    return value
+    return np.asarray(elementwise_s(device, ACCUMULATE_BYTES * weights, 0.0) * repeated)
 
 
 def cluster_ranks(layouts: Layouts) -> Floats:
