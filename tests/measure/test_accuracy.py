@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from twofold.measure.accuracy import goals_table, ledger_table, page, peers_summary, peers_table
+from twofold.measure.accuracy import (
+    goals_table,
+    ledger_table,
+    page,
+    peers_summary,
+    peers_table,
+    remains_table,
+)
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.goals import Judged, Reached
 from twofold.measure.validation import Column, read_data
@@ -72,3 +79,9 @@ def test_what_failed_stands_last_in_the_ledger() -> None:
     lines = [line for line in ledger_table([failed, kept]) if line.startswith("| training")]
     assert ["host floor" in lines[0], "placebo" in lines[1]] == [True, True]
     assert ledger_table([]) == []
+
+
+def test_what_remains_says_what_would_settle_it() -> None:
+    row = {"goal": "TPOT, 6 %", "remains": "large batches", "measurement": "a sweep of batches"}
+    assert remains_table([row])[-2] == "| TPOT, 6 % | large batches | a sweep of batches |"
+    assert remains_table([]) == []

@@ -3,7 +3,7 @@
     python -m twofold.measure.accuracy TRUTH_FOLDER PAGE.md
 
 Goals come first, long tables last. Peers are read from bench/peers/results.csv and the ledger of terms from
-ledger/*.csv, both beside the page.
+ledger/*.csv, and what remains from remains.csv, beside the page.
 """
 
 import csv
@@ -57,6 +57,7 @@ def page(evidence: Evidence, root: Path, ledger: Path) -> str:
     peers = _table(root / "bench" / "peers" / "results.csv")
     terms = [row for path in sorted(ledger.glob("*.csv")) for row in _table(path)]
     lines = [HEAD, *goals_table(judge(evidence)), *_unkept(evidence)]
+    lines += remains_table(_table(ledger.parent / "remains.csv"))
     lines += [*ranges_table(evidence), *refused_table(evidence)]
     lines += peers_summary(peers) + ledger_table(terms)
     for half in HALVES:
@@ -258,6 +259,16 @@ def peers_table(peers: Sequence[Mapping[str, str]]) -> list[str]:
             errors.append(f"{float(row[whose + 'bias']):+.1%}")
         lines.append(_line([*(row[name] for name in names), *errors]))
     return [*lines, ""]
+
+
+def remains_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Why goals are missed, and which measurement would settle it."""
+    if not rows:
+        return []
+    names = ("goal", "remains", "measurement")
+    titles = ("goal", "what remains", "which measurement would settle it")
+    lines = ["## What remains", "", _line(titles), _line(["---"] * len(titles))]
+    return [*lines, *(_line([row.get(name, "") for name in names]) for row in rows), ""]
 
 
 def ledger_table(terms: Sequence[Mapping[str, str]]) -> list[str]:
