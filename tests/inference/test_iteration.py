@@ -115,12 +115,14 @@ def test_data_parallel_attention_exchanges_instead_of_reducing(replica_of):
 
 
 def test_an_engine_that_packs_sequences_pays_for_their_square(replica_of):
-    replica = replica_of("llama-3.1-8b")
+    replica = replica_of("llama-3.1-8b", tp=1.0)
     packed = replace(replica, engine=replace(replica.engine, name="transformers"))
-    attention_s = {n: float(iteration_s(packed, 0.0, 0.0, float(n), 4096.0).attention_s) for n in (256, 512)}
-    alone_s = {n: float(iteration_s(replica, 0.0, 0.0, float(n), 4096.0).attention_s) for n in (256, 512)}
-    assert alone_s[512] < 2.1 * alone_s[256]
-    assert attention_s[512] > 3.5 * attention_s[256]
+    attention_s = {
+        n: float(iteration_s(packed, 0.0, 0.0, float(n), 4096.0).attention_s) for n in (4096, 8192)
+    }
+    alone_s = {n: float(iteration_s(replica, 0.0, 0.0, float(n), 4096.0).attention_s) for n in (4096, 8192)}
+    assert alone_s[8192] < 2.1 * alone_s[4096]
+    assert attention_s[8192] > 3.5 * attention_s[4096]
 
 
 def test_weights_of_32_bits_have_a_head_and_activations_of_32_bits(replica_of):

@@ -90,4 +90,9 @@ def test_the_shipped_table_is_sorted_and_physical() -> None:
         assert row.low <= row.value <= row.high, row
         if row.name.endswith("efficiency_fraction"):
             assert 0.0 < row.value <= 1.0, row
-        assert (row.rows > 0) or row.source is not Source.FITTED or row.fitted_by == "training", row
+        assert (
+            (row.rows > 0)
+            or row.source is not Source.FITTED
+            or row.note == "moved with its parent"
+            or row.fitted_by == "training"
+        ), row

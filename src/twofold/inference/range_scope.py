@@ -19,4 +19,5 @@ def range_scope(
         "basis": "stated",
         "engine": engine,
         "family": family,
+        "accelerator": accelerator,
     }

@@ -122,7 +122,7 @@ def _training_sheets(
 ) -> tuple[list[Sheet], dict[int, str]]:
     entries, refused = read_all(rows, catalog)
     groups = group_entries(entries, catalog)
-    step_s, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    step_s, _, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
     chosen = choose(entries, groups, step_s, least_bytes, len(rows))
     picked = [entries[i] for i in chosen if i >= 0]
     by_software: dict[tuple[str, str], list[int]] = {}

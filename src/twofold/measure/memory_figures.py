@@ -45,6 +45,11 @@ def counter(framework: str, precision: str) -> Counter:
     return BY_WORD.get(word) or BY_FAMILY.get(software_family(framework, precision), USUAL)
 
 
+def printed_states(held: Memory, how: Counter) -> NDArray[np.float64]:
+    """Weights, gradients and optimiser in the unit that a framework prints."""
+    return np.asarray(held.states_bytes / how.unit_bytes)
+
+
 def printed(held: Memory, how: Counter) -> NDArray[np.float64]:
     """The number that a framework prints of what each layout holds."""
     counts = np.asarray(how.counts)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import Source, TwofoldError
-from twofold.measure.memory_figures import counter, printed
+from twofold.measure.memory_figures import counter, printed, printed_states
 from twofold.measure.training_rows import Entry, Machine, read_entries
 from twofold.measure.truth import Row, text
 from twofold.perf import Cluster, Constants, Known, device, format_scope, load_known, network
@@ -54,7 +54,7 @@ def predict_training(
     known = load_known() if known is None else known
     entries, refused = read_all(rows, catalog)
     groups = group_entries(entries, catalog)
-    step_s, peak_gib, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    step_s, peak_gib, states_gib, least_bytes = evaluate(groups, len(entries), catalog, constants)
     chosen = choose(entries, groups, step_s, least_bytes, len(rows))
     predicted = []
     for i, row in enumerate(rows):
@@ -64,7 +64,8 @@ def predict_training(
             entry = entries[chosen[i]]
             scope = interval_scope(entry.machine, seen_model(row, catalog), catalog, known)
             values = (step_s[chosen[i]], peak_gib[chosen[i]])
-            predicted.append(row | _filled(entry, values, scope, catalog, constants))
+            exact = (0.0, states_gib[chosen[i]])
+            predicted.append(row | _filled(entry, values, exact, scope, catalog, constants))
     return predicted
 
 
@@ -98,15 +99,17 @@ def group_entries(entries: Sequence[Entry], catalog: Catalog) -> list[Group]:
 
 def evaluate(
     groups: Sequence[Group], count: int, catalog: Catalog, constants: Constants
-) -> tuple[Values, Values, Values]:
-    """Of every entry: step seconds, the peak as its framework prints it, and the fewest bytes it may take."""
-    step_s, peak_gib, least_bytes = np.empty((3, count))
+) -> tuple[Values, Values, Values, Values]:
+    """Of every entry: step seconds; the peak as its framework prints it, and the states in it; the fewest
+    bytes that it may take."""
+    step_s, peak_gib, states_gib, least_bytes = np.empty((4, count))
     for group in groups:
         step, held = evaluate_group(group, catalog, constants)
         step_s[group.index] = step.total_s
-        peak_gib[group.index] = printed(held, counter(group.machine.framework, group.machine.precision))
+        how = counter(group.machine.framework, group.machine.precision)
+        peak_gib[group.index], states_gib[group.index] = printed(held, how), printed_states(held, how)
         least_bytes[group.index] = held.low_bytes
-    return step_s, peak_gib, least_bytes
+    return step_s, peak_gib, states_gib, least_bytes
 
 
 def evaluate_group(group: Group, catalog: Catalog, constants: Constants) -> tuple[StepTime, Memory]:
@@ -145,27 +148,32 @@ ENDS = ("_low", "_high", "_low_95", "_high_95")
 
 def _blank() -> Row:
     names = [name + end for name in COLUMNS for end in ("", *ENDS)]
-    return dict.fromkeys([*names, "pred_basis", "pred_assumptions", "pred_group", "pred_error"], "")
+    return dict.fromkeys(
+        [*names, "pred_states_gib", "pred_basis", "pred_assumptions", "pred_group", "pred_error"], ""
+    )
 
 
 def _filled(
     entry: Entry,
     values: tuple[float, float],
+    exact: tuple[float, float],
     scope: Mapping[str, str],
     catalog: Catalog,
     constants: Constants,
 ) -> Row:
     out = _blank()
     doubt = _kernel_doubt(entry.machine, catalog, constants)
-    for (name, kind), middle in zip(COLUMNS.items(), values, strict=True):
+    for (name, kind), middle, counted in zip(COLUMNS.items(), values, exact, strict=True):
         out[name] = f"{middle:.6g}"
+        rest = max(middle - counted, 0.0)  # only what is estimated can be off
         for share, low_end, high_end in (("", *ENDS[:2]), ("_95", *ENDS[2:])):
             spread = constants.estimate(f"interval_training_{kind}{share}_ratio", **scope)
             low, high = np.log([spread.low, spread.high])
             if kind == "step":
                 low, high = -np.hypot(low, doubt[0]), np.hypot(high, doubt[1])
-            out[name + low_end] = f"{middle * np.exp(low):.6g}"
-            out[name + high_end] = f"{middle * np.exp(high):.6g}"
+            out[name + low_end] = f"{middle - rest + rest * np.exp(low):.6g}"
+            out[name + high_end] = f"{middle - rest + rest * np.exp(high):.6g}"
+    out["pred_states_gib"] = f"{exact[1]:.6g}"
     out["pred_basis"] = "assumed" if set(entry.assumptions) - STATED_ANYWAY else "stated"
     out["pred_assumptions"] = ";".join(entry.assumptions)
     out["pred_group"] = format_scope(scope)

@@ -69,7 +69,7 @@ def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Co
     measured = thin([row for row in rows if number(row, column) is not None])
     entries, _ = read_all(measured, catalog)
     groups = group_entries(entries, catalog)
-    step_s, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    step_s, _, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
     chosen = choose(entries, groups, step_s, least_bytes, len(measured))
     groups = group_entries([entries[i] for i in chosen if i >= 0], catalog)
     order = np.concatenate([group.index for group in groups])

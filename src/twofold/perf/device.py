@@ -1,5 +1,6 @@
 """From catalogue rows and fitted constants to a `Device` and a `Network`."""
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -55,6 +56,9 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
     def plain(name: str) -> float:
         return constants.get(name, **scope)
 
+    later = {name: plain(name) for name in LATER_CONSTANTS if constants.has(name, **scope)}
+    if accelerator.family == "cpu":  # no tensor cores whose tiles decode must fill: it reads the cache
+        later["decode_compute_fraction"] = math.inf
     return Device(
         name=accelerator.name,
         family=accelerator.family,
@@ -71,7 +75,7 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
         attention_fp8_efficiency_fraction=plain("attention_fp8_efficiency_fraction") * sustained,
         mla_efficiency_fraction=plain("mla_efficiency_fraction") * sustained,
         **{name: plain(name) for name in PLAIN_CONSTANTS},
-        **{name: plain(name) for name in LATER_CONSTANTS if constants.has(name, **scope)},
+        **later,
         sm_count=accelerator.sm_count or 100,
         tdp_w=accelerator.tdp_w,
         idle_w=accelerator.idle_w or constants.get("idle_power_fraction", **scope) * accelerator.tdp_w,

@@ -37,6 +37,15 @@ RELIEVED = {  # as a plan names it -> as `scale_cluster` and `drawn_stack` do
     "fabric": "fabric",
     "host": "host",
 }
+STATES = ("weights", "gradients", "optimizer")
+MEMORY_PARTS = {  # of `Memory`, and what they are called
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimiser",
+    "activations": "activations",
+    "logits": "logits",
+    "buffers": "buffers",
+}
 STEP_PARTS = {  # what a screen calls the parts of a step
     "compute": ("gemm_s", "attention_s", "experts_s", "elementwise_s"),
     "recompute": ("recompute_s",),
@@ -168,40 +177,34 @@ def memory_estimate(held: Memory) -> Estimate:
 
 def memory_parts(held: Memory) -> tuple[Part, ...]:
     """Weights, gradients, optimiser, activations, logits and buffers of the fullest accelerator."""
-    named = {
-        "weights": held.weights_bytes,
-        "gradients": held.gradients_bytes,
-        "optimiser": held.optimizer_bytes,
-        "activations": held.activations_bytes,
-        "logits": held.logits_bytes,
-        "buffers": held.buffers_bytes,
-    }
-    return _memory_shares(held, {name: one(value) for name, value in named.items()})
+    return _memory_shares(held, MEMORY_PARTS)
 
 
 def memory_by_format(job: TrainingJob, held: Memory, stack: Stack) -> tuple[Part, ...]:
     """The same bytes by number format: what is computed in, what sums and states are kept in, scratch."""
     half = "fp32" if job.precision == "fp32" else "fp16" if job.precision == "fp16" else "bf16"
     gradient = "fp32" if one(stack.gradient_bytes) >= 4 else half
-    kept: dict[str, float] = {}
-    for name, value in (
-        (half, held.weights_bytes),
-        (gradient, held.gradients_bytes),
-        (half, held.activations_bytes),
-        ("fp32", held.optimizer_bytes),
-        ("fp32", held.logits_bytes),  # 16-bit logits are copied to fp32 for the loss, and its gradient kept
-        ("any", held.buffers_bytes),
-    ):
-        kept[name] = kept.get(name, 0.0) + one(value)
-    return _memory_shares(held, kept)
+    # 16-bit logits are copied to fp32 for the loss, and its gradient kept
+    formats = (half, gradient, "fp32", half, "fp32", "any")
+    return _memory_shares(held, dict(zip(MEMORY_PARTS, formats, strict=True)))
 
 
-def _memory_shares(held: Memory, kept: Mapping[str, float]) -> tuple[Part, ...]:
+def _memory_shares(held: Memory, names: Mapping[str, str]) -> tuple[Part, ...]:
+    """The parts by the names that each goes under. States are counted, the rest carries the doubt."""
     spread, total = one(held.spread_factor), one(held.total_bytes)
+    kept: dict[str, tuple[float, float]] = {}
+    for part, name in names.items():
+        value = one(getattr(held, f"{part}_bytes"))
+        counted, rest = kept.get(name, (0.0, 0.0))
+        kept[name] = (counted + value, rest) if part in STATES else (counted, rest + value)
     return tuple(
-        Part(name, Estimate(value, value / spread, value * spread, "B"), value / total)
-        for name, value in kept.items()
-        if value > 0
+        Part(
+            name,
+            Estimate(counted + rest, counted + rest / spread, counted + rest * spread, "B"),
+            (counted + rest) / total,
+        )
+        for name, (counted, rest) in kept.items()
+        if counted + rest > 0
     )
 
 

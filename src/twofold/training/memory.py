@@ -35,7 +35,7 @@ class Memory:
     cached_bytes: Floats  # rounding and gaps: held by the allocator, in no tensor
     outside_bytes: Floats  # context and communication buffers, not the allocator's
     reclaimable_bytes: Floats  # no part: freed blocks that the allocator keeps until it runs short
-    spread_factor: Floats  # the 80 % range is total / spread to total × spread
+    spread_factor: Floats  # of what is no state: its upper end over its middle
 
     @property
     def total_bytes(self) -> Floats:
@@ -64,14 +64,19 @@ class Memory:
         return self.total_bytes - self.outside_bytes - self.cached_bytes
 
     @property
+    def states_bytes(self) -> Floats:
+        """Weights, gradients and optimiser: counted, not estimated."""
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
     def low_bytes(self) -> Floats:
         """Lower end of the 80 % range."""
-        return self.total_bytes / self.spread_factor
+        return self.states_bytes + (self.total_bytes - self.states_bytes) / self.spread_factor
 
     @property
     def high_bytes(self) -> Floats:
         """Upper end of the 80 % range: what decides whether a layout fits."""
-        return self.total_bytes * self.spread_factor
+        return self.states_bytes + (self.total_bytes - self.states_bytes) * self.spread_factor
 
 
 def memory(job: TrainingJob, layouts: Layouts, stack: Stack) -> Memory:

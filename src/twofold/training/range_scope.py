@@ -17,4 +17,5 @@ def range_scope(
         "arch": arch,
         "software": software,
         "family": family,
+        "accelerator": accelerator,
     }

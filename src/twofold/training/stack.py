@@ -60,7 +60,7 @@ class Stack:
     logits_bytes: Floats  # held per token and vocabulary entry
     workspace_bytes: Floats  # context, communication buffers, kernels' scratch
     fragmentation_fraction: Floats  # of everything held
-    memory_spread_factor: Floats  # upper end of the 80 % range over the middle
+    memory_spread_factor: Floats  # of what is no state: upper end of the 80 % range over the middle
 
 
 def software_family(framework: str, precision: str = "bf16") -> str:
