@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.peers.stored import Line, Outcome, Told
 from twofold.catalog import Catalog
-from twofold.measure.blind import INTERVAL, predict_blind, read_blind, source_of
+from twofold.measure.blind import made_by_ranges, predict_blind, read_blind, source_of
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.measure.validation import means_where_they_are
 from twofold.perf import Constants
@@ -109,7 +109,7 @@ def lines(tool: Tool, own: Sequence[Row], answers: Sequence[Answer]) -> list[Lin
 def _left_out(half: str, source: str) -> bool:
     """Whether a fit without the source is stored; ranges alone are none."""
     found = read_blind().get((half, f"source={source}"), ())
-    return any(not row.name.startswith(INTERVAL) for row in found)
+    return any(not made_by_ranges(row.name) for row in found)
 
 
 def errors(ratio: NDArray[np.float64]) -> tuple[float, float, float]:

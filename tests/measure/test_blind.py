@@ -71,3 +71,14 @@ def test_a_row_is_predicted_by_constants_that_never_saw_it(hidden_of: Callable[[
         moved = [each for each in told.rows if each not in constants.rows]
         assert [each for each in moved if not each.name.startswith("interval_")]
         assert [answer] == predict_training([row], catalog, told, known.without(hidden))
+
+
+@pytest.mark.parametrize("source", ["nanotron-ultrascale", "bigscience-bloom", "inferencex"])
+def test_no_range_without_a_source_stands_on_that_source(source: str) -> None:
+    """INV-18: what its errors alone had shaped is gone, the factor by which memory must fit included."""
+    half = "inference" if source == "inferencex" else "training"
+    shipped = load_constants()
+    told = {(row.name, row.scope): row for row in hidden_constants(half, f"source={source}", shipped).rows}
+    for row in shipped.rows:
+        if row.fitted_by == "ranges" and row.note == source:
+            assert row != told.get((row.name, row.scope)), row

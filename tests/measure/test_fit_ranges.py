@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.measure.fit_ranges import Errors, groups, interval_rows, spread_rows, weighted_quantiles
+from twofold.perf import load_constants, read_scope
 
 
 def errors(*parts: tuple[str, str, str, Sequence[float]]) -> Errors:
@@ -15,7 +16,7 @@ def errors(*parts: tuple[str, str, str, Sequence[float]]) -> Errors:
     log = np.concatenate([np.asarray(part[3], float) for part in parts])
     scope = tuple({"known": part[0], "software": part[1]} for part in parts for _ in part[3])
     source = np.array([part[2] for part in parts for _ in part[3]])
-    return Errors(log, scope, source, np.full(log.size, "0"))
+    return Errors(log, scope, source, np.full(log.size, "0"), np.arange(log.size))
 
 
 def spread_about(middle: float, width: float, count: int = 200) -> Sequence[float]:
@@ -25,7 +26,7 @@ def spread_about(middle: float, width: float, count: int = 200) -> Sequence[floa
 def test_quantiles_weigh_sources_alike() -> None:
     values = np.concatenate([np.zeros(1000), np.ones(100)])
     source = np.array(["large"] * 1000 + ["small"] * 100)
-    assert weighted_quantiles(values, source, (0.10, 0.90)) == (0.0, 1.0)
+    assert weighted_quantiles(values, source, (0.10, 0.90), 1100) == (0.0, 1.0)
 
 
 @settings(max_examples=30)
@@ -85,3 +86,28 @@ def test_memory_is_one_sided_and_its_upper_end_decides_what_fits() -> None:
     spread = {row.scope: row for row in spread_rows(rows)}
     assert spread["software=x"].value == near.high
     assert set(spread) == {"", "software=x"}
+    assert spread[""].value >= spread["software=x"].value
+
+
+def test_a_group_of_a_surer_class_is_no_surer_where_less_is_known() -> None:
+    """INV-19, where the less known class has no such group of its own."""
+    of_all = errors(
+        ("near", "noisy", "a", spread_about(0.0, 0.5)),
+        ("near", "calm", "b", spread_about(0.0, 0.05)),
+        ("parts", "calm", "a", spread_about(0.0, 0.05)),
+        ("parts", "calm", "b", spread_about(0.0, 0.05)),
+    )
+    found = {row.scope: row for row in interval_rows("training_step", of_all, ("software",), {})}
+    near, parts = (found[f"known={known};software=noisy"] for known in ("near", "parts"))
+    assert parts.low <= near.low and parts.high >= near.high
+
+
+def test_no_shipped_range_is_narrower_where_less_is_known() -> None:
+    """INV-19."""
+    constants = load_constants()
+    rows = [row for row in constants.rows if row.name.startswith("interval_") and row.fitted_by == "ranges"]
+    for row in rows:
+        scope = dict(read_scope(row.scope))
+        for less in {"near": ("parts", "new"), "parts": ("new",)}.get(scope.get("known", ""), ()):
+            other = constants.estimate(row.name, **{**scope, "known": less})
+            assert other.low <= row.low * 1.0001 and other.high >= row.high / 1.0001, row

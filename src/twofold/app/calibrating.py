@@ -21,10 +21,18 @@ class Calibrated:
     data: Calibration
     path: Path
 
+    def _used(self) -> str:
+        beside = (
+            self.path.name == CALIBRATION_FILE.name and self.path.parent.name == CALIBRATION_FILE.parent.name
+        )
+        return (
+            ": plans beside it use it" if beside else f"; plans read `{CALIBRATION_FILE}` beside their spec"
+        )
+
     @property
     def lines(self) -> tuple[str, ...]:
         """Factors with their ranges, errors before and after, rows refused."""
-        return (*calibration_lines(self.data), "", f"wrote {self.path}: plans beside it use it")
+        return (*calibration_lines(self.data), "", f"wrote {self.path}{self._used()}")
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

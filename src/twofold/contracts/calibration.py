@@ -101,13 +101,14 @@ def read_calibration(path: Path) -> Calibration:
         with path.open("rb") as handle:
             content = handle.read(FILE_LIMIT_BYTES + 1)
         data = json.loads(content[:FILE_LIMIT_BYTES])
-        if data.pop("schema") != SCHEMA:
-            raise ValueError("another schema")
+        if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
         calibration = replace(_from_data(data), digest=data["digest"])
     except OSError as error:
         raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FileError(f"`{path}` is not a calibration: {error}", hint=AGAIN) from error
+        missing = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise FileError(f"`{path}` is not a calibration: {missing}", hint=AGAIN) from error
     if data["digest"] != _digest(data):
         raise AlteredError(f"`{path}` is not what was calibrated: its digest differs", hint=AGAIN)
     return calibration

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from twofold.catalog import Catalog
-from twofold.core import Source
+from twofold.core import ConstantsError, Source
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, text
@@ -23,7 +23,7 @@ from twofold.perf import ConstantRow, Constants, Known, build_constants, load_kn
 FILE = Path(__file__).parent / "blind.csv"
 FOLD_COUNT = 4
 EVERYTHING = "everything"  # no row was seen: the priors alone
-INTERVAL = "interval_"
+SPREAD = "training_memory_spread_factor"  # an upper end of memory ranges, by which layouts must fit
 
 # What makes a configuration. Loads and releases of one configuration stay in one fold: it is unseen whole.
 CONFIGURATION: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -81,16 +81,30 @@ def hidden_constants(half: str, hidden: str, constants: Constants) -> Constants:
     found = read_blind().get((half, hidden), ())
     if not found:
         return constants
-    if any(row.name.startswith(INTERVAL) for row in found):
+    if any(made_by_ranges(row.name) for row in found):
         kept = [row for row in constants.rows if not _range_of(row, half)]
         constants = build_constants(constants.version, kept)
+    elif half == "training":  # no range of its own, but what fits must not know the hidden rows either
+        kept = [row for row in constants.rows if row.name != SPREAD]
+        constants = build_constants(constants.version, [*kept, unfitted_spread()])
     old = {(row.name, row.scope): row for row in constants.rows}
     return with_rows(constants, [_overlaid(row, old.get((row.name, row.scope))) for row in found])
 
 
 def _range_of(row: ConstantRow, half: str) -> bool:
     word = "training" if half == "training" else "serving"
-    return row.name.startswith(INTERVAL + word)
+    return made_by_ranges(row.name) and word in row.name
+
+
+def made_by_ranges(name: str) -> bool:
+    """Whether the fit of ranges makes this constant, and no other."""
+    return name.startswith("interval_") or name == SPREAD
+
+
+def unfitted_spread() -> ConstantRow:
+    """How far memory may exceed its middle, before any row was seen."""
+    note = "before any fit"
+    return ConstantRow(SPREAD, "", 1.2, 1.0, 1.5, "ratio", Source.ASSUMED, 0, "ranges", note)
 
 
 def _overlaid(row: BlindRow, old: ConstantRow | None) -> ConstantRow:
@@ -127,11 +141,16 @@ def predict_blind(
 def read_blind(path: Path = FILE) -> Mapping[tuple[str, str], tuple[BlindRow, ...]]:
     """The rows by half and by what was hidden."""
     found: dict[tuple[str, str], list[BlindRow]] = {}
+    seen: set[tuple[str, ...]] = set()
     if path.exists():
         with path.open(newline="", encoding="utf-8") as handle:
             for cells in csv.DictReader(handle):
                 numbers = (float(cells[name]) for name in ("value", "low", "high"))
                 row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], *numbers)
+                key = (row.half, row.hidden, row.name, row.scope)
+                if key in seen:
+                    raise ConstantsError(f"'{path.name}' has two rows of '{row.name}' without {row.hidden}")
+                seen.add(key)
                 found.setdefault((row.half, row.hidden), []).append(row)
     return MappingProxyType({key: tuple(rows) for key, rows in found.items()})
 

@@ -17,7 +17,7 @@ from twofold.measure.calibration_sheet import Half, Sheet, sheets_of
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants
+from twofold.perf import Constants, Known, load_known
 
 FEWEST_ROWS = 20  # of one stack in one source
 STACKS_PER_SOURCE = 8
@@ -46,9 +46,9 @@ def after_calibration(
     for source, own in by_source.items():
         stacks = _stacks(half, own, catalog)
         if stacks:
-            blind = hidden_constants(half, source, constants)
+            blind, known = hidden_constants(half, source, constants), load_known().without(source)
             for stack in stacks:
-                answered += _after(half, stack, catalog, blind, count, seed)
+                answered += _after(half, stack, catalog, blind, known, count, seed)
     return answered
 
 
@@ -81,10 +81,16 @@ def _spread(size: int, count: int, shift: float = 0.5) -> list[int]:
 
 
 def _after(
-    half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants, count: int, seed: int
+    half: Half,
+    rows: Sequence[Row],
+    catalog: Catalog,
+    constants: Constants,
+    known: Known,
+    count: int,
+    seed: int,
 ) -> list[Row]:
     predict = predict_training if half == "training" else predict_inference
-    answers = predict(rows, catalog, constants)
+    answers = predict(rows, catalog, constants, known)
     ranges = ranges_of(half, answers)
     sheets, _ = sheets_of(half, rows, catalog, constants)
     calibrated: list[Row] = []

@@ -14,6 +14,7 @@ from twofold.catalog import Catalog
 from twofold.core import InputError, TwofoldError
 from twofold.inference import engine_era, model_kind, scale_engine
 from twofold.measure.inference_rows import Case, read_case
+from twofold.measure.memory_figures import counter, printed
 from twofold.measure.predict_inference import METRICS, Batch, batches, best_layouts, price_batch
 from twofold.measure.predict_training import Group, choose, evaluate, group_entries, read_all
 from twofold.measure.truth import Row, number, text
@@ -86,12 +87,13 @@ class TrainingGroup:
     stack: Stack
 
     def priced(self, factors: Factors) -> dict[str, Array]:
-        """Step seconds and peak GiB, (draws, rows)."""
+        """Step seconds, and the peak as the framework prints it, (draws, rows)."""
         cluster, stack = scale_cluster(self.cluster, factors), scale_stack(self.stack, factors)
         group = self.group
         step = workload_step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
         held = workload_memory(group.work, group.layouts, stack)
-        return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": np.asarray(held.total_bytes) / 2**30}
+        how = counter(group.machine.framework, group.machine.precision)
+        return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": printed(held, how)}
 
 
 @dataclass(frozen=True, slots=True)

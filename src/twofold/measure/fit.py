@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from twofold.measure.blind import INTERVAL, BlindRow, write_blind
+from twofold.measure.blind import BlindRow, made_by_ranges, write_blind
 from twofold.measure.fitted import Fitted
 from twofold.perf import (
     constants_path,
@@ -58,7 +58,7 @@ def _write_blind(name: str, rows: Sequence[BlindRow]) -> None:
     of_ranges = name == "ranges"
     for half in {row.half for row in rows}:
         mine = [row for row in rows if row.half == half]
-        write_blind(half, mine, owned=lambda each: each.startswith(INTERVAL) == of_ranges)
+        write_blind(half, mine, owned=lambda each: made_by_ranges(each) == of_ranges)
 
 
 if __name__ == "__main__":

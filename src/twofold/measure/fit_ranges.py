@@ -8,13 +8,23 @@ its error goes to that class. Ranges run from quantiles of these errors, by what
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Source, TwofoldError
-from twofold.measure.blind import FOLD_COUNT, BlindRow, fold_of, predict_blind, source_of
+from twofold.measure.blind import (
+    FOLD_COUNT,
+    SPREAD,
+    BlindRow,
+    fold_of,
+    made_by_ranges,
+    predict_blind,
+    source_of,
+    unfitted_spread,
+)
 from twofold.measure.fitted import Fitted
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_inference import seen_software
@@ -27,20 +37,22 @@ from twofold.perf import (
     Half,
     Known,
     Seen,
+    build_constants,
     format_scope,
     known_of,
     read_scope,
-    with_rows,
 )
 from twofold.training import software_family
 
 FITTED_BY = "ranges"
-SPREAD = "training_memory_spread_factor"
+Path_ = tuple[str, ...]  # values of a chain
+Ends = tuple[float, float]
+T = TypeVar("T")
 RANGED = ("training_step", "training_memory", "serving")
 TIERS = ("A", "B")
 CLASSES = ("near", "parts", "new")  # from surest to least sure
 LEAST_REST = 0.02  # of a measured peak: less beside the states is another convention, not memory
-FEWEST_ERRORS = 40  # fewer do not make a range of their own
+FEWEST_ROWS = 30  # fewer do not make a range of their own
 FEWEST_SOURCES = 2  # of a class that stands for sources nobody saw
 NARROWEST = 0.02  # in logarithms: releases of one software differ by as much
 # Shares of errors below and above a range. Errors of whole sources lie together, so that quantiles of the few
@@ -53,9 +65,9 @@ ENDS: Mapping[tuple[str, str], tuple[float, float]] = {
 }
 # What describes a row, from the widest group to the narrowest. A class comes first in all.
 CHAINS: Mapping[str, tuple[str, ...]] = {
-    "step": ("arch", "software", "family"),
+    "step": ("arch", "software"),
     "memory": ("software",),
-    "serving": ("load", "basis", "model", "engine", "family"),
+    "serving": ("load", "basis", "model", "engine"),
 }
 
 
@@ -67,16 +79,22 @@ class Errors:
     scope: tuple[Mapping[str, str], ...]
     source: NDArray[np.str_]
     fold: NDArray[np.str_]
+    row: NDArray[np.int64]  # a row errs once with its fold hidden, and once with its source
+
+    @property
+    def row_count(self) -> int:
+        """Measured rows among the errors."""
+        return int(np.unique(self.row).size)
 
     def kept(self, rows: NDArray[np.bool_]) -> "Errors":
         """Some of the rows."""
         scope = tuple(each for each, keep in zip(self.scope, rows, strict=True) if keep)
-        return Errors(self.log[rows], scope, self.source[rows], self.fold[rows])
+        return Errors(self.log[rows], scope, self.source[rows], self.fold[rows], self.row[rows])
 
 
 def fit(truth: Path, constants: Constants) -> Fitted:
     """The interval rows of both halves, those that miss a source or a fold, and what was seen."""
-    catalog, constants = load_catalog(), with_rows(constants, _placeholders(constants))
+    catalog, constants = load_catalog(), _before_ranges(constants)
     halves: tuple[Half, ...] = ("training", "inference")
     tables = {half: open_rows(truth / f"{half}.csv") for half in halves}
     seen = [row for half in halves for row in seen_rows(half, tables[half], catalog, constants)]
@@ -94,14 +112,12 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     return Fitted(rows, blind=tuple(blind), seen=tuple(seen))
 
 
-def _placeholders(constants: Constants) -> list[ConstantRow]:
-    """Ranges for a table that has none yet: predictions carry some, errors do not depend on them."""
+def _before_ranges(constants: Constants) -> Constants:
+    """Any ranges: predictions carry some, and errors must not depend on those that an earlier fit made."""
     names = [f"interval_{name}{share}_ratio" for name in RANGED for share in ("", "_95")]
-    return [
-        ConstantRow(name, "", 1.2 if name == SPREAD else 1.0, 0.8, 1.2, "ratio", Source.ASSUMED, 0, FITTED_BY)
-        for name in (*names, SPREAD)
-        if not constants.has(name)
-    ]
+    rows = [ConstantRow(name, "", 1.0, 0.8, 1.2, "ratio", Source.ASSUMED, 0, FITTED_BY) for name in names]
+    kept = [row for row in constants.rows if not made_by_ranges(row.name)]
+    return build_constants(constants.version, [*kept, *rows, unfitted_spread()])
 
 
 def open_rows(path: Path) -> list[Row]:
@@ -140,15 +156,15 @@ def unseen_errors(
     half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants, known: Known
 ) -> dict[str, Errors]:
     """Errors of every figure on rows whose configuration, and whose source, the constants never saw."""
-    gathered: dict[str, list[tuple[float, Mapping[str, str], str, str]]] = {}
+    gathered: dict[str, list[tuple[float, Mapping[str, str], str, str, int]]] = {}
     for hidden_of in (fold_of, source_of):
         answers = predict_blind(half, rows, catalog, constants, hidden_of, known)
-        for row, answer in zip(rows, answers, strict=True):
+        for place, (row, answer) in enumerate(zip(rows, answers, strict=True)):
             figures = _figures(half, row)
             if not figures or answer["pred_error"]:
                 continue
             scope = dict(read_scope(answer["pred_group"]))
-            whose = text(row, "source"), fold_of(row).partition("=")[2]
+            whose = text(row, "source"), fold_of(row).partition("=")[2], place
             for name, kind, measured in figures:
                 predicted = number(answer, f"pred_{name}")
                 if kind == "memory":  # the states in it are counted: the rest is what can be off
@@ -170,9 +186,9 @@ def _figures(half: Half, row: Row) -> list[tuple[str, str, float]]:
     return [(name, kind, value) for name, kind in columns if (value := number(row, name))]
 
 
-def _errors(found: Sequence[tuple[float, Mapping[str, str], str, str]]) -> Errors:
-    log, scope, source, fold = zip(*found, strict=True)
-    return Errors(np.array(log), tuple(scope), np.array(source), np.array(fold))
+def _errors(found: Sequence[tuple[float, Mapping[str, str], str, str, int]]) -> Errors:
+    log, scope, source, fold, row = zip(*found, strict=True)
+    return Errors(np.array(log), tuple(scope), np.array(source), np.array(fold), np.array(row))
 
 
 def _hidings(errors: Mapping[str, Errors]) -> Iterator[tuple[str, dict[str, Errors]]]:
@@ -187,6 +203,8 @@ def _hidings(errors: Mapping[str, Errors]) -> Iterator[tuple[str, dict[str, Erro
 def _all_rows(errors: Mapping[str, Errors]) -> list[ConstantRow]:
     rows: list[ConstantRow] = []
     for kind, found in errors.items():
+        if not found.log.size:
+            continue
         if kind == "serving":
             metrics = np.array([each["metric"] for each in found.scope])
             for metric in np.unique(metrics):
@@ -198,15 +216,20 @@ def _all_rows(errors: Mapping[str, Errors]) -> list[ConstantRow]:
 
 
 def spread_rows(rows: Sequence[ConstantRow]) -> list[ConstantRow]:
-    """The upper ends of memory ranges, as the factors by which a layout must fit: by software, and of any."""
-    found = {row.scope: row for row in rows if row.name == "interval_training_memory_ratio"}
-    out = []
-    for scope, row in found.items():
-        near, _, software = scope.partition(";")
-        if (near == "known=near" and software) or scope in ("known=new", "known=parts", ""):
-            out.append(replace(row, name=SPREAD, scope=software, value=row.high, low=1.0))
-    least_known = {row.scope: row for row in sorted(out, key=lambda row: row.high)}
-    return list(least_known.values())
+    """The upper ends of memory ranges, as the factors by which a layout must fit.
+
+    By software those of a model that nobody measured with it, which are the widest; without a row of its own
+    a software takes the widest of all.
+    """
+    found = [row for row in rows if row.name == "interval_training_memory_ratio"]
+    if not found:
+        return []
+    out = {"": max(found, key=lambda row: row.high)}
+    for row in found:
+        software = dict(read_scope(row.scope)).get("software")
+        if software and row.high >= getattr(out.get(f"software={software}"), "high", 0.0):
+            out[f"software={software}"] = row
+    return [replace(row, name=SPREAD, scope=scope, value=row.high, low=1.0) for scope, row in out.items()]
 
 
 def interval_rows(
@@ -217,25 +240,36 @@ def interval_rows(
     Formula  quantiles of log(measured / predicted) at the shares of `ENDS`, every source with the same weight
     Why      Split-conformal: a further row of a group falls between quantiles as often as those seen did.
     Source   Vovk et al. 2005; Lei et al. 2018, distribution-free predictive inference.
-    Limits   A group of fewer than 40 errors takes its parent's. What is less known is never narrower.
+    Limits   A group of fewer than 30 rows takes its parent's. What is less known is never narrower (INV-19):
+             every group of a surer class has its row in the others, with the wider of both ends.
     """
     kind = name.partition("_")[2]
     rows: list[ConstantRow] = []
     for share in ("", "_95"):
         ends = ENDS.get((kind, share), ENDS["", share])
-        widest = weighted_quantiles(errors.log, errors.source, ends)
         full = f"interval_{name}{share}_ratio"
-        rows.append(_row(full, always, widest, errors))
-        surer: dict[tuple[str, ...], tuple[float, float]] = {}
+        rows.append(_row(full, always, quantiles(errors, ends), errors))
+        surer: dict[Path_, Ends] = {}
         for known in CLASSES:
             of_class = np.array([each["known"] == known for each in errors.scope], bool)
-            for path, found in groups(errors.kept(of_class), chain, known):
-                low, high = weighted_quantiles(found.log, found.source, ends)
-                before = surer.get(path, (low, high))
-                surer[path] = min(low, before[0]), max(high, before[1])
+            own = dict(groups(errors.kept(of_class), chain, known))
+            wide: dict[Path_, Ends] = {}
+            for path in sorted({*own, *surer}):
+                found = _nearest(own, path)
+                mine = [quantiles(found, ends)] if found else []
+                before = _nearest(surer, path)
+                both = [*mine, *([before] if before else [])]
+                wide[path] = min(low for low, _ in both), max(high for _, high in both)
                 scope = {**always, "known": known, **dict(zip(chain, path, strict=False))}
-                rows.append(_row(full, scope, surer[path], found))
+                rows.append(_row(full, scope, wide[path], found or errors))
+            surer = wide
     return rows
+
+
+def _nearest(found: Mapping[Path_, T], path: Path_) -> T | None:
+    """What holds at `path`: its own, or that of the longest beginning of it."""
+    held = (found.get(path[:length]) for length in range(len(path), -1, -1))
+    return next((each for each in held if each is not None), None)
 
 
 def groups(errors: Errors, chain: Sequence[str], known: str) -> Iterator[tuple[tuple[str, ...], Errors]]:
@@ -245,7 +279,7 @@ def groups(errors: Errors, chain: Sequence[str], known: str) -> Iterator[tuple[t
         for path in sorted(set(paths)):
             found = errors.kept(np.array([each == path for each in paths], bool))
             sources = np.unique(found.source).size
-            if found.log.size >= FEWEST_ERRORS and (known == "near" or sources >= FEWEST_SOURCES):
+            if found.row_count >= FEWEST_ROWS and (known == "near" or sources >= FEWEST_SOURCES):
                 yield path, found
 
 
@@ -258,21 +292,26 @@ def _row(name: str, scope: Mapping[str, str], ends: tuple[float, float], errors:
         high=float(np.exp(max(ends[1], NARROWEST))),
         unit="ratio",
         source=Source.FITTED,
-        rows=errors.log.size,
+        rows=errors.row_count,
         fitted_by=FITTED_BY,
         note=" ".join(np.unique(errors.source)),
     )
 
 
+def quantiles(errors: Errors, shares: Ends) -> Ends:
+    """Two quantiles of errors."""
+    return weighted_quantiles(errors.log, errors.source, shares, errors.row_count)
+
+
 def weighted_quantiles(
-    values: NDArray[np.float64], source: NDArray[np.str_], shares: tuple[float, float]
-) -> tuple[float, float]:
+    values: NDArray[np.float64], source: NDArray[np.str_], shares: Ends, row_count: int
+) -> Ends:
     """Two quantiles, every source with the same weight, and conformal's one row more at either end."""
     names, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     weight = (1.0 / counts / names.size)[place]
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weight[order]) - weight[order] / 2
-    margin = 1.0 / (values.size + 1)
+    margin = 1.0 / (row_count + 1)
     ends = np.clip([shares[0] - margin, shares[1] + margin], 0.0, 1.0)
     low, high = np.interp(ends, reached, values[order])
     return float(low), float(high)

@@ -58,7 +58,10 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
     """The table with the priors in place of all that training owns, so that every fit starts cold."""
-    kept = build_constants(constants.version, [row for row in constants.rows if row.fitted_by != FITTED_BY])
+    kept = build_constants(
+        constants.version,
+        [row for row in constants.rows if row.fitted_by != FITTED_BY and row.name != SPREAD],
+    )
     return with_rows(kept, [constant_row(prior, prior, {}) for prior in priors])
 
 

@@ -278,8 +278,9 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
             continue
         for arch in sorted({facets.arch for facets in part.facets}):
             inside = mask & part.mask(lambda facets, arch=arch: facets.arch == arch)  # type: ignore[misc]
+            both = inside & part.answers[Column.LEFT_OUT].answered & part.answers[Column.PRIORS].answered
             fitted, priors = (
-                _mean(mean_error(part.where(each, source)) for source in _by_source(part, each, inside))
+                _mean(mean_error(part.where(each, source)) for source in _by_source(part, each, both))
                 for each in (Column.LEFT_OUT, Column.PRIORS)
             )
             if fitted is not None and priors is not None:

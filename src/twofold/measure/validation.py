@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import FileError, TableError, TwofoldError
-from twofold.measure.blind import INTERVAL, all_hidden, fold_of, predict_blind, read_blind, source_of
+from twofold.measure.blind import all_hidden, fold_of, made_by_ranges, predict_blind, read_blind, source_of
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.facets import Facets, facets_of, fitted_sources
 from twofold.measure.scores import Mask, Score, Values, score
@@ -142,6 +142,10 @@ def read_data(path: Path | None, half: str = "") -> Data:
     rows_of = {each: read_rows(table) for each, table in tables.items() if table.is_file()}
     kernels = "kernels" in halves and any(folder.glob("kernels_*.csv"))
     if not rows_of and not kernels:
+        if half == "kernels":
+            where = f"`{folder}`" if path else "the packaged sample"
+            tables_of_kernels = "name a folder that holds kernels_gemm.csv and its like with --data"
+            raise TableError(f"{where} holds no tables of kernels", hint=tables_of_kernels)
         wanted = " or ".join(f"`{each}.csv`" for each in TABLES) if not half else f"table of {half} runs"
         raise TableError(f"`{folder}` holds no {wanted}", hint="name the file itself")
     return _data(str(path) if path else "the packaged sample", rows_of, folder if kernels else None)
@@ -193,7 +197,7 @@ def kept_fits(half: str) -> frozenset[str]:
     return frozenset(
         hidden.partition("=")[0]
         for (kind, hidden), rows in read_blind().items()
-        if kind == half and not all(row.name.startswith(INTERVAL) for row in rows)
+        if kind == half and not all(made_by_ranges(row.name) for row in rows)
     )
 
 

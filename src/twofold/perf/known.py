@@ -46,10 +46,10 @@ class Known:
         return "parts" if both else "new"
 
     def without(self, hidden: str) -> "Known":
-        """As before `hidden` was seen: `source=…` or `fold=…`; anything else hides nothing."""
+        """As before `hidden` was seen: `source=…`, `fold=…`, or `everything`."""
         key, _, name = hidden.partition("=")
-        if key not in ("source", "fold"):
-            return self
+        if key == "everything":
+            return known_of(())
         if key == "source":
             by_others = (replace(row, sources=_but(row.sources, name)) for row in self.seen)
             return known_of(row for row in by_others if row.sources)
