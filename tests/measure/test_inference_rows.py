@@ -86,7 +86,7 @@ def test_what_no_row_states_is_said_and_stands_among_the_constants(changes, said
     assert case(**changes).usual == (said,) and case().usual == ()
     assert case(**changes).assumed == case().assumed
     rows = [row for row in load_constants().rows if row.name.startswith("benchmark_")]
-    assert len(rows) == 4 and all(row.source == "a" and row.low < row.value < row.high for row in rows)
+    assert len(rows) == 8 and all(row.source == "a" and row.low < row.value < row.high for row in rows)
 
 
 def test_a_submission_is_quantised_as_far_as_the_part_can():

@@ -111,7 +111,10 @@ def shown_s(text: str) -> float:
 
 def test_every_table_is_cited(example_data: dict[str, dict[str, Any]]) -> None:
     references = " ".join(
-        item["reference"] for row in example_data["assistant"]["derivations"] for item in row["inputs"]
+        item["reference"]
+        for data in example_data.values()
+        for row in data["derivations"]
+        for item in row["inputs"]
     )
     assert [table for table in TABLES if table not in references] == []
 

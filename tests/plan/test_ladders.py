@@ -67,7 +67,7 @@ def test_a_job_on_one_node_does_not_feel_the_fabric(catalog: Catalog, constants:
     text = "training: {model: llama-3.1-8b, tokens: 1 Gtok, global_batch: 64 seq, on: 8xH100-SXM}\n"
     (ladder,) = climb("fabric", parse_spec(text, "spec"), catalog, constants).ladders
     steps = column(ladder, "step_s")
-    assert max(steps) == pytest.approx(min(steps), rel=1e-3)
+    assert max(steps) == pytest.approx(min(steps), rel=3e-3)  # its jitter alone
     assert "one node" in ladder.notes[0]
 
 
@@ -92,9 +92,9 @@ def test_efficiency_is_throughput_per_device_over_the_first(catalog: Catalog, co
         ]
         for rung, rate in zip(rungs, per_device, strict=True):
             assert number(rung.values["efficiency_fraction"]) == pytest.approx(rate / per_device[0])
-    # The same batch on twice the nodes is never slower than on half of them, and rarely twice as fast.
+    # The same batch on twice the nodes is hardly ever slower than on half of them, and rarely twice as fast.
     steps = column(strong, "step_s")
-    assert all(later <= earlier * 1.001 for earlier, later in pairwise(steps))
+    assert all(later <= earlier * 1.02 for earlier, later in pairwise(steps))
 
 
 MEASURED = """

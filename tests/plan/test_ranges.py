@@ -18,7 +18,7 @@ from twofold.plan.ranges import (
     step_spread,
 )
 from twofold.plan.uncertainty import Spread, draw_factors
-from twofold.training import load_stack
+from twofold.training import TrainingJob, load_stack
 
 SPREAD = Spread(0.7, 1.5, "a constant")
 
@@ -67,14 +67,16 @@ def test_a_faster_host_and_less_overlap_change_software_alone(constants: Constan
 
 
 def test_measured_widths_are_found_for_every_kind_of_model(catalog: Catalog, constants: Constants) -> None:
+    accelerator = catalog.accelerator("H100-SXM5-80GB")
+    part = device(accelerator, constants)
     for name in ("llama-3.1-70b", "deepseek-v3", "mixtral-8x7b"):
         model = catalog.model(name)
         for metric in ("ttft", "tpot", "output"):
             for load in ("closed", "open", "saturated"):
-                spread = serving_spread(constants, model, metric, load)
+                spread = serving_spread(constants, model, metric, load, part, engine(constants, "vllm"))
                 assert spread
                 assert spread.low_factor < 1 < spread.high_factor
-        found = step_spread(constants, model, "megatron-core", "bf16", "hopper")
+        found = step_spread(constants, TrainingJob(model, "pretrain", 4096, 64), accelerator)
         assert found
         assert found.low_factor < 1 < found.high_factor
 

@@ -47,8 +47,8 @@ def test_r_003_a_7b_model_under_adam_lists_14_14_and_84_gb(
     total = sum(part["value"]["value"] for part in parts)
     assert total == pytest.approx(data["memory_bytes"]["value"])
     assert data["fits"] and data["memory_bytes"]["high"] <= data["memory_capacity_bytes"]
-    assert 80 * GB < total < 141 * GB
-    smaller = ask(command.replace("1x1xH200", "1x1xH100-SXM"))
+    assert 80 * GB < total < 192 * GB
+    smaller = ask(command.replace("1x1xB200", "1x1xH100-SXM"))
     assert smaller.code == 3 and "exceeds memory" in smaller.err  # 112 GB and more on 80 GB
 
 

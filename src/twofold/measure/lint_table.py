@@ -194,7 +194,9 @@ def _read_cell(half: Half, column: str, cell: str) -> tuple[float | None, tuple[
         start = NUMBER_AT_START.match(cell)
         bare = re.sub(r"[_,  ]", "", start[1]) if start else ""
         hint = f"write {bare} in the unit of the column's name" if bare else "write a number, or nothing"
-        if re.fullmatch(r"-?\d+,\d+", cell):  # 4,12 may be four and a bit, or four hundred and twelve
+        if re.fullmatch(
+            r"-?\d+,(\d{1,2}|\d{4,})", cell
+        ):  # 4,12 may be four and a bit, or four hundred and twelve
             hint = f"write {cell.replace(',', '.')} or {bare}: a comma may mean either"
         return None, ("impossible", f"{column} is '{cell}', which is no number", hint)
     if not math.isfinite(value) or (abs(value) > LARGEST_AMOUNT and column in columns.configuration):

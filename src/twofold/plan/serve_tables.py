@@ -122,7 +122,8 @@ def layout_rows(question: ServingQuestion, constants: Constants, draws: Draws) -
     found = []
     for row, holds in zip(sizes, fits, strict=True):
         chosen = at_layout(base, question, row)
-        answers_s = one(chosen.served.e2e.p95_s) if holds else np.inf
+        carried = holds and np.isfinite(one(chosen.served.e2e.p95_s))
+        answers_s = one(chosen.served.e2e.mean_s) if carried else np.inf  # as the choice is made
         figures = figures_of(chosen, question, constants, draws) if np.isfinite(answers_s) else None
         found.append((answers_s, _layout_row(chosen, question, bool(holds), figures)))
     return tuple(row for _, row in sorted(found, key=lambda pair: (pair[0], pair[1].tp)))
