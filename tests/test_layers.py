@@ -17,13 +17,14 @@ FLOORS = {
     "policy": 2,
     "training": 3,
     "inference": 3,
+    "twin": 4,
     "plan": 5,
     "measure": 5,
     "live": 7,
     "app": 8,
     "cli": 9,
 }
-PURE_ROOMS = ("perf", "policy", "training", "inference")
+PURE_ROOMS = ("perf", "policy", "training", "inference", "twin")
 BANNED_IN_PURE = {
     "asyncio",
     "datetime",

@@ -1,0 +1,417 @@
+"""The serving world in plain values: replicas, clients, faults, and what a run answers.
+
+The world's truth (lengths, speeds, faults) stands here; what the gate may know of it goes through its events.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from twofold.policy import Beliefs, GateSettings
+
+if TYPE_CHECKING:
+    from twofold.twin.engine import EngineWork, Finished, FirstToken
+
+
+class ServingEngine(Protocol):
+    """One replica's serving software: `engine.Engine`, a disaggregated pair, or a fixed service time.
+
+    `advance` returns first tokens and finishes in order of time, none later than `now_s`; `next_at_s` says
+    when the next one comes if nothing else does, None while there is nothing to do.
+    """
+
+    def submit(self, work: "EngineWork", now_s: float) -> None: ...
+
+    def cancel(self, key: int, now_s: float) -> None: ...
+
+    def advance(self, now_s: float) -> "list[FirstToken | Finished]": ...
+
+    def next_at_s(self) -> float | None: ...
+
+    def set_speed(self, factor: float, now_s: float) -> None: ...
+
+    def report(self) -> tuple[int, int, float]: ...
+
+    @property
+    def busy_s(self) -> float: ...
+
+    @property
+    def prefill_tokens(self) -> float: ...
+
+    @property
+    def decode_tokens(self) -> float: ...
+
+    @property
+    def hit_tokens(self) -> float: ...
+
+    @property
+    def preempted_count(self) -> int: ...
+
+
+# --- traffic ---
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A further request of a session, sent `think_s` after the answer before it."""
+
+    think_s: float
+    input_tokens: int
+    output_tokens: int
+    prefix_blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request as the world knows it: its true output length is never told to a policy.
+
+    A closed-loop session is its first request with `turns`: each follows the answer before it, and none
+    follows a request that failed for good. `turns` may be a generator; it is read as the session goes on.
+    """
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    class_name: str = ""
+    tenant: str = ""
+    session_id: str = ""
+    prefix_blocks: tuple[int, ...] = ()  # hashes of the prompt's leading blocks; equal ones are shared
+    output_limit_tokens: int | None = None  # None: the class's
+    model: str = ""
+    zone: str = ""
+    turns: Iterable[Turn] = ()
+
+
+class Retry(Enum):
+    """What a client does when it is refused or its request fails."""
+
+    NEVER = "never"
+    IMMEDIATE = "immediate"  # at once, whatever Retry-After says: what makes retry storms
+    BACKOFF = "backoff"  # the longer of Retry-After and a doubling wait, with jitter
+
+
+@dataclass(frozen=True, slots=True)
+class ClientModel:
+    """How the clients of a class behave."""
+
+    retry: Retry = Retry.NEVER
+    attempts_max: int = 1  # requests of one intent, the first one counted
+    backoff_s: float = 0.5  # before the second request; doubles
+    backoff_s_max: float = 30.0
+    patience_s: float = inf  # leaves when the first token has not come by then
+    answer_patience_s: float = inf  # leaves when the whole answer has not come by then
+
+    def __post_init__(self) -> None:
+        assert self.attempts_max >= 1 and 0 <= self.backoff_s <= self.backoff_s_max, self
+        assert self.patience_s > 0 and self.answer_patience_s > 0, self
+
+
+@dataclass(frozen=True, slots=True)
+class ClassModel:
+    """One latency class: its clients and what it promises. An answer within all limits is goodput."""
+
+    name: str
+    client: ClientModel = ClientModel()
+    output_limit_tokens: int = 2048  # that its clients ask for; the true length where that is more
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+
+# --- replicas ---
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaModel:
+    """One kind of replica: how it serves, starts, draws power and costs."""
+
+    new_engine: Callable[[], ServingEngine]  # cold; e.g. functools.partial(Engine, table, settings)
+    in_flight_limit: int
+    accelerator_count: int = 1
+    weight_bytes: float = 0.0  # read from the store (or from peers) at a start
+    read_bytes_per_s_max: float = inf  # that one machine can take in
+    warm_up_s: float = 30.0  # of a start, after its weights are read
+    idle_w: float = 0.0  # all accelerators and their share of the host
+    busy_w: float = 0.0
+    price_usd_per_h: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Replicas that are ready when the run begins: r0, r1, … counted over all groups."""
+
+    count: int
+    zone: str = ""
+    pool: str = ""
+    model: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where weights come from at a start. Starts share it evenly, each up to what its machine takes in.
+
+    With peers, every ready replica of the same model also uploads, one stream's worth each (R-062).
+    """
+
+    bytes_per_s: float = inf
+    peer_bytes_per_s: float = 0.0  # that a ready replica uploads; 0: no fan-out among peers
+
+
+# --- faults ---
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCrash:
+    """A replica's process, accelerator or node ends, and all that it had is lost."""
+
+    at_s: float
+    replica_id: str
+    cause: str = "process"
+    back_after_s: float | None = None  # then it starts cold; None: never
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCrashes:
+    """Each running replica crashes by itself at a constant rate."""
+
+    rate_per_replica_h: float
+    cause: str = "process"
+    back_after_s: float | None = 60.0
+    from_s: float = 0.0
+    until_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class SlowReplica:
+    """A replica takes `factor` times as long for every step."""
+
+    from_s: float
+    until_s: float
+    replica_id: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalThrottle:
+    """All replicas of a zone ("": everywhere) take `factor` times as long."""
+
+    from_s: float
+    until_s: float
+    factor: float
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneLoss:
+    """All replicas of a zone end; they start cold when it is back."""
+
+    at_s: float
+    zone: str
+    back_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The gateway cannot reach a zone; its replicas work on, and their answers are lost."""
+
+    from_s: float
+    until_s: float
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageBrownout:
+    """The store gives `factor` (below 1) of its bandwidth."""
+
+    from_s: float
+    until_s: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A version is offered to the gate; what it truly does differently. Not every release is bad."""
+
+    at_s: float
+    version: str
+    pool: str = ""
+    step_factor: float = 1.0  # above 1: slower
+    error_fraction: float = 0.0  # of its requests that fail, besides the base's
+    quality_drop: float = 0.0
+    withdrawn_s: float | None = None
+
+
+Fault = (
+    ReplicaCrash
+    | RandomCrashes
+    | SlowReplica
+    | ThermalThrottle
+    | ZoneLoss
+    | Partition
+    | StorageBrownout
+    | Release
+)
+
+# --- the world ---
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWorld:
+    """All of one run except its arrivals. `models` by (pool, model); "" in a key stands for any."""
+
+    models: Mapping[tuple[str, str], ReplicaModel]
+    replicas: tuple[ReplicaGroup, ...]
+    gate: GateSettings
+    beliefs: Beliefs  # true ones; the gate's are `belief_factor` times these
+    classes: tuple[ClassModel, ...] = (ClassModel(""),)
+    belief_factor: float = 1.0
+    world_factor: float = 1.0  # of the true step times against the engines' tables
+    storage: Storage = Storage()
+    faults: tuple[Fault, ...] = ()
+    network_s: float = 0.001  # one way between gateway and replica
+    metrics_every_s: float = 5.0  # how often a replica is scraped
+    metrics_delay_s: float = 1.0  # from the scrape until the gate knows it
+    probe_timeout_s: float = 1.0
+    request_timeout_s: float = inf  # the gateway gives an attempt up that has no first token by then
+    error_fraction: float = 0.0  # of requests that fail at a sound replica
+    quality_mean: float = 0.8  # of an answer's score, where scores are drawn; 0 spread: none are
+    quality_spread: float = 0.0
+    horizon_s: float = inf  # later arrivals are not let in
+    drain_s: float = 3600.0  # how long after the last arrival answers are waited for
+    warm_up_s: float = 0.0  # requests that arrive earlier are not in the figures
+    timeline_count: int = 120  # buckets of the timeline
+    seed: int = 0
+
+
+# --- what comes out ---
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure and where it lies with 95 % confidence; without enough data, from 0 to infinity."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width_fraction(self) -> float:
+        """Half of the interval over the value."""
+        return (self.high - self.low) / 2.0 / self.value if self.value else inf
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One metric of one class, in seconds."""
+
+    count: int
+    mean: Interval
+    p50: Interval
+    p90: Interval
+    p95: Interval
+    p99: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """One class, of requests that arrived after the warm-up. `outcomes` counts intents by how they ended."""
+
+    name: str
+    arrived_count: int
+    finished_count: int
+    within_slo_count: int
+    goodput_per_s: float  # finished within all its limits, per second of the measured time
+    input_tokens: int  # of finished requests
+    output_tokens: int
+    ttft_s: Latency | None  # None: nothing finished
+    tpot_s: Latency | None
+    e2e_s: Latency | None
+    outcomes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One bucket of time: sums within it, and means over it."""
+
+    from_s: float
+    until_s: float
+    arrived_count: int
+    finished_count: int
+    refused_count: int
+    failed_count: int
+    left_count: int
+    within_slo_count: int
+    ttft_s_mean: float
+    e2e_s_mean: float
+    ttft_s_max: float
+    in_flight_mean: float
+    waiting_mean: float  # of requests in engines that have not begun, at the scrapes
+    kv_used_fraction: float
+    busy_fraction: float
+    ready_replica_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokeFirst:
+    """The first limit that did not hold."""
+
+    at_s: float
+    signal: str
+    value: float
+    limit: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request that ended, for a CSV; None where it did not come so far."""
+
+    arrival_s: float
+    class_name: str
+    tenant: str
+    session_id: str
+    input_tokens: int
+    output_tokens: int
+    outcome: str
+    attempts: int
+    replica_id: str
+    ttft_s: float | None
+    e2e_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """What a run came to; equal inputs give an equal result."""
+
+    duration_s: float  # simulated, from 0 to the last event
+    measured_s: float  # of it, after the warm-up
+    classes: tuple[ClassFigures, ...]
+    outcomes: Mapping[str, int]  # of all intents, warm-up and all; their sum is arrived_count
+    arrived_count: int
+    finished_count: int
+    retry_count: int  # further requests that clients made of the same intents
+    goodput_per_s: float
+    output_tokens: int
+    input_tokens: int
+    prefix_hit_fraction: float
+    preempted_count: int
+    busy_fraction: float  # of replicas' ready time
+    kv_used_fraction: float
+    replica_h: float
+    accelerator_h: float
+    cost_usd: float
+    energy_j: float
+    energy_j_per_output_token: float
+    replicas_max_count: int
+    started_count: int
+    start_s_mean: float  # from StartReplica to ready
+    event_count: int  # that the gate handled
+    decision_count: int  # effects that it answered
+    effects: Mapping[str, int]  # by name
+    little_error_fraction: float  # |L − λW| / L over the whole run
+    broke_first: BrokeFirst | None
+    timeline: tuple[TimelineRow, ...]
