@@ -12,6 +12,7 @@ from twofold.contracts.calibration import (
 )
 from twofold.contracts.defaults import Default, defaults_used
 from twofold.contracts.infer import infer_spec
+from twofold.contracts.jobs import JobRow, read_jobs
 from twofold.contracts.loop import (
     Finding,
     LoadPoint,
@@ -65,7 +66,8 @@ from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets
 from twofold.contracts.spec import Spec
 from twofold.contracts.starter import StarterKind, starter_spec
 from twofold.contracts.supply import Owned, Shop, Supply
-from twofold.contracts.trace import Arrival, TokenSummary, Trace, read_arrivals, read_trace
+from twofold.contracts.trace import TokenSummary, Trace, ordered_arrivals, read_arrivals, read_trace
+from twofold.contracts.trace_rows import Arrival
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
 
 __all__ = [
@@ -90,6 +92,7 @@ __all__ = [
     "FrontPoint",
     "Headroom",
     "Input",
+    "JobRow",
     "LatencyClass",
     "Layout",
     "Lengths",
@@ -136,12 +139,14 @@ __all__ = [
     "estimate_from",
     "infer_spec",
     "loop_to_data",
+    "ordered_arrivals",
     "parse_cluster",
     "parse_spec",
     "plan_to_dict",
     "plan_to_json",
     "read_arrivals",
     "read_calibration",
+    "read_jobs",
     "read_plan",
     "read_service_rows",
     "read_spec",

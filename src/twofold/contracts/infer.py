@@ -12,7 +12,7 @@ from twofold.contracts.infer_jobs import spec_of_jobs
 from twofold.contracts.infer_requests import spec_of_requests
 from twofold.contracts.names import Names
 from twofold.contracts.reader import read_text
-from twofold.contracts.trace import opened_lines
+from twofold.contracts.trace_rows import opened_lines
 from twofold.core import InferenceSourceError
 
 _COMMAND = re.compile(r"(^|\s|/)(vllm\s+serve|vllm\.entrypoints\.\S+)(\s|$)")

@@ -11,7 +11,7 @@ from statistics import median
 
 from twofold.contracts.infer_command import ASSUMED_MODEL, COMMENT, spec_name, written
 from twofold.contracts.names import Names, fold
-from twofold.contracts.trace import seconds as read_seconds
+from twofold.contracts.trace_rows import seconds as read_seconds
 from twofold.core import InferenceSourceError, Place
 
 RUN_LIMIT = 8  # the runs with the most GPU-hours; the rest is noise to a plan

@@ -1,6 +1,5 @@
 """The spec behind a log of requests, one JSON object per line."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -15,13 +14,13 @@ from twofold.contracts.infer_command import (
     yaml_text,
 )
 from twofold.contracts.names import Names
-from twofold.contracts.trace import ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES, Arrival, TraceStatistics
-from twofold.contracts.trace import seconds as read_seconds
-from twofold.contracts.trace import tokens as read_tokens
+from twofold.contracts.trace import TraceStatistics
+from twofold.contracts.trace_rows import ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES, Arrival, flat_record
+from twofold.contracts.trace_rows import seconds as read_seconds
+from twofold.contracts.trace_rows import tokens as read_tokens
 from twofold.core import InferenceSourceError, Place, format_seconds
 
 MODEL_LIMIT = 1000  # distinct model names that are counted
-_INSIDE = ("usage", "request", "response", "metrics")  # objects that logs nest the figures in
 
 
 def spec_of_requests(lines: Iterable[str], file: str, names: Names) -> str:
@@ -60,18 +59,10 @@ def spec_of_requests(lines: Iterable[str], file: str, names: Names) -> str:
 
 
 def _record(line: str, place: Place) -> dict[str, Any]:
-    """The line's object, flattened by one level and with lower-case keys."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InferenceSourceError(f"not JSON: {str(error)[:80]}", place=place) from error
-    if not isinstance(record, dict):
-        raise InferenceSourceError("a line is one JSON object", place=place)
-    flat = {str(key).lower(): value for key, value in record.items()}
-    for name in _INSIDE:
-        if isinstance(flat.get(name), dict):
-            flat = {str(key).lower(): value for key, value in flat[name].items()} | flat
-    return flat
+        return flat_record(line)
+    except ValueError as error:
+        raise InferenceSourceError(str(error), place=place) from error
 
 
 def _arrival(record: dict[str, Any], place: Place) -> Arrival:

@@ -1,69 +1,21 @@
-"""Traffic traces: arrivals with lengths, read as a stream, and their summary in fixed memory."""
+"""Traffic traces: requests as a stream, in order where asked, and their summary in fixed memory."""
 
-import csv
-import gzip
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from io import TextIOWrapper
-from math import ceil, exp, isfinite, log
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from math import ceil, exp, log
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import TypeVar
 
-from twofold.core import FileError, Place, TraceError
+from twofold.contracts.trace_rows import Arrival, numbered_arrivals
+from twofold.core import Place, TraceError
 
-# The spellings that published traces and common logs use, ours first.
-ARRIVAL_NAMES: tuple[str, ...] = (
-    "arrival_s",
-    "timestamp",
-    "arrival",
-    "arrival_time",
-    "arrival_timestamp",
-    "time",
-    "ts",
-    "created",
-    "created_at",
-    "start_time",
-)
-INPUT_NAMES: tuple[str, ...] = (
-    "input_tokens",
-    "prompt_tokens",
-    "contexttokens",
-    "context_tokens",
-    "input_length",
-    "prompt_length",
-    "input_len",
-    "num_prefill_tokens",
-    "request_tokens",
-)
-OUTPUT_NAMES: tuple[str, ...] = (
-    "output_tokens",
-    "completion_tokens",
-    "generatedtokens",
-    "generated_tokens",
-    "output_length",
-    "response_length",
-    "output_len",
-    "num_decode_tokens",
-    "response_tokens",
-)
-
-LINE_LIMIT = 1 << 20  # characters; a longer line is no trace
 MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
+REORDER_LIMIT = 1024  # rows that may stand before one that belongs ahead of them
 _BIN = log(1.01)  # histogram bins 1 % wide: 0.5 % error at most
-_EPOCH_MS_FROM = 1e11  # numbers above are milliseconds since 1970; as seconds they would be the year 5138
 
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """One request of a trace, before it is served: its true output length is the world's, not a policy's."""
-
-    arrival_s: float
-    input_tokens: float
-    output_tokens: float
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +98,9 @@ class TraceStatistics:
 
 
 def read_trace(path: Path) -> Trace:
-    """The summary of a csv or csv.gz with arrivals, input and output tokens; errors name the line."""
+    """The summary of a trace, its rows in any order; errors name the line."""
     statistics = TraceStatistics()
-    for line, arrival in enumerate(read_arrivals(path), 2):
+    for line, arrival in numbered_arrivals(path):
         statistics.add(arrival)
         if len(statistics.minutes) > MINUTE_LIMIT:
             raise TraceError("the trace spans more than four years", place=Place(str(path), line, 1))
@@ -157,99 +109,50 @@ def read_trace(path: Path) -> Trace:
 
 def read_arrivals(path: Path) -> Iterator[Arrival]:
     """The requests one by one, in the file's order: memory does not grow with the file."""
-    file = str(path)
-    with opened_lines(path) as lines:
-        rows = csv.reader(lines, strict=True)
-        header = [name.strip().lower() for name in next(rows, [])]
-        if not header:
-            raise TraceError(f"`{file}` is empty", place=Place(file, 1, 1), hint=_columns_hint())
-        columns = [_column(header, names, file) for names in (ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES)]
-        for row in rows:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise TraceError(
-                    f"{len(row)} cells where the header has {len(header)}",
-                    place=Place(file, rows.line_num, 1),
-                )
-            place = Place(file, rows.line_num, 1)
-            arrival_s = seconds(row[columns[0]], place)
-            yield Arrival(arrival_s, tokens(row[columns[1]], place), tokens(row[columns[2]], place))
+    return (arrival for _, arrival in numbered_arrivals(path))
 
 
-def seconds(text: str, place: Place) -> float:
-    """Seconds from a number (milliseconds when it can be nothing else) or from an ISO date and time."""
-    try:
-        number = float(text)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(_six_decimals(text.strip()))
-        except ValueError as error:
+def ordered_arrivals(path: Path, context_tokens: float | None = None) -> Iterator[Arrival]:
+    """The requests in the order they arrive, the first one at 0 s. Memory does not grow with the file.
+
+    Raises TraceError, with its line, for a request that arrives before one that stands more than
+    `REORDER_LIMIT` rows above it, for one that with its answer exceeds `context_tokens`, and for a file
+    without requests.
+    """
+    first_s: float | None = None
+    rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s)
+    for line, arrival in rows:
+        needed = arrival.input_tokens + arrival.output_tokens
+        if context_tokens is not None and needed > context_tokens:
             raise TraceError(
-                f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601"
-            ) from error
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not isfinite(number) or abs(number) > 1e16:
-        raise TraceError(f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601")
-    return number / 1000 if abs(number) >= _EPOCH_MS_FROM else number
+                f"{needed:,.0f} tokens of request and answer exceed the context of {context_tokens:,.0f}",
+                place=Place(str(path), line, 1),
+                hint="leave such rows out, or serve a model with a longer context",
+            )
+        first_s = arrival.arrival_s if first_s is None else first_s
+        yield replace(arrival, arrival_s=arrival.arrival_s - first_s)
+    if first_s is None:
+        raise TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1))
 
 
-def tokens(text: str, place: Place) -> float:
-    """A count of tokens."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1e9:
-        raise TraceError(f"`{text[:40]}` is not a count of tokens", place=place, hint="write a number from 0")
-    return number
-
-
-@contextmanager
-def opened_lines(path: Path) -> Iterator[Iterator[str]]:
-    """The lines of a text or gzip file; what goes wrong while they are read is a TraceError at its line."""
-    place = [Place(str(path), 1, 1)]
-    try:
-        if not path.is_file():
-            raise FileError(f"`{path}` {'is not a file' if path.exists() else 'does not exist'}")
-        with path.open("rb") as raw:
-            is_gzip = raw.peek(2)[:2] == b"\x1f\x8b"
-            binary = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if is_gzip else raw
-            with TextIOWrapper(binary, "utf-8-sig", newline="") as text:
-                yield _bounded(text, place)
-    except UnicodeDecodeError as error:
-        raise TraceError("not UTF-8 text", place=place[0], hint="a trace is csv or csv.gz") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"broken gzip: {error}", place=place[0]) from error
-    except csv.Error as error:
-        raise TraceError(f"not csv: {error}", place=place[0]) from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FileError(f"cannot read `{path}`: {reason}") from error
-
-
-def _bounded(text: TextIO, place: list[Place]) -> Iterator[str]:
-    while line := text.readline(LINE_LIMIT):
-        if len(line) == LINE_LIMIT:
-            raise TraceError(f"a line of more than {LINE_LIMIT:,} characters", place=place[0])
-        yield line
-        place[0] = place[0]._replace(line=place[0].line + 1)
-
-
-def _column(header: Sequence[str], names: Iterable[str], file: str) -> int:
-    choices = list(names)
-    for name in choices:
-        if name in header:
-            return header.index(name)
-    raise TraceError(f"no column `{choices[0]}`", place=Place(file, 1, 1), hint=_columns_hint())
-
-
-def _columns_hint() -> str:
-    return f"columns: {ARRIVAL_NAMES[0]}, {INPUT_NAMES[0]}, {OUTPUT_NAMES[0]}"
-
-
-def _six_decimals(text: str) -> str:
-    """Some logs write seven decimals or more; Python reads six."""
-    whole, point, rest = text.partition(".")
-    digits = len(rest) - len(rest.lstrip("0123456789"))
-    return f"{whole}{point}{rest[: min(digits, 6)].ljust(6, '0')}{rest[digits:]}" if point else text
+def in_order(
+    rows: Iterable[tuple[int, Row]], file: str, time_of: Callable[[Row], float]
+) -> Iterator[tuple[int, Row]]:
+    """Numbered rows by their time; rows a little out of order are put right within a buffer of fixed size."""
+    waiting: list[tuple[float, int, Row]] = []  # the line breaks ties, so that rows are never compared
+    last_s, last_line = float("-inf"), 0
+    for line, row in rows:
+        at_s = time_of(row)
+        if at_s < last_s:
+            raise TraceError(
+                f"not sorted: {at_s:g} s comes {last_s - at_s:g} s before what line {last_line} holds",
+                place=Place(file, line, 1),
+                hint=f"sort the file by time; only neighbours within {REORDER_LIMIT:,} rows are put right",
+            )
+        heappush(waiting, (at_s, line, row))
+        if len(waiting) > REORDER_LIMIT:
+            last_s, last_line, first = heappop(waiting)
+            yield last_line, first
+    while waiting:
+        _, line, row = heappop(waiting)
+        yield line, row

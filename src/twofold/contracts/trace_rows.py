@@ -1,0 +1,274 @@
+"""The rows of a trace, csv or JSON lines, plain or gzip: each becomes a request, or names its line."""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from io import TextIOWrapper
+from itertools import chain
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from twofold.core import FileError, Place, TraceError
+
+# The spellings that published traces and common logs use, ours first.
+ARRIVAL_NAMES: tuple[str, ...] = (
+    "arrival_s",
+    "timestamp",
+    "arrival",
+    "arrival_time",
+    "arrival_timestamp",
+    "time",
+    "ts",
+    "created",
+    "created_at",
+    "start_time",
+)
+INPUT_NAMES: tuple[str, ...] = (
+    "input_tokens",
+    "prompt_tokens",
+    "contexttokens",
+    "context_tokens",
+    "input_length",
+    "prompt_length",
+    "input_len",
+    "num_prefill_tokens",
+    "request_tokens",
+)
+OUTPUT_NAMES: tuple[str, ...] = (
+    "output_tokens",
+    "completion_tokens",
+    "generatedtokens",
+    "generated_tokens",
+    "output_length",
+    "response_length",
+    "output_len",
+    "num_decode_tokens",
+    "response_tokens",
+)
+# Columns that a trace may leave out, by the field of `Arrival` that each becomes.
+OPTIONAL_NAMES: Mapping[str, tuple[str, ...]] = {
+    "class_name": ("class", "class_name", "latency_class"),
+    "tenant": ("tenant", "tenant_id", "user", "user_id", "customer", "client_id"),
+    "session_id": ("session_id", "session", "conversation_id", "chat_id"),
+    "prefix_blocks": ("prefix_hash_ids", "prefix_blocks", "hash_ids", "block_hashes"),
+    "model": ("model", "model_name"),
+}
+MOONCAKE = {"timestamp", "input_length", "output_length", "hash_ids"}  # its published lines, in milliseconds
+INSIDE = ("usage", "request", "response", "metrics")  # objects that logs nest the figures in
+
+LINE_LIMIT = 1 << 20  # characters; a longer line is no trace
+NAME_LIMIT = 128  # characters of a class, a tenant, a session or a model
+_EPOCH_MS_FROM = 1e11  # numbers above are milliseconds since 1970; as seconds they would be the year 5138
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request of a trace, before it is served: its true output length is the world's, not a policy's."""
+
+    arrival_s: float
+    input_tokens: float
+    output_tokens: float
+    class_name: str = ""  # this and what follows: as `RequestArrived` of the policies takes it
+    tenant: str = ""
+    session_id: str = ""
+    prefix_blocks: tuple[int, ...] = ()  # equal leading ids are equal leading blocks of the prompt
+    model: str = ""
+
+
+def numbered_arrivals(path: Path) -> Iterator[tuple[int, Arrival]]:
+    """The requests of a file with their lines, in the file's order: memory does not grow with the file."""
+    file = str(path)
+    with opened_lines(path) as lines:
+        first = next(lines, "")
+        rows = chain([first], lines)
+        if first.lstrip().startswith("{"):
+            yield from _of_json(rows, file)
+        else:
+            yield from _of_csv(rows, file)
+
+
+def _of_csv(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
+    header, rows = csv_table(lines, file, _columns_hint())
+    read_row = _row_reader(_columns(header, file), header.keys() >= MOONCAKE)
+    for line, cells in rows:
+        yield line, read_row(cells, Place(file, line, 1))
+
+
+def csv_table(
+    lines: Iterator[str], file: str, hint: str
+) -> tuple[dict[str, int], Iterator[tuple[int, list[str]]]]:
+    """The columns by lower-case name, and the rows with their lines, each as wide as the header."""
+    reader = csv.reader(lines, strict=True)
+    header = [name.strip().lower() for name in next(reader, [])]
+    if not any(header):
+        raise TraceError(f"`{file}` is empty", place=Place(file, 1, 1), hint=hint)
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for row in reader:
+            if row and len(row) != len(header):
+                where = Place(file, reader.line_num, 1)
+                raise TraceError(f"{len(row)} cells where the header has {len(header)}", place=where)
+            if row:
+                yield reader.line_num, row
+
+    return {name: header.index(name) for name in header}, rows()
+
+
+def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
+    for line, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            record = flat_record(text)
+        except ValueError as error:
+            raise TraceError(str(error), place=Place(file, line, 1)) from error
+        named = {key: str(value) for key, value in record.items() if not isinstance(value, (list, dict))}
+        lists = {key: " ".join(map(str, value)) for key, value in record.items() if isinstance(value, list)}
+        cells = {**lists, **{key: value for key, value in named.items() if record[key] is not None}}
+        columns = _columns({key: index for index, key in enumerate(cells)}, file, line)
+        read_row = _row_reader(columns, cells.keys() >= MOONCAKE)
+        yield line, read_row(list(cells.values()), Place(file, line, 1))
+
+
+def flat_record(text: str) -> dict[str, Any]:
+    """A line's JSON object, flattened by one level and with lower-case keys. Raises ValueError."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {str(error)[:80]}") from error
+    if not isinstance(record, dict):
+        raise ValueError("a line is one JSON object")
+    flat = {str(key).lower(): value for key, value in record.items()}
+    for name in INSIDE:
+        if isinstance(flat.get(name), dict):
+            flat = {str(key).lower(): value for key, value in flat[name].items()} | flat
+    return flat
+
+
+RowReader = Callable[[Sequence[str], Place], Arrival]
+
+
+def _row_reader(columns: Mapping[str, int], is_in_ms: bool) -> RowReader:
+    """Reads one row after another; which columns there are is settled once."""
+    arrival, sent, answered = (columns[name] for name in ("arrival_s", "input_tokens", "output_tokens"))
+    texts = [(name, columns[name]) for name in OPTIONAL_NAMES if name in columns and name != "prefix_blocks"]
+    blocks = columns.get("prefix_blocks")
+    divisor = 1000.0 if is_in_ms else 1.0
+
+    def read_row(cells: Sequence[str], place: Place) -> Arrival:
+        at_s = seconds(cells[arrival], place) / divisor
+        inputs, outputs = tokens(cells[sent], place), tokens(cells[answered], place)
+        if not texts and blocks is None:
+            return Arrival(at_s, inputs, outputs)
+        named = {name: _name(cells[index], name, place) for name, index in texts}
+        held = () if blocks is None else _blocks(cells[blocks])
+        return Arrival(at_s, inputs, outputs, prefix_blocks=held, **named)
+
+    return read_row
+
+
+def _columns(header: Mapping[str, int], file: str, line: int = 1) -> dict[str, int]:
+    """Which column each field stands in. Raises TraceError where one that is needed is missing."""
+    needed = {"arrival_s": ARRIVAL_NAMES, "input_tokens": INPUT_NAMES, "output_tokens": OUTPUT_NAMES}
+    found = {}
+    for field, spellings in {**needed, **OPTIONAL_NAMES}.items():
+        name = next((name for name in spellings if name in header), None)
+        if name is not None:
+            found[field] = header[name]
+        elif field in needed:
+            raise TraceError(f"no column `{field}`", place=Place(file, line, 1), hint=_columns_hint())
+    return found
+
+
+def _columns_hint() -> str:
+    return f"columns: {ARRIVAL_NAMES[0]}, {INPUT_NAMES[0]}, {OUTPUT_NAMES[0]}"
+
+
+def _name(text: str, field: str, place: Place) -> str:
+    name = text.strip()
+    if len(name) > NAME_LIMIT:
+        raise TraceError(f"a `{field}` of more than {NAME_LIMIT} characters", place=place)
+    return name
+
+
+def _blocks(text: str) -> tuple[int, ...]:
+    """Ids of leading blocks: whole numbers, or any words, which are hashed."""
+    words = text.replace(",", " ").strip("[] ").split()
+    try:
+        return tuple(map(int, words))
+    except ValueError:
+        return tuple(int.from_bytes(blake2b(word.encode(), digest_size=7).digest()) for word in words)
+
+
+def seconds(text: str, place: Place) -> float:
+    """Seconds from a number (milliseconds when it can be nothing else) or from an ISO date and time."""
+    try:
+        number = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(_six_decimals(text.strip()))
+        except ValueError as error:
+            raise TraceError(
+                f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601"
+            ) from error
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not isfinite(number) or abs(number) > 1e16:
+        raise TraceError(f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601")
+    return number / 1000 if abs(number) >= _EPOCH_MS_FROM else number
+
+
+def tokens(text: str, place: Place) -> float:
+    """A count of tokens."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1e9:
+        raise TraceError(f"`{text[:40]}` is not a count of tokens", place=place, hint="write a number from 0")
+    return number
+
+
+@contextmanager
+def opened_lines(path: Path) -> Iterator[Iterator[str]]:
+    """The lines of a text or gzip file; what goes wrong while they are read is a TraceError at its line."""
+    place = [Place(str(path), 1, 1)]
+    try:
+        if not path.is_file():
+            raise FileError(f"`{path}` {'is not a file' if path.exists() else 'does not exist'}")
+        with path.open("rb") as raw:
+            is_gzip = raw.peek(2)[:2] == b"\x1f\x8b"
+            binary = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if is_gzip else raw
+            with TextIOWrapper(binary, "utf-8-sig", newline="") as text:
+                yield _bounded(text, place)
+    except UnicodeDecodeError as error:
+        hint = "a trace is csv or JSON lines, plain or gzip"
+        raise TraceError("not UTF-8 text", place=place[0], hint=hint) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"broken gzip: {error}", place=place[0]) from error
+    except csv.Error as error:
+        raise TraceError(f"not csv: {error}", place=place[0]) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"cannot read `{path}`: {reason}") from error
+
+
+def _bounded(text: TextIO, place: list[Place]) -> Iterator[str]:
+    while line := text.readline(LINE_LIMIT):
+        if len(line) == LINE_LIMIT:
+            raise TraceError(f"a line of more than {LINE_LIMIT:,} characters", place=place[0])
+        yield line
+        place[0] = place[0]._replace(line=place[0].line + 1)
+
+
+def _six_decimals(text: str) -> str:
+    """Some logs write seven decimals or more; Python reads six."""
+    whole, point, rest = text.partition(".")
+    digits = len(rest) - len(rest.lstrip("0123456789"))
+    return f"{whole}{point}{rest[: min(digits, 6)].ljust(6, '0')}{rest[digits:]}" if point else text
