@@ -1,4 +1,5 @@
 import json
+from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
@@ -13,11 +14,11 @@ KINDS = (*get_args(Event), *get_args(Effect))
 
 
 def of(union: Any) -> st.SearchStrategy[Any]:
-    with_numbers = {"until_s": NUMBERS, "retry_after_s": NUMBERS}
-    kinds = get_args(union)
+    """Any value of any class, every field given: a float is a finite number."""
+    plain = {float: NUMBERS, float | None: st.none() | NUMBERS}
     return st.one_of(
-        st.builds(kind, **{k: v for k, v in with_numbers.items() if k in kind.__dataclass_fields__})
-        for kind in kinds
+        st.builds(kind, **{f.name: plain.get(f.type, st.from_type(f.type)) for f in fields(kind)})
+        for kind in get_args(union)
     )
 
 

@@ -1,18 +1,14 @@
-"""What happens to a machine and what it wants done: two closed unions, each value one line of JSON.
+"""What happens to the gate and what it wants done: two closed unions, each value one line of JSON.
 
 An event holds only what a real system knows by then: an arrival has no id (the machine gives it one, and its
-Send or Refuse names it) and no true output length. The driver reports every attempt's end exactly once
+Send, Hold or Refuse names it) and no true output length. The driver reports every attempt's end exactly once
 (ended, failed, or its client left) and every probe's end exactly once; what comes late is ignored.
 """
 
-import json
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, get_args, get_type_hints
 
-from twofold.core import ShapeError
+from twofold.policy.lines import LineFormat
+from twofold.policy.record import record
 
 
 class Cause(Enum):
@@ -29,72 +25,110 @@ class RefusalReason(Enum):
 
     FULL = "full"  # every healthy replica is at its limit: 429
     NO_REPLICA = "no-replica"  # no replica is healthy: 503
+    RATE = "rate"  # its tenant or class asks too often: 429
+    SLO = "slo"  # it would miss its deadline: 429
+    QUEUE_FULL = "queue-full"  # its class has a bounded queue, and that is full: 429
+    EXPIRED = "expired"  # it was held past its deadline: 503
+    SHED = "shed"  # its class is not served under this pressure: 503
 
 
 # --- events ---
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplicaAdded:
-    """A replica may be sent requests; of a known one, the limit changes."""
+    """A replica may be sent requests; of a known one, all of this changes."""
 
     replica_id: str
     in_flight_limit: int
+    zone: str = ""
+    pool: str = ""
+    model: str = ""
+    version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplicaRemoved:
     """A replica is sent nothing new; what it has runs on."""
 
     replica_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class ReplicaStartFailed:
+    """A replica that StartReplica asked for will not come."""
+
+    replica_id: str
+
+
+@record
+class ReplicaReported:
+    """What a replica said of itself at `observed_s`, as late as it came."""
+
+    replica_id: str
+    observed_s: float
+    running_count: int
+    waiting_count: int
+    kv_used_fraction: float
+
+
+@record
 class RequestArrived:
-    """A client asks; the answer is exactly one Send or Refuse."""
+    """A client asks; the answer is exactly one Send, Hold or Refuse."""
 
     input_tokens: int
     output_limit_tokens: int
+    tenant: str = ""
+    class_name: str = ""
+    session_id: str = ""
+    prefix_blocks: tuple[int, ...] = ()  # hashes of the prompt's leading blocks, in order
+    model: str = ""
+    zone: str = ""
+    deadline_s: float | None = None  # on the gate's clock; None: the class's
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResponseStarted:
-    """The first byte of an answer came."""
+    """The first byte of an answer came. Attempt 0 is the latest."""
 
     request_id: int
+    attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResponseEnded:
     """The whole answer came."""
 
     request_id: int
     output_tokens: int
+    quality_score: float | None = None  # of a judged answer, 0 to 1
+    attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResponseFailed:
-    """The latest attempt of a request failed."""
+    """An attempt of a request failed."""
 
     request_id: int
     cause: Cause
+    attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClientLeft:
     """Nobody waits for the answer any more."""
 
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProbeAnswered:
     """The replica is there; whether it can also answer requests, requests show."""
 
     replica_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProbeFailed:
     """The replica is not there, or too slow to say so."""
 
@@ -102,7 +136,30 @@ class ProbeFailed:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class BeliefsChanged:
+    """The replicas' speed was fitted anew."""
+
+    input_token_s: float
+    output_token_s: float
+
+
+@record
+class ReleaseOffered:
+    """A new version is to be tried on a share of a pool's requests."""
+
+    version: str
+    pool: str = ""
+
+
+@record
+class ReleaseWithdrawn:
+    """The trial of a version is called off."""
+
+    version: str
+
+
+@record
 class Woke:
     """The time that `wake_at_s` named has come."""
 
@@ -118,21 +175,35 @@ Event = (
     | Woke
     | ReplicaAdded
     | ReplicaRemoved
+    | ReplicaStartFailed
+    | ReplicaReported
+    | BeliefsChanged
+    | ReleaseOffered
+    | ReleaseWithdrawn
 )
 
 # --- effects ---
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Send:
     """Pass the request to the replica; `attempt` counts from 1."""
 
     request_id: int
     replica_id: str
     attempt: int
+    output_limit_tokens: int | None = None  # None: as asked; a number: no longer than this
+    model: str = ""  # "": as asked; else a permitted smaller variant
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class Hold:
+    """Let the request wait in the gate; a Send, Refuse or GiveUp follows on a later event."""
+
+    request_id: int
+
+
+@record
 class Refuse:
     """Answer with `status` and Retry-After; nothing went to any replica."""
 
@@ -142,7 +213,7 @@ class Refuse:
     retry_after_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GiveUp:
     """End the request with an error: 502, or an error in the stream if the answer has begun."""
 
@@ -150,14 +221,26 @@ class GiveUp:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class Cancel:
+    """Stop one attempt, of which nothing is to be reported any more: a hedge was faster.
+
+    Attempt 0 at replica "": a held request whose client left; there is nothing to stop.
+    """
+
+    request_id: int
+    replica_id: str
+    attempt: int
+
+
+@record
 class Probe:
     """Ask whether the replica is there."""
 
     replica_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenCircuit:
     """Nothing is sent to the replica until a probe is answered after `until_s`. To be told, not done."""
 
@@ -165,127 +248,114 @@ class OpenCircuit:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CloseCircuit:
     """The replica is sent requests again. To be told, not done."""
 
     replica_id: str
 
 
-Effect = Send | Refuse | GiveUp | Probe | OpenCircuit | CloseCircuit
+@record
+class EjectReplica:
+    """The replica is an outlier and is sent nothing until then. To be told, not done."""
 
+    replica_id: str
+    until_s: float
+
+
+@record
+class ReadmitReplica:
+    """An ejected replica is tried again. To be told, not done."""
+
+    replica_id: str
+
+
+@record
+class StartReplica:
+    """Start a replica under this id; ReplicaAdded when it is ready, or ReplicaStartFailed."""
+
+    replica_id: str
+    pool: str
+    zone: str
+    model: str
+    version: str
+
+
+@record
+class StopReplica:
+    """Let the replica finish what it has, then end it."""
+
+    replica_id: str
+
+
+@record
+class StageRelease:
+    """From now on this share of the requests goes to the version. To be told, not done."""
+
+    version: str
+    share: float
+
+
+@record
+class PromoteRelease:
+    """The version passed its trial: all is to run on it."""
+
+    version: str
+
+
+@record
+class RollBackRelease:
+    """The version failed its trial: nothing more is sent to it."""
+
+    version: str
+    reason: str
+
+
+@record
+class Degrade:
+    """Answers get worse (a higher level) or better. To be told, not done; each Send says what it means."""
+
+    level: int
+
+
+@record
+class FailOverZone:
+    """The zone is avoided. To be told, not done."""
+
+    zone: str
+
+
+@record
+class RestoreZone:
+    """The zone is used again. To be told, not done."""
+
+    zone: str
+
+
+Effect = (
+    Send
+    | Hold
+    | Refuse
+    | GiveUp
+    | Cancel
+    | Probe
+    | OpenCircuit
+    | CloseCircuit
+    | EjectReplica
+    | ReadmitReplica
+    | StartReplica
+    | StopReplica
+    | StageRelease
+    | PromoteRelease
+    | RollBackRelease
+    | Degrade
+    | FailOverZone
+    | RestoreZone
+)
 
 # --- one per line ---
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of a machine's log: what came, when, and what the machine answered."""
-
-    now_s: float  # as the driver gave it
-    event: Event
-    effects: tuple[Effect, ...]
-
-
-def to_line(value: Event | Effect | Entry) -> str:
-    """One JSON object without a line break. NaN and infinity are our own mistake: ValueError."""
-    if isinstance(value, Entry):
-        effects = [_to_data(effect) for effect in value.effects]
-        data = {"now_s": value.now_s, "event": _to_data(value.event), "effects": effects}
-    else:
-        data = _to_data(value)
-    return _ENCODER.encode(data)
-
-
-def from_line(line: str) -> Event | Effect:
-    """What `to_line` wrote, equal to it. Raises ShapeError on anything else."""
-    value: Event | Effect = _from_data(_parse(line), _FIELDS)
-    return value
-
-
-def entry_from_line(line: str) -> Entry:
-    """The entry that `to_line` wrote, equal to it. Raises ShapeError on anything else."""
-    data = _parse(line)
-    if not isinstance(data, dict) or data.keys() != {"now_s", "event", "effects"}:
-        raise _refused("an entry is an object of `now_s`, `event` and `effects`")
-    if not isinstance(data["effects"], list):
-        raise _refused("`effects` is not a list")
-    event = _from_data(data["event"], _EVENT_FIELDS)
-    effects = tuple(_from_data(effect, _EFFECT_FIELDS) for effect in data["effects"])
-    try:
-        return Entry(_number(data["now_s"]), event, effects)
-    except (ValueError, OverflowError) as error:
-        raise _refused(f"`now_s`: {error}") from error
-
-
-# HOT: per event; `json.dumps` with the same options builds an encoder per call: bench/policy.py
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-Reader = Callable[[Any], Any]  # from JSON to a field's value; ValueError when it is none
-
-
-def _to_data(value: Any) -> dict[str, Any]:
-    data: dict[str, Any] = {"type": type(value).__name__}
-    for name in _FIELDS[type(value).__name__][1]:
-        field = getattr(value, name)
-        data[name] = field.value if isinstance(field, Enum) else field
-    return data
-
-
-def _from_data(data: Any, known: dict[str, tuple[type[Any], dict[str, Reader]]]) -> Any:
-    name = data.get("type") if isinstance(data, dict) else None
-    if not isinstance(name, str) or name not in known:
-        raise _refused(f"`type` is none of {', '.join(known)}")
-    made, readers = known[name]
-    if data.keys() - {"type"} != readers.keys():
-        raise _refused(f"the fields of {name} are `type`{''.join(f', `{field}`' for field in readers)}")
-    try:
-        return made(**{field: reader(data[field]) for field, reader in readers.items()})
-    except (ValueError, OverflowError) as error:
-        raise _refused(f"{name}: {error}") from error
-
-
-def _parse(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _refused(f"not JSON: {error}") from error
-
-
-def _refused(why: str) -> ShapeError:
-    return ShapeError(
-        f"not a line of a policy log: {why}", hint="replay the log with the version that wrote it"
-    )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"`{value}` is no text")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"`{value}` is no whole number")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"`{value}` is no finite number")
-    return float(value)
-
-
-def _readers(union: Any) -> dict[str, tuple[type[Any], dict[str, Reader]]]:
-    """Of every class of a union: itself, and how each of its fields is read."""
-    plain: dict[Any, Reader] = {str: _text, int: _whole, float: _number}
-    table = {}
-    for made in get_args(union):
-        hints = get_type_hints(made)
-        # An Enum class called with a value is its own reader.
-        table[made.__name__] = (made, {f.name: plain.get(hints[f.name], hints[f.name]) for f in fields(made)})
-    return table
-
-
-_EVENT_FIELDS = _readers(Event)
-_EFFECT_FIELDS = _readers(Effect)
-_FIELDS = _EVENT_FIELDS | _EFFECT_FIELDS
+_LINES: LineFormat[Event, Effect] = LineFormat(Event, Effect)
+to_line = _LINES.to_line
+from_line = _LINES.from_line
+entry_from_line = _LINES.entry_from_line

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from twofold.policy.breaker import Circuit
-from twofold.policy.events import Cause
+from twofold.policy.events import Cause, ReplicaReported
 from twofold.policy.settings import Beliefs, GateSettings
 
 UNREPORTED_PROBES_MAX = 8  # of one replica; beyond, the driver lost one and the oldest is forgotten
@@ -50,6 +50,11 @@ class Replica:
     output_limit_tokens: int = 0  # of all its requests
     doubted_count: int = 0  # doubts since it last began an answer
     probe_eras: deque[int] = field(default_factory=lambda: deque(maxlen=UNREPORTED_PROBES_MAX))
+    zone: str = ""
+    pool: str = ""
+    model: str = ""
+    version: str = ""
+    report: ReplicaReported | None = None  # the newest; old by the time it comes
 
     @property
     def healthy(self) -> bool:
@@ -95,10 +100,19 @@ class FleetView:
     requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
     counts: Counts = field(default_factory=Counts)
 
-    def add_replica(self, replica_id: str, in_flight_limit: int) -> None:
-        """A new replica, a new limit of a known one, or one that was draining and is back, in a new era."""
+    def add_replica(
+        self,
+        replica_id: str,
+        in_flight_limit: int,
+        zone: str = "",
+        pool: str = "",
+        model: str = "",
+        version: str = "",
+    ) -> None:
+        """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""
         replica = self.replicas.setdefault(replica_id, Replica(replica_id, in_flight_limit))
         replica.in_flight_limit = in_flight_limit
+        replica.zone, replica.pool, replica.model, replica.version = zone, pool, model, version
         if replica.draining:
             replica.draining = False
             replica.circuit = Circuit(era=replica.circuit.era + 1)

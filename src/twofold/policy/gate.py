@@ -11,6 +11,7 @@ from twofold.policy import breaker
 from twofold.policy.admission import room_or_refusal
 from twofold.policy.breaker import Circuit
 from twofold.policy.events import (
+    BeliefsChanged,
     Cause,
     ClientLeft,
     CloseCircuit,
@@ -21,8 +22,12 @@ from twofold.policy.events import (
     Probe,
     ProbeAnswered,
     ProbeFailed,
+    ReleaseOffered,
+    ReleaseWithdrawn,
     ReplicaAdded,
     ReplicaRemoved,
+    ReplicaReported,
+    ReplicaStartFailed,
     RequestArrived,
     ResponseEnded,
     ResponseFailed,
@@ -36,7 +41,7 @@ from twofold.policy.routing import least_work
 from twofold.policy.settings import Beliefs, GateSettings
 
 
-class Gate(Machine):
+class Gate(Machine[Event, Effect]):
     """For one fleet of equal replicas. `view` is for reading; only events change it.
 
     Whose fault a failure is (INV-17): a refused connection and an answer that breaks off are the replica's.
@@ -73,6 +78,13 @@ class Gate(Machine):
                 return self._added(event, now_s)
             case ReplicaRemoved():
                 return self._removed(event)
+            case ReplicaReported():
+                return self._reported(event)
+            case BeliefsChanged():
+                self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s)
+                return []
+            case ReplicaStartFailed() | ReleaseOffered() | ReleaseWithdrawn():
+                return self._ignored()
             case _:
                 assert_never(event)
 
@@ -190,7 +202,9 @@ class Gate(Machine):
         assert event.in_flight_limit >= 1, event
         if self.wake_at_s() is None:
             self._probe_at_s = now_s
-        self.view.add_replica(event.replica_id, event.in_flight_limit)
+        self.view.add_replica(
+            event.replica_id, event.in_flight_limit, event.zone, event.pool, event.model, event.version
+        )
         return []
 
     def _removed(self, event: ReplicaRemoved) -> list[Effect]:
@@ -198,6 +212,13 @@ class Gate(Machine):
         if replica is None or replica.draining:
             return self._ignored()
         self.view.remove_replica(replica)
+        return []
+
+    def _reported(self, event: ReplicaReported) -> list[Effect]:
+        replica = self.view.replicas.get(event.replica_id)
+        if replica is None or (replica.report and replica.report.observed_s > event.observed_s):
+            return self._ignored()
+        replica.report = event
         return []
 
     def _ignored(self) -> list[Effect]:

@@ -1,14 +1,15 @@
 """What every machine is to its driver, be it a simulator's heap or a server's loop."""
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from twofold.policy.events import Effect, Event
+EventT = TypeVar("EventT", contravariant=True)
+EffectT = TypeVar("EffectT")
 
 
-class Machine(Protocol):
+class Machine(Protocol[EventT, EffectT]):
     """State that only events change: no clock, socket, thread, file or randomness of its own."""
 
-    def handle(self, event: Event, now_s: float) -> list[Effect]:
+    def handle(self, event: EventT, now_s: float) -> list[EffectT]:
         """Fold one event in; what is returned is to be done, in this order."""
         ...
 
