@@ -2,24 +2,59 @@
 
 import csv
 import math
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from twofold.core import InputError
+from twofold.core import InputError, Place
 
 Row = dict[str, str]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every row of a CSV file as text by column name; a short row's missing cells are blank."""
+    """Every row of a CSV file as text by column name; a short row's missing cells are blank.
+
+    Raises InputError where a column stands twice, a row has more cells than the header, or commas separate
+    nothing: each would put figures under the wrong name without a word.
+    """
     try:
-        with path.open(newline="", encoding="utf-8") as handle:
-            reader = csv.DictReader(handle, restval="", strict=True)
-            rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
+        with path.open(newline="", encoding="utf-8-sig") as handle:
+            lines = csv.reader(handle, strict=True)
+            header = next(lines, [])
+            _check_header(path, header)
+            rows = [_row(path, header, cells, lines.line_num) for cells in lines if cells]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"'{path.name}' cannot be read as a CSV table: {error}") from error
     if not rows:
         raise InputError(f"'{path.name}' holds no rows", hint="the first line names the columns")
     return rows
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
+    if twice:
+        raise InputError(
+            f"'{path.name}' has two columns `{twice[0]}`",
+            place=Place(path.name, 1, 1),
+            hint="remove one, or give it a name of its own",
+        )
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        raise InputError(
+            f"'{path.name}' separates its columns by other than commas",
+            place=Place(path.name, 1, 1),
+            hint="save it as comma-separated values",
+        )
+
+
+def _row(path: Path, header: Sequence[str], cells: Sequence[str], line: int) -> Row:
+    if any(cells[len(header) :]):
+        raise InputError(
+            f"{len(cells)} cells where the header has {len(header)}",
+            place=Place(path.name, line, 1),
+            hint="put a cell that holds a comma in quotes",
+        )
+    padded = [*cells, *[""] * (len(header) - len(cells))]
+    return {name: cell for name, cell in zip(header, padded, strict=False) if name}
 
 
 def number(row: Row, column: str) -> float | None:
