@@ -61,6 +61,10 @@ from twofold.contracts.plan import (
 )
 from twofold.contracts.reader import parse_spec, read_spec
 from twofold.contracts.render import render_error
+from twofold.contracts.scenario import Scenario, parse_scenario, read_scenario
+from twofold.contracts.scenario_cluster import ClusterChange
+from twofold.contracts.scenario_parts import FaultEvent
+from twofold.contracts.scenario_policies import Policies
 from twofold.contracts.schema import shipped_schema_text, spec_json_schema
 from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
 from twofold.contracts.spec import Spec
@@ -81,12 +85,14 @@ __all__ = [
     "Checkpoint",
     "Checkpoints",
     "ClassPlan",
+    "ClusterChange",
     "Count",
     "CrossCell",
     "Default",
     "Derivation",
     "Digests",
     "Factor",
+    "FaultEvent",
     "Finding",
     "FixedCluster",
     "FrontPoint",
@@ -105,6 +111,7 @@ __all__ = [
     "Owned",
     "Part",
     "Plan",
+    "Policies",
     "PriceUsed",
     "Quantiles",
     "Recovery",
@@ -113,6 +120,7 @@ __all__ = [
     "Row",
     "Run",
     "ScalingPoint",
+    "Scenario",
     "Service",
     "ServicePlan",
     "ServiceRow",
@@ -141,6 +149,7 @@ __all__ = [
     "loop_to_data",
     "ordered_arrivals",
     "parse_cluster",
+    "parse_scenario",
     "parse_spec",
     "plan_to_dict",
     "plan_to_json",
@@ -148,6 +157,7 @@ __all__ = [
     "read_calibration",
     "read_jobs",
     "read_plan",
+    "read_scenario",
     "read_service_rows",
     "read_spec",
     "read_step_rows",

@@ -25,13 +25,13 @@ class _Found:
     key_place: Place
 
 
-def problems(error: ValidationError, root: Node, part: type[Part]) -> list[InputError]:
-    """One error per thing to mend, in the order of the file."""
+def problems(error: ValidationError, root: Node, part: type[Part], whole: str = "a spec") -> list[InputError]:
+    """One error per thing to mend, in the order of the file; `whole` is what the file is called."""
     found: dict[tuple[Place, str], InputError] = {}
     for details in error.errors(include_url=False):
         if details["type"] == "default_factory_not_called":  # follows from another error
             continue
-        problem = _problem(details, root, part)
+        problem = _problem(details, root, part, whole)
         assert problem.place is not None
         found.setdefault((problem.place, problem.message), problem)
     ordered = sorted(found.values(), key=lambda one: one.place or Place("", 0, 0))
@@ -44,12 +44,12 @@ def problems(error: ValidationError, root: Node, part: type[Part]) -> list[Input
     ]
 
 
-def _problem(details: ErrorDetails, root: Node, part: type[Part]) -> InputError:
+def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) -> InputError:
     where, kind = details["loc"], details["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(where, root, part)
+        return _unknown_key(where, root, part, whole)
     if kind == "missing":
-        return _missing_key(where, root)
+        return _missing_key(where, root, whole)
     found = _found(where, root)
     place, key, shown = _place(where, found), found.key, _shown(found.node)
     carried = details.get("ctx", {}).get("error")
@@ -65,7 +65,7 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part]) -> InputError:
     if kind in _NEEDS_MAPPING:
         inner = part_of(annotation_at(where, part))
         hint = f"keys: {', '.join(keys_of(inner))}" if inner else "write a name and its keys below"
-        return ShapeError(f"`{key or 'a spec'}` needs keys, not {_kind(found.node)}", place=place, hint=hint)
+        return ShapeError(f"`{key or whole}` needs keys, not {_kind(found.node)}", place=place, hint=hint)
     if kind in _NEEDS_LIST:
         return ShapeError(
             f"`{key}` needs a list, not {_kind(found.node)}", place=place, hint="write `[a, b]`"
@@ -75,23 +75,23 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part]) -> InputError:
     return ShapeError(f"`{key}`: {details['msg']}", place=place)
 
 
-def _unknown_key(where: Location, root: Node, part: type[Part]) -> InputError:
+def _unknown_key(where: Location, root: Node, part: type[Part], whole: str) -> InputError:
     key, owner = str(where[-1]), _found(where[:-1], root)
     inner = part_of(annotation_at(where[:-1], part))
     known = list(keys_of(inner)) if inner else []
     place = owner.node.keys.get(key, owner.key_place) if isinstance(owner.node, Mapping) else owner.key_place
     hint = did_you_mean(key, known, f"keys: {', '.join(known)}")
-    return UnknownKeyError(f"`{key[:64]}` is not a key of {_owner(owner)}", place=place, hint=hint)
+    return UnknownKeyError(f"`{key[:64]}` is not a key of {_owner(owner, whole)}", place=place, hint=hint)
 
 
-def _missing_key(where: Location, root: Node) -> InputError:
+def _missing_key(where: Location, root: Node, whole: str) -> InputError:
     owner = _found(where[:-1], root)
     hint = f"write `{where[-1]}:` below it"
-    return MissingKeyError(f"{_owner(owner)} needs `{where[-1]}`", place=owner.key_place, hint=hint)
+    return MissingKeyError(f"{_owner(owner, whole)} needs `{where[-1]}`", place=owner.key_place, hint=hint)
 
 
-def _owner(found: _Found) -> str:
-    return f"`{found.key}`" if found.key else "a spec"
+def _owner(found: _Found, whole: str) -> str:
+    return f"`{found.key}`" if found.key else whole
 
 
 def _found(where: Location, root: Node) -> _Found:

@@ -1,0 +1,101 @@
+"""A scenario: what happens to a plan in the twin, read with the same care as a spec."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from twofold.contracts import fields
+from twofold.contracts.fields import Listed, Part, Quantity, refusal
+from twofold.contracts.problems import problems
+from twofold.contracts.reader import read_text
+from twofold.contracts.scenario_cluster import ClusterChange
+from twofold.contracts.scenario_parts import Clients, FaultEvent, FleetChange, TrafficChange
+from twofold.contracts.scenario_policies import Policies
+from twofold.contracts.yaml_nodes import Mapping, plain, read_nodes
+from twofold.core import Dimension, InputErrors, ShapeError, ValueRefusedError
+
+Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
+
+
+class BeliefChange(Part):
+    """How far the machines' beliefs lie from the world."""
+
+    error_fraction: Error = Field(
+        default=0.3, alias="error", description="a run is repeated with beliefs so much too high and too low"
+    )
+
+
+class Metrics(Part):
+    """How late the gate knows what replicas report."""
+
+    every_s: fields.Seconds = Field(
+        default=5.0, alias="every", description="between two scrapes of a replica"
+    )
+    delay_s: fields.Seconds = Field(
+        default=1.0, alias="delay", description="from a scrape until the gate knows it"
+    )
+
+
+class Scenario(Part):
+    """What is other than the plan says. An empty one is the plan's own day at its peak."""
+
+    name: fields.Name = Field(default="as-planned", description="its name on screens")
+    about: fields.Text = Field(default="the plan's own traffic, and nothing fails", description="in a line")
+    horizon_s: fields.Span | None = Field(
+        default=None, alias="horizon", description="until when requests arrive; else as long as figures need"
+    )
+    warm_up_s: fields.Seconds | None = Field(
+        default=None, alias="warm_up", description="from the start, left out of all figures"
+    )
+    traffic: TrafficChange = Field(default=TrafficChange(), description="how requests arrive")
+    clients: Clients = Field(default=Clients(), description="what clients do")
+    fleet: FleetChange = Field(default=FleetChange(), description="the fleet")
+    faults: Annotated[tuple[FaultEvent, ...], Listed] = Field(default=(), description="what goes wrong")
+    policies: Policies = Field(default=Policies(), description="the gate's policies")
+    beliefs: BeliefChange = Field(default=BeliefChange(), description="what the machines believe")
+    metrics: Metrics = Field(default=Metrics(), description="how late they know")
+    cluster: ClusterChange | None = Field(default=None, description="the training cluster")
+
+    @model_validator(mode="after")
+    def _can_happen(self) -> "Scenario":
+        if self.horizon_s is None:
+            return self
+        if self.warm_up_s is not None and self.warm_up_s >= self.horizon_s:
+            raise refusal(
+                ValueRefusedError,
+                "the warm-up is as long as the horizon: nothing is measured",
+                "write a shorter `warm_up`, or a longer `horizon`",
+            )
+        events = [(fault.kind, fault.at_s) for fault in self.faults]
+        events += [("burst", burst.at_s) for burst in self.traffic.bursts]
+        late = next((kind for kind, at_s in events if at_s >= self.horizon_s), None)
+        if late is not None:
+            raise refusal(
+                ValueRefusedError,
+                f"the {late} begins after the horizon",
+                "write an earlier `at`, or a longer `horizon`",
+            )
+        return self
+
+
+def read_scenario(path: Path, classes: Iterable[str] = ()) -> Scenario:
+    """The scenario in a file; `classes` are those of the service, where they are known.
+
+    Raises InputErrors with everything that is wrong, or the one error that keeps the file from being read.
+    """
+    return parse_scenario(read_text(path), str(path), classes, path.parent)
+
+
+def parse_scenario(text: str, file: str, classes: Iterable[str] = (), folder: Path | None = None) -> Scenario:
+    """The scenario in a text; `file` is what errors call it."""
+    root = read_nodes(text, file)
+    if not isinstance(root, Mapping):
+        keys = ", ".join(field.alias or name for name, field in Scenario.model_fields.items())
+        raise ShapeError("a scenario needs keys", place=root.place, hint=f"keys: {keys}")
+    context = {"classes": frozenset(classes), "folder": folder}
+    try:
+        return Scenario.model_validate(plain(root), context=context)
+    except ValidationError as error:
+        raise InputErrors(problems(error, root, Scenario, "a scenario")) from error

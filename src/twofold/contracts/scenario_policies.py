@@ -1,0 +1,114 @@
+"""Which policies of the gate a scenario turns on, and with what settings."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from twofold.contracts import fields
+from twofold.contracts.fields import Part, refusal
+from twofold.core import ValueRefusedError
+
+Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]
+Switch = Literal["on", "off"]
+
+
+class Switched(Part):
+    """A policy with settings: `on` and `off` alone will do, and what is set is on."""
+
+    switch: Switch = Field(default="on", description="`on` or `off`; the text form says it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"switch": value} if isinstance(value, str) else value
+
+    @property
+    def is_on(self) -> bool:
+        return self.switch == "on"
+
+    def idle_fields(self) -> dict[str, str]:
+        if self.is_on:
+            return {}
+        return {name: "is set, but the policy is off" for name in type(self).model_fields if name != "switch"}
+
+
+class Limits(Switched):
+    """Rate limits, of each tenant."""
+
+    requests_per_s: fields.Rate | None = Field(
+        default=None, alias="requests", description="of one tenant; twice its share of the peak by default"
+    )
+
+
+class Queue(Switched):
+    """Fair queues by class and tenant, and admission by the class's promise."""
+
+    depth: fields.PositiveCount = Field(default=512, description="requests of a class that may wait")
+
+
+class RetryBudget(Switched):
+    """How many retries the gate makes and lets in."""
+
+    fraction: fields.Fraction = Field(default=0.1, description="of the requests of the last seconds")
+
+
+class Hedge(Switched):
+    """A second attempt where the first one has no token yet."""
+
+    after_s: fields.Seconds | None = Field(
+        default=None, alias="after", description="how late; the class's p95 by default"
+    )
+
+
+class Scaling(Switched):
+    """Replicas follow the load."""
+
+    kind: Literal["reactive", "predictive"] = Field(
+        default="predictive", description="by what is seen, or by what the day before showed"
+    )
+    least: fields.Count = Field(default=1, description="replicas of a pool at any time")
+    most: fields.PositiveCount | None = Field(
+        default=None, description="replicas of a pool; twice the planned by default"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Scaling":
+        if self.most is not None and self.most < self.least:
+            raise refusal(ValueRefusedError, f"`most: {self.most}` is below `least: {self.least}`")
+        return self
+
+
+class Warm(Switched):
+    """Replicas that are started and wait."""
+
+    replicas: fields.PositiveCount | None = Field(
+        default=None, description="of a pool; sized from the forecast by default"
+    )
+
+
+class Policies(Part):
+    """The gate's policies by name. What is not named is as the plan runs it."""
+
+    routing: Routing = Field(default="least-work", description="which replica gets a request")
+    limits: Limits = Field(default=Limits(switch="off"), description="rate limits of tenants")
+    queue: Queue = Field(default=Queue(), description="fair queues and admission by promise")
+    degradation: Switched = Field(
+        default=Switched(switch="off"), description="shorter answers, then shedding of bulk, under overload"
+    )
+    retry_budget: RetryBudget = Field(default=RetryBudget(), description="limits retries to a share")
+    hedge: Hedge = Field(default=Hedge(switch="off"), description="a second attempt for a late one")
+    outliers: Switched = Field(default=Switched(), description="ejects replicas slower than the others")
+    scaling: Scaling = Field(default=Scaling(switch="off"), description="replicas follow the load")
+    warm: Warm = Field(default=Warm(switch="off"), description="replicas that wait for a burst")
+    canary: Switched = Field(default=Switched(), description="stages a release, and rolls a bad one back")
+    zones: Switched = Field(default=Switched(), description="fails over from a zone that is lost")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Policies":
+        if self.warm.is_on and not self.scaling.is_on:
+            raise refusal(
+                ValueRefusedError,
+                "`warm` is on, but nothing would start from it: `scaling` is off",
+                "write `scaling: on`",
+            )
+        return self
