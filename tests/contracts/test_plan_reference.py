@@ -1,20 +1,25 @@
 from pathlib import Path
 
-from twofold.contracts.plan_reference import SOURCE, read_schema, reference_page
+import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plan.md"
+from twofold.contracts.plan_reference import INTRODUCTIONS, read_schema, reference_page, source_of
 
-
-def test_the_page_is_what_the_schema_says() -> None:
-    hint = "run: python -m twofold.contracts.plan_reference docs/reference/plan.md"
-    assert PAGE.read_text("utf-8") == reference_page(), hint
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
 
 
-def test_every_field_of_the_plan_says_what_it_means() -> None:
-    parts = read_schema(SOURCE.read_text("utf-8"))
+@pytest.mark.parametrize("page", INTRODUCTIONS)
+def test_the_page_is_what_the_schema_says(page: str) -> None:
+    hint = f"run: python -m twofold.contracts.plan_reference docs/reference/{page}.md"
+    assert (PAGES / f"{page}.md").read_text("utf-8") == reference_page(page), hint
+
+
+@pytest.mark.parametrize("page", INTRODUCTIONS)
+def test_every_field_says_what_it_means(page: str) -> None:
+    parts = read_schema(source_of(page))
     silent = [f"{part.name}.{field.name}" for part in parts for field in part.fields if not field.meaning]
     assert silent == []
 
 
-def test_every_part_of_the_plan_has_a_summary() -> None:
-    assert [part.name for part in read_schema(SOURCE.read_text("utf-8")) if not part.summary] == []
+@pytest.mark.parametrize("page", INTRODUCTIONS)
+def test_every_part_has_a_summary(page: str) -> None:
+    assert [part.name for part in read_schema(source_of(page)) if not part.summary] == []

@@ -221,6 +221,11 @@ class ClassPlan:
     usd_per_1k_output_tokens: Estimate | None  # USD; null: no price
     latency_budget: tuple[Part, ...]  # edge, gateway, queue, prefill, decode
     replica_text: str = ""  # the layout of the replicas that serve this class
+    input_spread_ratio: float = 0.0  # deviation of input tokens over their mean
+    output_spread_ratio: float = 0.0  # deviation of output tokens over their mean
+    shared_prefix_fraction: float = 0.0  # of the input, found in the prefix cache
+    profile: str = "flat"  # shape of the week: flat consumer business
+    trace: str | None = None  # the file that its traffic was read from; null: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +243,20 @@ class Replica:
     max_batch: int  # sequences decoding at once
     chunk_tokens: int | None  # prefill tokens per step
     text: str  # on one line
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Equal replicas that serve some classes: what a rehearsal builds them from."""
+
+    name: str  # the first of its classes
+    classes: tuple[str, ...]  # that it serves
+    model: str  # what it serves, a variant maybe
+    replica: Replica  # one of them
+    replica_count: int  # spares included
+    spare_count: int  # of them
+    rate_per_replica_per_s: float  # requests/s that still meet every goal
+    virtual_overhead_fraction: float  # of time, on virtual machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +300,7 @@ class ServicePlan:
     cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
     network_bytes_per_token: float | None = None  # what an accelerator sends for one token through all layers
     all_to_all_bytes_per_token: float | None = None  # of it, between expert ranks
+    pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""docs/reference/plan.md from the schema's own source: every part, every field, its kind and meaning.
+"""Pages of docs/reference from a schema's own source: every part, every field, its kind and meaning.
 
-`python -m twofold.contracts.plan_reference docs/reference/plan.md` writes it; a test holds the page equal.
+`python -m twofold.contracts.plan_reference docs/reference/plan.md` writes that page, and
+`… docs/reference/simulation.md` the other; tests hold the pages equal.
 """
 
 import ast
@@ -8,8 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("plan.py")
-INTRODUCTION = """# The plan as data: `twofold/plan/1`
+PLAN = """# The plan as data: `twofold/plan/1`
 
 `twofold plan SPEC --json` prints it; `explain` and `diff` read it. Generated from `contracts/plan.py`.
 
@@ -21,6 +21,15 @@ where the spec has none; new fields may be added, none is renamed or changes its
 
 Paths name entries of arrays: `training.pretrain.step_s`, `serving.serve.classes.chat.percentiles.ttft_p95`.
 """
+SIMULATION = """# A rehearsal as data: `twofold/simulation/1`
+
+`twofold simulate SPEC --json` prints it. Generated from `contracts/simulation.py`.
+
+Lengths of time are seconds, sizes bytes, money USD, energy joules; names carry the unit. *or null* means that
+the run has no such number, for example no latency of a class of which nothing finished. New fields may be
+added, none is renamed or changes its unit within version 1.
+"""
+INTRODUCTIONS = {"plan": PLAN, "simulation": SIMULATION}
 KINDS = {
     "str": "text",
     "int": "count",
@@ -28,7 +37,13 @@ KINDS = {
     "bool": "yes or no",
     "Estimate": "estimate",
     "dict[str, Estimate]": "estimates by name",
+    "dict[str, float]": "numbers by name",
+    "dict[str, float | None]": "numbers by name, or null",
+    "dict[str, int]": "counts by name",
+    "dict[str, str]": "texts by name",
     "tuple[str, ...]": "texts",
+    "tuple[int, ...]": "counts",
+    "tuple[float, float]": "pair of numbers",
     "tuple[tuple[str, str], ...]": "pairs of texts",
 }
 
@@ -83,15 +98,20 @@ def kind_text(annotation: str, names: set[str]) -> str:
     return KINDS[annotation]
 
 
-def reference_page() -> str:
-    """The whole page."""
+def source_of(page: str) -> str:
+    """The text of the module whose page it is: `plan` or `simulation`."""
+    return Path(__file__).with_name(f"{page}.py").read_text("utf-8")
+
+
+def reference_page(page: str) -> str:
+    """The whole page of `plan` or `simulation`."""
     sections = [
         f"## {part.name}\n\n{part.summary}\n\n| field | kind | meaning |\n| --- | --- | --- |\n"
         + "".join(f"| `{field.name}` | {field.kind} | {field.meaning} |\n" for field in part.fields)
-        for part in read_schema(SOURCE.read_text("utf-8"))
+        for part in read_schema(source_of(page))
     ]
-    return "\n".join([INTRODUCTION, *sections])
+    return "\n".join([INTRODUCTIONS[page], *sections])
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference_page(), "utf-8")
+    Path(sys.argv[1]).write_text(reference_page(Path(sys.argv[1]).stem), "utf-8")

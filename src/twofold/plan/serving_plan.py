@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from twofold.contracts import Bound, ClassPlan, Count, Loser, Machine, Part, ServicePlan, SloOutcome
+from twofold.contracts import Bound, ClassPlan, Count, Loser, Machine, Part, Pool, ServicePlan, SloOutcome
 from twofold.contracts import Replica as ReplicaPlan
 from twofold.core import Estimate, Source, exact
 from twofold.inference import (
@@ -124,6 +124,21 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         cold_start_parts=cold_start_parts(*reading),
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
+        pools=tuple(_pool_plan(pool, choice) for pool in pools),
+    )
+
+
+def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> Pool:
+    chosen = pool.pool
+    return Pool(
+        name=chosen.classes[0],
+        classes=chosen.classes,
+        model=chosen.variant,
+        replica=_replica_plan(pool, choice),
+        replica_count=chosen.count.total,
+        spare_count=chosen.count.spare,
+        rate_per_replica_per_s=chosen.limit_per_s,
+        virtual_overhead_fraction=choice.offer.overhead_fraction,
     )
 
 
@@ -159,12 +174,13 @@ def _class_plan(
     replicas = pool.pool.count.needed
     holds = limit.times(float(replicas))
     budget = _budget(middle, load, percentiles)
+    lengths, traffic = load.traffic.lengths, choice.entry.classes[load.name].traffic
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
         peak_per_s=load.peak_per_s,
-        input_tokens=one(load.traffic.lengths.input_tokens),
-        output_tokens=one(load.traffic.lengths.output_tokens),
+        input_tokens=one(lengths.input_tokens),
+        output_tokens=one(lengths.output_tokens),
         percentiles=percentiles,
         slos=_slos(load, percentiles, holds),
         replica_count=replicas,
@@ -174,6 +190,11 @@ def _class_plan(
         usd_per_1k_output_tokens=usd_per_1k(load, pool, choice, context),
         latency_budget=budget,
         replica_text=pool_text(pool.pool, choice),
+        input_spread_ratio=one(lengths.input_spread),
+        output_spread_ratio=one(lengths.output_spread),
+        shared_prefix_fraction=traffic.shared_prefix_fraction,
+        profile=traffic.profile,
+        trace=str(traffic.trace) if traffic.trace else None,
     )
 
 

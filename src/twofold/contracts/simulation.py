@@ -1,0 +1,203 @@
+"""What a rehearsal came to, as data, schema `twofold/simulation/1`: what `simulate --json` prints.
+
+Nothing here computes. Lengths of time are seconds, energy joules, money USD. Arrays stay arrays with one
+service; a missing half is an empty array.
+"""
+
+import json
+from dataclasses import dataclass
+
+from twofold.contracts.plan import plan_to_dict
+
+SCHEMA = "twofold/simulation/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a figure lies with 95 % confidence; null where the run is too short to say."""
+
+    p50: tuple[float, float] | None  # low and high
+    p90: tuple[float, float] | None  # low and high
+    p95: tuple[float, float] | None  # low and high
+    p99: tuple[float, float] | None  # low and high
+    mean: tuple[float, float] | None  # low and high
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyFigures:
+    """One metric of a class over its finished requests."""
+
+    p50: float  # s
+    p90: float  # s
+    p95: float  # s
+    p99: float  # s
+    mean: float  # s
+    count: int  # finished requests that it is over
+    interval: Bounds  # of each
+    resolved: bool  # whether the interval of p95 is within 10 % of it
+
+
+@dataclass(frozen=True, slots=True)
+class SloKept:
+    """One goal of a class, and what came of it."""
+
+    metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
+    limit_s: float  # s
+    simulated_s: float | None  # s; null: nothing finished
+    planned_s: float | None  # what the plan says, s; null: nothing
+    met: bool | None  # null: nothing finished, or the interval holds the limit
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """One latency class, of requests that arrived after the warm-up."""
+
+    name: str  # of the class
+    service: str  # whose it is
+    rate_per_s: float  # requests that arrived, /s
+    arrived_count: int  # requests
+    finished_count: int  # of them, with a whole answer
+    ttft_s: LatencyFigures | None  # to the first token; null: nothing finished
+    tpot_s: LatencyFigures | None  # per further token; null: no answer has two
+    e2e_s: LatencyFigures | None  # to the whole answer; null: nothing finished
+    slos: tuple[SloKept, ...]  # each goal
+    outcomes: dict[str, int]  # requests by how they ended
+    goodput_per_s: float  # requests finished within every goal, /s
+    goodput_fraction: float  # of those that arrived
+    input_tokens: int  # of finished requests
+    output_tokens: int  # of finished requests
+
+
+@dataclass(frozen=True, slots=True)
+class BrokeFirst:
+    """The first limit that did not hold."""
+
+    at_s: float  # since the run began
+    signal: str  # what was over its limit
+    value: float  # that it had
+    limit: float  # that it should keep
+    text: str  # on one line
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFigures:
+    """One service's fleet over the whole run."""
+
+    service: str  # whose fleet
+    replica_count: int  # when the run began
+    replica_count_max: int  # at any time
+    duration_s: float  # simulated
+    measured_s: float  # of it, after the warm-up
+    arrived_count: int  # requests, those of the warm-up too
+    finished_count: int  # requests
+    outcomes: dict[str, int]  # requests by how they ended; they add up to those that arrived
+    retry_count: int  # further requests of the same clients
+    goodput_per_s: float  # requests within every goal, /s
+    output_tokens_per_s: float  # tokens/s
+    utilisation_fraction: float  # of ready time in which a replica computed
+    kv_utilisation_fraction: float  # of the cache, in the mean
+    prefix_hit_fraction: float  # of input tokens found in the cache
+    preempted_count: int  # requests that lost their cache and began again
+    started_count: int  # replicas started meanwhile
+    start_s_mean: float  # from the decision to ready
+    accelerator_h: float  # accelerator-hours
+    cost_usd: float | None  # of the run; null: no price
+    usd_per_1k_output_tokens: float | None  # USD; null: no price, or no token
+    energy_j: float  # J
+    output_tokens_per_j: float | None  # tokens/J; null: no token
+    event_count: int  # that the gate handled
+    decision_count: int  # effects that it answered with
+    effects: dict[str, int]  # by name
+    little_error_fraction: float  # how far Little's law is off: our own check
+    broke_first: BrokeFirst | None  # null: every limit held
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefRun:
+    """The same run with the machines' beliefs put off."""
+
+    belief_factor: float  # times the world's own times; 1: perfect
+    goodput_fraction: float  # of all that arrived
+    ttft_p95_s: dict[str, float | None]  # by class, s
+    tpot_p95_s: dict[str, float | None]  # by class, s
+    e2e_p95_s: dict[str, float | None]  # by class, s
+    slos_met: bool  # every goal of every class
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFigures:
+    """The training half: jobs on a cluster."""
+
+    duration_s: float  # simulated
+    node_count: int  # of the cluster
+    accelerator_count: int  # of the cluster
+    submitted_count: int  # jobs
+    outcomes: dict[str, int]  # jobs by how they ended
+    goodput_fraction: float  # of the used accelerator-hours, those that counted
+    utilisation_fraction: float  # of the cluster's accelerator-hours
+    lost_accelerator_h: float  # work that had to be done again
+    queue_s_mean: dict[str, float]  # by size of the job, s
+    queue_s_p95: dict[str, float]  # by size of the job, s
+    share_deviation_fraction: float  # of teams from their fair share
+    fragmentation_fraction: float  # of free accelerators that no waiting job fits on
+    failure_count: int  # interruptions
+    preempted_count: int  # jobs stopped for others
+    serving_accelerator_h: float  # given to serving
+    event_count: int  # that the brain handled
+    decision_count: int  # effects that it answered with
+    effects: dict[str, int]  # by name
+    broke_first: BrokeFirst | None  # null: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One figure under two scenarios with the same seeds, B minus A."""
+
+    figure: str  # such as chat.ttft_p95_s
+    a: float  # mean over the seeds
+    b: float  # mean over the seeds
+    difference: float  # mean of the paired differences
+    low: float  # of its 95 % confidence interval
+    high: float  # of its 95 % confidence interval
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two scenarios beside each other."""
+
+    a: str  # scenario
+    b: str  # scenario
+    seeds: tuple[int, ...]  # each run under both
+    differences: tuple[Difference, ...]  # figure by figure
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """One rehearsal of a plan, with everything that a screen shows."""
+
+    schema: str  # `twofold/simulation/1`
+    name: str  # of the plan
+    twofold: str  # version
+    plan_digest: str  # SHA-256 of the plan that was rehearsed
+    scenario: str  # its name
+    about: str  # the scenario in a line
+    seed: int  # of every draw
+    horizon_s: float  # until when requests arrive
+    warm_up_s: float  # from the start, left out of figures
+    traffic: dict[str, str]  # by class: where its requests come from
+    policies: tuple[str, ...]  # that were on
+    classes: tuple[ClassFigures, ...]  # of all services, with perfect beliefs
+    fleets: tuple[FleetFigures, ...]  # one for each service, with perfect beliefs
+    beliefs: tuple[BeliefRun, ...]  # perfect, and put off both ways
+    training: TrainingFigures | None  # null: no cluster was rehearsed
+    slos_met: bool  # every goal of every class
+    broke_first: str | None  # what broke first, in a line; null: nothing
+    event_count: int  # that the machines handled
+    decision_count: int  # effects that they answered with
+    notes: tuple[str, ...] = ()  # what to know of the figures
+    comparison: Comparison | None = None  # with `--compare`
+
+
+def simulation_to_json(simulation: Simulation) -> str:
+    """The rehearsal as JSON text: the same rehearsal gives the same bytes."""
+    return json.dumps(plan_to_dict(simulation), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
