@@ -1,0 +1,264 @@
+"""Tries a release on a growing share of requests, and promotes it or rolls it back.
+
+A trial compares the release with what runs beside it, in the same minutes: time to first token, time per
+output token (as logs of ratios, at like load and input), failures, and quality scores where answers are
+judged. Each is a sequential test (`sequential.py`): one that finds "worse by the margin" rolls back at once;
+the last stage promotes when all have refuted it. At the request limit a test that is still open decides for
+what is likelier, and one that hardly knows anything rolls back: that is not a proof of harmlessness.
+
+What it can see, within 2,000 canary requests and in more than 95 % of trials (tests/policy/test_canary.py):
++15 % time per output token, +1 point of failures on 0.5 %, or 5 points of quality are rolled back, and an
+equal release is promoted. Failures on a base above 1 % need more requests: see `sequential.Errors`.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from twofold.policy.chance import mixed, number_of, uniform_fraction
+from twofold.policy.events import Effect, PromoteRelease, RollBackRelease, StageRelease
+from twofold.policy.sequential import Errors, FailureTest, MeanSums, MeanTest, Verdict
+
+BANNED_MAX = 64  # versions that are remembered as rolled back
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One share of the requests, and how long it lasts at least."""
+
+    share_fraction: float
+    requests_count: int
+    least_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CanarySettings:
+    """How a release is tried. Margins are what counts as worse."""
+
+    stages: tuple[Stage, ...] = (Stage(0.01, 100), Stage(0.05, 400), Stage(0.25, 400), Stage(0.5, 200))
+    request_limit_count: int = 2000  # canary outcomes after which a trial is decided
+    trial_s_max: float = 86_400.0  # a release that gets no requests is not tried for ever
+    ttft_margin_fraction: float = 0.25
+    tpot_margin_fraction: float = 0.15
+    failure_margin_fraction: float = 0.01
+    quality_margin_fraction: float = 0.05  # of a score from 0 to 1
+    errors: Errors = field(default_factory=Errors)
+    block_count: int = 50  # canary outcomes per block of a test …
+    failure_weight_count: int = 10  # … of which a failure counts as many: what fails always is found soon
+    limit_odds_ratio: float = 4.0  # at the request limit, "worse" wins from these odds on
+    limit_known_ratio: float = 20.0  # … and a test that could not even reach these odds is undecided
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        shares = [stage.share_fraction for stage in self.stages]
+        assert shares and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1, self
+        assert self.request_limit_count >= 1 and self.block_count >= 2, self
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How an attempt ended, on either side; what is not known is None. `load_fraction` is its replica's."""
+
+    failed: bool = False
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    quality_score_value: float | None = None
+    load_fraction: float = 0.0
+    input_tokens: int = 0
+
+
+@dataclass(slots=True)
+class _Metric:
+    """A mean's test and its unfinished block."""
+
+    name: str
+    test: MeanTest
+    canary: MeanSums = field(default_factory=MeanSums)
+    baseline: MeanSums = field(default_factory=MeanSums)
+
+    def close_if_full(self, block_count: int) -> None:
+        if self.canary.count >= block_count and self.baseline.count >= block_count // 2:
+            self.test.close_block(self.canary, self.baseline)
+            self.canary, self.baseline = MeanSums(), MeanSums()
+
+
+@dataclass(slots=True)
+class Trial:
+    """One release under trial: constant memory. Mutable."""
+
+    version: str
+    pool: str
+    offered_s: float
+    settings: CanarySettings
+    failures: FailureTest
+    metrics: dict[str, _Metric]
+    stage_index_value: int = 0
+    stage_since_s: float = 0.0
+    stage_from_count: int = 0  # canary outcomes when the stage began
+    canary_count: int = 0
+    block: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # outcomes, failures; canary, baseline
+    capacity_fraction: float = 1.0  # of the pool's places that the release's replicas have
+    due: bool = False  # a look may decide something
+
+    def share_fraction(self) -> float:
+        """The share by now: the stage's, but not more than the release's replicas can take."""
+        return min(self.settings.stages[self.stage_index_value].share_fraction, self.capacity_fraction)
+
+    def observe(self, canary: bool, outcome: Outcome) -> None:
+        """Fold one outcome in; a look is due when a block is full."""
+        side = 0 if canary else 2
+        self.block[side] += 1
+        self.block[side + 1] += outcome.failed
+        self.canary_count += canary
+        if not outcome.failed:
+            self._measure(canary, outcome)
+        if canary:
+            settings = self.settings
+            weighed = self.block[0] + (settings.failure_weight_count - 1) * self.block[1]
+            if weighed >= settings.block_count or self.canary_count >= settings.request_limit_count:
+                self.close_blocks()
+
+    def _measure(self, canary: bool, outcome: Outcome) -> None:
+        load, size = outcome.load_fraction, math.log1p(outcome.input_tokens)
+        score = outcome.quality_score_value
+        for name, value in (
+            ("ttft", _log(outcome.ttft_s)),
+            ("tpot", _log(outcome.tpot_s)),
+            ("quality", None if score is None else -score),
+        ):
+            if value is not None:
+                metric = self.metrics[name]
+                sums = metric.canary if canary else metric.baseline
+                if name == "quality":  # what an answer is worth does not hang on the load
+                    sums.add(value, 0.0, 0.0)
+                else:
+                    sums.add(value, load, size)
+
+    def close_blocks(self) -> None:
+        """Hand what was gathered to the tests; a look is due."""
+        self.failures.close_block(*self.block)
+        self.block = [0, 0, 0, 0]
+        for metric in self.metrics.values():
+            metric.close_if_full(self.settings.block_count)
+        self.due = True
+
+
+class Canary:
+    """All trials of a gate, at most one per pool."""
+
+    def __init__(self, settings: CanarySettings) -> None:
+        self.settings = settings
+        self.trials: dict[str, Trial] = {}  # by pool
+        self.promoted: dict[str, str] = {}  # by pool: the version that runs there
+        self.banned: dict[str, None] = {}  # versions that were rolled back, oldest first
+
+    def offered(self, version: str, pool: str, now_s: float) -> list[Effect]:
+        """Begin a trial; one that runs in the same pool is rolled back first."""
+        effects: list[Effect] = []
+        if pool in self.trials:
+            effects = self._rolled_back(self.trials[pool], "another release was offered")
+        self.banned.pop(version, None)
+        settings, errors = self.settings, self.settings.errors
+        margins = {
+            "ttft": math.log1p(settings.ttft_margin_fraction),
+            "tpot": math.log1p(settings.tpot_margin_fraction),
+            "quality": settings.quality_margin_fraction,
+        }
+        metrics = {name: _Metric(name, MeanTest(margin, errors)) for name, margin in margins.items()}
+        failures = FailureTest(settings.failure_margin_fraction, errors)
+        trial = Trial(version, pool, now_s, settings, failures, metrics, stage_since_s=now_s)
+        self.trials[pool] = trial
+        return [*effects, StageRelease(version, settings.stages[0].share_fraction)]
+
+    def withdrawn(self, version: str) -> list[Effect]:
+        """Call a trial off."""
+        trial = next((t for t in self.trials.values() if t.version == version), None)
+        return self._rolled_back(trial, "withdrawn") if trial else []
+
+    def version_for(self, pool: str, session_id: str, request_id: int) -> str | None:
+        """The release that a request tries, or None. As shares grow, a session that tries it goes on to."""
+        trial = self.trials.get(pool)
+        if trial is None:
+            return None
+        key = number_of(session_id) if session_id else request_id
+        seed = mixed(self.settings.seed, number_of(trial.version))
+        return trial.version if uniform_fraction(seed, key) < trial.share_fraction() else None
+
+    def observe(self, pool: str, version: str, outcome: Outcome) -> bool:
+        """Fold one attempt's end in, whichever side it was on. Whether `tick` should look now."""
+        trial = self.trials.get(pool)
+        if trial is None:
+            return False
+        trial.observe(version == trial.version, outcome)
+        return trial.due
+
+    def tick(self, now_s: float) -> list[Effect]:
+        """Look at every trial: roll back, go a stage further, promote, or wait."""
+        effects: list[Effect] = []
+        for trial in list(self.trials.values()):
+            trial.due = False
+            why = _why_worse(trial, now_s)
+            if why is not None:
+                effects += self._rolled_back(trial, why)
+            elif _may_grow(trial, now_s):
+                effects += self._grown(trial, now_s)
+        return effects
+
+    def _grown(self, trial: Trial, now_s: float) -> list[Effect]:
+        if trial.stage_index_value + 1 < len(trial.settings.stages):
+            trial.stage_index_value += 1
+            trial.stage_since_s, trial.stage_from_count = now_s, trial.canary_count
+            share = trial.settings.stages[trial.stage_index_value].share_fraction
+            return [StageRelease(trial.version, share)]
+        del self.trials[trial.pool]
+        self.promoted[trial.pool] = trial.version
+        return [PromoteRelease(trial.version)]
+
+    def _rolled_back(self, trial: Trial, why: str) -> list[Effect]:
+        del self.trials[trial.pool]
+        self.banned[trial.version] = None
+        if len(self.banned) > BANNED_MAX:
+            del self.banned[next(iter(self.banned))]
+        return [RollBackRelease(trial.version, why)]
+
+
+def _tests(trial: Trial) -> list[tuple[str, MeanTest | FailureTest]]:
+    """The tests of what was measured at all, by name."""
+    means = [(m.name, m.test) for m in trial.metrics.values() if m.test.block_count]
+    return [("failures", trial.failures), *means]
+
+
+def _why_worse(trial: Trial, now_s: float) -> str | None:
+    """The reason to roll back, or None."""
+    tests = _tests(trial)
+    for name, test in tests:
+        if test.verdict() is Verdict.WORSE:
+            return f"{name} worse"
+    if trial.canary_count >= trial.settings.request_limit_count:
+        for name, test in tests:
+            if test.log_ratio() >= math.log(trial.settings.limit_odds_ratio):
+                return f"{name} likely worse"
+            known = test.verdict() is Verdict.CLEARED or test.expected_log_ratio() >= math.log(
+                trial.settings.limit_known_ratio
+            )
+            if not known:
+                return f"{name} undecided"
+    if now_s - trial.offered_s >= trial.settings.trial_s_max:
+        return "too few requests"
+    return None
+
+
+def _may_grow(trial: Trial, now_s: float) -> bool:
+    """Whether the stage has lasted, and, before promotion, every test has refuted "worse" or run out."""
+    stage = trial.settings.stages[trial.stage_index_value]
+    if now_s - trial.stage_since_s < stage.least_s:
+        return False
+    if trial.canary_count >= trial.settings.request_limit_count:
+        return True
+    if trial.canary_count - trial.stage_from_count < stage.requests_count:
+        return False
+    last = trial.stage_index_value + 1 == len(trial.settings.stages)
+    return not last or all(test.verdict() is Verdict.CLEARED for _, test in _tests(trial))
+
+
+def _log(seconds: float | None) -> float | None:
+    return math.log(seconds) if seconds is not None and seconds > 0 else None

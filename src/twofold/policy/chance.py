@@ -1,0 +1,28 @@
+"""Chance without a generator: a hash of a seed and a name or number, the same at every replay."""
+
+import zlib
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mixed(seed: int, key: int) -> int:
+    """64 bits that look drawn at random, from a seed and a number.
+
+    Source  splitmix64, Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"
+    """
+    bits = (key + 1) * _GOLDEN + seed * 0xD1342543DE82EF95 & _MASK
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & _MASK
+    return bits ^ bits >> 31
+
+
+def uniform_fraction(seed: int, key: int) -> float:
+    """A number in [0, 1) from a seed and a number."""
+    return (mixed(seed, key) >> 11) * 2.0**-53
+
+
+def number_of(text: str) -> int:
+    """A number for a name, to be mixed."""
+    data = text.encode()
+    return zlib.crc32(data) << 32 | zlib.adler32(data)
