@@ -41,23 +41,24 @@ class Limits(Switched):
 
 
 class Queue(Switched):
-    """Fair queues by class and tenant, and admission by the class's promise."""
+    """Fair queues by class and tenant, where no replica has room."""
 
-    depth: fields.PositiveCount = Field(default=512, description="requests of a class that may wait")
+    depth: fields.PositiveCount = Field(default=1000, description="requests of a class that may wait")
+    wait_s: fields.Seconds = Field(default=30.0, alias="wait", description="that a request waits at most")
+
+
+class Degradation(Switched):
+    """Under overload bulk classes are shed first, then answers are made shorter."""
+
+    shortest_fraction: fields.Fraction = Field(
+        default=0.5, alias="shortest", description="of its limit that an answer keeps"
+    )
 
 
 class RetryBudget(Switched):
     """How many retries the gate makes and lets in."""
 
     fraction: fields.Fraction = Field(default=0.1, description="of the requests of the last seconds")
-
-
-class Hedge(Switched):
-    """A second attempt where the first one has no token yet."""
-
-    after_s: fields.Seconds | None = Field(
-        default=None, alias="after", description="how late; the class's p95 by default"
-    )
 
 
 class Scaling(Switched):
@@ -91,12 +92,13 @@ class Policies(Part):
 
     routing: Routing = Field(default="least-work", description="which replica gets a request")
     limits: Limits = Field(default=Limits(switch="off"), description="rate limits of tenants")
-    queue: Queue = Field(default=Queue(), description="fair queues and admission by promise")
-    degradation: Switched = Field(
-        default=Switched(switch="off"), description="shorter answers, then shedding of bulk, under overload"
+    queue: Queue = Field(default=Queue(), description="fair queues where no replica has room")
+    admission: Switched = Field(default=Switched(), description="refuses at once what would miss its promise")
+    degradation: Degradation = Field(
+        default=Degradation(switch="off"), description="sheds bulk, then shortens answers, under overload"
     )
     retry_budget: RetryBudget = Field(default=RetryBudget(), description="limits retries to a share")
-    hedge: Hedge = Field(default=Hedge(switch="off"), description="a second attempt for a late one")
+    hedge: Switched = Field(default=Switched(switch="off"), description="a second attempt for a late one")
     outliers: Switched = Field(default=Switched(), description="ejects replicas slower than the others")
     scaling: Scaling = Field(default=Scaling(switch="off"), description="replicas follow the load")
     warm: Warm = Field(default=Warm(switch="off"), description="replicas that wait for a burst")

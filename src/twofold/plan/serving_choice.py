@@ -6,10 +6,11 @@ from math import exp, log, sqrt
 
 import numpy as np
 
-from twofold.catalog import Model
-from twofold.contracts import LatencyClass, Loser, Service, Trace, Traffic, read_trace
+from twofold.catalog import Catalog, Model
+from twofold.contracts import LatencyClass, Loser, Service, Supply, Trace, Traffic, read_trace
 from twofold.core import InfeasibleError, format_bytes, format_si
 from twofold.inference import (
+    Engine,
     Fleet,
     Lengths,
     ModelVariant,
@@ -25,7 +26,7 @@ from twofold.inference import (
     weights_bytes,
 )
 from twofold.inference import Offer as Hardware
-from twofold.perf import bytes_per_weight
+from twofold.perf import Cluster, Constants, bytes_per_weight
 from twofold.plan.calibrated import calibrated_service
 from twofold.plan.context import Context, model_of
 from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, serving_offers
@@ -159,15 +160,21 @@ def search_fleet(
     )
 
 
+def serving_stack(
+    offer: Offer, engine_name: str, constants: Constants, catalog: Catalog, supply: Supply
+) -> tuple[Cluster, Engine]:
+    """One node of an offer and the serving software on it, both as measured here where they were."""
+    software = catalog.framework(engine_name)
+    cluster = cluster_of(offer, 1, constants, catalog, supply)
+    driven = engine(constants, software, NEWEST_RELEASES.get(software), family=offer.accelerator.family)
+    return calibrated_service(cluster, driven, constants)
+
+
 def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hardware:
-    software = context.catalog.framework(entry.engine)
-    cluster = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply)
-    driven = engine(
-        context.constants, software, NEWEST_RELEASES.get(software), family=offer.accelerator.family
-    )
+    supply = context.spec.supply
+    cluster, driven = serving_stack(offer, entry.engine, context.constants, context.catalog, supply)
     size = offer.node.accelerator_count
     least = size if offer.fixed_count else 1
-    cluster, driven = calibrated_service(cluster, driven, context.constants)
     return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size, least)
 
 

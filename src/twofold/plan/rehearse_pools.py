@@ -1,0 +1,140 @@
+"""The pools of a plan as the twin runs them: each replica built again from what the plan wrote down."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from twofold.catalog import Catalog, Model, Node
+from twofold.contracts import Machine, Pool, ServicePlan, Supply
+from twofold.core import InputError, ValueRefusedError
+from twofold.inference import (
+    ModelVariant,
+    Replica,
+    cold_start_s,
+    default_replica,
+    model_shape,
+    service_table,
+    step_s,
+    weights_bytes,
+)
+from twofold.inference import Offer as Hardware
+from twofold.perf import Constants, power_w
+from twofold.plan.offers import Offer, node_of_size
+from twofold.plan.quick_serve import read_rate_bytes_per_s
+from twofold.plan.serving_choice import serving_stack
+from twofold.plan.serving_pools import one
+from twofold.policy import Beliefs
+from twofold.twin import Engine, EngineSettings, ReplicaModel, StepTable
+
+IN_FLIGHT_RATIO = 2.0  # requests sent to a replica over those that decode there at once: a short queue
+INFINITE = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalTables:
+    """What plans are made from, and where the models that they name are found."""
+
+    catalog: Catalog
+    constants: Constants
+    supply: Supply
+    model_named: Callable[[str], Model]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorld:
+    """One pool of a service, ready for the twin."""
+
+    pool: Pool
+    replica: Replica
+    model: ReplicaModel
+    beliefs: Beliefs  # true ones
+
+
+def pool_world(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> PoolWorld:
+    """A pool's replica as the plan chose it, with its step times as a table and its engine around them."""
+    replica = planned_replica(service, pool, tables)
+    table = service_table(replica)
+    steps = StepTable.from_service_table(table)
+    new_engine = partial(Engine, steps, engine_settings(replica, steps.kv_tokens))
+    whole = power_factor(tables.constants) * pool.replica.accelerator_count
+    device, price = replica.cluster.device, service.machine.price
+    weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
+    model = ReplicaModel(
+        new_engine=new_engine,
+        in_flight_limit=max(1, round(IN_FLIGHT_RATIO * pool.replica.max_batch)),
+        accelerator_count=pool.replica.accelerator_count,
+        weight_bytes=weights,
+        read_bytes_per_s_max=read_rate_bytes_per_s(tables.catalog),
+        warm_up_s=one(cold_start_s(replica, INFINITE)),
+        idle_w=one(power_w(device, 0.0)) * whole,
+        busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
+        price_usd_per_h=price.usd_per_accelerator_h.value * pool.replica.accelerator_count if price else 0.0,
+    )
+    chunk = max(1.0, min(table.chunk_tokens, 2048.0))
+    batch = max(1.0, table.max_batch / 2)
+    context_tokens = min(float(table.context_tokens[-1]), table.kv_tokens / max(1.0, table.max_batch))
+    beliefs = Beliefs(
+        input_token_s=one(step_s(table, chunk, 0.0, 0.0)) / chunk,
+        output_token_s=one(step_s(table, 0.0, batch, context_tokens)),
+    )
+    return PoolWorld(pool, replica, model, beliefs)
+
+
+def engine_settings(replica: Replica, kv_tokens: int) -> EngineSettings:
+    """The engine of a replica: its own batch and chunk, first tokens as late as its software makes them."""
+    return EngineSettings(
+        max_batch=max(1, round(one(replica.max_batch))),
+        chunk_tokens=max(1, round(one(replica.chunk_tokens))),
+        kv_tokens=max(1, kv_tokens),
+        block_tokens=max(1, round(one(replica.cache.block_tokens))),
+        context_tokens=round(one(replica.shape.max_context_tokens)),
+        prefix_cache_tokens=max(0, kv_tokens),
+        first_token_s=one(replica.engine.first_token_s),
+        first_token_steps=one(replica.engine.first_token_steps),
+    )
+
+
+def planned_replica(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> Replica:
+    """The replica that a pool of a plan is made of, on the same hardware and software.
+
+    Raises ValueRefusedError for a plan of measured rows, whose replicas have no model.
+    """
+    planned = pool.replica
+    if planned.tp is None or planned.weights_format is None or planned.engine is None:
+        raise ValueRefusedError(
+            f"`{service.name}` is measured rows: the twin has no engine for them",
+            hint="rehearse the services of the plan that name a model",
+        )
+    accelerator = tables.catalog.accelerator(service.machine.accelerator)
+    node = planned_node(service.machine, tables.catalog)
+    offer = Offer(accelerator, node, None, None, False, pool.virtual_overhead_fraction)
+    cluster, software = serving_stack(offer, planned.engine, tables.constants, tables.catalog, tables.supply)
+    model = tables.model_named(pool.model)
+    hardware = Hardware(accelerator.name, cluster, software, None)
+    variant = ModelVariant(pool.model, model_shape(model))
+    return replace(
+        default_replica(variant, hardware, planned.weights_format),
+        kv_format=planned.kv_format or "bf16",
+        tp=float(planned.tp),
+        pp=float(planned.pp or 1),
+        ep=float(planned.ep or 1),
+        dp=float(planned.dp or 1),
+        max_batch=float(planned.max_batch),
+        chunk_tokens=float(planned.chunk_tokens or 8192),
+    )
+
+
+def planned_node(machine: Machine, catalog: Catalog) -> Node:
+    """The node that a plan names, or the one of its size where the catalogue has none of that name."""
+    accelerator, size = catalog.accelerator(machine.accelerator), machine.accelerators_per_node
+    try:
+        node = catalog.node(machine.node)
+    except InputError:
+        return node_of_size(catalog, accelerator, size)
+    fits = node.accelerator == accelerator.name and node.accelerator_count == size
+    return node if fits else node_of_size(catalog, accelerator, size)
+
+
+def power_factor(constants: Constants) -> float:
+    """From an accelerator's watts to the meter's: the rest of the server, and cooling."""
+    return constants.get("node_power_factor") * constants.get("pue_ratio")
