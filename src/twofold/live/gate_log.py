@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core import ShapeError
-from twofold.policy import Beliefs, GateSettings
+from twofold.policy import Beliefs, GateSettings, settings_from_data
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'
@@ -179,8 +179,8 @@ def _note_of(line: bytes) -> dict[str, Any] | None:
 
 def _start_of(head: dict[str, Any]) -> tuple[GateSettings, Beliefs]:
     try:
-        return GateSettings(**head["settings"]), Beliefs(**head["beliefs"])
-    except (KeyError, TypeError, AssertionError) as error:
+        return settings_from_data(head["settings"]), Beliefs(**head["beliefs"])
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise _refused(
             f"its start has other settings than {[f.name for f in fields(GateSettings)]}"
         ) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from twofold.core import FileError
-from twofold.policy import Beliefs, GateSettings
+from twofold.policy import Beliefs, GateSettings, settings_from_data
 
 T = TypeVar("T")
 
@@ -88,7 +88,9 @@ def _record(made: type[T], data: Any) -> T:
         wanted = hints.get(name)
         if wanted is None:
             raise KeyError(f"{made.__name__} has no `{name}`")
-        if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+        if wanted is GateSettings:
+            values[name] = value if isinstance(value, GateSettings) else settings_from_data(value)
+        elif dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
             values[name] = _record(wanted, value)
         elif wanted is float and type(value) is int:
             values[name] = float(value)

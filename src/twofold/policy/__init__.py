@@ -82,23 +82,39 @@ from twofold.policy.gate import Gate
 from twofold.policy.lines import Entry, LineFormat
 from twofold.policy.machine import Machine
 from twofold.policy.replay import Difference, first_difference, replay
-from twofold.policy.settings import Beliefs, GateSettings
+from twofold.policy.request_settings import (
+    AdmissionSettings,
+    ClassKind,
+    ClassSettings,
+    DegradationSettings,
+    HedgeSettings,
+    LimitSettings,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+)
+from twofold.policy.routing_settings import Routing, RoutingSettings
+from twofold.policy.settings import Beliefs, GateSettings, settings_from_data
 
 __all__ = [
-    "CLUSTER_LINES",
+    "AdmissionSettings",
     "Beliefs",
     "BeliefsChanged",
+    "CLUSTER_LINES",
     "Cancel",
     "Cause",
     "CheckpointFailed",
     "CheckpointWritten",
     "Circuit",
     "CircuitState",
+    "ClassKind",
+    "ClassSettings",
     "ClientLeft",
     "CloseCircuit",
     "ClusterEffect",
     "ClusterEvent",
     "Counts",
+    "DegradationSettings",
     "Degrade",
     "Difference",
     "Effect",
@@ -112,6 +128,7 @@ __all__ = [
     "GateSettings",
     "GiveUp",
     "GrantServing",
+    "HedgeSettings",
     "Hold",
     "JobCancelled",
     "JobFailed",
@@ -119,6 +136,7 @@ __all__ = [
     "JobRefusal",
     "JobStarted",
     "JobSubmitted",
+    "LimitSettings",
     "LineFormat",
     "Machine",
     "NodeAdded",
@@ -133,6 +151,8 @@ __all__ = [
     "ProbeFailed",
     "PromoteRelease",
     "QuarantineNode",
+    "QueueSettings",
+    "Rate",
     "ReadmitReplica",
     "ReclaimServing",
     "RefusalReason",
@@ -155,7 +175,10 @@ __all__ = [
     "ResponseFailed",
     "ResponseStarted",
     "RestoreZone",
+    "RetryBudgetSettings",
     "RollBackRelease",
+    "Routing",
+    "RoutingSettings",
     "SaveCheckpoint",
     "Send",
     "ServingDemand",
@@ -171,6 +194,7 @@ __all__ = [
     "first_difference",
     "from_line",
     "replay",
+    "settings_from_data",
     "state_of",
     "to_line",
 ]

@@ -142,6 +142,7 @@ class BeliefsChanged:
 
     input_token_s: float
     output_token_s: float
+    first_token_s: float = 0.0
 
 
 @record

@@ -7,7 +7,7 @@ versions add. Fields are text, whole and finite numbers, yes or no, enums, tuple
 import json
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -122,22 +122,40 @@ def _kinds(union: Any) -> dict[str, _Kind]:
         table[made.__name__] = _Kind(
             made,
             tuple((field.name, field.default) for field in each),
-            {field.name: _reader(hints[field.name]) for field in each},
+            {field.name: reader_of(hints[field.name]) for field in each},
             frozenset(field.name for field in each if field.default is MISSING),
         )
     return table
 
 
-def _reader(hint: Any) -> Reader:
+def reader_of(hint: Any) -> Reader:
     """How a field of this type is read. An Enum class called with a value is its own reader."""
     parts = get_args(hint)
+    if is_dataclass(hint):
+        return _record(hint)
     if isinstance(hint, UnionType):
-        [inner] = (_reader(part) for part in parts if part is not type(None))
+        [inner] = (reader_of(part) for part in parts if part is not type(None))
         return lambda value: None if value is None else inner(value)
     if get_origin(hint) is tuple:
-        return _series(_reader(parts[0])) if parts[-1] is Ellipsis else _row([_reader(p) for p in parts])
+        return _series(reader_of(parts[0])) if parts[-1] is Ellipsis else _row([reader_of(p) for p in parts])
     plain: dict[Any, Reader] = {str: _text, int: _whole, float: _number, bool: _yes_or_no}
     return plain.get(hint, hint)  # type: ignore[no-any-return]
+
+
+def _record(made: Any) -> Reader:
+    """A dataclass from an object of its fields; those that are absent are at their defaults."""
+    hints = get_type_hints(made)
+    readers = {field.name: reader_of(hints[field.name]) for field in fields(made)}
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict) or not value.keys() <= readers.keys():
+            raise ValueError(f"`{value}` has other fields than {', '.join(readers)}")
+        try:
+            return made(**{name: readers[name](content) for name, content in value.items()})
+        except TypeError as error:  # one that must be given is absent
+            raise ValueError(str(error)) from error
+
+    return read
 
 
 def _series(reader: Reader) -> Reader:
@@ -148,8 +166,8 @@ def _row(readers: list[Reader]) -> Reader:
     return lambda value: tuple(r(part) for r, part in zip(readers, _list(value), strict=True))
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
+def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
         raise ValueError(f"`{value}` is no list")
     return value
 

@@ -1,12 +1,25 @@
 """What a gate is told at its start: its settings, and what it believes of the replicas' speed."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from twofold.policy.lines import reader_of
+from twofold.policy.request_settings import (
+    AdmissionSettings,
+    ClassSettings,
+    DegradationSettings,
+    HedgeSettings,
+    LimitSettings,
+    QueueSettings,
+    RetryBudgetSettings,
+)
+from twofold.policy.routing_settings import Routing, RoutingSettings
 
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """Limits and times of one gate; each may be set in the gateway's configuration."""
+    """Limits and times of one gate; each may be set in the gateway's configuration. None: off."""
 
     attempt_limit: int = 2  # sends of one request, the first one counted
     failure_limit: int = 3  # failures within the window that open a circuit; a refused connection does alone
@@ -15,6 +28,15 @@ class GateSettings:
     open_s_max: float = 30.0  # … up to this
     probe_every_s: float = 0.25
     retry_after_s_max: float = 60.0  # the longest that a refused client is asked to wait
+    routing: Routing = Routing.LEAST_WORK
+    routes: RoutingSettings = field(default_factory=RoutingSettings)
+    classes: tuple[ClassSettings, ...] = ()  # the first is that of requests without a known one
+    limits: LimitSettings | None = None
+    admission: AdmissionSettings | None = None
+    queue: QueueSettings | None = None
+    degradation: DegradationSettings | None = None
+    retry_budget: RetryBudgetSettings | None = None
+    hedge: HedgeSettings | None = None
 
     def __post_init__(self) -> None:
         assert self.attempt_limit >= 1 and self.failure_limit >= 1, self
@@ -28,6 +50,18 @@ class Beliefs:
 
     input_token_s: float
     output_token_s: float
+    first_token_s: float = 0.0  # of an answer's first token, beyond the reading of its input
 
     def __post_init__(self) -> None:
         assert 0 <= self.input_token_s < math.inf and 0 <= self.output_token_s < math.inf, self
+        assert 0 <= self.first_token_s < math.inf, self
+
+
+def settings_from_data(data: Any) -> GateSettings:
+    """What `dataclasses.asdict` made of settings, or its JSON; absent fields are at their defaults.
+
+    Raises ValueError or AssertionError.
+    """
+    settings = reader_of(GateSettings)(data)
+    assert isinstance(settings, GateSettings)
+    return settings
