@@ -36,5 +36,18 @@ def test_a_table_survives_its_way_through_json(table):
     assert back.kv_tokens == table.kv_tokens
 
 
+@given(prefill=st.floats(64, 8192), behind=st.floats(0.05, 8), decode=st.floats(0, 512))
+@settings(max_examples=60, deadline=None)
+def test_short_prompts_and_late_chunks_stay_close_to_the_model(replica, table, prefill, behind, decode):
+    attended = max(32.0, prefill * behind)
+    exact = float(iteration_s(replica, prefill, attended, decode, 1000.0).total_s)
+    assert float(step_s(table, prefill, decode, 1000.0, attended)) == pytest.approx(exact, rel=0.08)
+
+
+def test_a_prompt_of_its_own_is_what_is_taken_where_nothing_is_said(table):
+    prompts = table.prefill_tokens[1:-1]
+    assert np.allclose(step_s(table, prompts, 8.0, 100.0, prompts / 2), step_s(table, prompts, 8.0, 100.0))
+
+
 def test_reads_broadcast(table):
     assert np.shape(step_s(table, np.zeros((3, 1)), np.ones(4), 100.0)) == (3, 4)

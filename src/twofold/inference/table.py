@@ -7,24 +7,33 @@ from numpy.typing import NDArray
 
 from twofold.inference.iteration import iteration_s
 from twofold.inference.memory import capacity, kv_bytes_per_token
+from twofold.inference.steady import chunk_tokens
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 Array = NDArray[np.float64]
+AXES = ("prefill_tokens", "decode_sequences", "context_tokens", "attended_tokens")
+GRIDS = ("grid_s", "further_s")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTable:
-    """Step seconds on a grid, axes rising from 0: a belief that calibration may replace."""
+    """Step seconds on a grid, axes rising from 0: a belief that calibration may replace.
+
+    `grid_s` takes the prefilled tokens of a step as one prompt, whose tokens attend to half of it on average;
+    `further_s` is what other prompts add: several short ones (less), chunks late in a long one (more).
+    """
 
     prefill_tokens: Array
     decode_sequences: Array
     context_tokens: Array
     grid_s: Array  # [prefill, decode, context]
+    attended_tokens: Array  # what a prefilled token attends to, on average
+    further_s: Array  # [prefill, attended]
     kv_tokens: float  # that the cache holds
     kv_bytes_per_token: float
     max_batch: float
-    chunk_tokens: float
+    chunk_tokens: float  # prefill tokens that one step may carry, all data-parallel ranks together
 
     def to_data(self) -> dict[str, object]:
         """Plain lists and numbers, for JSON."""
@@ -33,28 +42,30 @@ class ServiceTable:
 
 def table_from_data(data: dict[str, object]) -> ServiceTable:
     """The inverse of `to_data`."""
-    axes = ("prefill_tokens", "decode_sequences", "context_tokens", "grid_s")
-    arrays = {name: np.asarray(data[name], float) for name in axes}
-    numbers = {f.name: float(str(data[f.name])) for f in fields(ServiceTable) if f.name not in axes}
+    arrays = {name: np.asarray(data[name], float) for name in AXES + GRIDS}
+    numbers = {f.name: float(str(data[f.name])) for f in fields(ServiceTable) if f.name not in arrays}
     return ServiceTable(**arrays, **numbers)  # type: ignore[arg-type]  # arrays and numbers by field
 
 
 def service_table(replica: Replica) -> ServiceTable:
-    """Price the replica once on a grid: powers of two between nothing and its limits.
+    """Price the replica once on a grid: half powers of two between nothing and its limits.
 
-    Between grid points `step_s` interpolates in each axis; powers of two keep it within 3 % of `iteration_s`.
-    Prefilled tokens are taken as prompts of their own; a prompt longer than a chunk attends to half of what a
-    context axis says it holds already, which callers express through `context_tokens`.
+    Between grid points `step_s` interpolates in each axis, within 3 % of `iteration_s`.
     """
-    chunk, batch = float(np.max(replica.chunk_tokens)), float(np.max(replica.max_batch))
+    chunk, batch = float(np.max(chunk_tokens(replica))), float(np.max(replica.max_batch))
     context = float(np.max(replica.shape.max_context_tokens))
-    prefill, decode, held = (_powers(16.0, chunk), _powers(1.0, batch), _powers(64.0, context))
+    # The first prefilled token makes a step an eager one: no straight line leads from none to the next.
+    prefill = np.concatenate([[0.0, 1.0], _powers(16.0, chunk)[1:]])
+    decode, held = _powers(1.0, batch, 2.0**0.5), _powers(64.0, context)
     p, d, k = np.meshgrid(prefill, decode, held, indexing="ij")
+    attended = _powers(8.0, context)
     return ServiceTable(
         prefill_tokens=prefill,
         decode_sequences=decode,
         context_tokens=held,
         grid_s=np.asarray(iteration_s(replica, p, np.maximum(p / 2.0, 1e-9), d, k).total_s, float),
+        attended_tokens=attended,
+        further_s=_further_s(replica, prefill, attended),
         kv_tokens=float(np.max(capacity(replica).kv_tokens)),
         kv_bytes_per_token=float(np.max(kv_bytes_per_token(replica.shape, replica.kv_format))),
         max_batch=batch,
@@ -62,12 +73,30 @@ def service_table(replica: Replica) -> ServiceTable:
     )
 
 
+def _further_s(replica: Replica, prefill: Array, attended: Array) -> Array:
+    """What prefilled tokens cost beyond those of one prompt, by how much they attend to on average.
+
+    Why      Attention alone depends on it, and adds to a step. A few sequences decode beside it: in a step
+             that hides behind its launches nothing further would show.
+    """
+    p, a = np.meshgrid(prefill, attended, indexing="ij")
+    beside, held = 16.0, 1024.0
+    asked = iteration_s(replica, p, np.maximum(a, 0.5), beside, held).attention_s
+    alone = iteration_s(replica, p, np.maximum(p / 2.0, 0.5), beside, held).attention_s
+    return np.where(p > 0, np.asarray(asked - alone, float), 0.0)
+
+
 def step_s(
-    table: ServiceTable, prefill_tokens: Floats, decode_sequences: Floats, context_tokens: Floats
+    table: ServiceTable,
+    prefill_tokens: Floats,
+    decode_sequences: Floats,
+    context_tokens: Floats,
+    attended_tokens: Floats | None = None,
 ) -> Floats:
     """Seconds of one step by trilinear interpolation; beyond the grid the last cell goes on straight.
 
-    Arguments broadcast. `context_tokens` is the mean cache of the decoding sequences.
+    Arguments broadcast. `context_tokens` is the mean cache of the decoding sequences, `attended_tokens` what
+    a prefilled token attends to on average: half of `prefill_tokens`, one prompt, unless it is given.
     """
     p, i = _place(table.prefill_tokens, prefill_tokens)
     d, j = _place(table.decode_sequences, decode_sequences)
@@ -77,13 +106,19 @@ def step_s(
         for b, wb in ((0, 1.0 - d), (1, d)):
             for c, wc in ((0, 1.0 - k), (1, k)):
                 total = total + wa * wb * wc * table.grid_s[i + a, j + b, n + c]
+    if attended_tokens is None:
+        return total
+    k, n = _place(table.attended_tokens, attended_tokens)
+    for a, wa in ((0, 1.0 - p), (1, p)):
+        for c, wc in ((0, 1.0 - k), (1, k)):
+            total = total + wa * wc * table.further_s[i + a, n + c]
     return total
 
 
-def _powers(first: float, last: float) -> Array:
-    """0, then powers of two from `first` up to and including `last`."""
-    count = max(1, int(np.ceil(np.log2(max(last / first, 2.0)))))
-    return np.concatenate([[0.0], np.minimum(first * 2.0 ** np.arange(count + 1), last)])
+def _powers(first: float, last: float, ratio: float = 2.0) -> Array:
+    """0, then powers of `ratio` from `first` up to and including `last`."""
+    count = max(1, int(np.ceil(np.log(max(last / first, ratio)) / np.log(ratio) - 1e-9)))
+    return np.concatenate([[0.0], np.minimum(first * ratio ** np.arange(count + 1), last)])
 
 
 def _place(axis: Array, value: Floats) -> tuple[Array, NDArray[np.intp]]:

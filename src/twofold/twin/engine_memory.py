@@ -1,0 +1,151 @@
+"""Who holds which part of one engine's cache: running requests, prompts that they share, idle prompts."""
+
+from math import ceil
+
+from twofold.twin.engine_types import EngineSettings, EngineWork, Reservation
+from twofold.twin.kv_blocks import KvBlocks
+from twofold.twin.prefix_cache import PrefixCache
+
+WAITING, PREFILLING, DECODING, SWAPPED, GONE = range(5)
+
+
+class Running:
+    """One request in the engine, and what it holds. Mutable."""
+
+    __slots__ = (
+        "admitted", "base_tokens", "finish_clock", "hashes", "left_tokens", "place", "reserved_blocks",
+        "started", "submitted_s", "target_tokens", "todo_tokens", "work",
+    )  # fmt: skip
+
+    def __init__(self, work: EngineWork, now_s: float) -> None:
+        self.work = work
+        self.submitted_s = now_s
+        self.place = WAITING
+        self.started = False  # its first token left
+        self.admitted = 0  # a rising number, new at every admission
+        self.target_tokens = work.input_tokens  # in the cache when its prefill ends
+        self.todo_tokens = 0  # of them, not computed yet
+        self.left_tokens = work.output_tokens  # to be generated when that begins to decode
+        self.base_tokens = 0  # held, less the token clock: once it decodes
+        self.finish_clock = 0
+        self.reserved_blocks = 0  # from the start on; 0: it grows
+        self.hashes: tuple[int, ...] = ()  # of shared blocks that it holds
+
+
+class EngineMemory:
+    """The cache of one engine. Held blocks, and those that lie idle, never exceed what there is."""
+
+    __slots__ = ("_cache", "_most_gain", "_per_hash", "_settings", "_watermark", "kv")
+
+    def __init__(self, kv_tokens: int, settings: EngineSettings) -> None:
+        self.kv = KvBlocks(kv_tokens, settings.block_tokens)
+        self._settings = settings
+        self._watermark = int(self.kv.total_count * settings.watermark_fraction)
+        self._most_gain = ceil(settings.gained_tokens)
+        self._cache = PrefixCache() if settings.prefix_cache_tokens else None
+        self._per_hash = 0  # blocks that one hash stands for, once one was seen
+
+    @property
+    def used_fraction(self) -> float:
+        """Of the cache, held by running requests."""
+        return self.kv.held_count / max(1, self.kv.total_count)
+
+    def can_ever_hold(self, work: EngineWork) -> bool:
+        """Whether the request fits an empty engine, to its last token."""
+        whole = work.input_tokens + work.output_tokens
+        if whole > self._settings.context_tokens:
+            return False
+        blocks = max(self._reserved_blocks(work), self.kv.blocks_of(whole + self._most_gain))
+        return blocks <= self.kv.total_count
+
+    def admit(self, running: Running, clock_tokens: int, beside_count: int) -> bool:
+        """Give the request room for its prompt, if there is some beside what the others need for a step."""
+        kv, work = self.kv, running.work
+        reserved = self._reserved_blocks(work)
+        blocks = reserved or -(-running.target_tokens // kv.block_tokens)
+        cached: tuple[int, ...] = ()
+        held = 0
+        if self._cache is not None and work.prefix_blocks:
+            whole = self._whole_blocks(running)
+            hits, idle = self._cache.hit_counts(whole)
+            cached, held = whole[:hits], hits - idle
+        spare = self._watermark + kv.growth_count(clock_tokens, self._most_gain) if beside_count else 0
+        new = blocks - held * self._per_hash
+        if kv.held_count + new + spare > kv.total_count:
+            return False
+        kv.held_count += new
+        running.reserved_blocks = reserved
+        running.todo_tokens = running.target_tokens
+        if cached and self._cache is not None:
+            self._cache.take(cached)
+            running.hashes = cached
+            running.todo_tokens = max(1, running.target_tokens - len(cached) * work.block_tokens)
+        self.evict()
+        return True
+
+    def share(self, running: Running) -> None:
+        """The prompt is computed: its whole blocks become others' too; copies of what they have are freed."""
+        if self._cache is None or not running.work.prefix_blocks:
+            return
+        whole = self._whole_blocks(running)
+        rest = whole[len(running.hashes) :]
+        if rest:
+            taken = self._cache.take(rest)
+            self.kv.held_count += (taken - len(rest)) * self._per_hash
+            running.hashes = whole
+
+    def release(self, running: Running, clock_tokens: int, answered: tuple[int, ...] = ()) -> None:
+        """Take back all that a request holds; blocks of its prompt (and of `answered`) stay, idle."""
+        kv = self.kv
+        if running.reserved_blocks:
+            blocks = running.reserved_blocks
+        elif running.place == DECODING:
+            blocks = -(-(clock_tokens + running.base_tokens) // kv.block_tokens)
+            kv.leave(running.base_tokens)
+        else:
+            blocks = -(-running.target_tokens // kv.block_tokens)
+        kv.held_count -= blocks
+        hashes = running.hashes
+        if self._cache is None or not (hashes or answered):
+            return
+        kept = hashes
+        if answered:
+            held_tokens = clock_tokens + running.base_tokens
+            kept = max(hashes, answered[: held_tokens // running.work.block_tokens], key=len)
+            kv.held_count += self._cache.take(kept[len(hashes) :]) * self._per_hash
+        # Shared blocks were counted once by the cache, and once more in what was just taken back.
+        kv.held_count += (len(hashes) - self._cache.give_back(kept)) * self._per_hash
+        running.hashes = ()
+        self.evict()
+
+    def evict(self) -> None:
+        """Idle prompts go where memory is needed, and beyond what may lie idle."""
+        cache = self._cache
+        if cache is not None and self._per_hash:
+            room = (self.kv.total_count - self.kv.held_count) // self._per_hash
+            most = self._settings.prefix_cache_tokens // (self._per_hash * self._settings.block_tokens)
+            cache.shrink(min(room, most))
+
+    def clear(self) -> None:
+        """The engine ended: nothing is held, nothing is cached."""
+        settings, total = self._settings, self.kv.total_count
+        self.kv = KvBlocks(total * settings.block_tokens, settings.block_tokens)
+        if self._cache is not None:
+            self._cache = PrefixCache()
+
+    def _whole_blocks(self, running: Running) -> tuple[int, ...]:
+        """The hashes of blocks that the prompt fills to their end."""
+        work = running.work
+        if not self._per_hash:
+            self._per_hash = work.block_tokens // self._settings.block_tokens
+            assert self._per_hash * self._settings.block_tokens == work.block_tokens, "blocks do not nest"
+        return work.prefix_blocks[: running.target_tokens // work.block_tokens]
+
+    def _reserved_blocks(self, work: EngineWork) -> int:
+        """Blocks that the request gets at once and for good; 0 where it grows."""
+        settings = self._settings
+        if settings.reservation is Reservation.PROMPT:
+            return 0
+        if settings.reservation is Reservation.CONTEXT:
+            return self.kv.blocks_of(settings.context_tokens)
+        return self.kv.blocks_of(work.input_tokens + max(work.output_tokens, work.output_limit_tokens))
