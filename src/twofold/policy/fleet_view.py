@@ -35,6 +35,18 @@ class Request:
     era: int = 0  # of that replica's circuit when the attempt was sent
     started: bool = False  # the first byte of the answer came
     doubts: list[Doubt] = field(default_factory=list)  # at most one per attempt
+    class_name: str = ""
+    session_id: str = ""
+    prefix_blocks: tuple[int, ...] = ()
+    model: str = ""
+    zone: str = ""
+    version: str | None = None  # the release that it is to try; None: what runs by now
+    hit_tokens: int = 0  # of its input, believed to be cached where the latest attempt is
+
+    @property
+    def unread_tokens(self) -> int:
+        """Of its input, what the replica of its latest attempt still has to read before the first byte."""
+        return self.input_tokens - self.hit_tokens
 
 
 @dataclass(slots=True)
@@ -55,11 +67,18 @@ class Replica:
     model: str = ""
     version: str = ""
     report: ReplicaReported | None = None  # the newest; old by the time it comes
+    ejected_until_s: float | None = None  # None: not ejected
+    zone_lost: bool = False  # its zone is failed over
 
     @property
     def healthy(self) -> bool:
         """Whether new requests may go here, room apart."""
-        return self.circuit.until_s is None and not self.draining
+        return (
+            self.circuit.until_s is None
+            and not self.draining
+            and self.ejected_until_s is None
+            and not self.zone_lost
+        )
 
     @property
     def has_room(self) -> bool:
@@ -128,13 +147,13 @@ class FleetView:
         request.attempt += 1
         self.requests[request.request_id] = request
         replica.in_flight_count += 1
-        replica.unread_input_tokens += request.input_tokens
+        replica.unread_input_tokens += request.unread_tokens
         replica.output_limit_tokens += request.output_limit_tokens
 
     def start(self, request: Request) -> None:
         """The first byte came: the input is read."""
         request.started = True
-        self.replica_of(request).unread_input_tokens -= request.input_tokens
+        self.replica_of(request).unread_input_tokens -= request.unread_tokens
 
     def release(self, request: Request) -> None:
         """The latest attempt is over: neither the fleet nor the replica has the request any more."""
@@ -143,7 +162,7 @@ class FleetView:
         replica.in_flight_count -= 1
         replica.output_limit_tokens -= request.output_limit_tokens
         if not request.started:
-            replica.unread_input_tokens -= request.input_tokens
+            replica.unread_input_tokens -= request.unread_tokens
         self._forget_if_drained(replica)
 
     def replica_of(self, request: Request) -> Replica:

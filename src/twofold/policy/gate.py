@@ -22,6 +22,8 @@ from twofold.policy.events import (
     Probe,
     ProbeAnswered,
     ProbeFailed,
+    RefusalReason,
+    Refuse,
     ReleaseOffered,
     ReleaseWithdrawn,
     ReplicaAdded,
@@ -37,7 +39,7 @@ from twofold.policy.events import (
 )
 from twofold.policy.fleet_view import Doubt, FleetView, Replica, Request
 from twofold.policy.machine import Machine
-from twofold.policy.routing import least_work
+from twofold.policy.routing import Router
 from twofold.policy.settings import Beliefs, GateSettings
 
 
@@ -56,6 +58,7 @@ class Gate(Machine[Event, Effect]):
 
     def __init__(self, settings: GateSettings, beliefs: Beliefs) -> None:
         self.view = FleetView(settings, beliefs)
+        self._router = Router(settings.routing, settings.routes)
         self._seen_s = 0.0
         self._given_ids = 0
         self._probe_at_s = 0.0
@@ -81,7 +84,7 @@ class Gate(Machine[Event, Effect]):
             case ReplicaReported():
                 return self._reported(event)
             case BeliefsChanged():
-                self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s)
+                self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s, event.first_token_s)
                 return []
             case ReplicaStartFailed() | ReleaseOffered() | ReleaseWithdrawn():
                 return self._ignored()
@@ -98,17 +101,30 @@ class Gate(Machine[Event, Effect]):
         assert event.input_tokens >= 0 and event.output_limit_tokens >= 0, event
         self._given_ids += 1
         self.view.counts.arrived += 1
-        request = Request(self._given_ids, event.input_tokens, event.output_limit_tokens)
+        request = Request(
+            self._given_ids,
+            event.input_tokens,
+            event.output_limit_tokens,
+            class_name=event.class_name,
+            session_id=event.session_id,
+            prefix_blocks=event.prefix_blocks,
+            model=event.model,
+            zone=event.zone,
+        )
         refusal = room_or_refusal(self.view, request, now_s)
         if refusal:
             self.view.counts.refused += 1
             return [refusal]
-        replica = least_work(self.view, request, now_s)
-        assert replica is not None, "admission saw room"
+        replica = self._router.route(self.view, request, now_s)
+        if replica is None:  # there is room, but for other models or pools
+            self.view.counts.refused += 1
+            retry_after_s = self.view.settings.retry_after_s_max
+            return [Refuse(request.request_id, RefusalReason.NO_REPLICA, 503, retry_after_s)]
         return [self._sent(request, replica)]
 
     def _sent(self, request: Request, replica: Replica) -> Send:
         self.view.place(request, replica)
+        self._router.placed(request, replica)
         return Send(request.request_id, replica.replica_id, request.attempt)
 
     def _answered(
@@ -147,7 +163,7 @@ class Gate(Machine[Event, Effect]):
             doubt.replica.doubted_count += 1
         self.view.release(request)
         if not request.started and request.attempt < self.view.settings.attempt_limit:
-            other = least_work(self.view, request, now_s)
+            other = self._router.route(self.view, request, now_s)
             if other:
                 return [*effects, self._sent(request, other)]
         effects += self._unheard(request, now_s)
@@ -171,7 +187,7 @@ class Gate(Machine[Event, Effect]):
     def _blamed(self, doubt: Doubt, now_s: float) -> list[Effect]:
         replica, settings = doubt.replica, self.view.settings
         circuit = breaker.after_request_failed(replica.circuit, doubt.era, doubt.cause, now_s, settings)
-        return _switched(replica, circuit)
+        return self._switched(replica, circuit)
 
     def _probed(self, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
         replica = self.view.replicas.get(event.replica_id)
@@ -184,7 +200,7 @@ class Gate(Machine[Event, Effect]):
         else:
             settings = self.view.settings
             circuit = breaker.after_probe_failed(replica.circuit, era, event.cause, now_s, settings)
-        return _switched(replica, circuit)
+        return self._switched(replica, circuit)
 
     def _woke(self, now_s: float) -> list[Effect]:
         if now_s < self._probe_at_s:
@@ -205,6 +221,7 @@ class Gate(Machine[Event, Effect]):
         self.view.add_replica(
             event.replica_id, event.in_flight_limit, event.zone, event.pool, event.model, event.version
         )
+        self._router.fleet_changed()
         return []
 
     def _removed(self, event: ReplicaRemoved) -> list[Effect]:
@@ -212,6 +229,7 @@ class Gate(Machine[Event, Effect]):
         if replica is None or replica.draining:
             return self._ignored()
         self.view.remove_replica(replica)
+        self._router.fleet_changed(replica.replica_id)
         return []
 
     def _reported(self, event: ReplicaReported) -> list[Effect]:
@@ -225,12 +243,14 @@ class Gate(Machine[Event, Effect]):
         self.view.counts.ignored += 1
         return []
 
-
-def _switched(replica: Replica, circuit: Circuit) -> list[Effect]:
-    """Give a replica its new circuit, and say whether it opened or closed; of a removed one, nothing."""
-    before, replica.circuit = replica.circuit, circuit
-    if replica.draining or circuit.until_s == before.until_s:
-        return []
-    if circuit.until_s is None:
-        return [CloseCircuit(replica.replica_id)]
-    return [OpenCircuit(replica.replica_id, circuit.until_s)]
+    def _switched(self, replica: Replica, circuit: Circuit) -> list[Effect]:
+        """Give a replica its new circuit, and say whether it opened or closed; of a removed one, nothing."""
+        before, replica.circuit = replica.circuit, circuit
+        if replica.draining or circuit.until_s == before.until_s:
+            return []
+        if circuit.until_s is None:
+            self._router.fleet_changed()
+            return [CloseCircuit(replica.replica_id)]
+        # A process that died comes back with an empty cache; of one that only failed, little is lost.
+        self._router.fleet_changed(replica.replica_id)
+        return [OpenCircuit(replica.replica_id, circuit.until_s)]

@@ -1,36 +1,256 @@
-"""Which replica gets a request: the one with the least predicted work left."""
+"""Which replica gets a request: first who may take it, then who takes it best.
 
+Who may: healthy replicas of the request's pool, model and version, in its own zone while that has places.
+Who: the rule of the settings (`Routing`). A repeat goes where it did not fail. All rules look at every
+candidate at most once or twice, and none remembers more than its settings say.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from twofold.policy.chance import mixed
 from twofold.policy.fleet_view import FleetView, Replica, Request
+from twofold.policy.pools import pools_for
+from twofold.policy.prefix_index import PrefixIndex
+from twofold.policy.routing_settings import Routing, RoutingSettings
+from twofold.policy.settings import Beliefs
+
+TIERS_MAX = 256  # remembered sets of candidates: clients name models and zones as they like
 
 
-def least_work(view: FleetView, request: Request, now_s: float) -> Replica | None:  # noqa: ARG001 (all decisions look alike)
-    """The healthy replica with room and the least work; ties go to the smaller id. None: there is none."""
-    if request.replica_id is not None:
-        return _elsewhere(view, request.replica_id)
-    # HOT: per arrival and replica; `min` over a filtered list was 1.4 times slower: bench/policy.py
-    beliefs = view.beliefs
+@dataclass(slots=True)
+class Tier:
+    """Replicas that may take a kind of request, by id. Mutable: the turn of the round robin."""
+
+    replicas: list[Replica]
+    by_zone: dict[str, list[Replica]]
+    turn_count: int = 0
+
+
+@dataclass(slots=True)
+class Router:
+    """Routes by one rule. Mutable: it keeps candidates until `fleet_changed`, sessions, and who cached what.
+
+    `trial_versions` are releases under trial and those rolled back: only requests that are to try a release
+    find its replicas.
+    """
+
+    rule: Routing
+    settings: RoutingSettings
+    trial_versions: Collection[str] = ()
+    prefixes: PrefixIndex | None = None
+    homes: OrderedDict[str, str] = field(default_factory=OrderedDict)  # session -> replica, oldest first
+    _tiers: dict[tuple[str, str, str | None], tuple[Tier, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.rule is Routing.PREFIX and self.prefixes is None:
+            self.prefixes = PrefixIndex(self.settings.prefix_blocks_per_replica_count)
+
+    def fleet_changed(self, gone_id: str | None = None) -> None:
+        """A replica came, went, or its health changed; `gone_id`: its cache is lost."""
+        self._tiers.clear()
+        if gone_id is not None and self.prefixes is not None:
+            self.prefixes.forget(gone_id)
+
+    def route(self, view: FleetView, request: Request, now_s: float) -> Replica | None:  # noqa: ARG002 (all decisions look alike)
+        """The replica for the request's next attempt; None: nobody who may take it has a place."""
+        rules = self.settings.pools
+        if rules is None:
+            return self._in_pool(view, request, "")
+        for pool, full_fraction in pools_for(rules, request.class_name):
+            if full_fraction < 1 and self._used_fraction(view, request, pool) > full_fraction:
+                continue
+            replica = self._in_pool(view, request, pool)
+            if replica is not None:
+                return replica
+        return None
+
+    def candidates(self, view: FleetView, request: Request) -> list[Replica]:
+        """All who may take the request, places apart, best pool and model first."""
+        rules = self.settings.pools
+        pools = [""] if rules is None else [pool for pool, _ in pools_for(rules, request.class_name)]
+        return [
+            replica
+            for pool in pools
+            for tier in self._tiers_of(view, pool, request.model, request.version)
+            for replica in tier.replicas
+        ]
+
+    def placed(self, request: Request, replica: Replica) -> None:
+        """The request was sent there: its session lives there, and its prompt will be cached there."""
+        if self.prefixes is not None and request.prefix_blocks:
+            self.prefixes.insert(replica.replica_id, request.prefix_blocks)
+        if self.rule is Routing.SESSION and request.session_id:
+            homes = self.homes
+            # A spilled request does not move its session; one whose home is gone does.
+            if request.session_id not in homes:
+                homes[request.session_id] = replica.replica_id
+            homes.move_to_end(request.session_id)
+            if len(homes) > self.settings.session_limit_count:
+                homes.popitem(last=False)
+
+    def _in_pool(self, view: FleetView, request: Request, pool: str) -> Replica | None:
+        tiers = self._tiers.get((pool, request.model, request.version))
+        if tiers is None:
+            tiers = self._tiers_of(view, pool, request.model, request.version)
+        for tier in tiers:
+            replica = self._in_tier(view, request, tier)
+            if replica is not None:
+                return replica
+        return None
+
+    def _in_tier(self, view: FleetView, request: Request, tier: Tier) -> Replica | None:
+        near = tier.by_zone.get(request.zone) if request.zone else None
+        if near is not None and len(near) < len(tier.replicas):
+            chosen = self._chosen(view, request, tier, near)
+            spill = self.settings.zone_spill_fraction
+            if chosen is not None and chosen.in_flight_count < spill * chosen.in_flight_limit:
+                return chosen
+        return self._chosen(view, request, tier, tier.replicas)
+
+    def _chosen(self, view: FleetView, request: Request, tier: Tier, fit: list[Replica]) -> Replica | None:
+        request.hit_tokens = 0
+        if request.replica_id is not None:
+            return _elsewhere(fit, request.replica_id, view.beliefs)
+        match self.rule:
+            case Routing.LEAST_WORK:
+                return least_work(fit, view.beliefs)
+            case Routing.ROUND_ROBIN:
+                tier.turn_count += 1
+                return _first_with_room(fit, tier.turn_count - 1)
+            case Routing.RANDOM:
+                return _first_with_room(fit, mixed(self.settings.seed, request.request_id))
+            case Routing.POWER_OF_TWO:
+                return _less_of_two(fit, mixed(self.settings.seed, request.request_id), view.beliefs)
+            case Routing.PREFIX:
+                return self._least_left(fit, request, view.beliefs)
+            case Routing.SESSION:
+                return self._at_home(view, fit, request)
+
+    def _least_left(self, fit: list[Replica], request: Request, beliefs: Beliefs) -> Replica | None:
+        """Least predicted seconds until the answer begins and of what shares its steps.
+
+        Formula  (unread + input - hit) · input_token_s + output_limit / in_flight_limit · output_token_s
+        Why      prefills run one after the other; answers run `in_flight_limit` at a time, so each token that
+                 is still to be written delays the others by that part of a step.
+        """
+        assert self.prefixes is not None
+        hits = self.prefixes.hits(request.prefix_blocks) if request.prefix_blocks else {}
+        input_s, output_s = beliefs.input_token_s, beliefs.output_token_s
+        block_tokens = self.settings.prefix_block_tokens
+        best: Replica | None = None
+        best_s = 0.0
+        best_hit_tokens = 0
+        # HOT: per arrival and replica: bench/routing.py
+        for replica in fit:
+            if replica.in_flight_count >= replica.in_flight_limit:
+                continue
+            left_s = (
+                replica.unread_input_tokens * input_s
+                + replica.output_limit_tokens * output_s / replica.in_flight_limit
+            )
+            hit_tokens = 0
+            if hits:
+                hit_tokens = hits.get(replica.replica_id, 0) * block_tokens
+                left_s -= hit_tokens * input_s
+            if best is None or left_s < best_s:
+                best, best_s, best_hit_tokens = replica, left_s, hit_tokens
+        # The last token of a prompt is always computed: from it comes the first token of the answer.
+        request.hit_tokens = max(min(best_hit_tokens, request.input_tokens - 1), 0)
+        return best
+
+    def _at_home(self, view: FleetView, fit: list[Replica], request: Request) -> Replica | None:
+        home_id = self.homes.get(request.session_id) if request.session_id else None
+        home = view.replicas.get(home_id) if home_id is not None else None
+        if home is None or not home.healthy:
+            self.homes.pop(request.session_id, None)
+            return least_work(fit, view.beliefs)
+        if home in fit and home.has_room:
+            mean = sum(replica.in_flight_count for replica in fit) / len(fit)
+            if home.in_flight_count <= self.settings.session_spill_ratio * mean + 1:
+                return home
+        return least_work(fit, view.beliefs)
+
+    def _used_fraction(self, view: FleetView, request: Request, pool: str) -> float:
+        """In flight over the limits, of who may take the request in the pool; 1 if nobody may."""
+        tiers = self._tiers_of(view, pool, request.model, request.version)
+        replicas = [replica for tier in tiers for replica in tier.replicas]
+        limit_count = sum(replica.in_flight_limit for replica in replicas)
+        return sum(replica.in_flight_count for replica in replicas) / limit_count if limit_count else 1.0
+
+    def _tiers_of(self, view: FleetView, pool: str, model: str, version: str | None) -> tuple[Tier, ...]:
+        """Who may take such requests: first who holds the model, then who names none."""
+        key = (pool, model, version)
+        tiers = self._tiers.get(key)
+        if tiers is None:
+            if len(self._tiers) >= TIERS_MAX:
+                self._tiers.clear()
+            fit = [r for r in view.replicas.values() if r.healthy and self._may(r, pool, version)]
+            fit.sort(key=lambda replica: replica.replica_id)
+            if model:
+                parts = [[r for r in fit if r.model == model], [r for r in fit if not r.model]]
+            else:
+                parts = [fit]
+            tiers = self._tiers[key] = tuple(_tier(part) for part in parts if part)
+        return tiers
+
+    def _may(self, replica: Replica, pool: str, version: str | None) -> bool:
+        if self.settings.pools is not None and replica.pool != pool:
+            return False
+        return replica.version not in self.trial_versions if version is None else replica.version == version
+
+
+def least_work(fit: list[Replica], beliefs: Beliefs) -> Replica | None:
+    """The replica with a place and the least work; of equals the first, which has the smaller id."""
+    # HOT: per arrival and replica; calling `has_room` and `work_s` was 2 times slower: bench/routing.py
+    input_s, output_s = beliefs.input_token_s, beliefs.output_token_s
     best: Replica | None = None
     best_s = 0.0
-    for replica in view.replicas.values():
-        if not replica.healthy or not replica.has_room:
-            continue
-        work_s = replica.work_s(beliefs)
-        if best is None or work_s < best_s or (work_s == best_s and replica.replica_id < best.replica_id):
-            best, best_s = replica, work_s
+    for replica in fit:
+        if replica.in_flight_count < replica.in_flight_limit:
+            work_s = replica.unread_input_tokens * input_s + replica.output_limit_tokens * output_s
+            if best is None or work_s < best_s:
+                best, best_s = replica, work_s
     return best
 
 
-def _elsewhere(view: FleetView, failed_id: str) -> Replica | None:
+def _elsewhere(fit: list[Replica], failed_id: str, beliefs: Beliefs) -> Replica | None:
     """Where a request is repeated: never where it just failed, unless no other replica is healthy.
 
     The least doubted replica comes first, before the one with the least work: of two sick replicas and a
     sound one, the sick ones are idle, and would pass every request to each other.
     """
-    others = [r for r in view.replicas.values() if r.healthy and r.replica_id != failed_id]
+    others = [replica for replica in fit if replica.replica_id != failed_id]
     if others:
         with_room = (replica for replica in others if replica.has_room)
-        return min(
-            with_room, key=lambda r: (r.doubted_count, r.work_s(view.beliefs), r.replica_id), default=None
-        )
-    same = view.replicas.get(failed_id)
-    return same if same and same.healthy and same.has_room else None
+        return min(with_room, key=lambda r: (r.doubted_count, r.work_s(beliefs), r.replica_id), default=None)
+    return next((replica for replica in fit if replica.has_room), None)
+
+
+def _first_with_room(fit: list[Replica], start: int) -> Replica | None:
+    """The first with a place from `start` on, around the circle."""
+    count = len(fit)
+    for step in range(count):
+        replica = fit[(start + step) % count]
+        if replica.in_flight_count < replica.in_flight_limit:
+            return replica
+    return None
+
+
+def _less_of_two(fit: list[Replica], draw: int, beliefs: Beliefs) -> Replica | None:
+    """The one with less work of two that the draw names; if both are full, any with a place."""
+    count = len(fit)
+    if count < 2:
+        return least_work(fit, beliefs)
+    first = draw % count
+    second = (first + 1 + (draw >> 32) % (count - 1)) % count
+    pair = [fit[first], fit[second]] if first < second else [fit[second], fit[first]]
+    return least_work(pair, beliefs) or least_work(fit, beliefs)
+
+
+def _tier(replicas: list[Replica]) -> Tier:
+    by_zone: dict[str, list[Replica]] = {}
+    for replica in replicas:
+        by_zone.setdefault(replica.zone, []).append(replica)
+    return Tier(replicas, by_zone)
