@@ -29,6 +29,7 @@ from twofold.twin.engine_types import (
     PrefillMode,
     Reservation,
 )
+from twofold.twin.fleet import simulate_fleet
 from twofold.twin.job_shapes import DAY_SHAPE, SHAPES, JobShape
 from twofold.twin.jobs import JobArrival, JobEnd, JobRow, JobTraffic, arrivals_of, generate_jobs
 from twofold.twin.node_faults import CauseRate, FaultRates, fleet_rates, published_rates
@@ -132,4 +133,5 @@ __all__ = [
     "metadata_sweep",
     "published_rates",
     "simulate_cluster",
+    "simulate_fleet",
 ]

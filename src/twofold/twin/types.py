@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from twofold.policy import Beliefs, GateSettings
-
-if TYPE_CHECKING:
-    from twofold.twin.engine import EngineWork, Finished, FirstToken
+from twofold.twin.engine_types import EngineWork, Output
 
 
 class ServingEngine(Protocol):
@@ -23,11 +21,11 @@ class ServingEngine(Protocol):
     when the next one comes if nothing else does, None while there is nothing to do.
     """
 
-    def submit(self, work: "EngineWork", now_s: float) -> None: ...
+    def submit(self, work: EngineWork, now_s: float) -> None: ...
 
     def cancel(self, key: int, now_s: float) -> None: ...
 
-    def advance(self, now_s: float) -> "list[FirstToken | Finished]": ...
+    def advance(self, now_s: float) -> list[Output]: ...
 
     def next_at_s(self) -> float | None: ...
 
@@ -54,8 +52,7 @@ class ServingEngine(Protocol):
 # --- traffic ---
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A further request of a session, sent `think_s` after the answer before it."""
 
     think_s: float
@@ -64,8 +61,7 @@ class Turn:
     prefix_blocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One request as the world knows it: its true output length is never told to a policy.
 
     A closed-loop session is its first request with `turns`: each follows the answer before it, and none
@@ -119,6 +115,7 @@ class ClassModel:
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
+    attained_fraction: float = 0.95  # of its answers that are to be within each limit
 
 
 # --- replicas ---
@@ -275,13 +272,18 @@ class FleetWorld:
     network_s: float = 0.001  # one way between gateway and replica
     metrics_every_s: float = 5.0  # how often a replica is scraped
     metrics_delay_s: float = 1.0  # from the scrape until the gate knows it
-    probe_timeout_s: float = 1.0
-    request_timeout_s: float = inf  # the gateway gives an attempt up that has no first token by then
+    # What the gateway waits for, as the live one does by default.
+    probe_timeout_s: float = 0.25
+    connect_timeout_s: float = 1.0
+    first_token_timeout_s: float = 60.0
+    stall_timeout_s: float = 30.0  # of an answer that has begun and goes no further
+    lost_after_s: float = 60.0  # after which a replica that does not come back is announced as removed
+    prefix_block_tokens: int = 512  # that one of an arrival's prefix blocks stands for
     error_fraction: float = 0.0  # of requests that fail at a sound replica
     quality_mean: float = 0.8  # of an answer's score, where scores are drawn; 0 spread: none are
     quality_spread: float = 0.0
     horizon_s: float = inf  # later arrivals are not let in
-    drain_s: float = 3600.0  # how long after the last arrival answers are waited for
+    drain_s: float = 3600.0  # without an arrival or an answer, after which the run is stopped
     warm_up_s: float = 0.0  # requests that arrive earlier are not in the figures
     timeline_count: int = 120  # buckets of the timeline
     seed: int = 0
@@ -401,6 +403,7 @@ class FleetResult:
     preempted_count: int
     busy_fraction: float  # of replicas' ready time
     kv_used_fraction: float
+    waits_for: str | None  # why the run was stopped before all requests had ended
     replica_h: float
     accelerator_h: float
     cost_usd: float

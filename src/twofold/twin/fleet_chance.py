@@ -1,0 +1,42 @@
+"""Chance that belongs to a request and not to the order of events: the same one in every run of a seed.
+
+So two policies that are compared meet the same failing requests and the same waits, whatever they do.
+"""
+
+from enum import IntEnum
+from statistics import NormalDist
+
+_MASK = (1 << 64) - 1
+_NORMAL = NormalDist()
+
+
+class Purpose(IntEnum):
+    """What a draw is for; draws of different purposes are independent."""
+
+    ERROR = 1
+    QUALITY = 2
+    BACKOFF = 3
+    CRASH = 4
+
+
+def unit(seed: int, purpose: Purpose, number: int, turn: int = 0) -> float:
+    """A number in (0, 1) that depends on nothing but its arguments.
+
+    Source  splitmix64's mixer (Steele, Lea & Flood 2014), once per argument.
+    """
+    state = _mixed(seed + 0x9E3779B97F4A7C15 * purpose)
+    state = _mixed(state + 0x9E3779B97F4A7C15 * (number + 1))
+    state = _mixed(state + 0x9E3779B97F4A7C15 * (turn + 1))
+    return ((state >> 11) + 0.5) / (1 << 53)
+
+
+def normal(seed: int, purpose: Purpose, number: int, turn: int = 0) -> float:
+    """A standard normal number that depends on nothing but its arguments."""
+    return _NORMAL.inv_cdf(unit(seed, purpose, number, turn))
+
+
+def _mixed(value: int) -> int:
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

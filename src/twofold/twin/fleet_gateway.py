@@ -1,0 +1,288 @@
+"""The gateway of a serving world: tells the gate what a live one would, and does what it says.
+
+Engines live ahead of the gateway by one network delay: what an engine says at its time t the gateway hears at
+that same entry of the heap, and what the gateway sends is at the engine after a whole round trip. The gate
+sees what it would with a delay each way, for one entry less per answer.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from twofold.policy import (
+    Cancel,
+    Cause,
+    ClientLeft,
+    Event,
+    Gate,
+    GiveUp,
+    Hold,
+    Probe,
+    Refuse,
+    RequestArrived,
+    ResponseEnded,
+    ResponseFailed,
+    ResponseStarted,
+    Send,
+    StartReplica,
+    StopReplica,
+)
+from twofold.twin.engine_types import EngineWork, FirstToken, Output
+from twofold.twin.fleet_chance import Purpose, normal, unit
+from twofold.twin.fleet_clients import Clients
+from twofold.twin.fleet_replicas import Fleet
+from twofold.twin.fleet_state import Attempt, Kind, Life, Replica, Visit
+from twofold.twin.heap import Heap
+from twofold.twin.types import FleetWorld
+
+
+class Gateway:
+    """The gate, the attempts that it sent, and what becomes of them. Mutable."""
+
+    def __init__(self, world: FleetWorld, gate: Gate, heap: Heap, fleet: Fleet, clients: Clients) -> None:
+        self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
+        self.event_count = 0
+        self.effects: dict[type, int] = {}
+        self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
+        self.asking: Visit | None = None  # whose request the gate has not named yet
+        self.probing: list[str] = []  # asked for at this moment
+        self.round_trip_s = 2.0 * world.network_s
+        self._given_keys = 0
+        self._silent: deque[tuple[float, Attempt]] = deque()  # by when each is to have begun
+        self._silent_set = False
+        releases = fleet.releases.values()
+        self._judges = world.quality_spread > 0.0 or any(release.quality_drop for release in releases)
+        self._errs = world.error_fraction > 0.0 or any(release.error_fraction for release in releases)
+        self._do: dict[type, Callable[[Any, float], None]] = {
+            Send: self._send,
+            Hold: self._hold,
+            Refuse: self._refused,
+            GiveUp: self._given_up,
+            Cancel: self._cancelled,
+            Probe: self._probe,
+            StartReplica: fleet.start,
+            StopReplica: self._stop,
+        }
+
+    # --- what the gate is told, and does ---
+
+    def ask(self, visit: Visit, now_s: float) -> None:
+        """One request for what a visit wants."""
+        visit.tries += 1
+        self.asking = visit
+        _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _ = visit.arrival
+        limit_tokens = visit.output_limit_tokens
+        self.tell(
+            RequestArrived(input_tokens, limit_tokens, tenant, class_name, session_id, blocks, model, zone),
+            now_s,
+        )
+
+    def leave(self, visit: Visit, now_s: float) -> None:
+        """Its client waits no more."""
+        if self.visits.get(visit.request_id) is visit:
+            self.tell(ClientLeft(visit.request_id), now_s)
+            self.visits.pop(visit.request_id, None)
+        self._drop_all(visit, now_s)
+
+    def tell(self, event: Event, now_s: float) -> None:
+        """An event comes to the gate; what it answers is done at once."""
+        self.event_count += 1
+        effects = self.effects
+        for effect in self.gate.handle(event, now_s):
+            made = type(effect)
+            effects[made] = effects.get(made, 0) + 1
+            done = self._do.get(made)
+            if done is not None:
+                done(effect, now_s)
+
+    def _visit_of(self, request_id: int) -> Visit:
+        """Whose request this is; a new id is that of the visit which is asking."""
+        visit = self.visits.get(request_id)
+        if visit is None:
+            visit, self.asking = self.asking, None
+            assert visit is not None, f"request {request_id} is not open"
+            visit.request_id = request_id
+            self.visits[request_id] = visit
+        return visit
+
+    def _send(self, effect: Send, now_s: float) -> None:
+        visit = self._visit_of(effect.request_id)
+        tokens, limit = visit.arrival.output_tokens, effect.output_limit_tokens
+        if limit is not None and limit < tokens:
+            tokens = limit
+        self._given_keys = key = self._given_keys + 1
+        replica = self.fleet.replicas[effect.replica_id]
+        attempt = Attempt(key, visit, effect.attempt, replica, tokens)
+        visit.attempts.append(attempt)
+        visit.replica_id = effect.replica_id
+        self._silent.append((now_s + self.world.first_token_timeout_s, attempt))
+        if not self._silent_set:
+            self._silent_set = True
+            self.heap.push(self._silent[0][0], Kind.SILENT, None)
+        if self.round_trip_s:
+            self.heap.push(now_s + self.round_trip_s, Kind.DELIVER, attempt)
+        else:
+            self.deliver(attempt, now_s)
+
+    def _hold(self, effect: Hold, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
+        self._visit_of(effect.request_id)
+
+    def _refused(self, effect: Refuse, now_s: float) -> None:
+        visit = self._visit_of(effect.request_id)
+        del self.visits[effect.request_id]
+        self.clients.refused(visit, effect, now_s)
+
+    def _given_up(self, effect: GiveUp, now_s: float) -> None:
+        visit = self.visits.pop(effect.request_id)
+        self._drop_all(visit, now_s)
+        self.clients.again_or_never(visit, f"failed: {effect.cause.value}", None, now_s)
+
+    def _cancelled(self, effect: Cancel, now_s: float) -> None:
+        visit = self.visits.get(effect.request_id)
+        for attempt in visit.attempts if visit else ():
+            if attempt.number == effect.attempt:
+                self._drop(attempt, now_s)
+                return
+
+    def _probe(self, effect: Probe, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
+        self.probing.append(effect.replica_id)
+
+    def _stop(self, effect: StopReplica, now_s: float) -> None:
+        replica = self.fleet.replicas.get(effect.replica_id)
+        if replica is not None:
+            self.fleet.stop(replica, now_s)
+
+    # --- engines ---
+
+    def deliver(self, attempt: Attempt, now_s: float) -> None:
+        """An attempt comes to where its replica is, or was."""
+        replica = attempt.replica
+        engine = replica.engine
+        if not attempt.live:
+            return
+        if engine is None or replica.cut:
+            if replica.cut or replica.silent:
+                self.heap.push(now_s + self.world.connect_timeout_s, Kind.FAIL, (attempt, Cause.TIMEOUT))
+            else:
+                self.heap.push(now_s, Kind.FAIL, (attempt, Cause.REFUSED))
+            return
+        visit = attempt.visit
+        if self._errs and self._is_error(attempt, replica):
+            self.heap.push(now_s, Kind.FAIL, (attempt, Cause.ERROR))
+            return
+        arrival, turn = visit.arrival, visit.next_turn
+        replica.attempts[attempt.key] = attempt
+        engine.submit(
+            EngineWork(
+                attempt.key,
+                arrival.input_tokens,
+                attempt.output_tokens,
+                arrival.prefix_blocks,
+                self.world.prefix_block_tokens,
+                visit.output_limit_tokens,
+                turn.prefix_blocks if turn is not None else (),
+            ),
+            now_s,
+        )
+        self.fleet.retime(replica)
+
+    def engine_due(self, replica: Replica, now_s: float) -> None:
+        engine = replica.engine
+        assert engine is not None
+        replica.timer, replica.timer_s = 0, inf
+        for output in engine.advance(now_s):
+            attempt = replica.attempts.get(output.key)
+            if attempt is not None:
+                if replica.cut:
+                    replica.held.append((output, attempt))
+                else:
+                    self.heard(output, attempt, now_s)
+        self.fleet.retime(replica)
+
+    def heard(self, output: Output, attempt: Attempt, now_s: float) -> None:
+        """The gateway has the beginning or the end of an answer."""
+        visit = attempt.visit
+        if type(output) is FirstToken:
+            attempt.begun = True
+            if visit.begun_s is None:
+                visit.begun_s = now_s
+            self.tell(ResponseStarted(attempt.request_id, attempt.number), now_s)
+            return
+        tokens = output.output_tokens  # type: ignore[union-attr]
+        if not tokens and attempt.output_tokens:
+            self.failed(attempt, Cause.ERROR, now_s)  # it can never fit this engine
+            return
+        self._forget(attempt, now_s)
+        score = self._score(visit, attempt.replica) if self._judges else None
+        self.tell(ResponseEnded(attempt.request_id, tokens, score, attempt.number), now_s)
+        del self.visits[attempt.request_id]
+        if visit.attempts:
+            self._drop_all(visit, now_s)
+        self.clients.finished(visit, tokens, now_s)
+
+    def fails(self, subject: tuple[Attempt, Cause], now_s: float) -> None:
+        if subject[0].live:
+            self.failed(*subject, now_s)
+
+    def failed(self, attempt: Attempt, cause: Cause, now_s: float) -> None:
+        self._drop(attempt, now_s)
+        self.tell(ResponseFailed(attempt.request_id, cause, attempt.number), now_s)
+
+    def stalled(self, subject: tuple[Attempt, Replica, int], now_s: float) -> None:
+        attempt, replica, stamp = subject
+        lost = attempt.key not in replica.attempts
+        if attempt.live and (lost or (replica.cut and replica.stamp == stamp)):
+            self.failed(attempt, Cause.TIMEOUT, now_s)
+
+    def silence(self, _: None, now_s: float) -> None:
+        """The oldest attempts have had their time to begin in."""
+        silent = self._silent
+        while silent:
+            due_s, attempt = silent[0]
+            if attempt.live and not attempt.begun and due_s > now_s:
+                self.heap.push(due_s, Kind.SILENT, None)
+                return
+            silent.popleft()
+            if attempt.live and not attempt.begun:
+                self.failed(attempt, Cause.TIMEOUT, now_s)
+        self._silent_set = False
+
+    def _forget(self, attempt: Attempt, now_s: float) -> None:
+        """The gateway waits for it no more."""
+        attempt.live = False
+        attempt.visit.attempts.remove(attempt)
+        replica = attempt.replica
+        replica.attempts.pop(attempt.key, None)
+        if replica.life is Life.DRAINING:
+            self.fleet.end_if_drained(replica, now_s)
+
+    def _drop(self, attempt: Attempt, now_s: float) -> None:
+        """… and closes its connection, which an engine that can be reached notices."""
+        replica = attempt.replica
+        engine = replica.engine
+        if engine is not None and attempt.key in replica.attempts and not replica.cut:
+            engine.cancel(attempt.key, now_s)
+            self.fleet.retime(replica)
+        self._forget(attempt, now_s)
+
+    def _drop_all(self, visit: Visit, now_s: float) -> None:
+        for attempt in list(visit.attempts):
+            self._drop(attempt, now_s)
+
+    def _is_error(self, attempt: Attempt, replica: Replica) -> bool:
+        fraction = self.world.error_fraction
+        release = self.fleet.releases.get(replica.version)
+        if release is not None:
+            fraction += release.error_fraction
+        visit = attempt.visit
+        return (
+            unit(self.world.seed, Purpose.ERROR, visit.number, 64 * visit.tries + attempt.number) < fraction
+        )
+
+    def _score(self, visit: Visit, replica: Replica) -> float:
+        world, release = self.world, self.fleet.releases.get(replica.version)
+        score = world.quality_mean - (release.quality_drop if release is not None else 0.0)
+        if world.quality_spread:
+            score += world.quality_spread * normal(world.seed, Purpose.QUALITY, visit.number)
+        return min(max(score, 0.0), 1.0)

@@ -1,0 +1,140 @@
+"""From what was counted to what a run came to, and to what broke first."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from twofold.twin.fleet_replicas import Fleet
+from twofold.twin.metrics import FINISHED, ClassTally, Metrics
+from twofold.twin.metrics_timeline import METRICS, Bucket
+from twofold.twin.types import BrokeFirst, ClassFigures, FleetResult, FleetWorld
+
+LITTLE_ERROR_MAX = 1e-6
+JUDGED_MIN_COUNT = 20  # answers of a class in a bucket, below which nothing is said of it
+REFUSED_FRACTION_MAX = 0.01  # of a bucket's arrivals; also of failed ones
+KV_FRACTION_MAX = 0.98
+
+
+def fleet_result(
+    world: FleetWorld,
+    fleet: Fleet,
+    metrics: Metrics,
+    now_s: float,
+    event_count: int,
+    effects: Mapping[str, int],
+    waits_for: str | None,
+) -> FleetResult:
+    """All figures of a run that has ended at `now_s`."""
+    spent, measured_s = fleet.spent, max(now_s - world.warm_up_s, 0.0)
+    outcomes = {FINISHED: metrics.finished, **dict(sorted(metrics.outcomes.items()))}
+    if metrics.open_count:
+        outcomes["open"] = metrics.open_count
+    assert sum(outcomes.values()) == metrics.arrived, (outcomes, metrics.arrived)
+    read_tokens = spent.prefill_tokens + spent.hit_tokens
+    return FleetResult(
+        duration_s=now_s,
+        measured_s=measured_s,
+        classes=tuple(_class_figures(tally, measured_s) for tally in metrics.classes),
+        outcomes=MappingProxyType(outcomes),
+        arrived_count=metrics.arrived,
+        finished_count=metrics.finished,
+        retry_count=metrics.retries,
+        goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
+        output_tokens=metrics.output_tokens,
+        input_tokens=metrics.input_tokens,
+        prefix_hit_fraction=spent.hit_tokens / read_tokens if read_tokens else 0.0,
+        preempted_count=spent.preempted_count,
+        busy_fraction=spent.busy_s / spent.ready_s if spent.ready_s else 0.0,
+        kv_used_fraction=metrics.kv_sum / metrics.kv_samples if metrics.kv_samples else 0.0,
+        waits_for=waits_for,
+        replica_h=spent.granted_s / 3600.0,
+        accelerator_h=spent.accelerator_s / 3600.0,
+        cost_usd=spent.cost_usd,
+        energy_j=spent.energy_j,
+        energy_j_per_output_token=spent.energy_j / metrics.output_tokens if metrics.output_tokens else 0.0,
+        replicas_max_count=fleet.max_count,
+        started_count=spent.started_count,
+        start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
+        event_count=event_count,
+        decision_count=sum(effects.values()),
+        effects=MappingProxyType(dict(sorted(effects.items()))),
+        little_error_fraction=little_error(metrics, now_s),
+        broke_first=broke_first(metrics),
+        timeline=metrics.timeline.rows(now_s),
+    )
+
+
+def little_error(metrics: Metrics, now_s: float) -> float:
+    """How far the time average of open visits is from their rate times their mean stay.
+
+    Formula  |∫ N dt − Σ stays| / Σ stays, those still open up to now
+    Why      Little's law, exact over any span that begins empty. N is counted as the run goes, the stays
+             when visits end: a visit that is lost, ended twice or ended at another time shows here.
+    """
+    stays_s = metrics.visit_s + metrics.open_count * now_s - metrics.open_from_s
+    if stays_s <= 0.0:
+        return 0.0
+    error = abs(metrics.timeline.open_s - stays_s) / stays_s
+    assert error < LITTLE_ERROR_MAX, f"Little's law is off by {error:g}"
+    return error
+
+
+def broke_first(metrics: Metrics) -> BrokeFirst | None:
+    """The first bucket in which a limit did not hold, and which; of several, the likelier cause first."""
+    width_s = metrics.timeline.width_s
+    for number, bucket in enumerate(metrics.timeline.buckets):
+        found = _broken(bucket, metrics.classes)
+        if found is not None:
+            at_s = number * width_s
+            signal, value, limit, text = found
+            return BrokeFirst(at_s, signal, value, limit, _told(text, at_s, width_s, metrics))
+    return None
+
+
+def _broken(bucket: Bucket, classes: list[ClassTally]) -> tuple[str, float, float, str] | None:
+    kv = bucket.kv / bucket.samples if bucket.samples else 0.0
+    if kv >= KV_FRACTION_MAX:
+        return "kv", kv, KV_FRACTION_MAX, f"KV caches were {kv:.0%} full"
+    seen = max(bucket.arrived, 1)
+    for signal, count in (("queue", bucket.refused), ("failures", bucket.failed)):
+        part = count / seen
+        if count and part > REFUSED_FRACTION_MAX:
+            what = "refused" if signal == "queue" else "failed"
+            return signal, part, REFUSED_FRACTION_MAX, f"{part:.0%} of the requests were {what}"
+    for tally in classes:
+        done, model = bucket.done[tally.number], tally.model
+        limits = (model.ttft_s, model.tpot_s, model.e2e_s)
+        for index, (metric, limit_s) in enumerate(zip(METRICS, limits, strict=True)):
+            late = bucket.late[3 * tally.number + index] / done if done else 0.0
+            allowed = 1.0 - model.attained_fraction
+            if done >= JUDGED_MIN_COUNT and late > allowed + 1e-9:
+                name = f"{model.name} " if model.name else ""
+                text = f"{late:.0%} of {name}answers had a {metric.upper()} above {limit_s:g} s"
+                return f"slo {name}{metric}", late, allowed, text
+    return None
+
+
+def _told(text: str, at_s: float, width_s: float, metrics: Metrics) -> str:
+    """With when, and with the last thing that befell the world before the bucket's end."""
+    before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < at_s + width_s]
+    after = f", after {before[-1][1]} at {before[-1][0]:g} s" if before else ""
+    return f"{text} from {at_s:g} s on{after}"
+
+
+def _class_figures(tally: ClassTally, measured_s: float) -> ClassFigures:
+    outcomes = {FINISHED: tally.finished, **dict(sorted(tally.outcomes.items()))}
+    still_open = tally.arrived - sum(outcomes.values())
+    if still_open:
+        outcomes["open"] = still_open
+    return ClassFigures(
+        name=tally.model.name,
+        arrived_count=tally.arrived,
+        finished_count=tally.finished,
+        within_slo_count=tally.within,
+        goodput_per_s=tally.within / measured_s if measured_s else 0.0,
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
+        ttft_s=tally.ttft.latency(),
+        tpot_s=tally.tpot.latency(),
+        e2e_s=tally.e2e.latency(),
+        outcomes=MappingProxyType(outcomes),
+    )
