@@ -64,12 +64,14 @@ def test_many_steps_take_as_long_as_one_after_another(plain, sequences, context,
 @settings(max_examples=100, deadline=None)
 def test_as_many_steps_as_fit_and_no_more(plain, sequences, context, most, share, gained):
     budget_s = share * plain.decode_s(sequences, context, most, gained)
-    done = plain.decode_steps_within(sequences, context, budget_s, most, gained)
+    done, seconds, next_s = plain.cut(sequences, context, budget_s, most, gained)
     assert 0 <= done <= most
     if done:
-        assert plain.decode_s(sequences, context, done, gained) <= budget_s * (1 + 1e-12)
+        assert seconds == pytest.approx(plain.decode_s(sequences, context, done, gained), rel=1e-12)
+        assert seconds <= budget_s * (1 + 1e-12)
     if done < most:
-        assert plain.decode_s(sequences, context, done + 1, gained) > budget_s * (1 - 1e-12)
+        assert seconds + next_s > budget_s * (1 - 1e-12)
+    assert next_s == pytest.approx(plain.decode_s(sequences, context + done * gained, 1), rel=1e-12)
 
 
 def test_a_slower_world_takes_its_factor_as_long(table, plain):

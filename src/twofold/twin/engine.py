@@ -180,14 +180,13 @@ class Engine:
             table, count, gained = self._table, self._decoding, self._gained
             budget_s = (now_s - at_s) / self._slowness
             context = self._base_tokens / count + self._steps * gained
-            done = table.decode_steps_within(count, context, budget_s, self._run_steps - 1, gained)
+            done, seconds, step_s = table.cut(count, context, budget_s, self._run_steps - 1, gained)
             if done:
-                seconds = table.decode_s(count, context, done, gained) * self._slowness
+                seconds *= self._slowness
                 self._decode(done, seconds)
                 self._at_s = at_s = at_s + seconds
-                context = self._base_tokens / count + self._steps * gained
             self._run_steps = 1 if at_s < now_s else 0
-            self._end_s = at_s + table.decode_s(count, context, 1, gained) * self._slowness
+            self._end_s = at_s + step_s * self._slowness
 
     def _plan(self) -> None:
         """Choose the run that begins here: one step with prompts, or decode steps up to an end."""
@@ -263,7 +262,8 @@ class Engine:
         self._steps += step_count
         gain = step_count if self._gained == 1.0 else floor(self._steps * self._gained) - self._clock
         kv.held_count += kv.growth_count(self._clock, gain)
-        self._memory.evict()
+        if kv.idle_count and kv.held_count + kv.idle_count > kv.total_count:
+            self._memory.evict()
         self._clock += gain
         self.decode_tokens += gain * count
         self.busy_s += seconds

@@ -35,13 +35,18 @@ class Running:
 class EngineMemory:
     """The cache of one engine. Held blocks, and those that lie idle, never exceed what there is."""
 
-    __slots__ = ("_cache", "_most_gain", "_per_hash", "_settings", "_watermark", "kv")
+    __slots__ = (
+        "_cache", "_growing_limit_tokens", "_most_gain", "_per_hash", "_settings", "_watermark", "kv",
+    )  # fmt: skip
 
     def __init__(self, kv_tokens: int, settings: EngineSettings) -> None:
         self.kv = KvBlocks(kv_tokens, settings.block_tokens)
         self._settings = settings
         self._watermark = int(self.kv.total_count * settings.watermark_fraction)
         self._most_gain = ceil(settings.gained_tokens)
+        grows = settings.reservation is Reservation.PROMPT
+        room_tokens = self.kv.total_count * settings.block_tokens - self._most_gain
+        self._growing_limit_tokens = min(room_tokens, settings.context_tokens) if grows else None
         self._cache = PrefixCache() if settings.prefix_cache_tokens else None
         self._per_hash = 0  # blocks that one hash stands for, once one was seen
 
@@ -53,15 +58,15 @@ class EngineMemory:
     def can_ever_hold(self, work: EngineWork) -> bool:
         """Whether the request fits an empty engine, to its last token."""
         whole = work.input_tokens + work.output_tokens
-        if whole > self._settings.context_tokens:
-            return False
-        blocks = max(self._reserved_blocks(work), self.kv.blocks_of(whole + self._most_gain))
-        return blocks <= self.kv.total_count
+        if self._growing_limit_tokens is not None:
+            return whole <= self._growing_limit_tokens
+        fits = max(self._reserved_blocks(work), self.kv.blocks_of(whole)) <= self.kv.total_count
+        return fits and whole <= self._settings.context_tokens
 
     def admit(self, running: Running, clock_tokens: int, beside_count: int) -> bool:
         """Give the request room for its prompt, if there is some beside what the others need for a step."""
         kv, work = self.kv, running.work
-        reserved = self._reserved_blocks(work)
+        reserved = 0 if self._growing_limit_tokens is not None else self._reserved_blocks(work)
         blocks = reserved or -(-running.target_tokens // kv.block_tokens)
         cached: tuple[int, ...] = ()
         held = 0
@@ -69,9 +74,13 @@ class EngineMemory:
             whole = self._whole_blocks(running)
             hits, idle = self._cache.hit_counts(whole)
             cached, held = whole[:hits], hits - idle
-        spare = self._watermark + kv.growth_count(clock_tokens, self._most_gain) if beside_count else 0
         new = blocks - held * self._per_hash
-        if kv.held_count + new + spare > kv.total_count:
+        spare = kv.total_count - kv.held_count - new
+        if beside_count:
+            spare -= self._watermark
+            if spare < kv.growing_count * self._most_gain:  # rarely: then count exactly
+                spare -= kv.growth_count(clock_tokens, self._most_gain)
+        if spare < 0:
             return False
         kv.held_count += new
         running.reserved_blocks = reserved
@@ -80,7 +89,9 @@ class EngineMemory:
             self._cache.take(cached)
             running.hashes = cached
             running.todo_tokens = max(1, running.target_tokens - len(cached) * work.block_tokens)
-        self.evict()
+            kv.idle_count = self._cache.idle_count * self._per_hash
+        if kv.idle_count and kv.held_count + kv.idle_count > kv.total_count:
+            self.evict()
         return True
 
     def share(self, running: Running) -> None:
@@ -88,10 +99,11 @@ class EngineMemory:
         if self._cache is None or not running.work.prefix_blocks:
             return
         whole = self._whole_blocks(running)
-        rest = whole[len(running.hashes) :]
-        if rest:
+        if len(whole) > len(running.hashes):
+            rest = whole[len(running.hashes) :]
             taken = self._cache.take(rest)
             self.kv.held_count += (taken - len(rest)) * self._per_hash
+            self.kv.idle_count = self._cache.idle_count * self._per_hash
             running.hashes = whole
 
     def release(self, running: Running, clock_tokens: int, answered: tuple[int, ...] = ()) -> None:
@@ -120,11 +132,11 @@ class EngineMemory:
 
     def evict(self) -> None:
         """Idle prompts go where memory is needed, and beyond what may lie idle."""
-        cache = self._cache
+        cache, kv = self._cache, self.kv
         if cache is not None and self._per_hash:
-            room = (self.kv.total_count - self.kv.held_count) // self._per_hash
-            most = self._settings.prefix_cache_tokens // (self._per_hash * self._settings.block_tokens)
-            cache.shrink(min(room, most))
+            most = self._settings.prefix_cache_tokens // self._settings.block_tokens
+            cache.shrink(min(kv.total_count - kv.held_count, most) // self._per_hash)
+            kv.idle_count = cache.idle_count * self._per_hash
 
     def clear(self) -> None:
         """The engine ended: nothing is held, nothing is cached."""

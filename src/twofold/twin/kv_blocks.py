@@ -7,15 +7,16 @@ and what a run of steps takes is a sum over that ring, whatever the batch.
 
 
 class KvBlocks:
-    """Blocks of one engine: how many there are, are held, and will be by a later token clock."""
+    """Blocks of one engine: how many there are, are held, and will be by a later token clock. Mutable."""
 
-    __slots__ = ("_due", "block_tokens", "growing_count", "held_count", "total_count")
+    __slots__ = ("_due", "block_tokens", "growing_count", "held_count", "idle_count", "total_count")
 
     def __init__(self, kv_tokens: int, block_tokens: int) -> None:
         assert block_tokens >= 1, block_tokens
         self.block_tokens = block_tokens
         self.total_count = kv_tokens // block_tokens
         self.held_count = 0  # by sequences, and by shared prefixes in use
+        self.idle_count = 0  # that hold shared prefixes in nobody's use
         self.growing_count = 0
         # [k]: sequences whose next token needs a block when the clock is at k modulo the block
         self._due = [0] * block_tokens

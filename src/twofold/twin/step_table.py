@@ -135,34 +135,41 @@ class StepTable:
             context_tokens += count * gained_tokens
             cell = bisect_right(inner, context_tokens)
 
-    def decode_steps_within(
+    def cut(
         self,
         sequences: int,
         context_tokens: float,
         budget_s: float,
         most_count: int,
         gained_tokens: float = 1.0,
-    ) -> int:
-        """How many decode steps, at most `most_count`, end within `budget_s`: the inverse of `decode_s`."""
+    ) -> tuple[int, float, float]:
+        """Where a run of decode steps stands after `budget_s`: steps that ended, their seconds, the next's.
+
+        Formula  the largest n ≤ `most_count` whose `decode_s` is within the budget, by its inverse
+        Units    seconds; `gained_tokens` per step and sequence.
+        """
         line = self._plain.get(sequences)
         if line is None:
             line = self._plain[sequences] = self._line(0, sequences)
         inner, (starts, slopes) = self._context_inner, line
-        done = 0
-        while done < most_count:
+        done, spent_s = 0, 0.0
+        while True:
             cell = bisect_right(inner, context_tokens)
             first_s = starts[cell] + slopes[cell] * context_tokens
             bend_s = slopes[cell] * gained_tokens * 0.5
             count = most_count - done
             if cell < len(inner):
                 count = min(count, int((inner[cell] - context_tokens) / gained_tokens) + 1)
-            whole_s = count * (first_s + bend_s * (count - 1))
-            if whole_s > budget_s:
-                return done + _steps_within(first_s, bend_s, budget_s, count)
-            budget_s -= whole_s
+            seconds = count * (first_s + bend_s * (count - 1))
+            if spent_s + seconds > budget_s:
+                count = _steps_within(first_s, bend_s, budget_s - spent_s, count)
+                spent_s += count * (first_s + bend_s * (count - 1))
+                return done + count, spent_s, first_s + 2.0 * bend_s * count
+            spent_s += seconds
             done += count
             context_tokens += count * gained_tokens
-        return done
+            if done == most_count:
+                return done, spent_s, self.decode_s(sequences, context_tokens, 1)
 
     def _line(self, place: int, sequences: int) -> Line:
         """Seconds over context at one point of the prefill axis, for a number of sequences; kept."""
