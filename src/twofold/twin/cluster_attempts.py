@@ -33,6 +33,7 @@ def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> 
         state.figures.restart_count += 1
     job.attempt = attempt or job.attempt + 1
     job.hold(placement, state.nodes, now_s)
+    job.pace_is_old = True
     state.figures.held(job, now_s)
     if any(state.nodes[node_id].down for node_id, _ in placement):
         hang(state, job)  # a node that failed, and nobody knows yet
@@ -62,18 +63,19 @@ def go_on(state: ClusterState, job: Job) -> None:
 def work(state: ClusterState, job: Job) -> None:
     """Run from now on at the pace of the place, until it is done or something comes."""
     job.enter(Phase.RUNNING, state.nodes, state.now_s)
-    job.rate, job.step_factor, job.pace_setter = state.pace.of(job.placement)
+    if job.pace_is_old:
+        job.rate, job.step_factor, job.pace_setter = state.pace.of(job.placement)
+        job.pace_is_old = False
     _expect_end(state, job)
 
 
 def repace(state: ClusterState, job: Job) -> None:
     """Something about its nodes changed."""
+    job.pace_is_old = True
     if job.phase is Phase.RUNNING:
         state.figures.paced(job, state.now_s)
-        job.sync(state.nodes, state.now_s)
         _drop_due(state, job)
-        job.rate, job.step_factor, job.pace_setter = state.pace.of(job.placement)
-        _expect_end(state, job)
+        work(state, job)
 
 
 def save(state: ClusterState, job: Job) -> None:
