@@ -66,9 +66,10 @@ def main() -> None:
             gate.handle(ResponseEnded(request_id, 50), 1.0)
 
         entry = Entry(1.0, arrival, tuple(busy_gate(replica_count).handle(arrival, 1.0)))
+        fit = list(gate.view.replicas.values())
         timed: dict[str, Callable[[], object]] = {
             "min of plain numbers": lambda numbers=numbers: min(numbers),  # type: ignore[misc]
-            "least_work": lambda f=list(gate.view.replicas.values()): least_work(f, BELIEFS),  # type: ignore[misc]
+            "least_work": lambda f=fit: least_work(f, BELIEFS),  # type: ignore[misc]
             "… as min with a key": lambda g=gate, r=request: by_min(g.view, r, 1.0),  # type: ignore[misc]
             "arrive, start, end": whole,
             "arrive": lambda g=gate, a=arrival: g.handle(a, 1.0),  # type: ignore[misc]
