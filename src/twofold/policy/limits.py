@@ -1,0 +1,143 @@
+"""How much tenants and classes may ask for: one bucket each. Mutable, bounded.
+
+A request takes its input and output limit from its buckets, and gives back at its end what it did not write.
+A bucket fills at its rate up to `burst_s` of it. A request larger than that may go when the bucket is full,
+and leaves a debt. So over any t seconds no more than (t + burst_s) of the rate goes out, one request aside.
+"""
+
+from dataclasses import dataclass
+
+from twofold.policy.request_settings import LimitSettings, Rate
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What is left of one rate; infinite where it is not limited. Mutable."""
+
+    rate: Rate
+    at_s: float
+    requests: float
+    tokens: float
+
+    def fill(self, now_s: float) -> None:
+        """As long as nothing is taken it fills, never beyond the burst: a leap of the clock fills it once."""
+        rate, waited_s = self.rate, now_s - self.at_s
+        if waited_s <= 0:
+            return
+        self.at_s = now_s
+        if rate.requests_per_s is not None:
+            full = _full(rate.requests_per_s, rate)
+            self.requests = min(full, self.requests + waited_s * rate.requests_per_s)
+        if rate.tokens_per_s is not None:
+            self.tokens = min(rate.tokens_per_s * rate.burst_s, self.tokens + waited_s * rate.tokens_per_s)
+
+    def until_enough_s(self, tokens: int) -> float:
+        """Seconds until one request of so many tokens may go; 0: now."""
+        rate, wait_s = self.rate, 0.0
+        if rate.requests_per_s is not None and self.requests < 1.0:
+            wait_s = (1.0 - self.requests) / rate.requests_per_s
+        if rate.tokens_per_s is not None:
+            lacking = min(float(tokens), rate.tokens_per_s * rate.burst_s) - self.tokens
+            # What rounding leaves after a wait of just as long as was said is not worth another.
+            if lacking > 1e-9 * rate.tokens_per_s * rate.burst_s:
+                wait_s = max(wait_s, lacking / rate.tokens_per_s)
+        return wait_s
+
+    def take(self, tokens: int) -> None:
+        self.requests -= 1.0
+        self.tokens -= tokens
+
+    def give_back(self, tokens: int) -> None:
+        """The answer was shorter than its limit."""
+        if self.rate.tokens_per_s is not None:
+            self.tokens = min(self.rate.tokens_per_s * self.rate.burst_s, self.tokens + tokens)
+
+    def full_at_s(self) -> float:
+        """When nothing that was taken shows any more: such a bucket may be forgotten."""
+        full_s = self.at_s
+        if self.rate.requests_per_s is not None:
+            lacking = _full(self.rate.requests_per_s, self.rate) - self.requests
+            full_s = max(full_s, self.at_s + lacking / self.rate.requests_per_s)
+        if self.rate.tokens_per_s is not None:
+            lacking = self.rate.tokens_per_s * self.rate.burst_s - self.tokens
+            full_s = max(full_s, self.at_s + lacking / self.rate.tokens_per_s)
+        return full_s
+
+
+class Limiter:
+    """The buckets of all tenants and classes."""
+
+    def __init__(self, settings: LimitSettings) -> None:
+        self._settings = settings
+        self._named = dict(settings.tenants)
+        self._class_rates = dict(settings.classes)
+        self._tenants: dict[str, Bucket] = {}  # the longest unseen first
+        self._classes: dict[str, Bucket] = {}  # only of classes that have a rate
+        self._others: Bucket | None = None
+
+    def take_or_wait_s(self, tenant: str, class_name: str, tokens: int, now_s: float) -> float:
+        """0, and it is taken; or how long to wait until it may be taken, and nothing is."""
+        by_tenant, by_class = self._tenant(tenant, now_s), self._class(class_name, now_s)
+        wait_s = 0.0
+        if by_tenant is not None:
+            by_tenant.fill(now_s)
+            wait_s = by_tenant.until_enough_s(tokens)
+        if by_class is not None:
+            by_class.fill(now_s)
+            wait_s = max(wait_s, by_class.until_enough_s(tokens))
+        if wait_s > 0.0:
+            return wait_s
+        if by_tenant is not None:
+            by_tenant.take(tokens)
+        if by_class is not None:
+            by_class.take(tokens)
+        return 0.0
+
+    def give_back(self, tenant: str, class_name: str, tokens: int) -> None:
+        """Tokens that were taken and not written. A tenant that is forgotten by then was full anyway."""
+        bucket = self._tenants.get(tenant, self._others)
+        if bucket is not None:
+            bucket.give_back(tokens)
+        bucket = self._classes.get(class_name)
+        if bucket is not None:
+            bucket.give_back(tokens)
+
+    def _tenant(self, tenant: str, now_s: float) -> Bucket | None:
+        bucket = self._tenants.pop(tenant, None)
+        if bucket is None:
+            rate = self._named.get(tenant, self._settings.tenant)
+            if rate is None:
+                return None
+            if len(self._tenants) >= self._settings.tenant_count_max:
+                longest_unseen = next(iter(self._tenants))
+                if self._tenants[longest_unseen].full_at_s() > now_s:
+                    return self._shared(now_s)
+                del self._tenants[longest_unseen]
+            bucket = _full_bucket(rate, now_s)
+        self._tenants[tenant] = bucket
+        return bucket
+
+    def _shared(self, now_s: float) -> Bucket | None:
+        """Of tenants beyond those that can be told apart: names made up by the thousand gain nothing."""
+        if self._others is None and self._settings.tenant is not None:
+            self._others = _full_bucket(self._settings.tenant, now_s)
+        return self._others
+
+    def _class(self, class_name: str, now_s: float) -> Bucket | None:
+        bucket = self._classes.get(class_name)
+        if bucket is None:
+            rate = self._class_rates.get(class_name)
+            if rate is not None:
+                bucket = self._classes[class_name] = _full_bucket(rate, now_s)
+        return bucket
+
+
+def _full(requests_per_s: float, rate: Rate) -> float:
+    """A bucket of requests holds one at least: else none would ever go."""
+    return max(1.0, requests_per_s * rate.burst_s)
+
+
+def _full_bucket(rate: Rate, now_s: float) -> Bucket:
+    requests = 0.0 if rate.requests_per_s is None else _full(rate.requests_per_s, rate)
+    tokens = 0.0 if rate.tokens_per_s is None else rate.tokens_per_s * rate.burst_s
+    return Bucket(rate, now_s, requests, tokens)

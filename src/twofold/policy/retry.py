@@ -1,0 +1,94 @@
+"""How often the gate may ask again, and when it asks a second replica besides. Mutable, bounded."""
+
+import math
+from dataclasses import dataclass, field
+
+from twofold.policy.pace import LogQuantile
+from twofold.policy.request_settings import HedgeSettings, RetryBudgetSettings
+
+KNOWN_COUNT = 20  # attempts that must have begun before it is known what is late
+BURST_COUNT = 10  # hedges that are kept from calmer times
+
+
+@dataclass(slots=True)
+class RetryBudget:
+    """A bucket that requests fill and repeats empty: a fleet that fails everything is not asked twice.
+
+    Law  of n requests in t seconds at most burst + n · attempts_fraction + t · least_per_s attempts follow.
+    """
+
+    settings: RetryBudgetSettings
+    left: float = field(init=False)
+    at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.left = float(self.settings.burst_count)
+
+    def arrived(self) -> None:
+        """A new request; repeats are none."""
+        self.left = min(self.left + self.settings.attempts_fraction, float(self.settings.burst_count))
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more attempt may be made; then it is counted."""
+        settings = self.settings
+        by_time = max(now_s - self.at_s, 0.0) * settings.least_per_s
+        self.left, self.at_s = min(self.left + by_time, float(settings.burst_count)), now_s
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
+class Hedger:
+    """Which first attempts are late, by what others took. Holds one number per attempt that has not begun."""
+
+    def __init__(self, settings: HedgeSettings) -> None:
+        self._settings = settings
+        self._sent_s: dict[int, float] = {}  # first attempts without a first token, the oldest first
+        self._late = LogQuantile(settings.after_fraction, log_min=math.log(settings.wait_s_min))
+        self._known_count = 0
+        self._left = 0.0
+
+    def __len__(self) -> int:
+        return len(self._sent_s)
+
+    def arrived(self) -> None:
+        """A new request, which earns a part of a hedge."""
+        self._left = min(self._left + self._settings.attempts_fraction, float(BURST_COUNT))
+
+    def sent(self, request_id: int, now_s: float) -> None:
+        """Its first attempt was sent."""
+        self._sent_s[request_id] = now_s
+
+    def began(self, request_id: int, now_s: float) -> None:
+        """The first attempt's first token came."""
+        sent_s = self._sent_s.pop(request_id, None)
+        if sent_s is None:
+            return
+        took_log = math.log(max(now_s - sent_s, 1e-9))
+        if self._known_count < KNOWN_COUNT:
+            self._known_count += 1
+            self._late.log = max(self._late.log, took_log)
+        else:
+            self._late.add(took_log)
+
+    def ended(self, request_id: int) -> None:
+        """It failed, or its client left: how long it would have taken nobody knows."""
+        self._sent_s.pop(request_id, None)
+
+    def next_due_s(self) -> float | None:
+        """When the oldest attempt is late; None: none waits, too little is known, or no hedge is left."""
+        if not self._sent_s or self._left < 1.0 or self._known_count < KNOWN_COUNT:
+            return None
+        return next(iter(self._sent_s.values())) + math.exp(self._late.log)
+
+    def take_due(self, now_s: float) -> int | None:
+        """A request that is to be hedged now; it is counted, and not named again."""
+        due_s = self.next_due_s()
+        if due_s is None or due_s > now_s:
+            return None
+        request_id = next(iter(self._sent_s))
+        del self._sent_s[request_id]
+        self._late.add(math.inf)
+        self._left -= 1.0
+        return request_id
