@@ -104,7 +104,7 @@ class Fifo:
     def _again(self, job_id: str) -> list[ClusterEffect]:
         self._give_back(job_id)
         self.queue.insert(0, self.jobs[job_id])
-        return [StopJob(job_id, StopReason.NODE_FAILED)]
+        return [StopJob(job_id, StopReason.FAILED)]
 
     def _start(self) -> list[ClusterEffect]:
         effects: list[ClusterEffect] = []

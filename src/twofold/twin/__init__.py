@@ -19,6 +19,15 @@ from twofold.twin.cluster_types import (
     Use,
     Waits,
 )
+from twofold.twin.collectives import (
+    JitterRow,
+    Ring,
+    RisingShare,
+    StepParts,
+    jitter_sweep,
+    rising_shares,
+    scaling_parts,
+)
 from twofold.twin.engine import Engine
 from twofold.twin.engine_types import (
     EngineSettings,
@@ -30,11 +39,15 @@ from twofold.twin.engine_types import (
     Reservation,
 )
 from twofold.twin.fleet import simulate_fleet
+from twofold.twin.fleet_replicas import CAUSES as REPLICA_CAUSES
+from twofold.twin.histogram import Histogram, Stream
 from twofold.twin.job_shapes import DAY_SHAPE, SHAPES, JobShape
 from twofold.twin.jobs import JobArrival, JobEnd, JobRow, JobTraffic, arrivals_of, generate_jobs
 from twofold.twin.node_faults import CauseRate, FaultRates, fleet_rates, published_rates
 from twofold.twin.step_table import StepTable
 from twofold.twin.storage import MetadataRow, SharedStore, metadata_sweep
+from twofold.twin.traffic import Lengths, Profile, Sessions, Surge, TrafficModel, generate
+from twofold.twin.traffic_streams import faster, merged, sampled, shifted, spliced, until
 from twofold.twin.types import (
     Arrival,
     BrokeFirst,
@@ -56,6 +69,7 @@ from twofold.twin.types import (
     Retry,
     ServingEngine,
     SlowReplica,
+    Start,
     Storage,
     StorageBrownout,
     ThermalThrottle,
@@ -66,6 +80,7 @@ from twofold.twin.types import (
 
 __all__ = [
     "DAY_SHAPE",
+    "REPLICA_CAUSES",
     "SHAPES",
     "Arrival",
     "BrokeFirst",
@@ -88,7 +103,9 @@ __all__ = [
     "FirstToken",
     "FleetResult",
     "FleetWorld",
+    "Histogram",
     "Interval",
+    "JitterRow",
     "JobArrival",
     "JobEnd",
     "JobRecord",
@@ -96,11 +113,13 @@ __all__ = [
     "JobShape",
     "JobTraffic",
     "Latency",
+    "Lengths",
     "MetadataRow",
     "NodeGroup",
     "Partition",
     "Preemption",
     "PrefillMode",
+    "Profile",
     "RandomCrashes",
     "Release",
     "ReplicaCrash",
@@ -109,29 +128,47 @@ __all__ = [
     "RequestRecord",
     "Reservation",
     "Retry",
+    "Ring",
+    "RisingShare",
     "RunEnd",
     "ServingEngine",
     "ServingFigures",
     "ServingLoad",
+    "Sessions",
     "SharedStore",
     "SlowNode",
     "SlowReplica",
+    "Start",
     "StepModel",
+    "StepParts",
     "StepTable",
     "Storage",
     "StorageBrownout",
+    "Stream",
+    "Surge",
     "TeamShare",
     "ThermalThrottle",
     "TimelineRow",
+    "TrafficModel",
     "Turn",
     "Use",
     "Waits",
     "ZoneLoss",
     "arrivals_of",
+    "faster",
     "fleet_rates",
+    "generate",
     "generate_jobs",
+    "jitter_sweep",
+    "merged",
     "metadata_sweep",
     "published_rates",
+    "rising_shares",
+    "sampled",
+    "scaling_parts",
+    "shifted",
     "simulate_cluster",
     "simulate_fleet",
+    "spliced",
+    "until",
 ]

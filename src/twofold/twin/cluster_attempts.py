@@ -14,7 +14,7 @@ from twofold.twin.cluster_state import FINISHED, LAUNCHED, SNAPPED, ClusterState
 from twofold.twin.jobs import JobEnd
 
 LAST_STOPS = {StopReason.GAVE_UP: "gave-up", StopReason.CANCELLED: "cancelled"}  # others are queued again
-FAULT_STOPS = {StopReason.NODE_FAILED, StopReason.GAVE_UP}
+FAULT_STOPS = {StopReason.FAILED, StopReason.GAVE_UP}
 
 
 def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> None:
