@@ -13,6 +13,7 @@ from twofold.catalog.partitions import (
     legal_partitions,
     partition,
     partitioned,
+    place_parts,
 )
 from twofold.catalog.schema import Cell, Column, schema
 from twofold.catalog.tables import Row, Table
@@ -68,6 +69,7 @@ __all__ = [
     "load_catalog",
     "partition",
     "partitioned",
+    "place_parts",
     "read_model_config",
     "schema",
     "select",

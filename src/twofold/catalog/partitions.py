@@ -55,10 +55,14 @@ def check_partition_request(
     known = catalog.partitions(accelerator_name)
     if not profiles:
         raise InputError("no profile was requested", hint="write for example `3g.40gb`")
-    parts = [partition(catalog, accelerator_name, name) for name in profiles]
-    if known[0].kind == "amd":
-        return _check_modes(parts, device)
-    refused = _refused_by_counts(parts, device)
+    return place_parts([find_profile(device, known, name) for name in profiles])
+
+
+def place_parts(parts: Sequence[Partition]) -> tuple[Placement, ...] | PartitionRefused:
+    """Where parts of one accelerator's profiles go on one device of it, or why they cannot. At least one."""
+    if parts[0].kind == "amd":
+        return _check_modes(parts)
+    refused = _refused_by_counts(parts)
     if refused:
         return refused
     placed = _place(sorted(parts, key=lambda part: -part.memory_slices), ())
@@ -116,7 +120,7 @@ def _fill(parts: Sequence[Partition], start: int) -> set[tuple[Placement, ...]]:
     }
 
 
-def _refused_by_counts(parts: Sequence[Partition], device: Accelerator) -> PartitionRefused | None:
+def _refused_by_counts(parts: Sequence[Partition]) -> PartitionRefused | None:
     """The plain reasons first: too many slices in all, or too many of one profile."""
     asked = " + ".join(part.profile for part in parts)
     for what, needed, total in (
@@ -124,12 +128,14 @@ def _refused_by_counts(parts: Sequence[Partition], device: Accelerator) -> Parti
         ("memory", sum(part.memory_slices for part in parts), parts[0].memory_slices_total),
     ):
         if needed > total:
-            return PartitionRefused(f"{asked} need {needed} {what} slices; {device.name} has {total}")
+            return PartitionRefused(
+                f"{asked} need {needed} {what} slices; {parts[0].accelerator} has {total}"
+            )
     counts = Counter(part.profile for part in parts)
     for part in parts:
         if counts[part.profile] > part.count_max:
             return PartitionRefused(
-                f"{device.name} holds {part.count_max} × {part.profile}, not {counts[part.profile]}"
+                f"{part.accelerator} holds {part.count_max} × {part.profile}, not {counts[part.profile]}"
             )
     media = sum(counts[part.profile] for part in _unique(parts) if part.profile.endswith(MEDIA_ENGINES))
     return (
@@ -153,12 +159,12 @@ def _place(
     return None
 
 
-def _check_modes(parts: Sequence[Partition], device: Accelerator) -> tuple[Placement, ...] | PartitionRefused:
+def _check_modes(parts: Sequence[Partition]) -> tuple[Placement, ...] | PartitionRefused:
     """AMD: one mode for the whole device, and no more parts than the mode has."""
     modes = _unique(parts)
     if len(modes) > 1:
         names = " and ".join(part.profile for part in modes)
-        return PartitionRefused(f"{device.name} is in one compute mode at a time, not {names}")
+        return PartitionRefused(f"{parts[0].accelerator} is in one compute mode at a time, not {names}")
     if len(parts) > modes[0].count_max:
         return PartitionRefused(f"{modes[0].profile} makes {modes[0].count_max} partitions, not {len(parts)}")
     return tuple(

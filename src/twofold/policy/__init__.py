@@ -1,5 +1,8 @@
 """The sans-IO machine `Gate`, its events and effects, a log of one line each, and its replay."""
 
+from twofold.policy.brain import (
+    ClusterBrain,
+)
 from twofold.policy.breaker import Circuit, CircuitState, state_of
 from twofold.policy.cluster_events import (
     CLUSTER_LINES,
@@ -34,6 +37,25 @@ from twofold.policy.cluster_events import (
     StopJob,
     StopReason,
     SwapNode,
+)
+from twofold.policy.cluster_job import (
+    Job,
+    JobState,
+)
+from twofold.policy.cluster_settings import (
+    CadenceSettings,
+    CheckpointLost,
+    ClusterSettings,
+    FaultSettings,
+    GangQueueSettings,
+    PreemptionSettings,
+    SharingSettings,
+    TeamQuota,
+)
+from twofold.policy.cluster_view import (
+    ClusterCounts,
+    ClusterView,
+    Reservation,
 )
 from twofold.policy.events import (
     BeliefsChanged,
@@ -81,6 +103,14 @@ from twofold.policy.fleet_view import Counts, FleetView, Replica, Request
 from twofold.policy.gate import Gate
 from twofold.policy.lines import Entry, LineFormat
 from twofold.policy.machine import Machine
+from twofold.policy.partition import (
+    PartitionPlan,
+    planned_cuts,
+)
+from twofold.policy.placement import (
+    Fragmentation,
+    fragmentation,
+)
 from twofold.policy.replay import Difference, first_difference, replay
 from twofold.policy.request_settings import (
     AdmissionSettings,
@@ -95,15 +125,20 @@ from twofold.policy.request_settings import (
 )
 from twofold.policy.routing_settings import Routing, RoutingSettings
 from twofold.policy.settings import Beliefs, GateSettings, settings_from_data
+from twofold.policy.spares import (
+    recommended_spare_count,
+)
 
 __all__ = [
+    "CLUSTER_LINES",
     "AdmissionSettings",
     "Beliefs",
     "BeliefsChanged",
-    "CLUSTER_LINES",
+    "CadenceSettings",
     "Cancel",
     "Cause",
     "CheckpointFailed",
+    "CheckpointLost",
     "CheckpointWritten",
     "Circuit",
     "CircuitState",
@@ -111,8 +146,12 @@ __all__ = [
     "ClassSettings",
     "ClientLeft",
     "CloseCircuit",
+    "ClusterBrain",
+    "ClusterCounts",
     "ClusterEffect",
     "ClusterEvent",
+    "ClusterSettings",
+    "ClusterView",
     "Counts",
     "DegradationSettings",
     "Degrade",
@@ -123,18 +162,23 @@ __all__ = [
     "Event",
     "FailOverZone",
     "FaultCause",
+    "FaultSettings",
     "FleetView",
+    "Fragmentation",
+    "GangQueueSettings",
     "Gate",
     "GateSettings",
     "GiveUp",
     "GrantServing",
     "HedgeSettings",
     "Hold",
+    "Job",
     "JobCancelled",
     "JobFailed",
     "JobFinished",
     "JobRefusal",
     "JobStarted",
+    "JobState",
     "JobSubmitted",
     "LimitSettings",
     "LineFormat",
@@ -145,7 +189,9 @@ __all__ = [
     "OpenCircuit",
     "PartitionDemand",
     "PartitionNode",
+    "PartitionPlan",
     "Placement",
+    "PreemptionSettings",
     "Probe",
     "ProbeAnswered",
     "ProbeFailed",
@@ -170,6 +216,7 @@ __all__ = [
     "ReplicaStartFailed",
     "Request",
     "RequestArrived",
+    "Reservation",
     "ResizeJob",
     "ResponseEnded",
     "ResponseFailed",
@@ -182,6 +229,7 @@ __all__ = [
     "SaveCheckpoint",
     "Send",
     "ServingDemand",
+    "SharingSettings",
     "StageRelease",
     "StartJob",
     "StartReplica",
@@ -189,10 +237,14 @@ __all__ = [
     "StopReason",
     "StopReplica",
     "SwapNode",
+    "TeamQuota",
     "Woke",
     "entry_from_line",
     "first_difference",
+    "fragmentation",
     "from_line",
+    "planned_cuts",
+    "recommended_spare_count",
     "replay",
     "settings_from_data",
     "state_of",

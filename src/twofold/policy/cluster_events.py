@@ -1,9 +1,10 @@
 """What happens to the cluster brain and what it wants done: two closed unions, each value one line of JSON.
 
 The driver reports each interruption once: NodeFailed stands for every job that has a part on the node,
-JobFailed for what no NodeFailed tells. Accelerators are free for the brain from the StopJob, ResizeJob or
-SwapNode on; a driver that needs time to stop a job begins the next one after it. Where an event carries an
-`attempt`, 0 means the latest; another attempt's report is late, and ignored.
+JobFailed for what no NodeFailed tells; after either nothing of the attempt runs any more. Accelerators are
+free for the brain from the StopJob, ResizeJob or SwapNode on: a driver that needs time to stop a job begins
+the next one after it. Where an event carries an `attempt`, 0 means the latest; the report of another attempt
+is late, and ignored.
 
 One JobSubmitted is answered by a RefuseJob, or is followed by StartJob when its turn comes. Each StartJob,
 ResizeJob and SwapNode begins an attempt (counted from 1) from the last checkpoint; JobStarted says that its
@@ -57,8 +58,7 @@ class StopReason(Enum):
     PREEMPTED = "preempted"  # for a job of higher priority; it is queued again
     RECLAIMED = "reclaimed"  # its team had borrowed what another team now uses; it is queued again
     SERVING = "serving"  # serving needs the nodes; it is queued again
-    NODE_FAILED = "node-failed"  # and there was no spare; it is queued again
-    HELD_TOO_LONG = "held-too-long"  # its pause after a failure is long: others run meanwhile
+    FAILED = "failed"  # its attempt is over already, and nothing takes the lost part's place: queued again
     GAVE_UP = "gave-up"  # it failed too often: it is failed for good
     CANCELLED = "cancelled"
 

@@ -1,0 +1,140 @@
+"""When the head of the queue can start, which nodes are kept for it, and who may go ahead meanwhile (EASY).
+
+One job has a reservation: the first that waits for room. Another one behind it may start now if it leaves the
+reserved nodes alone, or is expected to be gone before the reservation begins. So, as far as estimates hold,
+nobody delays the head; where a job overruns its estimate, the head waits for it as it would have anyway.
+
+Source  Lifka 1995, the ANL/IBM SP scheduling system; Mu'alem and Feitelson 2001.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from twofold.policy.cluster_job import Job
+from twofold.policy.cluster_view import ClusterView, Reservation
+from twofold.policy.placement import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Accelerators for one gang; `largest_count` as in `place`: 0 asks for whole nodes, however few."""
+
+    accelerator_count: int
+    largest_count: int
+
+    @property
+    def on_one_node(self) -> bool:
+        return self.accelerator_count <= self.largest_count
+
+
+@dataclass(slots=True)
+class Room:
+    """What would be free if some pieces came back. Mutable: pieces are added and taken away."""
+
+    nodes: Mapping[str, Node]
+    need: Need
+    whole_count: int  # accelerators on whole nodes, the free ones at first; not looked at for one node
+    gained: dict[str, int] = field(default_factory=dict)  # node: accelerators that came back
+    fitting: set[str] = field(default_factory=set)  # nodes that hold the whole gang, or are whole
+
+    def add(self, pieces: Iterable[tuple[str, int]]) -> None:
+        """These accelerators come back; those of nodes that training may not use do not."""
+        for node_id, count in pieces:
+            self._change(node_id, count)
+
+    def remove(self, pieces: Iterable[tuple[str, int]]) -> None:
+        """Undo `add`."""
+        for node_id, count in pieces:
+            self._change(node_id, -count)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the gang fits. Whole nodes are counted: a remainder beside another gang is a windfall."""
+        if self.need.on_one_node:
+            return bool(self.fitting)
+        return self.whole_count >= self.need.accelerator_count
+
+    def _change(self, node_id: str, count: int) -> None:
+        node = self.nodes[node_id]
+        if not node.usable:
+            return
+        before = self._judge(node)
+        self.gained[node_id] = self.gained.get(node_id, 0) + count
+        after = self._judge(node)
+        if after == before:
+            return
+        if after:
+            self.fitting.add(node_id)
+        else:
+            self.fitting.discard(node_id)
+        if not self.need.on_one_node:
+            self.whole_count += node.accelerator_count if after else -node.accelerator_count
+
+    def _judge(self, node: Node) -> bool:
+        gained_count = self.gained.get(node.node_id, 0)
+        if self.need.on_one_node:
+            return gained_count > 0 and node.free_count + gained_count >= self.need.accelerator_count
+        return gained_count > 0 and node.free_count + gained_count == node.accelerator_count
+
+
+def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:
+    """Walk through the expected ends until the head fits; the nodes that make it fit are its own.
+
+    Call with nothing held. A head that would not fit if everything ended waits for nodes to come back: its
+    reservation is at infinity, and keeps nothing.
+    """
+    need = Need(head.minimum_count, view.largest_count)
+    room = Room(view.nodes, need, view.free.whole_count)
+    for end_s, job in expected_ends(view, now_s):
+        room.add(job.placement)
+        if room.enough:
+            return Reservation(head.job_id, end_s, _kept(view, room))
+    return Reservation(head.job_id, math.inf, frozenset())
+
+
+def _kept(view: ClusterView, room: Room) -> frozenset[str]:
+    """What comes free is taken first, so that what is free now is left to others as far as it can be."""
+    if room.need.on_one_node:
+        return frozenset(room.fitting)
+    missing_count, kept = room.need.accelerator_count, []
+    for node_id in sorted(room.fitting):
+        if missing_count > 0:
+            kept.append(node_id)
+            missing_count -= view.nodes[node_id].accelerator_count
+    whole = view.free.whole_nodes(missing_count) if missing_count > 0 else None
+    return frozenset((*kept, *(node.node_id for node in whole or ())))
+
+
+def expected_ends(view: ClusterView, now_s: float) -> Iterator[tuple[float, Job]]:
+    """All jobs that have accelerators, by when they are expected to leave.
+
+    One that is overdue is expected to be late once more by as much as it is late already.
+    """
+    overdue = []
+    for end_s, _, job in view.ends:
+        if end_s >= now_s:
+            break
+        overdue.append((2.0 * now_s - end_s, job.sequence, job))
+    overdue.sort()
+    late = iter(overdue)
+    waiting = next(late, None)
+    for end_s, sequence, job in view.ends[len(overdue) :]:
+        while waiting is not None and waiting[:2] < (end_s, sequence):
+            yield waiting[0], waiting[2]
+            waiting = next(late, None)
+        yield end_s, job
+    while waiting is not None:
+        yield waiting[0], waiting[2]
+        waiting = next(late, None)
+
+
+def expected_end_s(job: Job, size_count: int, now_s: float) -> float:
+    """When a job that starts now would leave.
+
+    Formula  now + restart + (expected − done) · full size / size
+    Why      An elastic job is as slow as it is small. A job beyond its estimate has an unknown rest: nothing
+             is added for it, and the overdue are put off again and again.
+    """
+    rest_s = max(job.expected_s - job.done_s, 0.0)
+    return now_s + job.restart_s + rest_s * job.accelerator_count / size_count
