@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+
+from twofold.policy import Beliefs, Effect, EjectReplica, FleetView, GateSettings, ReadmitReplica
+from twofold.policy.outliers import Outliers, OutlierSettings
+
+SETTINGS = OutlierSettings(eject_s=30.0, eject_s_max=100.0)
+
+
+def fleet(count: int) -> FleetView:
+    view = FleetView(GateSettings(), Beliefs(0.001, 0.01))
+    for number in range(count):
+        view.add_replica(f"r{number}", 8)
+    return view
+
+
+def run(
+    view: FleetView, watch: Outliers, slow: dict[str, float], failing: dict[str, float], until_s: float,
+    start_s: float = 0.0, seed: int = 1,
+) -> list[tuple[float, Effect]]:  # fmt: skip
+    """Each replica that is not ejected ends a request per second; times are drawn about its own slowness."""
+    draws, told = np.random.default_rng(seed), []
+    for step in range(int(start_s), int(until_s)):
+        now_s = float(step)
+        for name, replica in view.replicas.items():
+            if replica.ejected_until_s is None:
+                times = draws.lognormal((-1.0, -4.0), (0.8, 0.3)) * slow.get(name, 1.0)
+                failed = bool(draws.random() < failing.get(name, 0.01))
+                watch.observe(name, now_s, failed=failed, ttft_s=times[0], tpot_s=times[1])
+        if step % 5 == 0:
+            for effect in watch.tick(view, now_s):
+                told.append((now_s, effect))
+                if isinstance(effect, EjectReplica):
+                    view.replicas[effect.replica_id].ejected_until_s = effect.until_s
+                elif isinstance(effect, ReadmitReplica):
+                    view.replicas[effect.replica_id].ejected_until_s = None
+    return told
+
+
+def names(told: list[tuple[float, Effect]], kind: type) -> list[str]:
+    return [effect.replica_id for _, effect in told if isinstance(effect, kind)]  # type: ignore[union-attr]
+
+
+def test_a_fleet_of_equals_has_no_outliers() -> None:
+    assert run(fleet(8), Outliers(SETTINGS), {}, {}, 600.0) == []
+
+
+def test_a_fleet_that_is_slow_as_a_whole_has_no_outliers() -> None:
+    assert run(fleet(4), Outliers(SETTINGS), dict.fromkeys(("r0", "r1", "r2", "r3"), 5.0), {}, 300.0) == []
+
+
+@pytest.mark.parametrize(("slow", "failing"), [({"r2": 2.5}, {}), ({}, {"r2": 0.4})])
+def test_a_replica_that_is_slow_or_fails_now_and_then_is_ejected(
+    slow: dict[str, float], failing: dict[str, float]
+) -> None:
+    told = run(fleet(6), Outliers(SETTINGS), slow, failing, 60.0)
+    assert names(told, EjectReplica) == ["r2"] and told[0][0] <= 50.0
+
+
+def test_ejections_last_twice_as_long_each_time_up_to_their_limit_and_end_in_readmission() -> None:
+    told = run(fleet(6), Outliers(SETTINGS), {"r2": 4.0}, {}, 900.0)
+    lengths = [effect.until_s - at_s for at_s, effect in told if isinstance(effect, EjectReplica)]
+    assert lengths[:4] == [30.0, 60.0, 100.0, 100.0]
+    assert len(names(told, ReadmitReplica)) in (len(lengths), len(lengths) - 1)
+
+
+def test_one_that_recovers_stays_and_is_forgiven_after_long_enough() -> None:
+    view, watch = fleet(6), Outliers(SETTINGS)
+    run(view, watch, {"r2": 4.0}, {}, 60.0)
+    told = run(view, watch, {}, {}, 300.0, start_s=60.0)
+    assert names(told, ReadmitReplica) == ["r2"] and not names(told, EjectReplica)
+    told = run(view, watch, {"r2": 4.0}, {}, 400.0, start_s=300.0)
+    at_s, first = told[0]
+    assert isinstance(first, EjectReplica) and first.until_s - at_s == 30.0
+
+
+def test_no_more_than_the_permitted_share_is_ever_out() -> None:
+    view, watch = fleet(9), Outliers(SETTINGS)
+    slow = {f"r{number}": 6.0 for number in range(4)}
+    run(view, watch, slow, {}, 60.0)
+    out = [name for name, replica in view.replicas.items() if replica.ejected_until_s is not None]
+    assert len(out) == 3 and set(out) <= set(slow)
+
+
+def test_two_replicas_cannot_say_which_is_the_outlier() -> None:
+    assert run(fleet(2), Outliers(SETTINGS), {"r1": 9.0}, {}, 200.0) == []
+
+
+def test_a_release_of_its_own_version_is_not_compared_with_what_runs() -> None:
+    view = fleet(5)
+    view.add_replica("r4", 8, version="new")
+    assert run(view, Outliers(SETTINGS), {"r4": 9.0}, {}, 200.0) == []
+
+
+def test_replicas_that_are_gone_are_forgotten() -> None:
+    view, watch = fleet(4), Outliers(SETTINGS)
+    run(view, watch, {}, {}, 20.0)
+    view.remove_replica(view.replicas["r3"])
+    watch.tick(view, 25.0)
+    assert set(watch._records) == {"r0", "r1", "r2"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tick_s": 0.0},
+        {"slow_ratio": 1.0},
+        {"peers_min_count": 1},
+        {"ejected_max_fraction": 1.0},
+        {"eject_s": 10.0, "eject_s_max": 5.0},
+    ],
+)
+def test_settings_that_could_not_work_are_our_mistake(wrong: dict[str, float]) -> None:
+    with pytest.raises(AssertionError):
+        OutlierSettings(**wrong)  # type: ignore[arg-type]
