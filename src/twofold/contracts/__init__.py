@@ -64,8 +64,9 @@ from twofold.contracts.reader import parse_spec, read_spec
 from twofold.contracts.render import render_error
 from twofold.contracts.scenario import Scenario, parse_scenario, read_scenario
 from twofold.contracts.scenario_cluster import ClusterChange
-from twofold.contracts.scenario_parts import FaultEvent
+from twofold.contracts.scenario_parts import FaultEvent, FleetChange
 from twofold.contracts.scenario_policies import Policies
+from twofold.contracts.scenarios import find_scenario, scenario_names
 from twofold.contracts.schema import shipped_schema_text, spec_json_schema
 from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
 from twofold.contracts.simulation import (
@@ -116,6 +117,7 @@ __all__ = [
     "FaultEvent",
     "Finding",
     "FixedCluster",
+    "FleetChange",
     "FleetFigures",
     "FrontPoint",
     "Headroom",
@@ -172,6 +174,7 @@ __all__ = [
     "calibration_to_data",
     "defaults_used",
     "estimate_from",
+    "find_scenario",
     "infer_spec",
     "loop_to_data",
     "ordered_arrivals",
@@ -191,6 +194,7 @@ __all__ = [
     "read_trace",
     "read_training_measured",
     "render_error",
+    "scenario_names",
     "shipped_schema_text",
     "simulation_to_json",
     "spec_json_schema",

@@ -226,6 +226,7 @@ class ClassPlan:
     shared_prefix_fraction: float = 0.0  # of the input, found in the prefix cache
     profile: str = "flat"  # shape of the week: flat consumer business
     trace: str | None = None  # the file that its traffic was read from; null: none
+    trace_scale_ratio: float = 1.0  # factor on the trace's rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ class Jobs(Part):
     trace: fields.FilePath | None = Field(default=None, description="a csv or csv.gz of jobs")
     rate_per_s: fields.Rate | None = Field(default=None, alias="rate", description="jobs drawn, in the mean")
     like: Annotated[str, fields.Name] = Field(
-        default="acme", description="whose published distributions they are drawn from"
+        default="seren", description="the published cluster that they are like: seren kalos philly helios pai"
     )
     teams: fields.PositiveCount = Field(default=4, description="that they are spread over, where drawn")
 
@@ -37,7 +37,9 @@ class Demand(Part):
 class ClusterChange(Part):
     """A training cluster, where it is not as planned."""
 
-    nodes: fields.PositiveCount | None = Field(default=None, description="else those of the plan's run")
+    nodes: fields.PositiveCount | None = Field(
+        default=None, description="else those of the plan's run, and a quarter more for the jobs of others"
+    )
     spares: fields.Count = Field(default=0, description="nodes of them that are kept free for failures")
     accelerators_per_node: fields.PositiveCount | None = Field(default=None, description="else as planned")
     failures_per_node_per_s: fields.Rate | None = Field(

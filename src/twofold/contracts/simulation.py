@@ -45,7 +45,7 @@ class SloKept:
     limit_s: float  # s
     simulated_s: float | None  # s; null: nothing finished
     planned_s: float | None  # what the plan says, s; null: nothing
-    met: bool | None  # null: nothing finished, or the interval holds the limit
+    met: bool | None  # within the limit, and at most 5 % were not answered; null: nothing arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class ClassFigures:
 
     name: str  # of the class
     service: str  # whose it is
+    pool: str  # the replicas that serve it
     rate_per_s: float  # requests that arrived, /s
     arrived_count: int  # requests
     finished_count: int  # of them, with a whole answer
@@ -81,9 +82,11 @@ class BrokeFirst:
 
 @dataclass(frozen=True, slots=True)
 class FleetFigures:
-    """One service's fleet over the whole run."""
+    """One pool of a service over the whole run."""
 
-    service: str  # whose fleet
+    service: str  # whose pool
+    pool: str  # named by the first of its classes
+    accelerator: str  # catalogue name
     replica_count: int  # when the run began
     replica_count_max: int  # at any time
     duration_s: float  # simulated
@@ -93,7 +96,8 @@ class FleetFigures:
     outcomes: dict[str, int]  # requests by how they ended; they add up to those that arrived
     retry_count: int  # further requests of the same clients
     goodput_per_s: float  # requests within every goal, /s
-    output_tokens_per_s: float  # tokens/s
+    input_tokens: int  # of finished requests
+    output_tokens: int  # of finished requests
     utilisation_fraction: float  # of ready time in which a replica computed
     kv_utilisation_fraction: float  # of the cache, in the mean
     prefix_hit_fraction: float  # of input tokens found in the cache
@@ -109,6 +113,7 @@ class FleetFigures:
     decision_count: int  # effects that it answered with
     effects: dict[str, int]  # by name
     little_error_fraction: float  # how far Little's law is off: our own check
+    waits_for: str | None  # why the run was stopped before all requests had ended; null: it was not
     broke_first: BrokeFirst | None  # null: every limit held
 
 
@@ -126,27 +131,33 @@ class BeliefRun:
 
 @dataclass(frozen=True, slots=True)
 class TrainingFigures:
-    """The training half: jobs on a cluster."""
+    """The training half: jobs on a cluster, and what serving takes of it."""
 
     duration_s: float  # simulated
     node_count: int  # of the cluster
     accelerator_count: int  # of the cluster
     submitted_count: int  # jobs
-    outcomes: dict[str, int]  # jobs by how they ended
-    goodput_fraction: float  # of the used accelerator-hours, those that counted
-    utilisation_fraction: float  # of the cluster's accelerator-hours
-    lost_accelerator_h: float  # work that had to be done again
-    queue_s_mean: dict[str, float]  # by size of the job, s
-    queue_s_p95: dict[str, float]  # by size of the job, s
-    share_deviation_fraction: float  # of teams from their fair share
-    fragmentation_fraction: float  # of free accelerators that no waiting job fits on
-    failure_count: int  # interruptions
+    outcomes: dict[str, int]  # jobs by how they ended, or what they did at the end
+    accelerator_h: dict[str, float]  # accelerator-hours by use; they add up to the cluster's
+    goodput_fraction: float  # of the time that jobs held accelerators, work that was kept
+    utilisation_fraction: float  # of the cluster's accelerator-hours, those that trained or served
+    queue_s_mean: dict[str, float]  # until the first start, by size of the job, s
+    queue_s_p95: dict[str, float]  # the same, s
+    share_deviation_fraction: float | None  # of the team furthest from its fair share; null: one team
+    fragmentation_fraction: float  # of free accelerators, those not in the largest free block
+    failure_count: int  # that hit a running job
+    restart_count: int  # attempts after the first
     preempted_count: int  # jobs stopped for others
-    serving_accelerator_h: float  # given to serving
+    checkpoint_count: int  # written
+    checkpoint_s_mean: float  # of a write
+    recovery_s_mean: float  # from a failure until the job goes on
+    serving_needed_h: float  # accelerator-hours that serving asked of the pool
+    serving_shortfall_h: float  # of them, not there in time
+    energy_j: float  # J
     event_count: int  # that the brain handled
     decision_count: int  # effects that it answered with
     effects: dict[str, int]  # by name
-    broke_first: BrokeFirst | None  # null: nothing
+    waits_for: str | None  # what the run still waited for at its end; null: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +198,7 @@ class Simulation:
     traffic: dict[str, str]  # by class: where its requests come from
     policies: tuple[str, ...]  # that were on
     classes: tuple[ClassFigures, ...]  # of all services, with perfect beliefs
-    fleets: tuple[FleetFigures, ...]  # one for each service, with perfect beliefs
+    fleets: tuple[FleetFigures, ...]  # every pool of every service, with perfect beliefs
     beliefs: tuple[BeliefRun, ...]  # perfect, and put off both ways
     training: TrainingFigures | None  # null: no cluster was rehearsed
     slos_met: bool  # every goal of every class

@@ -1,13 +1,14 @@
 """Traffic traces: requests as a stream, in order where asked, and their summary in fixed memory."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import ceil, exp, log
 from pathlib import Path
 from typing import TypeVar
 
+from twofold.contracts.names import did_you_mean
 from twofold.contracts.trace_rows import Arrival, numbered_arrivals
 from twofold.core import Place, TraceError
 
@@ -112,16 +113,24 @@ def read_arrivals(path: Path) -> Iterator[Arrival]:
     return (arrival for _, arrival in numbered_arrivals(path))
 
 
-def ordered_arrivals(path: Path, context_tokens: float | None = None) -> Iterator[Arrival]:
+def ordered_arrivals(
+    path: Path, context_tokens: float | None = None, classes: Collection[str] = ()
+) -> Iterator[Arrival]:
     """The requests in the order they arrive, the first one at 0 s. Memory does not grow with the file.
 
     Raises TraceError, with its line, for a request that arrives before one that stands more than
-    `REORDER_LIMIT` rows above it, for one that with its answer exceeds `context_tokens`, and for a file
-    without requests.
+    `REORDER_LIMIT` rows above it, for one that with its answer exceeds `context_tokens`, for one of a class
+    that is none of `classes` where these are known, and for a file without requests.
     """
     first_s: float | None = None
     rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s)
     for line, arrival in rows:
+        if classes and arrival.class_name and arrival.class_name not in classes:
+            raise TraceError(
+                f"`{arrival.class_name}` is not a class of the service",
+                place=Place(str(path), line, 1),
+                hint=did_you_mean(arrival.class_name, classes, f"classes: {', '.join(sorted(classes))}"),
+            )
         needed = arrival.input_tokens + arrival.output_tokens
         if context_tokens is not None and needed > context_tokens:
             raise TraceError(

@@ -10,6 +10,7 @@ from twofold.core import InputError, ValueRefusedError
 from twofold.inference import (
     ModelVariant,
     Replica,
+    capacity,
     cold_start_s,
     default_replica,
     model_shape,
@@ -49,13 +50,19 @@ class PoolWorld:
     model: ReplicaModel
     beliefs: Beliefs  # true ones
 
+    @property
+    def context_tokens(self) -> float:
+        """The longest request with its answer that the model takes and a replica's cache can hold."""
+        held = one(self.replica.shape.max_context_tokens)
+        return min(held, one(capacity(self.replica).kv_tokens))
+
 
 def pool_world(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> PoolWorld:
     """A pool's replica as the plan chose it, with its step times as a table and its engine around them."""
     replica = planned_replica(service, pool, tables)
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
-    new_engine = partial(Engine, steps, engine_settings(replica, steps.kv_tokens))
+    new_engine = partial(Engine, steps, engine_settings(replica, steps.kv_tokens, round(table.chunk_tokens)))
     whole = power_factor(tables.constants) * pool.replica.accelerator_count
     device, price = replica.cluster.device, service.machine.price
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
@@ -80,11 +87,11 @@ def pool_world(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> Poo
     return PoolWorld(pool, replica, model, beliefs)
 
 
-def engine_settings(replica: Replica, kv_tokens: int) -> EngineSettings:
+def engine_settings(replica: Replica, kv_tokens: int, chunk_tokens: int) -> EngineSettings:
     """The engine of a replica: its own batch and chunk, first tokens as late as its software makes them."""
     return EngineSettings(
         max_batch=max(1, round(one(replica.max_batch))),
-        chunk_tokens=max(1, round(one(replica.chunk_tokens))),
+        chunk_tokens=max(1, chunk_tokens),
         kv_tokens=max(1, kv_tokens),
         block_tokens=max(1, round(one(replica.cache.block_tokens))),
         context_tokens=round(one(replica.shape.max_context_tokens)),

@@ -195,6 +195,7 @@ def _class_plan(
         shared_prefix_fraction=traffic.shared_prefix_fraction,
         profile=traffic.profile,
         trace=str(traffic.trace) if traffic.trace else None,
+        trace_scale_ratio=traffic.scale_ratio,
     )
 
 

@@ -1,0 +1,34 @@
+"""Scenarios by name: those that come with the package, and files of the user's own."""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from twofold.contracts.names import did_you_mean
+from twofold.contracts.scenario import Scenario, parse_scenario, read_scenario
+from twofold.core import UnknownNameError
+
+FOLDER = "scenarios"  # of the package
+
+
+@cache
+def scenario_names() -> tuple[str, ...]:
+    """The names of the packaged scenarios."""
+    found = (path.name for path in files("twofold").joinpath(FOLDER).iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+def find_scenario(text: str, classes: Iterable[str] = ()) -> Scenario:
+    """A packaged scenario by its name, or the one in a file; `classes` are those of the service.
+
+    Raises UnknownNameError where it is neither, InputErrors where the file is wrong.
+    """
+    if text in scenario_names():
+        content = files("twofold").joinpath(FOLDER, f"{text}.yaml").read_text("utf-8")
+        return parse_scenario(content, f"{text}.yaml", classes)
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return read_scenario(path, classes)
+    hint = did_you_mean(text, scenario_names(), f"a file, or one of: {', '.join(scenario_names())}")
+    raise UnknownNameError(f"`{text[:64]}` is not a scenario", hint=hint)

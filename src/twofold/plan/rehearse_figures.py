@@ -1,0 +1,156 @@
+"""From what a twin's run came to, to the figures of `twofold/simulation/1`, beside what the plan says."""
+
+from collections.abc import Mapping
+from math import isfinite
+
+from twofold.contracts import (
+    Bounds,
+    BrokeFirst,
+    ClassFigures,
+    ClassPlan,
+    FleetFigures,
+    LatencyFigures,
+    SloKept,
+)
+from twofold.plan.rehearse_pools import PoolWorld
+from twofold.twin import BrokeFirst as Broken
+from twofold.twin import ClassFigures as Counted
+from twofold.twin import FleetResult, FleetWorld, Interval, Latency
+
+RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
+UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
+METRICS = ("ttft", "tpot", "e2e")
+
+
+def class_figures(
+    planned: ClassPlan, counted: Counted, service: str, pool: str, result: FleetResult, world: FleetWorld
+) -> ClassFigures:
+    """One class of a run, its goals judged by the middle of what was seen."""
+    metrics = {metric: latency_figures(getattr(counted, f"{metric}_s")) for metric in METRICS}
+    span_s = max(min(world.horizon_s, result.duration_s) - world.warm_up_s, 1e-9)
+    arrived = counted.arrived_count
+    return ClassFigures(
+        name=planned.name,
+        service=service,
+        pool=pool,
+        rate_per_s=arrived / span_s,
+        arrived_count=arrived,
+        finished_count=counted.finished_count,
+        ttft_s=metrics["ttft"],
+        tpot_s=metrics["tpot"],
+        e2e_s=metrics["e2e"],
+        slos=_slos(planned, counted, metrics, result, world),
+        outcomes=dict(counted.outcomes),
+        goodput_per_s=counted.within_slo_count / span_s,
+        goodput_fraction=counted.within_slo_count / arrived if arrived else 0.0,
+        input_tokens=counted.input_tokens,
+        output_tokens=counted.output_tokens,
+    )
+
+
+def latency_figures(latency: Latency | None) -> LatencyFigures | None:
+    """One metric with its intervals; None where nothing has it."""
+    if latency is None:
+        return None
+    parts: dict[str, Interval] = {
+        name: getattr(latency, name) for name in ("p50", "p90", "p95", "p99", "mean")
+    }
+    return LatencyFigures(
+        **{name: part.value for name, part in parts.items()},
+        count=latency.count,
+        interval=Bounds(**{name: _bounds(part) for name, part in parts.items()}),
+        resolved=latency.p95.half_width_fraction <= RESOLVED_FRACTION,
+    )
+
+
+def _bounds(interval: Interval) -> tuple[float, float] | None:
+    return (interval.low, interval.high) if isfinite(interval.high) else None
+
+
+def _slos(
+    planned: ClassPlan,
+    counted: Counted,
+    metrics: Mapping[str, LatencyFigures | None],
+    result: FleetResult,
+    world: FleetWorld,
+) -> tuple[SloKept, ...]:
+    arrived = counted.arrived_count
+    answered = arrived > 0 and counted.finished_count >= (1 - UNANSWERED_FRACTION_MAX) * arrived
+    kept = []
+    for slo in planned.slos:
+        metric, _, which = slo.metric.rpartition("_")
+        latency = metrics.get(metric)
+        if slo.metric == "finish_within":
+            seen_s = _done_s(slo.limit_s, result, world)
+        else:
+            seen_s = getattr(latency, which) if latency else None
+        met = None if not arrived else seen_s is not None and seen_s <= slo.limit_s and answered
+        expected_s = slo.predicted.value if slo.predicted else None
+        kept.append(SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
+    return tuple(kept)
+
+
+def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | None:
+    """How long a day's work takes at the rate at which answers came while requests did.
+
+    Formula  window · arrived / finished, at least the window; both from the warm-up to the horizon
+    Why      Requests come at the rate that fills the window exactly; a pool that keeps up is done with it.
+    """
+    rows = [
+        row for row in result.timeline if world.warm_up_s <= row.from_s and row.until_s <= world.horizon_s
+    ]
+    arrived = sum(row.arrived_count for row in rows)
+    finished = sum(row.finished_count for row in rows)
+    if not finished:
+        return None
+    # What is under way at both ends is no backlog: only what noise of counting cannot explain counts.
+    behind = max(0.0, arrived - finished - 3.0 * arrived**0.5)
+    return window_s * arrived / (arrived - behind)
+
+
+def fleet_figures(
+    service: str, accelerator: str, pool: PoolWorld, result: FleetResult, world: FleetWorld
+) -> FleetFigures:
+    """One pool over the whole run."""
+    has_price = pool.model.price_usd_per_h > 0
+    tokens = result.output_tokens
+    return FleetFigures(
+        service=service,
+        pool=pool.pool.name,
+        accelerator=accelerator,
+        replica_count=sum(group.count for group in world.replicas),
+        replica_count_max=result.replicas_max_count,
+        duration_s=result.duration_s,
+        measured_s=result.measured_s,
+        arrived_count=result.arrived_count,
+        finished_count=result.finished_count,
+        outcomes=dict(result.outcomes),
+        retry_count=result.retry_count,
+        goodput_per_s=result.goodput_per_s,
+        input_tokens=result.input_tokens,
+        output_tokens=tokens,
+        utilisation_fraction=result.busy_fraction,
+        kv_utilisation_fraction=result.kv_used_fraction,
+        prefix_hit_fraction=result.prefix_hit_fraction,
+        preempted_count=result.preempted_count,
+        started_count=result.started_count,
+        start_s_mean=result.start_s_mean,
+        accelerator_h=result.accelerator_h,
+        cost_usd=result.cost_usd if has_price else None,
+        usd_per_1k_output_tokens=result.cost_usd / tokens * 1e3 if has_price and tokens else None,
+        energy_j=result.energy_j,
+        output_tokens_per_j=tokens / result.energy_j if tokens and result.energy_j else None,
+        event_count=result.event_count,
+        decision_count=result.decision_count,
+        effects=dict(result.effects),
+        little_error_fraction=result.little_error_fraction,
+        waits_for=result.waits_for,
+        broke_first=broke_first(result.broke_first),
+    )
+
+
+def broke_first(broken: Broken | None) -> BrokeFirst | None:
+    """The same in the schema's words."""
+    if broken is None:
+        return None
+    return BrokeFirst(broken.at_s, broken.signal, broken.value, broken.limit, broken.text)

@@ -1,0 +1,259 @@
+"""Runs of a service's pools on the twin: each pool is a world of its own, with its classes' requests."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from math import inf
+from multiprocessing import get_context
+from pathlib import Path
+
+from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
+from twofold.core import UnknownNameError
+from twofold.inference import capacity
+from twofold.plan.rehearse_faults import faults_of, replica_groups
+from twofold.plan.rehearse_gate import gate_settings, is_bulk, limits_of
+from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
+from twofold.plan.rehearse_traffic import (
+    DRAWN_BLOCK_TOKENS,
+    TRACE_BLOCK_TOKENS,
+    TracedTraffic,
+    Traffic,
+    TrafficMix,
+    drawn_parts,
+    trace_end_s,
+)
+from twofold.plan.serving_pools import one
+from twofold.policy import RoutingSettings
+from twofold.twin import (
+    ClassModel,
+    ClientModel,
+    FleetResult,
+    FleetWorld,
+    RequestRecord,
+    Retry,
+    Storage,
+    simulate_fleet,
+)
+
+FINISHED_COUNT = 5000  # requests of a class that figures are made of, where no horizon is given
+WARM_UP_RATIO = 1.5  # of the longest class's e2e p95: by then those of the empty start are gone
+WARM_UP_S_MIN = 20.0
+MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
+HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
+BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is rehearsed: a scenario, a seed, and whose traffic is replaced."""
+
+    scenario: Scenario = field(default_factory=Scenario)
+    seed: int = 0
+    traces: Mapping[str, Path] = field(default_factory=dict)  # by class; a `class` column wins
+    only: str | None = None  # the one class that sends requests
+    finished_count: int = FINISHED_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTask:
+    """One run of one pool; plain data that another process can do."""
+
+    service: ServicePlan
+    classes: tuple[ClassPlan, ...]
+    pool: PoolWorld
+    world: FleetWorld
+    traffic: TrafficMix
+    origins: Mapping[str, str]  # by class: where its requests come from
+
+
+def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
+    """A task for each pool that somebody sends requests to.
+
+    Raises ValueRefusedError for a service of measured rows, UnknownNameError for a class that is none.
+    """
+    known = [each.name for each in service.classes]
+    for name in (*asked.traces, *((asked.only,) if asked.only else ())):
+        if name and name not in known:
+            raise UnknownNameError(
+                f"`{name}` is not a class of `{service.name}`", hint=f"classes: {', '.join(known)}"
+            )
+    tasks = []
+    for pool in pools_of(service):
+        classes = tuple(
+            each for each in service.classes if each.name in pool.classes and asked.only in (None, each.name)
+        )
+        if classes:
+            tasks.append(_task(service, classes, pool_world(service, pool, tables), asked))
+    return tuple(tasks)
+
+
+def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
+    """The pools of a plan; one that was written before plans had pools has one for all its classes."""
+    if service.pools:
+        return service.pools
+    names = tuple(each.name for each in service.classes)
+    rate = sum(each.rate_per_replica_per_s.value for each in service.classes)
+    return (
+        Pool(
+            names[0],
+            names,
+            service.model,
+            service.replica,
+            service.replica_count,
+            service.spare_count,
+            rate,
+            0.0,
+        ),
+    )
+
+
+def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], pool: PoolWorld, asked: Asked) -> PoolTask:
+    parts, origins = _traffic(service, classes, pool, asked)
+    scenario = asked.scenario
+    horizon_s, warm_up_s = _span_s(classes, parts, asked)
+    peak = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
+    groups = replica_groups(pool.pool, service.zones, scenario.fleet)
+    world = FleetWorld(
+        models={("", ""): pool.model},
+        replicas=groups,
+        gate=gate_settings(scenario, classes, peak, _routes(pool, parts, asked.seed)),
+        beliefs=pool.beliefs,
+        classes=tuple(_class_model(each, scenario) for each in classes),
+        storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
+        faults=faults_of(scenario, groups, horizon_s),
+        metrics_every_s=scenario.metrics.every_s,
+        metrics_delay_s=scenario.metrics.delay_s,
+        first_token_timeout_s=BULK_TIMEOUT_S if all(map(is_bulk, classes)) else 60.0,
+        prefix_block_tokens=_block_tokens(parts),
+        horizon_s=horizon_s,
+        warm_up_s=warm_up_s,
+        seed=asked.seed,
+    )
+    return PoolTask(service, classes, pool, world, TrafficMix(parts, horizon_s, asked.seed), origins)
+
+
+def _traffic(
+    service: ServicePlan, classes: Sequence[ClassPlan], pool: PoolWorld, asked: Asked
+) -> tuple[tuple[Traffic, ...], dict[str, str]]:
+    """Traces of the user first; then the plan's own traces; then what is drawn."""
+    known = tuple(each.name for each in service.classes)
+    kept = tuple(each.name for each in classes)
+    longest = pool.context_tokens
+    parts: list[Traffic] = []
+    origins: dict[str, str] = {}
+    for name, path in asked.traces.items():
+        scale = asked.scenario.traffic.scale_ratio
+        parts.append(TracedTraffic(path, name or None, kept, known, scale, False, longest))
+        origins |= dict.fromkeys(kept if not name else [name] if name in kept else [], path.name)
+    is_traced = bool(parts)
+    drawn = [each for each in classes if each.name not in origins]
+    for planned in drawn:
+        own = Path(planned.trace) if planned.trace else None
+        if own is not None and own.is_file() and asked.scenario.traffic.arrivals == "poisson":
+            scale = planned.trace_scale_ratio * asked.scenario.traffic.scale_ratio
+            parts.append(TracedTraffic(own, planned.name, (planned.name,), known, scale, True, longest))
+            origins[planned.name] = f"{own.name}, as the plan"
+            is_traced = True
+    tokens = TRACE_BLOCK_TOKENS if is_traced else DRAWN_BLOCK_TOKENS
+    for planned in [each for each in drawn if each.name not in origins]:
+        parts += drawn_parts(planned, asked.scenario, longest, tokens, 1000 * (known.index(planned.name) + 1))
+        origins[planned.name] = f"drawn, {asked.scenario.traffic.arrivals}"
+    return tuple(parts), origins
+
+
+def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:
+    """How the gate remembers prefixes: in the traffic's blocks, as many as a replica's cache holds."""
+    tokens = _block_tokens(parts)
+    held = one(capacity(pool.replica).kv_tokens) // tokens
+    return RoutingSettings(
+        seed=seed, prefix_block_tokens=tokens, prefix_blocks_per_replica_count=max(1, round(held))
+    )
+
+
+def _block_tokens(parts: Iterable[Traffic]) -> int:
+    traced = any(isinstance(part, TracedTraffic) for part in parts)
+    return TRACE_BLOCK_TOKENS if traced else DRAWN_BLOCK_TOKENS
+
+
+def _span_s(classes: Sequence[ClassPlan], parts: Sequence[Traffic], asked: Asked) -> tuple[float, float]:
+    """Until when requests arrive, and from when on they are in the figures.
+
+    The scenario's; else until the end of the user's traces; else what figures of the rarest class need.
+    """
+    scenario = asked.scenario
+    slowest_s = max(_e2e_s(each) for each in classes)
+    warm_up_s = scenario.warm_up_s
+    if warm_up_s is None:
+        warm_up_s = max(WARM_UP_S_MIN, WARM_UP_RATIO * slowest_s)
+    if scenario.horizon_s is not None:
+        return scenario.horizon_s, min(warm_up_s, 0.2 * scenario.horizon_s)
+    ends = [
+        trace_end_s(part.path, part.scale_ratio) + 1e-6
+        for part in parts
+        if isinstance(part, TracedTraffic) and not part.repeats
+    ]
+    if ends:
+        return max(ends), min(warm_up_s, 0.1 * max(ends))
+    level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
+    rarest = min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio
+    measured_s = max(asked.finished_count / max(rarest, 1e-9), MEASURED_RATIO * warm_up_s)
+    return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
+
+
+def _e2e_s(planned: ClassPlan) -> float:
+    """The whole answer's p95 that the plan expects."""
+    expected = planned.percentiles.get("e2e_p95")
+    return expected.value if expected else 10.0
+
+
+def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
+    limits, clients = limits_of(planned), scenario.clients
+    client = ClientModel(
+        retry=Retry(clients.retry),
+        attempts_max=clients.attempts,
+        backoff_s=min(clients.backoff_s, 30.0),
+        patience_s=clients.patience_s or inf,
+        answer_patience_s=clients.answer_patience_s or inf,
+    )
+    return ClassModel(
+        planned.name,
+        client,
+        output_limit_tokens=max(16, round(4 * (planned.output_tokens or 512))),
+        ttft_s=limits.get("ttft"),
+        tpot_s=limits.get("tpot"),
+        e2e_s=limits.get("e2e"),
+    )
+
+
+def run_task(task: PoolTask, belief_factor: float = 1.0) -> FleetResult:
+    """One run; the same task gives the same result."""
+    return recorded_run(task, belief_factor, None)
+
+
+def recorded_run(
+    task: PoolTask, belief_factor: float, record: Callable[[RequestRecord], None] | None
+) -> FleetResult:
+    """One run, each request told as it ends."""
+    world = replace(task.world, belief_factor=belief_factor)
+    return simulate_fleet(world, task.traffic.arrivals(), record)
+
+
+def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, process_count: int = 1) -> list[FleetResult]:
+    """The results of tasks with their belief factors, in their order, whatever finishes first."""
+    results: dict[int, FleetResult] = {}
+    tell(f"rehearsing, run 0 of {len(tasks)}")
+    for index, result in _runs(tasks, process_count):
+        results[index] = result
+        tell(f"rehearsing, run {len(results)} of {len(tasks)}")
+    return [results[index] for index in range(len(tasks))]
+
+
+def _runs(tasks: Sequence[tuple[PoolTask, float]], process_count: int) -> Iterator[tuple[int, FleetResult]]:
+    if process_count <= 1 or len(tasks) <= 1:
+        yield from ((index, run_task(*task)) for index, task in enumerate(tasks))
+        return
+    with ProcessPoolExecutor(min(process_count, len(tasks)), get_context("spawn")) as pool:
+        running = {pool.submit(run_task, *task): index for index, task in enumerate(tasks)}
+        for future in as_completed(running):
+            yield running[future], future.result()
