@@ -116,10 +116,13 @@ class Gateway:
         attempt = Attempt(key, visit, effect.attempt, replica, tokens)
         visit.attempts.append(attempt)
         visit.replica_id = effect.replica_id
-        self._silent.append((now_s + self.world.first_token_timeout_s, attempt))
+        silent = self._silent
+        while silent and (silent[0][1].begun or not silent[0][1].live):
+            silent.popleft()
+        silent.append((now_s + self.world.first_token_timeout_s, attempt))
         if not self._silent_set:
             self._silent_set = True
-            self.heap.push(self._silent[0][0], Kind.SILENT, None)
+            self.heap.push(silent[0][0], Kind.SILENT, None)
         if self.round_trip_s:
             self.heap.push(now_s + self.round_trip_s, Kind.DELIVER, attempt)
         else:

@@ -16,7 +16,7 @@ from twofold.twin.fleet_chance import Purpose, unit
 from twofold.twin.fleet_state import Attempt, Kind, Life, Replica
 from twofold.twin.heap import Heap
 from twofold.twin.storage import SharedStore
-from twofold.twin.types import FleetWorld, RandomCrashes, Release, ReplicaModel
+from twofold.twin.types import FleetWorld, RandomCrashes, Release, ReplicaModel, Start
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.
@@ -76,7 +76,10 @@ class Fleet:
             place = (group.zone, group.pool, group.model, group.version)
             for _ in range(group.count):
                 replica = self._granted(f"r{self._given_numbers}", place, 0.0)
-                events += self._up(replica, 0.0)
+                if group.start is Start.READY:
+                    events += self._up(replica, 0.0)
+                else:
+                    self._start(replica, 0.0, reads=True)
         return events
 
     def start(self, asked: StartReplica, now_s: float) -> None:

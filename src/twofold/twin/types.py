@@ -136,15 +136,23 @@ class ReplicaModel:
     price_usd_per_h: float = 0.0
 
 
+class Start(Enum):
+    """How a run finds its replicas."""
+
+    READY = "ready"
+    COLD = "cold"  # all are started at time 0, and read their weights at once
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
-    """Replicas that are ready when the run begins: r0, r1, … counted over all groups."""
+    """Replicas that the run begins with: r0, r1, … counted over all groups."""
 
     count: int
     zone: str = ""
     pool: str = ""
     model: str = ""
     version: str = ""
+    start: Start = Start.READY
 
 
 @dataclass(frozen=True, slots=True)

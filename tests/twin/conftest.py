@@ -3,6 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
+
+import pytest
 
 from twofold.policy import Beliefs, GateSettings
 from twofold.twin import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
@@ -73,16 +76,41 @@ class FixedEngine:
             self.decode_tokens += work.output_tokens
 
 
-def fixed_world(count: int = 2, zones: tuple[str, ...] = ("",), **changes: object) -> FleetWorld:
+class MakesWorld(Protocol):
+    """`_fixed_world`, as a fixture."""
+
+    def __call__(self, count: int = 2, zones: tuple[str, ...] = ("",), **changes: object) -> FleetWorld: ...
+
+
+class MakesArrivals(Protocol):
+    """`_steady`, as a fixture."""
+
+    def __call__(
+        self, count: int, every_s: float, output_tokens: int = 11, **changes: object
+    ) -> list[Arrival]: ...
+
+
+@pytest.fixture(scope="session")
+def fixed_world() -> MakesWorld:
+    return _fixed_world
+
+
+@pytest.fixture(scope="session")
+def steady() -> MakesArrivals:
+    return _steady
+
+
+def _fixed_world(count: int = 2, zones: tuple[str, ...] = ("",), **changes: object) -> FleetWorld:
     """Replicas of one kind, spread over zones; fields of the world may be changed."""
     engine = {k: changes.pop(k) for k in ("first_s", "token_s", "places") if k in changes}
-    model = {k: changes.pop(k) for k in ("warm_up_s", "weight_bytes", "in_flight_limit") if k in changes}
+    names = {"start_s": "warm_up_s", "weight_bytes": "weight_bytes", "in_flight_limit": "in_flight_limit"}
+    model = {names[k]: changes.pop(k) for k in names if k in changes}
     replica = ReplicaModel(partial(FixedEngine, **engine), **{"in_flight_limit": 64, **model})  # type: ignore[arg-type]
     groups = tuple(ReplicaGroup(count // len(zones), zone) for zone in zones)
     given = {"gate": GateSettings(), "beliefs": Beliefs(0.0001, 0.01)} | changes
     return FleetWorld(models={("", ""): replica}, replicas=groups, **given)  # type: ignore[arg-type]
 
 
-def steady(count: int, every_s: float, output_tokens: int = 11, **changes: object) -> list[Arrival]:
+def _steady(count: int, every_s: float, output_tokens: int = 11, **changes: object) -> list[Arrival]:
     """Requests at equal distances, from the first distance on."""
     return [Arrival((n + 1) * every_s, 100, output_tokens, **changes) for n in range(count)]  # type: ignore[arg-type]
