@@ -10,7 +10,16 @@ from collections import deque
 from heapq import heappop, heappush
 from math import floor
 
-from twofold.twin.engine_memory import DECODING, GONE, PREFILLING, SWAPPED, WAITING, EngineMemory, Running
+from twofold.twin.engine_memory import (
+    DECODING,
+    GONE,
+    HANDED,
+    PREFILLING,
+    SWAPPED,
+    WAITING,
+    EngineMemory,
+    Running,
+)
 from twofold.twin.engine_types import (
     EngineSettings,
     EngineWork,
@@ -32,9 +41,9 @@ class Engine:
     __slots__ = (
         "_admitted_count", "_at_s", "_base_tokens", "_blocked", "_chunks", "_clock", "_decoding", "_end_s",
         "_extra_s", "_finishing", "_gained", "_gone_count", "_host_tokens", "_known", "_memory", "_mixed",
-        "_out", "_prefilling", "_run_steps", "_settings", "_slowness", "_static_tokens", "_steps", "_swapped",
-        "_table", "_waiting", "busy_s", "decode_tokens", "hit_tokens", "preempted_count", "prefill_tokens",
-        "sequence_s", "step_count", "swapped_tokens",
+        "_out", "_outside", "_prefilling", "_run_steps", "_settings", "_slowness", "_static_tokens",
+        "_steps", "_table", "_waiting", "busy_s", "decode_tokens", "hit_tokens", "preempted_count",
+        "prefill_tokens", "sequence_s", "step_count", "swapped_tokens",
     )  # fmt: skip
 
     def __init__(self, table: StepTable, settings: EngineSettings, at_s: float = 0.0) -> None:
@@ -57,7 +66,7 @@ class Engine:
         self._waiting: deque[Running] = deque()  # its head is never gone
         self._gone_count = 0  # in it
         self._prefilling: list[Running] = []
-        self._swapped: deque[Running] = deque()
+        self._outside: deque[Running] = deque()  # computed, not in the cache: swapped out or handed over
         self._host_tokens = 0
         self._static_tokens = 0  # that each of a static batch is generated after its prefill
         self._known: dict[int, Running] = {}
@@ -72,15 +81,28 @@ class Engine:
 
     def submit(self, work: EngineWork, now_s: float) -> None:
         """A request came. One that can never fit finishes at once, with no tokens."""
+        running = self._known_from(work, now_s)
+        if running is not None:
+            self._waiting.append(running)
+
+    def submit_prefilled(self, work: EngineWork, now_s: float) -> None:
+        """A request came whose prompt and first token another engine computed: it only decodes here."""
+        assert work.output_tokens > 1, work
+        running = self._known_from(work, now_s)
+        if running is not None:
+            running.place, running.started = HANDED, True
+            running.left_tokens -= 1
+            self._outside.append(running)
+
+    def _known_from(self, work: EngineWork, now_s: float) -> Running | None:
         self._reach(now_s)
         if not self._memory.can_ever_hold(work):
             self._out.append(Finished(work.key, self._shown_s(now_s), 0))
-            return
+            return None
         if self._run_steps and not self._blocked:
             self._cut(now_s)
-        running = Running(work, now_s)
-        self._known[work.key] = running
-        self._waiting.append(running)
+        running = self._known[work.key] = Running(work, now_s)
+        return running
 
     def cancel(self, key: int, now_s: float) -> None:
         """Drop a request, wherever it is; nothing happens to one that is not here."""
@@ -141,7 +163,7 @@ class Engine:
         lost = list(self._known) + [key for key in unsaid if key not in self._known]
         for running in self._known.values():
             running.place = GONE
-        for held in (self._known, self._out, self._waiting, self._swapped, self._prefilling):
+        for held in (self._known, self._out, self._waiting, self._outside, self._prefilling):
             held.clear()
         self._finishing, self._chunks = [], []
         self._run_steps = self._decoding = self._base_tokens = self._host_tokens = self._gone_count = 0
@@ -151,7 +173,7 @@ class Engine:
 
     def report(self) -> tuple[int, int, float]:
         """Running and waiting requests, and the used fraction of the cache, at the last boundary."""
-        waiting = len(self._waiting) - self._gone_count + len(self._swapped)
+        waiting = len(self._waiting) - self._gone_count + len(self._outside)
         return self._decoding + len(self._prefilling), waiting, self._memory.used_fraction
 
     # --- time ---
@@ -192,7 +214,7 @@ class Engine:
         """Choose the run that begins here: one step with prompts, or decode steps up to an end."""
         if self._decoding and not self._chunks:
             self._make_room()
-        if self._waiting or self._prefilling or self._swapped:
+        if self._waiting or self._prefilling or self._outside:
             self._fill()
         else:
             self._blocked = self._decoding >= self._settings.max_batch
@@ -335,7 +357,7 @@ class Engine:
     # --- who runs ---
 
     def _fill(self) -> None:
-        """Give the step's budget to prompts: first those begun, then those swapped out, then who waits."""
+        """Give the step's budget to prompts: first those begun, then those outside, then who waits."""
         settings, chunks, prefilling, waiting = self._settings, self._chunks, self._prefilling, self._waiting
         budget = settings.chunk_tokens
         if self._mixed and self._decoding:
@@ -350,16 +372,16 @@ class Engine:
                 budget = self._take(running, budget)
                 if not budget:
                     break
-        if self._swapped:
-            self._swap_in()
-        if settings.static_wait_s is None and not self._swapped:
+        if self._outside:
+            self._bring_in()
+        if settings.static_wait_s is None and not self._outside:
             while waiting and budget and self._decoding + len(prefilling) < settings.max_batch:
                 running = waiting[0]
                 if not self._admit(running):
                     break
                 budget = self._take(running, budget)
         full = self._decoding + len(prefilling) >= settings.max_batch
-        self._blocked = full or bool(waiting or self._swapped)
+        self._blocked = full or bool(waiting or self._outside)
 
     def _take(self, running: Running, budget_tokens: int) -> int:
         """Plan as much of a prompt as the budget allows; what is left of that."""
@@ -418,7 +440,7 @@ class Engine:
             if settings.preemption is Preemption.SWAP and fits:
                 running.place, running.target_tokens = SWAPPED, held_tokens
                 self._move_to_host(held_tokens)
-                self._swapped.appendleft(running)
+                self._outside.appendleft(running)
                 return
             # The newest token was sampled but is not in the cache: computing it makes the next one.
             running.target_tokens = held_tokens + 1
@@ -430,14 +452,15 @@ class Engine:
         self.swapped_tokens += abs(tokens)
         self._extra_s += abs(tokens) * self._settings.swap_token_s
 
-    def _swap_in(self) -> None:
-        """Bring back who was swapped out, oldest first, as far as there is room."""
-        while self._swapped and self._decoding + len(self._prefilling) < self._settings.max_batch:
-            running = self._swapped[0]
+    def _bring_in(self) -> None:
+        """Let in who only has to decode, as far as there is room: oldest first of those swapped out."""
+        while self._outside and self._decoding + len(self._prefilling) < self._settings.max_batch:
+            running = self._outside[0]
             if not self._memory.admit(running, self._clock, self._decoding + len(self._prefilling)):
                 return
-            self._swapped.popleft()
-            self._move_to_host(-running.target_tokens)
+            self._outside.popleft()
+            if running.place == SWAPPED:
+                self._move_to_host(-running.target_tokens)
             self._admitted_count = running.admitted = self._admitted_count + 1
             self._begin_decode(running)
 
@@ -448,8 +471,8 @@ class Engine:
             self._base_tokens -= running.base_tokens
         elif running.place == PREFILLING:
             self._prefilling.remove(running)
-        elif running.place == SWAPPED:
-            self._swapped.remove(running)
-            self._host_tokens -= running.target_tokens
+        elif running.place in (SWAPPED, HANDED):
+            self._outside.remove(running)
+            self._host_tokens -= running.target_tokens if running.place == SWAPPED else 0
         if running.place in (DECODING, PREFILLING):
             self._memory.release(running, self._clock, answered)

@@ -6,7 +6,7 @@ from twofold.twin.engine_types import EngineSettings, EngineWork, Reservation
 from twofold.twin.kv_blocks import KvBlocks
 from twofold.twin.prefix_cache import PrefixCache
 
-WAITING, PREFILLING, DECODING, SWAPPED, GONE = range(5)
+WAITING, PREFILLING, DECODING, SWAPPED, HANDED, GONE = range(6)  # where a request is
 
 
 class Running:
