@@ -1,5 +1,6 @@
 """The digital twin: worlds that run the real policies against traffic and faults, without a clock."""
 
+from twofold.twin.closed_loop import LoopFigures, Seen, run_requests
 from twofold.twin.cluster import simulate_cluster
 from twofold.twin.cluster_types import (
     CheckpointModel,
@@ -28,7 +29,9 @@ from twofold.twin.collectives import (
     rising_shares,
     scaling_parts,
 )
+from twofold.twin.disaggregated import DisaggregatedEngine
 from twofold.twin.engine import Engine
+from twofold.twin.engine_presets import PRESETS, engine_settings, step_table
 from twofold.twin.engine_types import (
     EngineSettings,
     EngineWork,
@@ -80,6 +83,7 @@ from twofold.twin.types import (
 
 __all__ = [
     "DAY_SHAPE",
+    "PRESETS",
     "REPLICA_CAUSES",
     "SHAPES",
     "Arrival",
@@ -94,6 +98,7 @@ __all__ = [
     "ClusterResult",
     "ClusterRow",
     "ClusterWorld",
+    "DisaggregatedEngine",
     "Engine",
     "EngineSettings",
     "EngineWork",
@@ -114,6 +119,7 @@ __all__ = [
     "JobTraffic",
     "Latency",
     "Lengths",
+    "LoopFigures",
     "MetadataRow",
     "NodeGroup",
     "Partition",
@@ -131,6 +137,7 @@ __all__ = [
     "Ring",
     "RisingShare",
     "RunEnd",
+    "Seen",
     "ServingEngine",
     "ServingFigures",
     "ServingLoad",
@@ -155,6 +162,7 @@ __all__ = [
     "Waits",
     "ZoneLoss",
     "arrivals_of",
+    "engine_settings",
     "faster",
     "fleet_rates",
     "generate",
@@ -164,11 +172,13 @@ __all__ = [
     "metadata_sweep",
     "published_rates",
     "rising_shares",
+    "run_requests",
     "sampled",
     "scaling_parts",
     "shifted",
     "simulate_cluster",
     "simulate_fleet",
     "spliced",
+    "step_table",
     "until",
 ]
