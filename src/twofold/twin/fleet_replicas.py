@@ -149,6 +149,7 @@ class Fleet:
     def _up(self, replica: Replica, now_s: float) -> list[Event]:
         """It answers from now on. The gate is told of a new one; one that is back, its probes find."""
         known = replica.life is Life.STARTING and replica.lives > 1
+        replica.lives = max(replica.lives, 1)
         replica.life, replica.silent, replica.seeds = Life.READY, False, True
         replica.engine = replica.model.new_engine()
         replica.up_s = now_s
@@ -161,7 +162,6 @@ class Fleet:
         self._share(now_s)
         if known:
             return []
-        replica.lives = max(replica.lives, 1)
         place = (replica.zone, replica.pool, replica.model_name, replica.version)
         return [ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *place)]
 

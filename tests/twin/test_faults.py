@@ -1,0 +1,196 @@
+"""Each fault does what it says, to those that it says, for as long as it says, and nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from twofold.core import ValueRefusedError
+from twofold.twin import (
+    Arrival,
+    Fault,
+    FleetResult,
+    FleetWorld,
+    Partition,
+    RandomCrashes,
+    Release,
+    ReplicaCrash,
+    RequestRecord,
+    SlowReplica,
+    Start,
+    Storage,
+    StorageBrownout,
+    ThermalThrottle,
+    ZoneLoss,
+    simulate_fleet,
+)
+
+Worlds = Callable[..., FleetWorld]
+Requests = Callable[..., list[Arrival]]
+LONG = 3_000_000.0  # bytes of weights; at 1 MB/s 3 s
+
+
+def run(world: FleetWorld, arrivals: list[Arrival]) -> tuple[FleetResult, list[RequestRecord]]:
+    records: list[RequestRecord] = []
+    return simulate_fleet(world, arrivals, records.append), records
+
+
+def stay(records: list[RequestRecord], from_s: float, until_s: float) -> float:
+    """Mean seconds of the answers to what arrived in between."""
+    times = [r.e2e_s for r in records if from_s <= r.arrival_s < until_s and r.outcome == "finished"]
+    return sum(times) / len(times)
+
+
+def test_a_fault_that_never_comes_changes_nothing(fixed_world: Worlds, steady: Requests) -> None:
+    arrivals = steady(100, 0.05)
+    plain, _ = run(fixed_world(), arrivals)
+    later, _ = run(fixed_world(faults=(ReplicaCrash(1e6, "r0"),)), arrivals)
+    assert repr(later) == repr(plain)
+
+
+def test_a_crash_costs_one_retry_per_request_in_flight_and_then_the_capacity(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    world = fixed_world(2, faults=(ReplicaCrash(2.05, "r0", back_after_s=1.0),), start_s=0.5)
+    result, records = run(world, steady(200, 0.05))
+    # An answer that had begun is lost; one that had not is sent again elsewhere.
+    lost = [r for r in records if r.outcome != "finished"]
+    assert {r.outcome for r in lost} <= {"failed: broken"} and len(lost) <= 4
+    between = {r.replica_id for r in records if 2.3 < r.arrival_s < 3.3}
+    after = {r.replica_id for r in records if r.arrival_s > 6.0}
+    assert between == {"r1"} and after == {"r0", "r1"}
+    assert result.started_count == 1 and result.start_s_mean == pytest.approx(0.5)
+    assert result.effects["OpenCircuit"] >= 1 and result.effects["CloseCircuit"] >= 1
+
+
+@pytest.mark.parametrize("cause", ["process", "kv", "accelerator"])
+def test_a_cause_shows_in_how_requests_fail(fixed_world: Worlds, steady: Requests, cause: str) -> None:
+    world = fixed_world(1, faults=(ReplicaCrash(2.01, "r0", cause),), first_s=0.1, token_s=0.1)
+    _, records = run(world, steady(40, 0.05))
+    failed = {"kv": "failed: error"}.get(cause, "failed: broken")
+    assert failed in {r.outcome for r in records}
+
+
+def test_a_node_that_goes_dark_is_noticed_by_time_outs(fixed_world: Worlds, steady: Requests) -> None:
+    faults = (ReplicaCrash(2.01, "r0", "node"),)
+    world = fixed_world(1, faults=faults, token_s=0.1, stall_timeout_s=3.0, first_token_timeout_s=5.0)
+    _, records = run(world, steady(40, 0.05))
+    stalled = [r for r in records if r.outcome == "failed: timeout" and r.ttft_s is not None]
+    assert stalled and all(r.arrival_s + r.e2e_s == pytest.approx(5.01) for r in stalled)
+    silent = [r for r in records if r.outcome == "failed: timeout" and r.ttft_s is None]
+    assert silent and all(r.e2e_s <= 5.0 + 1e-9 for r in silent)
+
+
+def test_a_replica_that_does_not_come_back_is_announced_and_not_paid_for(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    world = fixed_world(2, faults=(ReplicaCrash(0.01, "r0"),), lost_after_s=2.0)
+    result, _ = run(world, steady(200, 0.05))
+    assert result.replica_h * 3600.0 == pytest.approx(result.duration_s + 2.01, rel=1e-3)
+
+
+def test_a_slow_replica_is_slow_while_it_is(fixed_world: Worlds, steady: Requests) -> None:
+    world = fixed_world(1, faults=(SlowReplica(3.0, 6.0, "r0", 2.0),), network_s=0.0)
+    _, records = run(world, steady(100, 0.1))
+    assert stay(records, 0.0, 2.5) == pytest.approx(0.2)
+    assert stay(records, 3.0, 5.5) == pytest.approx(0.4)
+    assert stay(records, 7.0, 10.0) == pytest.approx(0.2)
+
+
+def test_heat_slows_its_zone_alone(fixed_world: Worlds, steady: Requests) -> None:
+    world = fixed_world(2, ("a", "b"), faults=(ThermalThrottle(0.0, 100.0, 3.0, "b"),), network_s=0.0)
+    _, records = run(world, steady(100, 0.2))
+    by_replica = {name: {round(r.e2e_s, 6) for r in records if r.replica_id == name} for name in ("r0", "r1")}
+    assert by_replica["r0"] == {0.2} and by_replica["r1"] <= {0.6}
+
+
+def test_a_zone_is_lost_and_starts_cold_when_it_is_back(fixed_world: Worlds, steady: Requests) -> None:
+    faults = (ZoneLoss(2.0, "b", 3.0),)
+    world = fixed_world(4, ("a", "b"), faults=faults, start_s=1.0, stall_timeout_s=1.0)
+    result, records = run(world, steady(200, 0.05))
+    assert {r.replica_id for r in records if 3.0 < r.arrival_s < 5.9} == {"r0", "r1"}
+    assert {"r2", "r3"} & {r.replica_id for r in records if r.arrival_s > 7.0}
+    assert result.started_count == 2
+    assert result.broke_first is None or "zone b was lost at 2 s" in result.broke_first.text
+
+
+def test_a_partition_ends_and_what_was_said_meanwhile_arrives(fixed_world: Worlds, steady: Requests) -> None:
+    world = fixed_world(2, ("a", "b"), faults=(Partition(1.01, 3.0, "b"),), token_s=0.05)
+    result, records = run(world, steady(200, 0.05))
+    assert result.outcomes["finished"] == 200
+    late = [r for r in records if r.replica_id == "r1" and 0.5 < r.arrival_s < 1.01]
+    assert late and all(r.arrival_s + r.e2e_s >= 3.0 or r.e2e_s < 0.7 for r in late)
+    assert {r.replica_id for r in records if 1.5 < r.arrival_s < 2.9} == {"r0"}
+    assert {r.replica_id for r in records if r.arrival_s > 6.0} == {"r0", "r1"}
+
+
+def test_a_long_partition_breaks_answers_that_had_begun(fixed_world: Worlds, steady: Requests) -> None:
+    faults = (Partition(1.01, 60.0, "b"),)
+    world = fixed_world(2, ("a", "b"), faults=faults, token_s=0.05, stall_timeout_s=2.0)
+    result, _ = run(world, steady(100, 0.05))
+    assert result.outcomes["failed: timeout"] >= 1
+    assert sum(result.outcomes.values()) == 100
+
+
+def test_crashes_by_chance_come_at_their_rate(fixed_world: Worlds, steady: Requests) -> None:
+    crashes = RandomCrashes(360.0, "process", 0.2)  # one per replica and 10 s
+    result, _ = run(fixed_world(4, faults=(crashes,), start_s=0.1), steady(400, 0.25))
+    # Each life ends after 10 s in the mean and takes 0.3 s to begin again: 39 expected, ±4 deviations.
+    assert 14 <= result.started_count <= 64
+
+
+def cold(world: FleetWorld, count: int) -> FleetWorld:
+    group = replace(world.replicas[0], count=count, start=Start.COLD)
+    return replace(world, replicas=(*world.replicas, group))
+
+
+def test_cold_starts_share_the_store_and_a_brownout_slows_them(fixed_world: Worlds, steady: Requests) -> None:
+    def start_s(storage: Storage, *faults: Fault) -> float:
+        world = fixed_world(1, weight_bytes=LONG, start_s=1.0, storage=storage, faults=faults)
+        result, _ = run(cold(world, 10), steady(600, 0.1))
+        assert result.started_count == 10
+        return result.start_s_mean
+
+    plenty, shared = start_s(Storage(1e9)), start_s(Storage(1e6))
+    assert plenty == pytest.approx(1.0, abs=0.05)
+    assert shared == pytest.approx(31.0)  # ten times 3 MB at 1 MB/s, and the warm-up
+    assert start_s(Storage(1e6), StorageBrownout(5.0, 15.0, 0.5)) == pytest.approx(36.0)
+
+
+def test_peers_make_a_mass_start_faster(fixed_world: Worlds, steady: Requests) -> None:  # R-062
+    def start_s(peer_bytes_per_s: float) -> float:
+        storage = Storage(1e6, peer_bytes_per_s)
+        world = cold(fixed_world(1, weight_bytes=LONG, start_s=1.0, storage=storage), 50)
+        return run(world, steady(400, 0.5))[0].start_s_mean
+
+    assert start_s(0.0) == pytest.approx(151.0)
+    assert start_s(4e6) == pytest.approx(31.0)  # one ready peer gives four times the store's rate
+
+
+def test_a_start_in_a_lost_zone_is_no_start(fixed_world: Worlds, steady: Requests) -> None:
+    world = cold(fixed_world(1, ("a",), weight_bytes=LONG, start_s=1.0), 1)
+    world = replace(
+        world,
+        replicas=(world.replicas[0], replace(world.replicas[1], zone="b")),
+        faults=(ZoneLoss(0.5, "b", None),),
+    )
+    result, _ = run(world, steady(60, 0.1))
+    assert result.started_count == 0 and result.finished_count == 60
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (ReplicaCrash(1.0, "r9"), "no replica `r9`"),
+        (ReplicaCrash(1.0, "r0", "boredom"), "`boredom` is no cause"),
+        (ZoneLoss(1.0, "z"), "no zone `z`"),
+        (SlowReplica(5.0, 4.0, "r0", 2.0), "no span of time"),
+        (SlowReplica(1.0, 4.0, "r0", 0.0), "not above 0"),
+        (StorageBrownout(-1.0, 4.0, 0.5), "no span of time"),
+        (RandomCrashes(0.0), "not above 0"),
+        (Release(1.0, "v2", error_fraction=2.0), "no fraction"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(fixed_world: Worlds, fault: Fault, said: str) -> None:
+    with pytest.raises(ValueRefusedError, match=said):
+        simulate_fleet(fixed_world(faults=(fault,)), [])
