@@ -1,0 +1,294 @@
+"""How many replicas each pool has: follows what is there, what waits, and what the forecast says. Mutable.
+
+Need      requests in flight and held over `target_fraction` of a replica's places; at least what the reported
+          KV use and late first tokens ask for.
+Ahead     the highest forecast until a replica started now would be ready, as requests in flight by Little's
+          law: work per second · residence per work, both as the gate sees them (beliefs price the work).
+Beyond    warm replicas for what forecasts miss (`warm.py`), spares for lost zones (`zones.py`).
+Changes   up at once, down only after the need has been lower for `down_pause_s`; within a tolerance nothing;
+          steps, pauses and bounds as set. Starts under way count as there. A start that failed, or takes too
+          long, is tried again after a pause that doubles.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from twofold.policy.events import Effect, StartReplica, StopReplica
+from twofold.policy.fleet_view import FleetView, Replica
+from twofold.policy.forecast import Forecast
+from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
+from twofold.policy.warm import Rises, WarmSettings, warm_count
+from twofold.policy.zones import replicas_with_spares
+
+DOUBLINGS_MAX = 32
+START_GAIN = 0.3  # weight of the newest start in the believed start-up time
+FIRST_TOKENS_MIN = 10.0  # weight of first tokens below which their lateness says nothing
+
+
+@dataclass(slots=True)
+class PoolState:
+    """What is remembered of one pool. Mutable, bounded."""
+
+    start_s: float  # believed time to ready
+    forecast: Forecast | None
+    rises: Rises | None
+    pending: dict[str, tuple[float, str]] = field(default_factory=dict)  # id -> since when, zone
+    failed_starts_count: int = 0  # in a row
+    no_start_before_s: float = 0.0
+    up_at_s: float = -math.inf
+    down_at_s: float = -math.inf
+    asked_at_s: float = -math.inf  # the last time that anybody wanted anything
+    needs: deque[tuple[float, int]] = field(default_factory=deque)  # falling maxima of the needs of late
+    late_count: float = 0.0
+    first_count: float = 0.0
+    weights_at_s: float = 0.0
+    work_s: float = 0.0  # of finished requests, faded …
+    residence_s: float = 0.0  # … and how long they were with replicas
+    sick_since_s: dict[str, float] = field(default_factory=dict)
+
+
+class Scaler:
+    """Scales the pools of one gate. Ids of started replicas are counted."""
+
+    def __init__(
+        self, settings: ScalingSettings, warm: WarmSettings | None = None, spare_zones_count: int = 0
+    ) -> None:
+        self.settings = settings
+        self.warm = warm
+        self.spare_zones_count = spare_zones_count
+        self._given_ids = 0
+        self.pools: dict[str, PoolState] = {}
+        for pool in settings.pools:
+            forecast = Forecast(settings.forecast, settings.start_s) if settings.forecast else None
+            rises = Rises(warm) if warm else None
+            self.pools[pool.pool] = PoolState(settings.start_s, forecast, rises)
+
+    def observe_arrival(self, pool: str, now_s: float, work_s: float) -> None:
+        """A request came; `work_s`: what it asks for, as beliefs price it."""
+        state = self.pools.get(pool)
+        if state is not None:
+            state.asked_at_s = now_s
+            if state.forecast is not None:
+                state.forecast.observe(now_s, work_s)
+
+    def observe_first_token(self, pool: str, now_s: float, late: bool) -> None:
+        """An answer began, within its class's limit or too late for it."""
+        state = self.pools.get(pool)
+        if state is not None:
+            fade = math.exp(-max(now_s - state.weights_at_s, 0.0) / self.settings.slo_window_s)
+            state.weights_at_s = now_s
+            state.first_count = state.first_count * fade + 1.0
+            state.late_count = state.late_count * fade + late
+
+    def observe_finished(self, pool: str, work_s: float, residence_s: float) -> None:
+        """An answer ended, so long after it was sent."""
+        state = self.pools.get(pool)
+        if state is not None:
+            state.work_s = state.work_s * 0.999 + work_s
+            state.residence_s = state.residence_s * 0.999 + residence_s
+
+    def replica_added(self, replica_id: str, now_s: float) -> None:
+        """One is ready; if it was started here, so long does a start take."""
+        for state in self.pools.values():
+            if replica_id in state.pending:
+                since_s, _ = state.pending.pop(replica_id)
+                state.start_s += START_GAIN * (now_s - since_s - state.start_s)
+                state.failed_starts_count = 0
+
+    def start_failed(self, replica_id: str, now_s: float) -> bool:
+        """One that was started will not come. Whether it was started here."""
+        for state in self.pools.values():
+            if state.pending.pop(replica_id, None) is not None:
+                self._back_off(state, now_s)
+                return True
+        return False
+
+    def tick(
+        self,
+        view: FleetView,
+        now_s: float,
+        held_counts: Mapping[str, int],
+        lost_zones: Collection[str] = (),
+        versions: Mapping[str, str] | None = None,
+        kept_versions: Collection[str] = (),
+    ) -> list[Effect]:
+        """What to start and stop now.
+
+        `held_counts`: requests that wait, by pool; `versions`: what pools run, where that is known better
+        than by majority; replicas of `kept_versions` are another's to start and stop, and do not count here.
+        """
+        effects: list[Effect] = []
+        for pool in self.settings.pools:
+            state = self.pools[pool.pool]
+            for name in [
+                n for n, (at_s, _) in state.pending.items() if now_s - at_s > self.settings.start_s_max
+            ]:
+                del state.pending[name]
+                self._back_off(state, now_s)
+            members = [
+                replica
+                for replica in view.replicas.values()
+                if replica.pool == pool.pool and not replica.draining and replica.version not in kept_versions
+            ]
+            well = self._well(state, members, now_s)
+            held_count = held_counts.get(pool.pool, 0)
+            need = self._need(pool, state, members, len(well), held_count, now_s)
+            lasting = _highest_of_late(state.needs, now_s, need, self.settings.down_pause_s)
+            version = (versions or {}).get(pool.pool) or _most_common_version(members) or pool.version
+            effects += self._started(pool, state, well, need, held_count, now_s, lost_zones, version)
+            effects += self._stopped(state, members, len(well) - lasting, now_s)
+        return effects
+
+    def _need(
+        self,
+        pool: PoolScaling,
+        state: PoolState,
+        members: Sequence[Replica],
+        well_count: int,
+        held_count: int,
+        now_s: float,
+    ) -> int:
+        """Replicas that the pool should have now."""
+        settings = self.settings
+        busy_count = held_count + sum(replica.in_flight_count for replica in members)
+        if busy_count:
+            state.asked_at_s = now_s
+        limits = [replica.in_flight_limit for replica in members] or [pool.in_flight_limit_count]
+        full_count = settings.target_fraction * sum(limits) / len(limits)
+        ahead = self._ahead(state, now_s) / full_count
+        basic = max(
+            busy_count / full_count,
+            by_kv(members, now_s, settings),
+            by_lateness(state, well_count, now_s, settings),
+        )
+        idle = not busy_count and not ahead and now_s - state.asked_at_s >= settings.idle_s
+        if idle and pool.min_count == 0:
+            return 0
+        extra_count = self._warm(state, max(basic, ahead), basic, now_s)
+        exact = max(basic, ahead) + extra_count
+        there_count = well_count + len(state.pending)
+        near = abs(exact - there_count) <= settings.tolerance_fraction * there_count
+        count = there_count if near else math.ceil(exact - 1e-9)
+        if self.spare_zones_count:
+            count = replicas_with_spares(math.ceil(exact - 1e-9), len(pool.zones), self.spare_zones_count)
+        return min(max(count, pool.min_count, 1), pool.max_count)
+
+    def _ahead(self, state: PoolState, now_s: float) -> float:
+        """Most requests expected in flight until a replica that is started now has been ready for a tick."""
+        if state.forecast is None or not state.work_s:
+            return 0.0
+        state.forecast.advance(now_s)
+        rate = state.forecast.highest_per_s(state.start_s + self.settings.tick_s)
+        return 0.0 if rate is None else rate * state.residence_s / state.work_s
+
+    def _warm(self, state: PoolState, needed: float, basic: float, now_s: float) -> int:
+        """Replicas beyond the need."""
+        if self.warm is None or state.rises is None:
+            return 0
+        state.rises.observe(now_s, basic, state.start_s)
+        miss = state.forecast.error_fraction() if state.forecast else None
+        if miss is not None:
+            return warm_count(needed, miss, self.warm)
+        return warm_count(1.0, state.rises.spread_count(), self.warm)
+
+    def _well(self, state: PoolState, members: Sequence[Replica], now_s: float) -> list[Replica]:
+        """Those that serve, or have not been sick for long; sets down since when the others are."""
+        sick = {replica.replica_id for replica in members if not replica.healthy}
+        state.sick_since_s = {name: state.sick_since_s.get(name, now_s) for name in sorted(sick)}
+        gone = {n for n, since_s in state.sick_since_s.items() if now_s - since_s >= self.settings.sick_s}
+        return [replica for replica in members if replica.replica_id not in gone]
+
+    def _started(
+        self,
+        pool: PoolScaling,
+        state: PoolState,
+        well: Sequence[Replica],
+        need: int,
+        held_count: int,
+        now_s: float,
+        lost_zones: Collection[str],
+        version: str,
+    ) -> list[Effect]:
+        settings = self.settings
+        there_count = len(well) + len(state.pending)
+        waking = held_count > 0 and there_count == 0
+        if need <= there_count or now_s < state.no_start_before_s:
+            return []
+        if now_s - state.up_at_s < settings.up_pause_s and not waking:
+            return []
+        state.up_at_s = now_s
+        step = max(settings.up_count, int((settings.up_ratio - 1) * there_count))
+        zones = [zone for zone in pool.zones if zone not in lost_zones] or list(pool.zones)
+        used = Counter([r.zone for r in well] + [zone for _, zone in state.pending.values()])
+        effects: list[Effect] = []
+        for _ in range(min(need - there_count, step)):
+            zone = min(zones, key=lambda name: (used[name], name))
+            used[zone] += 1
+            self._given_ids += 1
+            replica_id = f"scaled-{self._given_ids}"
+            state.pending[replica_id] = (now_s, zone)
+            effects.append(StartReplica(replica_id, pool.pool, zone, pool.model, version))
+        return effects
+
+    def _stopped(
+        self, state: PoolState, members: Sequence[Replica], over_count: int, now_s: float
+    ) -> list[Effect]:
+        """Stop some of those beyond the need of late: the sick, then the idlest of the fullest zone."""
+        settings = self.settings
+        if state.down_at_s == -math.inf:  # what was needed before this gate began, it does not know
+            state.down_at_s = now_s
+        if over_count <= 0 or now_s - max(state.up_at_s, state.down_at_s) < settings.down_pause_s:
+            return []
+        state.down_at_s = now_s
+        left = list(members)
+        effects: list[Effect] = []
+        for _ in range(min(over_count, max(int(settings.down_fraction * len(members)), 1))):
+            used = Counter(replica.zone for replica in left)
+            last = max(left, key=lambda r: (not r.healthy, used[r.zone], -r.in_flight_count, r.replica_id))
+            left.remove(last)
+            effects.append(StopReplica(last.replica_id))
+        return effects
+
+    def _back_off(self, state: PoolState, now_s: float) -> None:
+        settings = self.settings
+        pause_s = settings.start_backoff_s * 2.0 ** min(state.failed_starts_count, DOUBLINGS_MAX)
+        state.failed_starts_count += 1
+        state.no_start_before_s = now_s + min(pause_s, settings.start_backoff_s_max)
+
+
+def by_kv(members: Sequence[Replica], now_s: float, settings: ScalingSettings) -> float:
+    """Replicas that hold the KV in use at its target, by the reports that are fresh enough; 0 without any."""
+    fresh = [
+        replica.report.kv_used_fraction
+        for replica in members
+        if replica.report is not None and now_s - replica.report.observed_s <= settings.report_s_max
+    ]
+    return len(members) * sum(fresh) / len(fresh) / settings.kv_target_fraction if fresh else 0.0
+
+
+def by_lateness(state: PoolState, well_count: int, now_s: float, settings: ScalingSettings) -> float:
+    """Replicas that late first tokens ask for: more than there are, as many, or no opinion (0)."""
+    fade = math.exp(-max(now_s - state.weights_at_s, 0.0) / settings.slo_window_s)
+    if state.first_count * fade < FIRST_TOKENS_MIN:
+        return 0.0
+    late_fraction = state.late_count / state.first_count
+    if late_fraction > settings.slo_miss_fraction:
+        return well_count * (1 + max(late_fraction, settings.tolerance_fraction * 2))
+    return float(well_count) if late_fraction > settings.slo_miss_fraction / 2 else 0.0
+
+
+def _highest_of_late(needs: deque[tuple[float, int]], now_s: float, need: int, window_s: float) -> int:
+    """The highest need of the window, this one included; keeps falling maxima alone."""
+    while needs and needs[-1][1] <= need:
+        needs.pop()
+    needs.append((now_s, need))
+    while needs[0][0] < now_s - window_s:
+        needs.popleft()
+    return needs[0][1]
+
+
+def _most_common_version(members: Sequence[Replica]) -> str:
+    counts = Counter(replica.version for replica in members)
+    return max(counts, key=lambda version: (counts[version], version)) if counts else ""
