@@ -62,13 +62,15 @@ from twofold.contracts.plan import (
 )
 from twofold.contracts.reader import parse_spec, read_spec
 from twofold.contracts.render import render_error
-from twofold.contracts.scenario import Scenario, parse_scenario, read_scenario
+from twofold.contracts.scenario import Reading, Scenario, parse_scenario, read_scenario
 from twofold.contracts.scenario_cluster import ClusterChange
+from twofold.contracts.scenario_engine import EngineChange
 from twofold.contracts.scenario_parts import FaultEvent, FleetChange
 from twofold.contracts.scenario_policies import Policies
 from twofold.contracts.scenarios import find_scenario, scenario_names
 from twofold.contracts.schema import shipped_schema_text, spec_json_schema
 from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
+from twofold.contracts.simulation import SCHEMA as SIMULATION_SCHEMA
 from twofold.contracts.simulation import (
     BeliefRun,
     Bounds,
@@ -92,6 +94,7 @@ from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Wi
 
 __all__ = [
     "CALIBRATION_SCHEMA",
+    "SIMULATION_SCHEMA",
     "Arrival",
     "BeliefRun",
     "Bound",
@@ -113,6 +116,7 @@ __all__ = [
     "Derivation",
     "Difference",
     "Digests",
+    "EngineChange",
     "Factor",
     "FaultEvent",
     "Finding",
@@ -140,6 +144,7 @@ __all__ = [
     "Pool",
     "PriceUsed",
     "Quantiles",
+    "Reading",
     "Recovery",
     "RefusedRow",
     "Replica",

@@ -1,6 +1,6 @@
 """A scenario: what happens to a plan in the twin, read with the same care as a spec."""
 
-from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +11,11 @@ from twofold.contracts.fields import Listed, Part, Quantity, refusal
 from twofold.contracts.problems import problems
 from twofold.contracts.reader import read_text
 from twofold.contracts.scenario_cluster import ClusterChange
+from twofold.contracts.scenario_engine import EngineChange
 from twofold.contracts.scenario_parts import Clients, FaultEvent, FleetChange, TrafficChange
 from twofold.contracts.scenario_policies import Policies
-from twofold.contracts.yaml_nodes import Mapping, plain, read_nodes
+from twofold.contracts.scenario_variants import chosen, merged, override
+from twofold.contracts.yaml_nodes import Mapping, Scalar, plain, read_nodes
 from twofold.core import Dimension, InputErrors, ShapeError, ValueRefusedError
 
 Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
@@ -52,6 +54,7 @@ class Scenario(Part):
     traffic: TrafficChange = Field(default=TrafficChange(), description="how requests arrive")
     clients: Clients = Field(default=Clients(), description="what clients do")
     fleet: FleetChange = Field(default=FleetChange(), description="the fleet")
+    engine: EngineChange = Field(default=EngineChange(), description="how its engines are set")
     faults: Annotated[tuple[FaultEvent, ...], Listed] = Field(default=(), description="what goes wrong")
     policies: Policies = Field(default=Policies(), description="the gate's policies")
     beliefs: BeliefChange = Field(default=BeliefChange(), description="what the machines believe")
@@ -80,22 +83,37 @@ class Scenario(Part):
         return self
 
 
-def read_scenario(path: Path, classes: Iterable[str] = ()) -> Scenario:
-    """The scenario in a file; `classes` are those of the service, where they are known.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a scenario is read besides its text."""
+
+    classes: frozenset[str] = frozenset()  # of the service, where they are known
+    folder: Path | None = None  # in which the files that it names lie
+    variant: str = ""  # of the file's `variants`; "": the scenario itself
+    overrides: tuple[tuple[str, str], ...] = ()  # path and text of values that stand for the file's
+
+
+def read_scenario(path: Path, reading: Reading = Reading()) -> Scenario:
+    """The scenario in a file.
 
     Raises InputErrors with everything that is wrong, or the one error that keeps the file from being read.
     """
-    return parse_scenario(read_text(path), str(path), classes, path.parent)
+    return parse_scenario(read_text(path), str(path), replace(reading, folder=path.parent))
 
 
-def parse_scenario(text: str, file: str, classes: Iterable[str] = (), folder: Path | None = None) -> Scenario:
+def parse_scenario(text: str, file: str, reading: Reading = Reading()) -> Scenario:
     """The scenario in a text; `file` is what errors call it."""
     root = read_nodes(text, file)
     if not isinstance(root, Mapping):
         keys = ", ".join(field.alias or name for name, field in Scenario.model_fields.items())
         raise ShapeError("a scenario needs keys", place=root.place, hint=f"keys: {keys}")
-    context = {"classes": frozenset(classes), "folder": folder}
+    name = root.entries.get("name")
+    root = chosen(root, reading.variant, name.text if isinstance(name, Scalar) else Path(file).stem)
+    for key, value in reading.overrides:
+        root = merged(root, override(key, value))
+    context = {"classes": reading.classes, "folder": reading.folder}
     try:
-        return Scenario.model_validate(plain(root), context=context)
+        read = Scenario.model_validate(plain(root), context=context)
     except ValidationError as error:
         raise InputErrors(problems(error, root, Scenario, "a scenario")) from error
+    return read.model_copy(update={"name": f"{read.name}:{reading.variant}"}) if reading.variant else read

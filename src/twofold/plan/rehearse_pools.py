@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from twofold.catalog import Catalog, Model, Node
-from twofold.contracts import Machine, Pool, ServicePlan, Supply
+from twofold.contracts import EngineChange, Machine, Pool, ServicePlan, Supply
 from twofold.core import InputError, ValueRefusedError
 from twofold.inference import (
     ModelVariant,
@@ -25,10 +25,18 @@ from twofold.plan.quick_serve import read_rate_bytes_per_s
 from twofold.plan.serving_choice import serving_stack
 from twofold.plan.serving_pools import one
 from twofold.policy import Beliefs
-from twofold.twin import Engine, EngineSettings, ReplicaModel, StepTable
+from twofold.twin import (
+    Engine,
+    EngineSettings,
+    PrefillMode,
+    ReplicaModel,
+    Reservation,
+    StepTable,
+)
 
 IN_FLIGHT_RATIO = 2.0  # requests sent to a replica over those that decode there at once: a short queue
 INFINITE = float("inf")
+AS_PLANNED = EngineChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +65,19 @@ class PoolWorld:
         return min(held, one(capacity(self.replica).kv_tokens))
 
 
-def pool_world(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> PoolWorld:
+def pool_world(
+    service: ServicePlan, pool: Pool, tables: RehearsalTables, change: EngineChange = AS_PLANNED
+) -> PoolWorld:
     """A pool's replica as the plan chose it, with its step times as a table and its engine around them."""
     replica = planned_replica(service, pool, tables)
+    if change.max_batch is not None:
+        replica = replace(replica, max_batch=float(change.max_batch))
+    if change.chunk_tokens is not None:
+        replica = replace(replica, chunk_tokens=change.chunk_tokens)
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
-    new_engine = partial(Engine, steps, engine_settings(replica, steps.kv_tokens, round(table.chunk_tokens)))
+    settings = engine_settings(replica, steps.kv_tokens, round(table.chunk_tokens))
+    new_engine = partial(Engine, steps, changed_engine(settings, change))
     whole = power_factor(tables.constants) * pool.replica.accelerator_count
     device, price = replica.cluster.device, service.machine.price
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
@@ -98,6 +113,17 @@ def engine_settings(replica: Replica, kv_tokens: int, chunk_tokens: int) -> Engi
         prefix_cache_tokens=max(0, kv_tokens),
         first_token_s=one(replica.engine.first_token_s),
         first_token_steps=one(replica.engine.first_token_steps),
+    )
+
+
+def changed_engine(settings: EngineSettings, change: EngineChange) -> EngineSettings:
+    """The engine as a scenario sets its scheduler and cache."""
+    return replace(
+        settings,
+        static_wait_s=change.wait_s if change.batching == "static" else None,
+        prefill_mode=PrefillMode(change.prefill),
+        reservation=Reservation(change.reserve),
+        prefix_cache_tokens=settings.prefix_cache_tokens if change.prefix_cache == "on" else 0,
     )
 
 
