@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twofold.app import predict as predict
     from twofold.app import search_fleets as search_fleets
     from twofold.app import search_layouts as search_layouts
+    from twofold.app import simulate as simulate
     from twofold.app import starter as starter
     from twofold.app import validate as validate
 
@@ -45,6 +46,7 @@ __all__ = [
     "predict",
     "search_fleets",
     "search_layouts",
+    "simulate",
     "starter",
     "validate",
 ]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twofold.app.screen_loop import loop_lines
     from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
+    from twofold.app.simulating import Simulated, SimulateOptions, simulate
     from twofold.app.sources import CALIBRATION_FILE, Loaded, SpecSource, load
     from twofold.app.starting import infer, starter
     from twofold.app.validating import Linted, Validated, lint_table, validate
@@ -49,6 +50,8 @@ __all__ = [
     "Predicted",
     "Profiles",
     "ShownPlan",
+    "SimulateOptions",
+    "Simulated",
     "SpecSource",
     "Validated",
     "alone",
@@ -82,6 +85,7 @@ __all__ = [
     "ranged",
     "search_fleets",
     "search_layouts",
+    "simulate",
     "starter",
     "state_of",
     "table",
@@ -111,6 +115,7 @@ _MODULES = {
     "screen_loop": ("loop_lines",),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
+    "simulating": ("SimulateOptions", "Simulated", "simulate"),
     "sources": ("CALIBRATION_FILE", "Loaded", "SpecSource", "load"),
     "starting": ("infer", "starter"),
     "validating": ("Linted", "Validated", "lint_table", "validate"),

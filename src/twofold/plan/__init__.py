@@ -9,7 +9,7 @@ from twofold.plan.calibrated import (
     service_scope,
 )
 from twofold.plan.compare import Comparison, Crossed, compare_halves
-from twofold.plan.context import token_model
+from twofold.plan.context import model_of, token_model
 from twofold.plan.diff import Change, diff
 from twofold.plan.explain import explain
 from twofold.plan.given import Given, Variation, given
@@ -28,6 +28,11 @@ from twofold.plan.quick_single import (
 )
 from twofold.plan.quick_train import TrainingQuestion
 from twofold.plan.reasons import METRICS, metric_text, reason_text
+from twofold.plan.rehearse_gate import policies_on
+from twofold.plan.rehearse_pools import RehearsalTables
+from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks
+from twofold.plan.rehearse_simulation import compared, run_pools, simulation_of
+from twofold.plan.rehearse_training import rehearse_training
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.plan.serving_choice import NEWEST_RELEASES
@@ -38,6 +43,7 @@ __all__ = [
     "METRICS",
     "NEWEST_RELEASES",
     "SHARED_POOL",
+    "Asked",
     "Change",
     "CollectiveEstimate",
     "Comparison",
@@ -47,7 +53,9 @@ __all__ = [
     "Ladder",
     "Ladders",
     "PlanOptions",
+    "PoolTask",
     "QuickRun",
+    "RehearsalTables",
     "RooflineEstimate",
     "Rung",
     "ServingEstimate",
@@ -61,6 +69,7 @@ __all__ = [
     "calibration_rows",
     "compare_along",
     "compare_halves",
+    "compared",
     "diff",
     "estimate_collective",
     "estimate_compute",
@@ -73,10 +82,16 @@ __all__ = [
     "is_measured",
     "marked_measured",
     "metric_text",
+    "model_of",
+    "policies_on",
+    "pool_tasks",
     "read_rate_bytes_per_s",
     "reason_text",
+    "rehearse_training",
+    "run_pools",
     "run_scope",
     "service_scope",
+    "simulation_of",
     "token_model",
     "unit_of",
 ]

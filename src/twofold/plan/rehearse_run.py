@@ -8,7 +8,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
-from twofold.core import UnknownNameError
 from twofold.inference import capacity
 from twofold.plan.rehearse_faults import faults_of, replica_groups
 from twofold.plan.rehearse_gate import gate_settings, is_bulk, limits_of
@@ -20,7 +19,7 @@ from twofold.plan.rehearse_traffic import (
     Traffic,
     TrafficMix,
     drawn_parts,
-    trace_end_s,
+    scan_trace,
 )
 from twofold.plan.serving_pools import one
 from twofold.policy import RoutingSettings
@@ -51,13 +50,14 @@ class Asked:
     scenario: Scenario = field(default_factory=Scenario)
     seed: int = 0
     traces: Mapping[str, Path] = field(default_factory=dict)  # by class; a `class` column wins
+    known: tuple[str, ...] = ()  # all classes of the plan, which a trace may name
     only: str | None = None  # the one class that sends requests
     finished_count: int = FINISHED_COUNT
 
 
 @dataclass(frozen=True, slots=True)
 class PoolTask:
-    """One run of one pool; plain data that another process can do."""
+    """One run of one pool; its world and its traffic are what another process needs."""
 
     service: ServicePlan
     classes: tuple[ClassPlan, ...]
@@ -70,21 +70,16 @@ class PoolTask:
 def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
     """A task for each pool that somebody sends requests to.
 
-    Raises ValueRefusedError for a service of measured rows, UnknownNameError for a class that is none.
+    Raises ValueRefusedError for a service of measured rows, TraceError for a trace that cannot be replayed.
     """
-    known = [each.name for each in service.classes]
-    for name in (*asked.traces, *((asked.only,) if asked.only else ())):
-        if name and name not in known:
-            raise UnknownNameError(
-                f"`{name}` is not a class of `{service.name}`", hint=f"classes: {', '.join(known)}"
-            )
     tasks = []
     for pool in pools_of(service):
         classes = tuple(
             each for each in service.classes if each.name in pool.classes and asked.only in (None, each.name)
         )
         if classes:
-            tasks.append(_task(service, classes, pool_world(service, pool, tables), asked))
+            world = pool_world(service, pool, tables, asked.scenario.engine)
+            tasks.append(_task(service, classes, world, asked))
     return tuple(tasks)
 
 
@@ -109,9 +104,9 @@ def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
 
 
 def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], pool: PoolWorld, asked: Asked) -> PoolTask:
-    parts, origins = _traffic(service, classes, pool, asked)
+    parts, origins, end_s = _traffic(service, classes, pool, asked)
     scenario = asked.scenario
-    horizon_s, warm_up_s = _span_s(classes, parts, asked)
+    horizon_s, warm_up_s = _span_s(classes, end_s, asked)
     peak = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
     groups = replica_groups(pool.pool, service.zones, scenario.fleet)
     world = FleetWorld(
@@ -135,31 +130,33 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], pool: PoolWorld,
 
 def _traffic(
     service: ServicePlan, classes: Sequence[ClassPlan], pool: PoolWorld, asked: Asked
-) -> tuple[tuple[Traffic, ...], dict[str, str]]:
-    """Traces of the user first; then the plan's own traces; then what is drawn."""
-    known = tuple(each.name for each in service.classes)
+) -> tuple[tuple[Traffic, ...], dict[str, str], float | None]:
+    """Traces of the user, which end; then the plan's own traces; then what is drawn."""
+    known = asked.known or tuple(each.name for each in service.classes)
     kept = tuple(each.name for each in classes)
-    longest = pool.context_tokens
+    longest, scenario = pool.context_tokens, asked.scenario.traffic
     parts: list[Traffic] = []
     origins: dict[str, str] = {}
+    end_s: float | None = None
     for name, path in asked.traces.items():
-        scale = asked.scenario.traffic.scale_ratio
-        parts.append(TracedTraffic(path, name or None, kept, known, scale, False, longest))
-        origins |= dict.fromkeys(kept if not name else [name] if name in kept else [], path.name)
-    is_traced = bool(parts)
-    drawn = [each for each in classes if each.name not in origins]
-    for planned in drawn:
+        found = scan_trace(path, name, known, longest)
+        sent = [each for each in kept if each in found.classes]
+        if sent:
+            parts.append(TracedTraffic(path, name, kept, known, scenario.scale_ratio, False, longest))
+            origins |= dict.fromkeys(sent, path.name)
+            end_s = max(end_s or 0.0, found.end_s / scenario.scale_ratio + 1e-6)
+    for planned in [each for each in classes if each.name not in origins]:
         own = Path(planned.trace) if planned.trace else None
-        if own is not None and own.is_file() and asked.scenario.traffic.arrivals == "poisson":
-            scale = planned.trace_scale_ratio * asked.scenario.traffic.scale_ratio
+        if own is not None and own.is_file() and scenario.arrivals == "poisson":
+            scale = planned.trace_scale_ratio * scenario.scale_ratio
             parts.append(TracedTraffic(own, planned.name, (planned.name,), known, scale, True, longest))
             origins[planned.name] = f"{own.name}, as the plan"
-            is_traced = True
-    tokens = TRACE_BLOCK_TOKENS if is_traced else DRAWN_BLOCK_TOKENS
-    for planned in [each for each in drawn if each.name not in origins]:
-        parts += drawn_parts(planned, asked.scenario, longest, tokens, 1000 * (known.index(planned.name) + 1))
-        origins[planned.name] = f"drawn, {asked.scenario.traffic.arrivals}"
-    return tuple(parts), origins
+    tokens = TRACE_BLOCK_TOKENS if parts else DRAWN_BLOCK_TOKENS
+    for planned in [each for each in classes if each.name not in origins]:
+        stream = 1000 * (1 + [each.name for each in service.classes].index(planned.name))
+        parts += drawn_parts(planned, asked.scenario, longest, tokens, stream)
+        origins[planned.name] = f"drawn, {scenario.arrivals}"
+    return tuple(parts), origins, end_s
 
 
 def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:
@@ -176,7 +173,7 @@ def _block_tokens(parts: Iterable[Traffic]) -> int:
     return TRACE_BLOCK_TOKENS if traced else DRAWN_BLOCK_TOKENS
 
 
-def _span_s(classes: Sequence[ClassPlan], parts: Sequence[Traffic], asked: Asked) -> tuple[float, float]:
+def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> tuple[float, float]:
     """Until when requests arrive, and from when on they are in the figures.
 
     The scenario's; else until the end of the user's traces; else what figures of the rarest class need.
@@ -188,13 +185,8 @@ def _span_s(classes: Sequence[ClassPlan], parts: Sequence[Traffic], asked: Asked
         warm_up_s = max(WARM_UP_S_MIN, WARM_UP_RATIO * slowest_s)
     if scenario.horizon_s is not None:
         return scenario.horizon_s, min(warm_up_s, 0.2 * scenario.horizon_s)
-    ends = [
-        trace_end_s(part.path, part.scale_ratio) + 1e-6
-        for part in parts
-        if isinstance(part, TracedTraffic) and not part.repeats
-    ]
-    if ends:
-        return max(ends), min(warm_up_s, 0.1 * max(ends))
+    if end_s is not None:
+        return end_s, min(warm_up_s, 0.1 * end_s)
     level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
     rarest = min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio
     measured_s = max(asked.finished_count / max(rarest, 1e-9), MEASURED_RATIO * warm_up_s)
@@ -228,11 +220,18 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
 
 def run_task(task: PoolTask, belief_factor: float = 1.0) -> FleetResult:
     """One run; the same task gives the same result."""
-    return recorded_run(task, belief_factor, None)
+    return run_world(task.world, task.traffic, belief_factor)
+
+
+def run_world(world: FleetWorld, traffic: TrafficMix, belief_factor: float) -> FleetResult:
+    """One run as plain data, which another process can send back."""
+    result = simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals())
+    classes = tuple(replace(each, outcomes=dict(each.outcomes)) for each in result.classes)
+    return replace(result, classes=classes, outcomes=dict(result.outcomes), effects=dict(result.effects))
 
 
 def recorded_run(
-    task: PoolTask, belief_factor: float, record: Callable[[RequestRecord], None] | None
+    task: PoolTask, belief_factor: float, record: Callable[[RequestRecord], None]
 ) -> FleetResult:
     """One run, each request told as it ends."""
     world = replace(task.world, belief_factor=belief_factor)
@@ -254,6 +253,9 @@ def _runs(tasks: Sequence[tuple[PoolTask, float]], process_count: int) -> Iterat
         yield from ((index, run_task(*task)) for index, task in enumerate(tasks))
         return
     with ProcessPoolExecutor(min(process_count, len(tasks)), get_context("spawn")) as pool:
-        running = {pool.submit(run_task, *task): index for index, task in enumerate(tasks)}
+        running = {
+            pool.submit(run_world, task.world, task.traffic, factor): index
+            for index, (task, factor) in enumerate(tasks)
+        }
         for future in as_completed(running):
             yield running[future], future.result()

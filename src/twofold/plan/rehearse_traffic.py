@@ -205,9 +205,18 @@ def _traced(part: TracedTraffic) -> Iterator[Arrival]:
         begins_s = last_s  # the last request of one round stands for the first of the next
 
 
-def trace_end_s(path: Path, scale_ratio: float = 1.0) -> float:
-    """When the last request of a trace arrives."""
-    last_s = 0.0
-    for row in ordered_arrivals(path):
-        last_s = row.arrival_s
-    return last_s / scale_ratio
+@dataclass(frozen=True, slots=True)
+class TraceScan:
+    """What is known of a trace before it is replayed."""
+
+    end_s: float  # when its last request arrives, at its own rate
+    classes: frozenset[str]  # whose requests it holds
+
+
+def scan_trace(path: Path, class_name: str | None, known: Sequence[str], context_tokens: float) -> TraceScan:
+    """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
+    end_s, seen = 0.0, set()
+    for row in ordered_arrivals(path, context_tokens, known):
+        end_s = row.arrival_s
+        seen.add(row.class_name or class_name or "")
+    return TraceScan(end_s, frozenset(seen))

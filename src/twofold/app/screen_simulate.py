@@ -1,0 +1,248 @@
+"""The screen of a rehearsal: goals by class, what became of all requests, what broke first."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.app.figures import percent
+from twofold.app.lines import both_ends, field, heading, table
+from twofold.contracts import (
+    BeliefRun,
+    ClassFigures,
+    Comparison,
+    FleetFigures,
+    LatencyFigures,
+    Simulation,
+    SloKept,
+    TrainingFigures,
+)
+from twofold.core import format_seconds, format_si, format_usd
+from twofold.plan import metric_text
+
+HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
+MARKS = {True: "✓", False: "✗", None: "–"}
+FINISHED = "finished"
+
+
+def simulation_lines(simulation: Simulation) -> list[str]:
+    """The whole screen, at most 100 columns wide."""
+    span = format_seconds(simulation.horizon_s)
+    lines = [
+        *both_ends(f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"),
+        *field("", [simulation.about]),
+    ]
+    for fleet in simulation.fleets:
+        own = [
+            each for each in simulation.classes if (each.service, each.pool) == (fleet.service, fleet.pool)
+        ]
+        lines += ["", *_fleet_lines(fleet, own, simulation)]
+    if simulation.training:
+        lines += ["", *_training_lines(simulation.training)]
+    if len(simulation.beliefs) > 1:
+        lines += ["", *_belief_lines(simulation)]
+    if simulation.comparison:
+        lines += ["", *_comparison_lines(simulation.comparison)]
+    lines += ["", *_verdict_lines(simulation)]
+    return lines
+
+
+def _fleet_lines(fleet: FleetFigures, classes: Sequence[ClassFigures], simulation: Simulation) -> list[str]:
+    name = fleet.service if fleet.pool in ("", fleet.service) else f"{fleet.service}/{fleet.pool}"
+    count = f"{fleet.replica_count} replicas" if fleet.replica_count != 1 else "1 replica"
+    most = f", {fleet.replica_count_max} at most" if fleet.replica_count_max > fleet.replica_count else ""
+    cost = format_usd(fleet.cost_usd) if fleet.cost_usd is not None else "no price"
+    kept = format_si(sum(each.goodput_per_s for each in classes), "1/s")
+    asked = format_si(sum(each.rate_per_s for each in classes), "1/s")
+    rows = [row for each in classes for row in _class_rows(each, simulation)]
+    return [
+        *both_ends(f"SERVING   {name}: {count} on {fleet.accelerator}{most}", cost),
+        *table(HEADINGS, rows, numbers=(1, 3, 4, 6)),
+        *field("outcomes", _outcome_pieces(fleet)),
+        *field("goodput", [f"{kept} of {asked} within every goal", *_token_pieces(fleet)]),
+        *field("used", _use_pieces(fleet)),
+    ]
+
+
+def _class_rows(each: ClassFigures, simulation: Simulation) -> Iterator[tuple[str, ...]]:
+    """A row for each goal; the first one carries what belongs to the class."""
+    name, asked = each.name, format_si(each.rate_per_s, "1/s")
+    for slo in each.slos or (None,):
+        yield name, asked, *_goal_cells(each, slo)
+        name = asked = ""
+    origin = simulation.traffic.get(each.name, "")
+    if not origin.startswith("drawn"):
+        yield "", "", f"from {origin}", "", "", "", "", ""
+
+
+def _goal_cells(each: ClassFigures, slo: SloKept | None) -> tuple[str, ...]:
+    metric = slo.metric.split("_")[0] if slo else "e2e"
+    figures: LatencyFigures | None = getattr(each, f"{metric}_s", None)
+    goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}" if slo else "no goal"
+    planned = format_seconds(slo.planned_s) if slo and slo.planned_s is not None else "–"
+    mark = MARKS[slo.met] if slo else ""
+    if slo and slo.metric == "finish_within":
+        seen = format_seconds(slo.simulated_s) if slo.simulated_s is not None else "–"
+        return goal, planned, "", seen, "", mark
+    if figures is None:
+        return goal, planned, "–", "–", "–", mark
+    return (
+        goal,
+        planned,
+        format_seconds(figures.p50),
+        _with_interval(figures),
+        format_seconds(figures.p99),
+        mark,
+    )
+
+
+def _with_interval(figures: LatencyFigures) -> str:
+    """`380 ms ±4 %`; without an interval where there are too few requests for one."""
+    found = figures.interval.p95
+    if found is None:
+        return f"{format_seconds(figures.p95)} ±?"
+    half = (found[1] - found[0]) / 2 / figures.p95 if figures.p95 else 0.0
+    return f"{format_seconds(figures.p95)} ±{100 * half:.0f} %"
+
+
+def _outcome_pieces(fleet: FleetFigures) -> list[str]:
+    """Every way in which requests ended, the most frequent first."""
+    total = max(1, sum(fleet.outcomes.values()))
+    ordered = sorted(fleet.outcomes.items(), key=lambda item: (item[0] != FINISHED, -item[1]))
+    pieces = [f"{name} {_share(count / total)}" for name, count in ordered if count]
+    retried = [f"{fleet.retry_count:,} retries of clients"] if fleet.retry_count else []
+    return [f"{fleet.arrived_count:,} requests", *pieces, *retried]
+
+
+def _share(fraction: float) -> str:
+    """A share that is not all is not shown as 100 %."""
+    return f"{100 * fraction:.2f} %" if 0.995 <= fraction < 1 else percent(fraction)
+
+
+def _token_pieces(fleet: FleetFigures) -> list[str]:
+    rate = fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0
+    pieces = [format_si(rate, "tok/s")]
+    if fleet.usd_per_1k_output_tokens is not None:
+        pieces.append(f"{format_usd(fleet.usd_per_1k_output_tokens)} per 1k output tokens")
+    return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh")]
+
+
+def _use_pieces(fleet: FleetFigures) -> list[str]:
+    pieces = [
+        f"busy {percent(fleet.utilisation_fraction)}",
+        f"KV cache {percent(fleet.kv_utilisation_fraction)}",
+        f"prefix hits {percent(fleet.prefix_hit_fraction)}",
+    ]
+    if fleet.preempted_count:
+        pieces.append(f"{fleet.preempted_count:,} preempted")
+    if fleet.started_count:
+        pieces.append(f"{fleet.started_count} starts of {format_seconds(fleet.start_s_mean)}")
+    decisions = [f"{name} {count:,}" for name, count in fleet.effects.items() if name not in ("Probe",)]
+    return [*pieces, f"gate: {fleet.event_count:,} events", *decisions]
+
+
+def _training_lines(training: TrainingFigures) -> list[str]:
+    nodes, accelerators = training.node_count, training.accelerator_count
+    span = format_seconds(training.duration_s)
+    waits = [f"{size} {format_seconds(wait_s)}" for size, wait_s in training.queue_s_p95.items()]
+    used = [(use, hours) for use, hours in training.accelerator_h.items() if hours > 0]
+    total = max(sum(hours for _, hours in used), 1e-9)
+    lines = [
+        *both_ends(f"TRAINING  {nodes} nodes, {accelerators:,} accelerators for {span}", ""),
+        *field("jobs", [f"{training.submitted_count:,} submitted", *_counted(training.outcomes)]),
+        *field("hours", [f"{use} {percent(hours / total)}" for use, hours in used]),
+        *field(
+            "goodput",
+            [
+                f"{percent(training.goodput_fraction)} of the time that jobs held accelerators",
+                f"cluster {percent(training.utilisation_fraction)} in use",
+                f"{training.accelerator_h.get('lost', 0.0):,.0f} accelerator-h lost",
+            ],
+        ),
+        *field("queue p95", waits or ["no job started"]),
+        *field("failures", _failure_pieces(training)),
+    ]
+    if training.serving_needed_h:
+        short = training.serving_shortfall_h / training.serving_needed_h
+        needed = f"{training.serving_needed_h:,.0f} accelerator-h needed"
+        lines += field("serving", [needed, f"{_share(1 - short)} there in time"])
+    return lines
+
+
+def _counted(counts: dict[str, int]) -> list[str]:
+    return [f"{name} {count:,}" for name, count in counts.items() if count]
+
+
+def _failure_pieces(training: TrainingFigures) -> list[str]:
+    back = f", back after {format_seconds(training.recovery_s_mean)}" if training.failure_count else ""
+    written = f"{training.checkpoint_count:,} checkpoints of {format_seconds(training.checkpoint_s_mean)}"
+    pieces = [f"{training.failure_count} hit a job{back}", f"{training.restart_count:,} restarts"]
+    pieces += [f"{training.preempted_count:,} preempted", written]
+    if training.share_deviation_fraction is not None:
+        pieces.append(f"teams within {percent(training.share_deviation_fraction)} of their share")
+    return pieces
+
+
+def _belief_lines(simulation: Simulation) -> list[str]:
+    """The same run with beliefs put off, side by side."""
+    runs = sorted(simulation.beliefs, key=lambda run: abs(run.belief_factor - 1.0))
+    rows = [
+        (f"{each.name} {metric_text(slo.metric)}", *(_believed(run, each, slo) for run in runs))
+        for each in simulation.classes
+        for slo in each.slos
+        if slo.metric.endswith("_p95")
+    ]
+    rows.append(("within every goal", *(_share(run.goodput_fraction) for run in runs)))
+    rows.append(("all goals", *("met" if run.slos_met else "missed" for run in runs)))
+    return table(("BELIEFS", *map(_belief_text, runs)), rows, numbers=tuple(range(1, len(runs) + 1)))
+
+
+def _believed(run: BeliefRun, each: ClassFigures, slo: SloKept) -> str:
+    by_metric = {"ttft": run.ttft_p95_s, "tpot": run.tpot_p95_s, "e2e": run.e2e_p95_s}
+    value = by_metric[slo.metric.removesuffix("_p95")].get(each.name)
+    return "–" if value is None else format_seconds(value)
+
+
+def _belief_text(run: BeliefRun) -> str:
+    off = run.belief_factor - 1.0
+    return "perfect" if abs(off) < 1e-9 else f"{100 * off:+.0f} % off"
+
+
+def _comparison_lines(comparison: Comparison) -> list[str]:
+    rows = []
+    for one in comparison.differences:
+        clear = "" if one.low <= 0 <= one.high else "*"
+        a, b, gap, low, high = (
+            _signed(one.figure, value) for value in (one.a, one.b, one.difference, one.low, one.high)
+        )
+        rows.append((one.figure, a, b, gap, f"{low} to {high}", clear))
+    names = ("COMPARED", comparison.a, comparison.b, "difference", "95 % interval", "")
+    seeds = f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"
+    return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", [seeds])]
+
+
+def _signed(figure: str, value: float) -> str:
+    """A figure in the unit that its name ends with, its sign kept."""
+    sign, size = ("−" if value < 0 else ""), abs(value)
+    if figure.endswith("_s"):
+        return f"{sign}{format_seconds(size)}"
+    if figure.endswith("_fraction"):
+        return f"{sign}{100 * size:.2f} %"
+    return f"{sign}{format_usd(size)}" if figure.endswith("_usd") else f"{sign}{size:,.0f}"
+
+
+def _verdict_lines(simulation: Simulation) -> list[str]:
+    missed = [
+        f"{each.name} {metric_text(slo.metric)}"
+        for each in simulation.classes
+        for slo in each.slos
+        if slo.met is False
+    ]
+    stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
+    if simulation.training and simulation.training.waits_for:
+        stuck.append(simulation.training.waits_for)
+    lines = heading("BROKE FIRST", [simulation.broke_first or "nothing: every limit held"])
+    if simulation.classes:
+        lines += heading("GOALS", [f"missed: {', '.join(missed)}" if missed else "all met"])
+    lines += heading("WAITS FOR", stuck) if stuck else []
+    lines += heading("POLICIES", simulation.policies)
+    for note in simulation.notes:
+        lines += heading("NOTE", [note])
+    return lines

@@ -1,0 +1,39 @@
+"""CSV tables of a rehearsal: one row per request, and one per bucket of time."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, fields
+from pathlib import Path
+
+from twofold.app.files import whole_file
+from twofold.plan import PoolTask
+from twofold.twin import FleetResult, RequestRecord, TimelineRow
+
+Record = Callable[[RequestRecord], None]
+
+
+@contextmanager
+def request_table(path: Path | None) -> Iterator[Record | None]:
+    """A function that writes a request as it ends; None where no table is wanted."""
+    if path is None:
+        yield None
+        return
+    with whole_file(path) as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow([field.name for field in fields(RequestRecord)])
+
+        def record(request: RequestRecord) -> None:
+            writer.writerow(["" if value is None else value for value in astuple(request)])
+
+        yield record
+
+
+def timeline_table(path: Path, tasks: Sequence[PoolTask], results: Sequence[FleetResult]) -> None:
+    """The run over time, every pool one after the other."""
+    with whole_file(path) as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(["service", "pool", *(field.name for field in fields(TimelineRow))])
+        for task, result in zip(tasks, results, strict=True):
+            where = [task.service.name, task.pool.pool.name]
+            writer.writerows([*where, *astuple(row)] for row in result.timeline)
