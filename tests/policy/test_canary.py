@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.canary import BANNED_MAX, Canary, CanarySettings, Outcome, Stage
+from twofold.policy.canary import BANNED_MAX, Canary, Outcome
 from twofold.policy.events import PromoteRelease, RollBackRelease, StageRelease
 from twofold.policy.sequential import MeanSums
+from twofold.policy.steering_settings import CanarySettings, Stage
 
 SETTINGS = CanarySettings()
 SEEDS = 1000

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from twofold.policy import Beliefs, Effect, EjectReplica, FleetView, GateSettings, ReadmitReplica
-from twofold.policy.outliers import Outliers, OutlierSettings
+from twofold.policy.outliers import Outliers
+from twofold.policy.steering_settings import OutlierSettings
 
 SETTINGS = OutlierSettings(eject_s=30.0, eject_s_max=100.0)
 

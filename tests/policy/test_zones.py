@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Beliefs, Circuit, FailOverZone, FleetView, GateSettings, RestoreZone
-from twofold.policy.zones import ZoneSettings, ZoneWatch, replicas_with_spares
+from twofold.policy.steering_settings import ZoneSettings
+from twofold.policy.zones import ZoneWatch, replicas_with_spares
 
 
 def fleet() -> FleetView:

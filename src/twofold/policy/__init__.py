@@ -100,6 +100,7 @@ from twofold.policy.events import (
     to_line,
 )
 from twofold.policy.fleet_view import Counts, FleetView, Replica, Request
+from twofold.policy.forecast import ForecastSettings
 from twofold.policy.gate import Gate
 from twofold.policy.lines import Entry, LineFormat
 from twofold.policy.machine import Machine
@@ -111,6 +112,7 @@ from twofold.policy.placement import (
     Fragmentation,
     fragmentation,
 )
+from twofold.policy.pools import PoolRules
 from twofold.policy.replay import Difference, first_difference, replay
 from twofold.policy.request_settings import (
     AdmissionSettings,
@@ -124,10 +126,20 @@ from twofold.policy.request_settings import (
     RetryBudgetSettings,
 )
 from twofold.policy.routing_settings import Routing, RoutingSettings
+from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
+from twofold.policy.sequential import Errors
 from twofold.policy.settings import Beliefs, GateSettings, settings_from_data
 from twofold.policy.spares import (
     recommended_spare_count,
 )
+from twofold.policy.steering_settings import (
+    CanarySettings,
+    OutlierSettings,
+    RolloutSettings,
+    Stage,
+    ZoneSettings,
+)
+from twofold.policy.warm import WarmSettings
 
 __all__ = [
     "CLUSTER_LINES",
@@ -135,6 +147,7 @@ __all__ = [
     "Beliefs",
     "BeliefsChanged",
     "CadenceSettings",
+    "CanarySettings",
     "Cancel",
     "Cause",
     "CheckpointFailed",
@@ -159,11 +172,13 @@ __all__ = [
     "Effect",
     "EjectReplica",
     "Entry",
+    "Errors",
     "Event",
     "FailOverZone",
     "FaultCause",
     "FaultSettings",
     "FleetView",
+    "ForecastSettings",
     "Fragmentation",
     "GangQueueSettings",
     "Gate",
@@ -187,10 +202,13 @@ __all__ = [
     "NodeFailed",
     "NodeRepaired",
     "OpenCircuit",
+    "OutlierSettings",
     "PartitionDemand",
     "PartitionNode",
     "PartitionPlan",
     "Placement",
+    "PoolRules",
+    "PoolScaling",
     "PreemptionSettings",
     "Probe",
     "ProbeAnswered",
@@ -224,12 +242,15 @@ __all__ = [
     "RestoreZone",
     "RetryBudgetSettings",
     "RollBackRelease",
+    "RolloutSettings",
     "Routing",
     "RoutingSettings",
     "SaveCheckpoint",
+    "ScalingSettings",
     "Send",
     "ServingDemand",
     "SharingSettings",
+    "Stage",
     "StageRelease",
     "StartJob",
     "StartReplica",
@@ -238,7 +259,9 @@ __all__ = [
     "StopReplica",
     "SwapNode",
     "TeamQuota",
+    "WarmSettings",
     "Woke",
+    "ZoneSettings",
     "entry_from_line",
     "first_difference",
     "fragmentation",

@@ -16,42 +16,10 @@ from dataclasses import dataclass, field
 
 from twofold.policy.chance import mixed, number_of, uniform_fraction
 from twofold.policy.events import Effect, PromoteRelease, RollBackRelease, StageRelease
-from twofold.policy.sequential import Errors, FailureTest, MeanSums, MeanTest, Verdict
+from twofold.policy.sequential import FailureTest, MeanSums, MeanTest, Verdict
+from twofold.policy.steering_settings import CanarySettings
 
 BANNED_MAX = 64  # versions that are remembered as rolled back
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One share of the requests, and how long it lasts at least."""
-
-    share_fraction: float
-    requests_count: int
-    least_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class CanarySettings:
-    """How a release is tried. Margins are what counts as worse."""
-
-    stages: tuple[Stage, ...] = (Stage(0.01, 100), Stage(0.05, 400), Stage(0.25, 400), Stage(0.5, 200))
-    request_limit_count: int = 2000  # canary outcomes after which a trial is decided
-    trial_s_max: float = 86_400.0  # a release that gets no requests is not tried for ever
-    ttft_margin_fraction: float = 0.25
-    tpot_margin_fraction: float = 0.15
-    failure_margin_fraction: float = 0.01
-    quality_margin_fraction: float = 0.05  # of a score from 0 to 1
-    errors: Errors = field(default_factory=Errors)
-    block_count: int = 50  # canary outcomes per block of a test …
-    failure_weight_count: int = 10  # … of which a failure counts as many: what fails always is found soon
-    limit_odds_ratio: float = 4.0  # at the request limit, "worse" wins from these odds on
-    limit_known_ratio: float = 20.0  # … and a test that could not even reach these odds is undecided
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        shares = [stage.share_fraction for stage in self.stages]
-        assert shares and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1, self
-        assert self.request_limit_count >= 1 and self.block_count >= 2, self
 
 
 @dataclass(slots=True)
@@ -145,8 +113,9 @@ class Trial:
 class Canary:
     """All trials of a gate, at most one per pool."""
 
-    def __init__(self, settings: CanarySettings) -> None:
+    def __init__(self, settings: CanarySettings, seed: int = 0) -> None:
         self.settings = settings
+        self._seed = seed
         self.trials: dict[str, Trial] = {}  # by pool
         self.promoted: dict[str, str] = {}  # by pool: the version that runs there
         self.banned: dict[str, None] = {}  # versions that were rolled back, oldest first
@@ -180,7 +149,7 @@ class Canary:
         if trial is None:
             return None
         key = number_of(session_id) if session_id else request_id
-        seed = mixed(self.settings.seed, number_of(trial.version))
+        seed = mixed(self._seed, number_of(trial.version))
         return trial.version if uniform_fraction(seed, key) < trial.share_fraction() else None
 
     def observe(self, pool: str, version: str, outcome: Outcome) -> bool:

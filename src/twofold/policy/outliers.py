@@ -16,32 +16,10 @@ from statistics import median
 
 from twofold.policy.events import Effect, EjectReplica, ReadmitReplica
 from twofold.policy.fleet_view import FleetView, Replica
+from twofold.policy.steering_settings import OutlierSettings
 
 DOUBLINGS_MAX = 32
 SURE_SPREADS = 3.0  # standard errors that a difference must have beyond chance
-
-
-@dataclass(frozen=True, slots=True)
-class OutlierSettings:
-    """When a replica is an outlier, and what follows."""
-
-    tick_s: float = 5.0  # between looks
-    window_s: float = 60.0  # an answer's weight falls to 1/e in this time
-    requests_min_count: int = 20  # weight of the answers from which a replica is judged
-    slow_ratio: float = 1.5  # of time per output token over the peers' median
-    late_ratio: float = 2.0  # of time to first token over the peers' median
-    failure_margin_fraction: float = 0.1  # of attempts that fail, above the peers' median
-    looks_count: int = 2  # in a row that must find it out of line
-    peers_min_count: int = 3
-    ejected_max_fraction: float = 0.34  # of the peers; at least one may be ejected
-    eject_s: float = 30.0  # the first time; doubled each further time …
-    eject_s_max: float = 600.0  # … up to this; as long in line, and the next time is a first one
-
-    def __post_init__(self) -> None:
-        assert self.tick_s > 0 and self.window_s > 0 and 0 < self.eject_s <= self.eject_s_max, self
-        assert self.slow_ratio > 1 and self.late_ratio > 1 and 0 < self.failure_margin_fraction < 1, self
-        assert self.looks_count >= 1 and self.peers_min_count >= 2, self
-        assert 0 < self.ejected_max_fraction < 1 and self.requests_min_count >= 2, self
 
 
 @dataclass(slots=True)

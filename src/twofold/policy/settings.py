@@ -15,6 +15,9 @@ from twofold.policy.request_settings import (
     RetryBudgetSettings,
 )
 from twofold.policy.routing_settings import Routing, RoutingSettings
+from twofold.policy.scaling_settings import ScalingSettings
+from twofold.policy.steering_settings import CanarySettings, OutlierSettings, RolloutSettings, ZoneSettings
+from twofold.policy.warm import WarmSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,12 @@ class GateSettings:
     degradation: DegradationSettings | None = None
     retry_budget: RetryBudgetSettings | None = None
     hedge: HedgeSettings | None = None
+    outliers: OutlierSettings | None = None
+    zones: ZoneSettings | None = None
+    scaling: ScalingSettings | None = None
+    warm: WarmSettings | None = None  # matters only with `scaling`
+    canary: CanarySettings | None = None
+    rollout: RolloutSettings | None = None  # matters only with `canary`
 
     def __post_init__(self) -> None:
         assert self.attempt_limit >= 1 and self.failure_limit >= 1, self

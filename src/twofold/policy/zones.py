@@ -6,25 +6,10 @@ have found most of it well for a while, not replica by replica while it flaps.
 """
 
 import math
-from dataclasses import dataclass
 
 from twofold.policy.events import Effect, FailOverZone, RestoreZone
 from twofold.policy.fleet_view import FleetView
-
-
-@dataclass(frozen=True, slots=True)
-class ZoneSettings:
-    """When a zone is lost, and when it is back. Replicas without a zone's name are in none."""
-
-    tick_s: float = 1.0
-    lost_fraction: float = 0.8  # of a zone's replicas that are sick: failed over
-    restored_fraction: float = 0.5  # of them that must be well …
-    restore_after_s: float = 30.0  # … for as long without a break
-    spare_zones_count: int = 0  # zones whose loss the scaled fleet outlasts: N+k
-
-    def __post_init__(self) -> None:
-        assert self.tick_s > 0 and self.restore_after_s >= 0 and self.spare_zones_count >= 0, self
-        assert 0 < self.lost_fraction <= 1 and 0 < self.restored_fraction <= 1, self
+from twofold.policy.steering_settings import ZoneSettings
 
 
 class ZoneWatch:
