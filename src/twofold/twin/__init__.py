@@ -47,6 +47,7 @@ from twofold.twin.histogram import Histogram, Stream
 from twofold.twin.job_shapes import DAY_SHAPE, SHAPES, JobShape
 from twofold.twin.jobs import JobArrival, JobEnd, JobRow, JobTraffic, arrivals_of, generate_jobs
 from twofold.twin.node_faults import CauseRate, FaultRates, fleet_rates, published_rates
+from twofold.twin.pool import PoolComparison, accelerators_for, compare_pool, day_profile, serving_load
 from twofold.twin.step_table import StepTable
 from twofold.twin.storage import MetadataRow, SharedStore, metadata_sweep
 from twofold.twin.traffic import Lengths, Profile, Sessions, Surge, TrafficModel, generate
@@ -123,6 +124,7 @@ __all__ = [
     "MetadataRow",
     "NodeGroup",
     "Partition",
+    "PoolComparison",
     "Preemption",
     "PrefillMode",
     "Profile",
@@ -161,7 +163,10 @@ __all__ = [
     "Use",
     "Waits",
     "ZoneLoss",
+    "accelerators_for",
     "arrivals_of",
+    "compare_pool",
+    "day_profile",
     "engine_settings",
     "faster",
     "fleet_rates",
@@ -175,6 +180,7 @@ __all__ = [
     "run_requests",
     "sampled",
     "scaling_parts",
+    "serving_load",
     "shifted",
     "simulate_cluster",
     "simulate_fleet",

@@ -92,22 +92,22 @@ class _Run:
         self._tell()
         wakes, ends_early = 0, world.ends is RunEnd.LAST_JOB
         while not (ends_early and not self.more and not state.jobs):
-            due_s = state.heap.next_at_s()
-            wake_s = self._brain.wake_at_s()
+            asked_s = self._brain.wake_at_s()
+            wake_s = inf if asked_s is None else max(asked_s, state.now_s)
             stored_s = min(state.data.next_at_s(), state.metadata.next_at_s())
-            heap_s = inf if due_s is None else due_s
-            at_s = min(heap_s, stored_s, inf if wake_s is None else max(wake_s, state.now_s))
-            if at_s > world.horizon_s:
+            due = state.heap.pop_until(min(wake_s, stored_s, world.horizon_s))
+            if due is not None:
+                wakes, state.now_s = 0, max(due[0], state.now_s)
+                self._happen(due[2], due[3])
+            elif min(wake_s, stored_s) > world.horizon_s:
                 break
-            wakes = wakes + 1 if at_s == state.now_s and heap_s > at_s and stored_s > at_s else 0
-            assert wakes < WAKES_MAX, f"the machine asks to be woken at {wake_s} again and again"
-            state.now_s = max(at_s, state.now_s)
-            if heap_s <= at_s:
-                _, _, kind, subject = state.heap.pop()
-                self._happen(kind, subject)
-            elif stored_s <= at_s:
+            elif stored_s <= wake_s:
+                wakes, state.now_s = 0, max(stored_s, state.now_s)
                 self._stored()
             else:
+                wakes = wakes + 1 if wake_s == state.now_s else 0
+                assert wakes < WAKES_MAX, f"the machine asks to be woken at {asked_s} again and again"
+                state.now_s = wake_s
                 state.inbox.append(Woke())
             self._tell()
         if not ends_early or state.jobs:

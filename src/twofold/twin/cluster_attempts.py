@@ -32,6 +32,9 @@ def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> 
     else:
         state.figures.restart_count += 1
     job.attempt = attempt or job.attempt + 1
+    for node_id, count in placement:
+        if state.nodes[node_id].free_count < count:
+            vacate(state, node_id)
     job.hold(placement, state.nodes, now_s)
     job.pace_is_old = True
     state.figures.held(job, now_s)
@@ -39,6 +42,19 @@ def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> 
         hang(state, job)  # a node that failed, and nobody knows yet
     else:
         job.due = state.later(state.world.checkpoint.restart_s, LAUNCHED, job.job_id)
+
+
+def vacate(state: ClusterState, node_id: str) -> None:
+    """Jobs whose attempt is over by a failure that was told give back what another one is to have.
+
+    Nothing of them runs any more; whether they keep their place is the brain's to say, by giving it away.
+    """
+    for job_id in list(state.nodes[node_id].job_counts):
+        job = state.jobs[job_id]
+        if job.phase is Phase.PAUSED:
+            state.figures.gave_back(job, state.now_s)
+            job.release(Phase.WAITING, state.nodes, state.now_s)
+            state.figures.entered_queue(job, state.now_s)
 
 
 def launched(state: ClusterState, job: Job) -> None:

@@ -1,13 +1,14 @@
 """When which node fails, of what, and for how long: the same whatever the brain does.
 
-Every node has its own stream of random numbers, drawn in its own order, so that two runs with one seed see
-the same failures, also when one of them has more nodes or another brain.
+Every node has its own stream of random numbers, by its name and drawn in its own order, so that two runs with
+one seed see the same failures, also when one of them has more nodes, another brain, or half of the cluster.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from zlib import crc32
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class FaultClocks:
         self._drawn: list[list[tuple[float, float, float, float]]] = [[] for _ in range(len(nodes))]
         self._streams: list[np.random.Generator | None] = [None] * len(nodes)
         for node in nodes:
-            node.is_lemon = few and bool(self._stream(node.index).random() < fraction)
+            node.is_lemon = few and bool(self._stream(node).random() < fraction)
 
     def next(self, node: Node) -> NodeFailure | None:
         """The node's failure after the last one that was taken; None: it never fails."""
@@ -80,7 +81,7 @@ class FaultClocks:
             return None
         drawn = self._drawn[node.index]
         if not drawn:
-            stream = self._stream(node.index)
+            stream = self._stream(node)
             gaps, repairs = stream.standard_exponential((2, DRAWN_AT_ONCE)).tolist()
             which, slots = stream.random((2, DRAWN_AT_ONCE)).tolist()
             drawn += zip(gaps, repairs, which, slots, strict=True)
@@ -101,8 +102,9 @@ class FaultClocks:
         self._exposure_s[node.index] = self._drift.until(now_s)
         return self.next(node)
 
-    def _stream(self, index: int) -> np.random.Generator:
-        stream = self._streams[index]
+    def _stream(self, node: Node) -> np.random.Generator:
+        stream = self._streams[node.index]
         if stream is None:
-            stream = self._streams[index] = np.random.default_rng([self._seed, 11, index])
+            name = crc32(node.node_id.encode())
+            stream = self._streams[node.index] = np.random.default_rng([self._seed, 11, name])
         return stream

@@ -114,8 +114,8 @@ class ClusterFigures:
             (late - early) / (now_s - from_s) for late, early in zip(passed_s, self._passed_s, strict=True)
         ]
         self._passed_s = passed_s
-        free_count, block_count = self._nodes.free_blocks()
-        fragmentation = 1 - block_count / free_count if free_count else 0.0
+        free_count, whole_count, block_count = self._nodes.free_blocks()
+        fragmentation = 1 - whole_count / free_count if free_count else 0.0
         self.fragmentation_sum += fragmentation
         away = mean[DOWN] + mean[QUARANTINED]
         self.rows.append(

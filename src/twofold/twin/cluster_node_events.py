@@ -17,7 +17,7 @@ from twofold.policy import (
     RepairKind,
     ServingDemand,
 )
-from twofold.twin.cluster_attempts import hang, repace
+from twofold.twin.cluster_attempts import hang, repace, vacate
 from twofold.twin.cluster_clocks import FaultClocks, NodeFailure
 from twofold.twin.cluster_job import Phase
 from twofold.twin.cluster_nodes import Node
@@ -231,6 +231,7 @@ class NodeEvents:
         state = self._state
         assert self.account is not None, "nobody serves here"
         if not node.serving:
+            vacate(state, node.node_id)
             state.nodes.grant(node, state.now_s)
             if not node.down:
                 start_s = self.account.load.start_s

@@ -80,6 +80,11 @@ class Node:
         self.device_factor = self.link_factor = 1.0
 
     @property
+    def free_count(self) -> int:
+        """Accelerators that no job has."""
+        return self.accelerator_count - self.used_count
+
+    @property
     def free_use(self) -> int:
         """What its accelerators are that no job has."""
         if self.down:
@@ -98,7 +103,7 @@ class Nodes:
         self.domain_counts: dict[tuple[str, ...], int] = {}  # accelerators
         self.domain_serving: dict[tuple[str, ...], int] = {}
         for group in groups:
-            for number in range(group.count):
+            for number in range(group.first, group.first + group.count):
                 node = Node(f"{group.name}{number}", len(self._by_id), group)
                 assert node.node_id not in self._by_id, f"two nodes are called {node.node_id}"
                 self._by_id[node.node_id] = node
@@ -122,7 +127,7 @@ class Nodes:
         """A job has these accelerators from now on; each belongs to one job (INV: no two)."""
         for node_id, count in placement:
             node = self._by_id[node_id]
-            assert 0 < count <= node.accelerator_count - node.used_count, f"{node_id} has no {count} free"
+            assert 0 < count <= node.free_count, f"{node_id} has no {count} free"
             assert not node.serving, f"{node_id} is serving's"
             self.ledger.move(count, node.free_use, use, now_s)
             node.used_count += count
@@ -179,15 +184,16 @@ class Nodes:
         self._changed(node, before, now_s)
 
     def _changed(self, node: Node, before: int, now_s: float) -> None:
-        self.ledger.move(node.accelerator_count - node.used_count, before, node.free_use, now_s)
+        self.ledger.move(node.free_count, before, node.free_use, now_s)
 
-    def free_blocks(self) -> tuple[int, int]:
-        """Free accelerators, and how many of them the domain with the most whole free nodes has (R-016)."""
-        free_count = 0
+    def free_blocks(self) -> tuple[int, int, int]:
+        """Free accelerators, those on whole free nodes, and the most of these in one domain (R-016)."""
+        free_count = whole_count = 0
         blocks: dict[tuple[str, ...], int] = {}
         for node in self._by_id.values():
             if node.free_use == IDLE:
-                free_count += node.accelerator_count - node.used_count
+                free_count += node.free_count
                 if not node.used_count:
+                    whole_count += node.accelerator_count
                     blocks[node.domain] = blocks.get(node.domain, 0) + node.accelerator_count
-        return free_count, max(blocks.values(), default=0)
+        return free_count, whole_count, max(blocks.values(), default=0)

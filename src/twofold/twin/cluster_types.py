@@ -41,12 +41,13 @@ class RunEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Equal nodes that stand together: name0, name1, …"""
+    """Equal nodes that stand together: name0, name1, … or on from another number."""
 
     name: str
     count: int
     accelerator_count: int = 8
     domain: tuple[str, ...] = ()  # where they stand, outer to inner
+    first: int = 0
 
     def __post_init__(self) -> None:
         assert self.count >= 0 and self.accelerator_count >= 1, self
@@ -176,8 +177,8 @@ class ClusterRow:
     away_count: float  # down or quarantined
     queued_count: int
     running_count: int
-    largest_free_count: int  # whole free nodes side by side in one domain
-    fragmentation_fraction: float  # of free accelerators, that are not in that block
+    largest_free_count: int  # accelerators of whole free nodes in one domain
+    fragmentation_fraction: float  # of free accelerators, that are on nodes which others use too
     needed_count: int  # by serving
 
 
