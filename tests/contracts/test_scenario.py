@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from twofold.contracts import Scenario, parse_scenario, read_scenario
+from twofold.contracts import Reading, Scenario, parse_scenario, read_scenario
 from twofold.core import FileError, InputErrors, TwofoldError
 
 
 def errors_of(text: str) -> list[TwofoldError]:
     with pytest.raises(InputErrors) as caught:
-        parse_scenario(text, "scenario.yaml", ["chat", "batch"])
+        parse_scenario(text, "scenario.yaml", Reading(frozenset({"chat", "batch"})))
     return list(caught.value.errors)
 
 
@@ -28,7 +28,7 @@ def test_quantities_become_si_numbers(tmp_path: Path) -> None:
         "policies: {routing: prefix, retry_budget: off, scaling: {least: 2}}\n"
         "beliefs: {error: 20 %}\n"
     )
-    scenario = read_scenario(path, ["chat"])
+    scenario = read_scenario(path, Reading(frozenset({"chat"})))
     (burst,), (fault,) = scenario.traffic.bursts, scenario.faults
     assert (scenario.horizon_s, scenario.warm_up_s, burst.rate_ratio, fault.zone) == (1800, 120, 3, 2)
     assert (fault.at_s, fault.back_after_s, scenario.clients.attempts) == (600, 300, 4)

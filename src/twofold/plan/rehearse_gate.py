@@ -1,36 +1,60 @@
 """The gate that a rehearsal runs: a scenario's policies with settings that follow from the plan."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from twofold.contracts import ClassPlan, Policies, Scenario
+from twofold.contracts import ClassPlan, Policies, Pool, Scenario
 from twofold.policy import (
     AdmissionSettings,
+    CanarySettings,
     ClassKind,
     ClassSettings,
     DegradationSettings,
+    ForecastSettings,
     GateSettings,
     HedgeSettings,
     LimitSettings,
+    OutlierSettings,
+    PoolScaling,
     QueueSettings,
     Rate,
     RetryBudgetSettings,
+    RolloutSettings,
     Routing,
     RoutingSettings,
+    ScalingSettings,
+    WarmSettings,
+    ZoneSettings,
 )
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
+SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
+BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is promised
 
 
-def gate_settings(
-    scenario: Scenario, classes: Sequence[ClassPlan], peak_per_s: float, routes: RoutingSettings
-) -> GateSettings:
+@dataclass(frozen=True, slots=True)
+class GatedPool:
+    """What a gate's settings follow from, besides the scenario."""
+
+    pool: Pool
+    classes: tuple[ClassPlan, ...]
+    replica_count: int  # when the run begins
+    zones: tuple[str, ...]
+    version: str
+    start_s: float  # from a decision to a ready replica, as planned
+    in_flight_limit: int
+    routes: RoutingSettings
+
+
+def gate_settings(scenario: Scenario, gated: GatedPool) -> GateSettings:
     """What is on, with the promises of the pool's classes and limits from its peak."""
     policies = scenario.policies
+    zones = ZoneSettings(spare_zones_count=1 if len(gated.zones) > 1 else 0)
     return GateSettings(
         routing=Routing(policies.routing),
-        routes=routes,
-        classes=tuple(_class_settings(each, policies) for each in classes),
-        limits=_limits(scenario, peak_per_s) if policies.limits.is_on else None,
+        routes=gated.routes,
+        classes=tuple(_class_settings(each, policies) for each in gated.classes),
+        limits=_limits(scenario, gated.classes) if policies.limits.is_on else None,
         admission=AdmissionSettings() if policies.admission.is_on else None,
         queue=QueueSettings() if policies.queue.is_on else None,
         degradation=DegradationSettings() if policies.degradation.is_on else None,
@@ -40,6 +64,12 @@ def gate_settings(
             else None
         ),
         hedge=HedgeSettings() if policies.hedge.is_on else None,
+        outliers=OutlierSettings() if policies.outliers.is_on else None,
+        zones=zones if policies.zones.is_on and len(gated.zones) > 1 else None,
+        scaling=_scaling(scenario, gated) if policies.scaling.is_on else None,
+        warm=_warm(policies) if policies.warm.is_on else None,
+        canary=CanarySettings() if policies.canary.is_on else None,
+        rollout=RolloutSettings() if policies.canary.is_on else None,
     )
 
 
@@ -77,14 +107,41 @@ def _class_settings(planned: ClassPlan, policies: Policies) -> ClassSettings:
         priority=1 if bulk else 0,
         ttft_slo_s=limits.get("ttft"),
         e2e_slo_s=limits.get("e2e"),
-        wait_s_max=policies.queue.wait_s if not bulk else max(policies.queue.wait_s, 600.0),
+        wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,
         queue_limit_count=policies.queue.depth,
         output_fraction_min=max(shortest, 0.01),
     )
 
 
-def _limits(scenario: Scenario, peak_per_s: float) -> LimitSettings:
+def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
     """By default a tenant may ask for twice its fair share of the peak."""
     stated = scenario.policies.limits.requests_per_s
+    peak_per_s = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
     sharing = max(1, len(scenario.traffic.tenants))
     return LimitSettings(tenant=Rate(requests_per_s=stated or LIMIT_RATIO * peak_per_s / sharing))
+
+
+def _scaling(scenario: Scenario, gated: GatedPool) -> ScalingSettings:
+    """Bounds around the planned replicas; starts take as long as the plan says."""
+    scaling, traffic = scenario.policies.scaling, scenario.traffic
+    season_s = traffic.day_s if traffic.arrivals == "diurnal" else ForecastSettings().season_s
+    forecast = ForecastSettings(season_s=season_s, bin_s=min(60.0, season_s / 24))
+    most = scaling.most or SCALED_RATIO * gated.replica_count
+    return ScalingSettings(
+        pools=(
+            PoolScaling(
+                min_count=min(scaling.least, most),
+                max_count=most,
+                version=gated.version,
+                zones=gated.zones,
+                in_flight_limit_count=gated.in_flight_limit,
+            ),
+        ),
+        start_s=gated.start_s,
+        forecast=forecast if scaling.kind == "predictive" else None,
+    )
+
+
+def _warm(policies: Policies) -> WarmSettings:
+    count = policies.warm.replicas
+    return WarmSettings() if count is None else WarmSettings(max_count=count, min_count=count)

@@ -10,6 +10,7 @@ from twofold.core import InputError, ValueRefusedError
 from twofold.inference import (
     ModelVariant,
     Replica,
+    ServiceTable,
     capacity,
     cold_start_s,
     default_replica,
@@ -32,9 +33,11 @@ from twofold.twin import (
     ReplicaModel,
     Reservation,
     StepTable,
+    engine_settings,
 )
 
 IN_FLIGHT_RATIO = 2.0  # requests sent to a replica over those that decode there at once: a short queue
+CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
 INFINITE = float("inf")
 AS_PLANNED = EngineChange()
 
@@ -76,7 +79,7 @@ def pool_world(
         replica = replace(replica, chunk_tokens=change.chunk_tokens)
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
-    settings = engine_settings(replica, steps.kv_tokens, round(table.chunk_tokens))
+    settings = engine_settings(replica, steps)
     new_engine = partial(Engine, steps, changed_engine(settings, change))
     whole = power_factor(tables.constants) * pool.replica.accelerator_count
     device, price = replica.cluster.device, service.machine.price
@@ -92,37 +95,35 @@ def pool_world(
         busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
         price_usd_per_h=price.usd_per_accelerator_h.value * pool.replica.accelerator_count if price else 0.0,
     )
-    chunk = max(1.0, min(table.chunk_tokens, 2048.0))
+    return PoolWorld(pool, replica, model, true_beliefs(replica, table))
+
+
+def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
+    """What a token takes on a replica that is half full: beside its neighbours, not alone.
+
+    Formula  input: (step with a chunk − step without) / chunk; output: the step without; first token: the
+             engine's own delay and steps
+    """
     batch = max(1.0, table.max_batch / 2)
-    context_tokens = min(float(table.context_tokens[-1]), table.kv_tokens / max(1.0, table.max_batch))
-    beliefs = Beliefs(
-        input_token_s=one(step_s(table, chunk, 0.0, 0.0)) / chunk,
-        output_token_s=one(step_s(table, 0.0, batch, context_tokens)),
-    )
-    return PoolWorld(pool, replica, model, beliefs)
-
-
-def engine_settings(replica: Replica, kv_tokens: int, chunk_tokens: int) -> EngineSettings:
-    """The engine of a replica: its own batch and chunk, first tokens as late as its software makes them."""
-    return EngineSettings(
-        max_batch=max(1, round(one(replica.max_batch))),
-        chunk_tokens=max(1, chunk_tokens),
-        kv_tokens=max(1, kv_tokens),
-        block_tokens=max(1, round(one(replica.cache.block_tokens))),
-        context_tokens=round(one(replica.shape.max_context_tokens)),
-        prefix_cache_tokens=max(0, kv_tokens),
-        first_token_s=one(replica.engine.first_token_s),
-        first_token_steps=one(replica.engine.first_token_steps),
+    held = min(float(table.context_tokens[-1]), table.kv_tokens / max(1.0, table.max_batch))
+    chunk = max(1.0, min(table.chunk_tokens, CHUNK_TOKENS))
+    plain, carrying = (one(step_s(table, tokens, batch, held)) for tokens in (0.0, chunk))
+    engine = replica.engine
+    return Beliefs(
+        input_token_s=max(0.0, carrying - plain) / chunk,
+        output_token_s=plain,
+        first_token_s=one(engine.first_token_s) + (1.0 + one(engine.first_token_steps)) * plain,
     )
 
 
 def changed_engine(settings: EngineSettings, change: EngineChange) -> EngineSettings:
-    """The engine as a scenario sets its scheduler and cache."""
+    """The engine as a scenario sets its scheduler and cache; the rest stays as its software's."""
+    said = change.model_fields_set
     return replace(
         settings,
         static_wait_s=change.wait_s if change.batching == "static" else None,
-        prefill_mode=PrefillMode(change.prefill),
-        reservation=Reservation(change.reserve),
+        prefill_mode=PrefillMode(change.prefill) if "prefill" in said else settings.prefill_mode,
+        reservation=Reservation(change.reserve) if "reserve" in said else settings.reservation,
         prefix_cache_tokens=settings.prefix_cache_tokens if change.prefix_cache == "on" else 0,
     )
 

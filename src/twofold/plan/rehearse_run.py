@@ -10,7 +10,7 @@ from pathlib import Path
 from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
 from twofold.inference import capacity
 from twofold.plan.rehearse_faults import faults_of, replica_groups
-from twofold.plan.rehearse_gate import gate_settings, is_bulk, limits_of
+from twofold.plan.rehearse_gate import GatedPool, gate_settings, is_bulk, limits_of
 from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
 from twofold.plan.rehearse_traffic import (
     DRAWN_BLOCK_TOKENS,
@@ -28,6 +28,7 @@ from twofold.twin import (
     ClientModel,
     FleetResult,
     FleetWorld,
+    ReplicaGroup,
     RequestRecord,
     Retry,
     Storage,
@@ -107,12 +108,11 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], pool: PoolWorld,
     parts, origins, end_s = _traffic(service, classes, pool, asked)
     scenario = asked.scenario
     horizon_s, warm_up_s = _span_s(classes, end_s, asked)
-    peak = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
     groups = replica_groups(pool.pool, service.zones, scenario.fleet)
     world = FleetWorld(
         models={("", ""): pool.model},
         replicas=groups,
-        gate=gate_settings(scenario, classes, peak, _routes(pool, parts, asked.seed)),
+        gate=gate_settings(scenario, _gated(service, classes, pool, groups, parts, asked.seed)),
         beliefs=pool.beliefs,
         classes=tuple(_class_model(each, scenario) for each in classes),
         storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
@@ -157,6 +157,27 @@ def _traffic(
         parts += drawn_parts(planned, asked.scenario, longest, tokens, stream)
         origins[planned.name] = f"drawn, {scenario.arrivals}"
     return tuple(parts), origins, end_s
+
+
+def _gated(
+    service: ServicePlan,
+    classes: tuple[ClassPlan, ...],
+    pool: PoolWorld,
+    groups: Sequence[ReplicaGroup],
+    parts: Sequence[Traffic],
+    seed: int,
+) -> GatedPool:
+    start = service.cold_start_s
+    return GatedPool(
+        pool.pool,
+        classes,
+        sum(group.count for group in groups),
+        tuple(group.zone for group in groups),
+        groups[0].version,
+        start.value if start else pool.model.warm_up_s,
+        pool.model.in_flight_limit,
+        _routes(pool, parts, seed),
+    )
 
 
 def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:

@@ -2,16 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from math import sqrt
-from statistics import fmean, stdev
 
 from twofold.contracts import SIMULATION_SCHEMA as SCHEMA
 from twofold.contracts import (
     BeliefRun,
     BrokeFirst,
     ClassFigures,
-    Comparison,
-    Difference,
     Scenario,
     Simulation,
 )
@@ -20,8 +16,6 @@ from twofold.plan.rehearse_gate import policies_on
 from twofold.plan.rehearse_run import PoolTask, Tell, recorded_run, run_all
 from twofold.twin import FleetResult, RequestRecord
 
-# Student's t at 97.5 %, by degrees of freedom; what is beyond is taken at the last.
-STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160)
 METRICS = ("ttft", "tpot", "e2e")
 Record = Callable[[RequestRecord], None]
 Results = Sequence[FleetResult]
@@ -131,57 +125,3 @@ def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> B
         p95_s("e2e"),
         _met(classes),
     )
-
-
-def compared(first: Sequence[Simulation], second: Sequence[Simulation]) -> Comparison:
-    """Figures of two scenarios over the same seeds, with intervals of the paired differences.
-
-    Formula  mean ± t(n−1, 97.5 %)·s/√n of the differences B − A, seed by seed
-    Why      Both see the same requests and the same chance, so that what they share cancels.
-    """
-    differences = []
-    for name, of in _compared_figures(first[0]).items():
-        pairs = [(of(a), of(b)) for a, b in zip(first, second, strict=True)]
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
-        if len(known) < 2:
-            continue
-        gaps = [b - a for a, b in known]
-        half = STUDENT_T[min(len(gaps) - 1, len(STUDENT_T)) - 1] * stdev(gaps) / sqrt(len(gaps))
-        middle = fmean(gaps)
-        means = fmean(a for a, _ in known), fmean(b for _, b in known)
-        differences.append(Difference(name, *means, middle, middle - half, middle + half))
-    seeds = tuple(each.seed for each in first)
-    return Comparison(first[0].scenario, second[0].scenario, seeds, tuple(differences))
-
-
-Figure = Callable[[Simulation], float | None]
-
-
-def _compared_figures(simulation: Simulation) -> dict[str, Figure]:
-    """What is compared, by name: of each class its goals' metrics and goodput, of the whole its cost."""
-    figures: dict[str, Figure] = {}
-    for index, each in enumerate(simulation.classes):
-        wanted = {slo.metric.split("_")[0] for slo in each.slos} & set(METRICS)
-        for metric in (one for one in METRICS if one in wanted or not wanted):
-            figures[f"{each.name}.{metric}_p95_s"] = _p95_of(index, metric)
-        figures[f"{each.name}.goodput_fraction"] = _goodput_of(index)
-    figures["retries"] = lambda one: float(sum(fleet.retry_count for fleet in one.fleets))
-    figures["cost_usd"] = _cost
-    return figures
-
-
-def _p95_of(index: int, metric: str) -> Figure:
-    def figure(simulation: Simulation) -> float | None:
-        found = getattr(simulation.classes[index], f"{metric}_s")
-        return found.p95 if found else None
-
-    return figure
-
-
-def _goodput_of(index: int) -> Figure:
-    return lambda simulation: simulation.classes[index].goodput_fraction
-
-
-def _cost(simulation: Simulation) -> float | None:
-    costs = [fleet.cost_usd for fleet in simulation.fleets]
-    return None if None in costs else sum(cost or 0.0 for cost in costs)

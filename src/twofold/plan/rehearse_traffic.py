@@ -2,36 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import merge
-from math import inf, log, sqrt
+from math import exp, log, sqrt
 from pathlib import Path
 
-import numpy as np
-
 from twofold.contracts import ClassPlan, Scenario, ordered_arrivals
-from twofold.twin import Arrival
+from twofold.twin import (
+    Arrival,
+    Lengths,
+    Profile,
+    Sessions,
+    Surge,
+    TrafficModel,
+    generate,
+    merged,
+)
 
 TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them …
 DRAWN_BLOCK_TOKENS = 64  # … and where all requests are drawn
-DRAWN_AT_ONCE = 4096  # arrivals: memory does not grow with the run
-Steps = tuple[tuple[float, float], ...]  # from this second on, so many requests/s
+NORMAL_P95 = 1.6448536
+INPUT_FRACTION = 0.75  # of the context, that a drawn prompt has at most; the rest is its answer's
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnTraffic:
-    """Requests of one class and tenant at given rates, with lengths like the plan's."""
+    """Requests of one class and tenant, made from the plan's rates and lengths."""
 
-    class_name: str
-    tenant: str
-    steps: Steps
-    burstiness_ratio: float  # deviation of gaps over their mean: 1 is Poisson
-    input_tokens: float  # mean
-    output_tokens: float  # mean
-    input_spread_ratio: float  # deviation over mean, log-normal
-    output_spread_ratio: float
-    shared_prefix_fraction: float  # of each input, the same in all of them
-    context_tokens: float  # longer requests are drawn as long as this allows
-    block_tokens: int  # that one id of a prefix stands for
+    model: TrafficModel
     stream: int  # tells streams of one seed apart
 
 
@@ -40,7 +36,7 @@ class TracedTraffic:
     """Requests of a file. Rows of a class of their own keep it, the others are of `class_name`."""
 
     path: Path
-    class_name: str | None  # None: rows without a class are left out
+    class_name: str
     kept: tuple[str, ...]  # classes that this stream sends
     known: tuple[str, ...]  # classes that rows may name
     scale_ratio: float  # factor on the rate
@@ -61,124 +57,76 @@ class TrafficMix:
 
     def arrivals(self) -> Iterator[Arrival]:
         """Again the same with every call. Raises TraceError where a trace cannot be read further."""
-        streams = [
-            drawn(part, self.horizon_s, self.seed) if isinstance(part, DrawnTraffic) else _traced(part)
-            for part in self.parts
-        ]
-        for arrival in merge(*streams, key=lambda arrival: arrival.arrival_s):
+        for arrival in merged(*(self._stream(part) for part in self.parts)):
             if arrival.arrival_s >= self.horizon_s:
                 return
             yield arrival
+
+    def _stream(self, part: Traffic) -> Iterator[Arrival]:
+        if isinstance(part, TracedTraffic):
+            return _traced(part)
+        return generate(part.model, (self.seed << 20) + part.stream, self.horizon_s)
 
 
 def drawn_parts(
     planned: ClassPlan, scenario: Scenario, context_tokens: float, block_tokens: int, first_stream: int
 ) -> tuple[DrawnTraffic, ...]:
-    """The streams of a class, one for each tenant, with the scenario's bursts in their rates."""
-    traffic = scenario.traffic
-    rate = planned.peak_per_s if traffic.level == "peak" else planned.rate_per_s
-    shares = [(tenant.name, tenant.share_fraction) for tenant in traffic.tenants]
+    """The streams of a class, one for each tenant: a burst may be one tenant's alone."""
+    shares = [(tenant.name, tenant.share_fraction) for tenant in scenario.traffic.tenants]
     rest = 1.0 - sum(share for _, share in shares)
     shares += [("", rest)] if rest > 1e-9 else []
     return tuple(
         DrawnTraffic(
-            class_name=planned.name,
-            tenant=tenant,
-            steps=rate_steps(rate * share * traffic.scale_ratio, planned, tenant, scenario),
-            burstiness_ratio=traffic.burstiness_ratio if traffic.arrivals == "gamma" else 1.0,
-            input_tokens=planned.input_tokens or 1.0,
-            output_tokens=planned.output_tokens or 1.0,
-            input_spread_ratio=planned.input_spread_ratio,
-            output_spread_ratio=planned.output_spread_ratio,
-            shared_prefix_fraction=planned.shared_prefix_fraction,
-            context_tokens=context_tokens,
-            block_tokens=block_tokens,
-            stream=first_stream + index,
+            _model(planned, scenario, tenant, share, context_tokens, block_tokens), first_stream + index
         )
         for index, (tenant, share) in enumerate(shares)
         if share > 0
     )
 
 
-def rate_steps(rate_per_s: float, planned: ClassPlan, tenant: str, scenario: Scenario) -> Steps:
-    """The rate over time: constant but for the bursts that concern this class and tenant."""
-    bursts = [
-        burst
-        for burst in scenario.traffic.bursts
-        if burst.class_name in (None, planned.name) and burst.tenant in (None, tenant)
-    ]
-    moments = sorted(
-        {0.0, *(burst.at_s for burst in bursts), *(burst.at_s + burst.for_s for burst in bursts)}
+def _model(
+    planned: ClassPlan,
+    scenario: Scenario,
+    tenant: str,
+    share: float,
+    context_tokens: float,
+    block_tokens: int,
+) -> TrafficModel:
+    traffic = scenario.traffic
+    is_day = traffic.arrivals == "diurnal"
+    rate = planned.rate_per_s if is_day or traffic.level == "mean" else planned.peak_per_s
+    sessions = None
+    input_tokens, output_tokens = planned.input_tokens or 1.0, planned.output_tokens or 1.0
+    if traffic.arrivals == "sessions":
+        sessions = Sessions(float(traffic.turns), max(traffic.think_s, 1e-3))
+        # A turn holds all that was said before: what it adds is the mean of a turn less the answer before it.
+        input_tokens = max(1.0, input_tokens / traffic.turns - output_tokens)
+    most = max(2, int(context_tokens))
+    return TrafficModel(
+        rate_per_s=rate * share * traffic.scale_ratio,
+        input=_lengths(input_tokens, planned.input_spread_ratio, int(most * INPUT_FRACTION)),
+        output=_lengths(output_tokens, planned.output_spread_ratio, most - int(most * INPUT_FRACTION)),
+        class_name=planned.name,
+        gap_cv=traffic.burstiness_ratio if traffic.arrivals == "gamma" else 1.0,
+        profile=Profile(planned.profile) if is_day else Profile.FLAT,
+        peak_ratio=max(1.0, planned.peak_per_s / planned.rate_per_s),
+        day_s=traffic.day_s,
+        surges=tuple(
+            Surge(burst.at_s, burst.at_s + burst.for_s, burst.rate_ratio)
+            for burst in traffic.bursts
+            if burst.class_name in (None, planned.name) and burst.tenant in (None, tenant)
+        ),
+        tenants=((tenant, 1.0),) if tenant else (),
+        shared_prefix_fraction=min(planned.shared_prefix_fraction, 0.99),
+        block_tokens=block_tokens,
+        sessions=sessions,
     )
 
-    def rate_at(moment_s: float) -> float:
-        rate = rate_per_s
-        for burst in bursts:
-            if burst.at_s <= moment_s < burst.at_s + burst.for_s:
-                rate *= burst.rate_ratio
-        return rate
 
-    return tuple((moment_s, rate_at(moment_s)) for moment_s in moments)
-
-
-def drawn(part: DrawnTraffic, horizon_s: float, seed: int) -> Iterator[Arrival]:
-    """Gaps of a gamma renewal process in the time in which the rate is 1, lengths log-normal.
-
-    Formula  N(t) runs on Λ(t) = ∫ rate; a gap there is Gamma(1/cv², cv²)
-    Why      A burst is more of the same users, so that it stretches time and not the law of the gaps.
-    """
-    generator = np.random.default_rng([seed, part.stream])
-    operational = 0.0
-    shape = 1.0 / part.burstiness_ratio**2
-    blocks = _shared_blocks(part)
-    clock = _Clock(part.steps)
-    while True:
-        gaps = generator.gamma(shape, 1.0 / shape, DRAWN_AT_ONCE)
-        inputs = _lengths(generator, part.input_tokens, part.input_spread_ratio, part.context_tokens)
-        outputs = _lengths(generator, part.output_tokens, part.output_spread_ratio, part.context_tokens)
-        for gap, sent, answered in zip(gaps.tolist(), inputs, outputs, strict=True):
-            operational += gap
-            at_s = clock.time_s(operational)
-            if at_s >= horizon_s:
-                return
-            sent = min(sent, int(part.context_tokens) - 1)
-            shared = blocks[: int(sent * part.shared_prefix_fraction) // part.block_tokens]
-            answered = min(answered, int(part.context_tokens) - sent)
-            yield Arrival(at_s, sent, answered, part.class_name, part.tenant, "", shared)
-
-
-class _Clock:
-    """From operational time to seconds, forwards only. Mutable."""
-
-    def __init__(self, steps: Steps) -> None:
-        self._steps, self._index, self._before = steps, 0, 0.0
-
-    def time_s(self, operational: float) -> float:
-        while True:
-            from_s, rate = self._steps[self._index]
-            last = self._index == len(self._steps) - 1
-            until_s = inf if last else self._steps[self._index + 1][0]
-            held = inf if last else (until_s - from_s) * rate
-            if operational <= self._before + held:
-                return from_s + (operational - self._before) / rate if rate > 0 else inf
-            self._before += held
-            self._index += 1
-
-
-def _lengths(
-    generator: np.random.Generator, mean_tokens: float, spread_ratio: float, most_tokens: float
-) -> Sequence[int]:
-    """Log-normal lengths of that mean and deviation, at least one token."""
-    variance = log(1.0 + spread_ratio**2)
-    values = generator.lognormal(log(mean_tokens) - variance / 2, sqrt(variance), DRAWN_AT_ONCE)
-    whole: list[int] = np.clip(np.rint(values), 1, max(1.0, most_tokens - 1)).astype(int).tolist()
-    return whole
-
-
-def _shared_blocks(part: DrawnTraffic) -> tuple[int, ...]:
-    """Ids of the blocks that all prompts of a class begin with; those of classes and tenants differ."""
-    most = int(part.context_tokens * part.shared_prefix_fraction) // part.block_tokens
-    return tuple(-1 - (part.stream << 32) - index for index in range(most))
+def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengths:
+    """Log-normal lengths: p95 = mean · exp(1.645 σ − σ²/2), σ² = ln(1 + spread²)."""
+    sigma = min(sqrt(log(1.0 + spread_ratio**2)), NORMAL_P95)
+    return Lengths(mean_tokens, mean_tokens * exp(NORMAL_P95 * sigma - sigma**2 / 2), max(1, most_tokens))
 
 
 def _traced(part: TracedTraffic) -> Iterator[Arrival]:
@@ -195,7 +143,7 @@ def _traced(part: TracedTraffic) -> Iterator[Arrival]:
                     last_s,
                     round(row.input_tokens),
                     max(1, round(row.output_tokens)),
-                    class_name or "",
+                    class_name,
                     row.tenant,
                     row.session_id,
                     row.prefix_blocks,
@@ -213,10 +161,10 @@ class TraceScan:
     classes: frozenset[str]  # whose requests it holds
 
 
-def scan_trace(path: Path, class_name: str | None, known: Sequence[str], context_tokens: float) -> TraceScan:
+def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
     """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
     end_s, seen = 0.0, set()
     for row in ordered_arrivals(path, context_tokens, known):
         end_s = row.arrival_s
-        seen.add(row.class_name or class_name or "")
+        seen.add(row.class_name or class_name)
     return TraceScan(end_s, frozenset(seen))
