@@ -63,6 +63,14 @@ class Router:
 
     def route(self, view: FleetView, request: Request, now_s: float) -> Replica | None:  # noqa: ARG002 (all decisions look alike)
         """The replica for the request's next attempt; None: nobody who may take it has a place."""
+        replica = self._routed(view, request)
+        if replica is None and request.version is not None:
+            # The release has no place left, or no replica yet: what runs takes its requests.
+            request.version = None
+            replica = self._routed(view, request)
+        return replica
+
+    def _routed(self, view: FleetView, request: Request) -> Replica | None:
         rules = self.settings.pools
         if rules is None:
             return self._in_pool(view, request, "")

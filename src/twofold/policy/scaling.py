@@ -130,7 +130,9 @@ class Scaler:
             members = [
                 replica
                 for replica in view.replicas.values()
-                if replica.pool == pool.pool and not replica.draining and replica.version not in kept_versions
+                if pool.pool in ("", replica.pool)
+                and not replica.draining
+                and replica.version not in kept_versions
             ]
             well = self._well(state, members, now_s)
             held_count = held_counts.get(pool.pool, 0)
@@ -138,7 +140,7 @@ class Scaler:
             lasting = _highest_of_late(state.needs, now_s, need, self.settings.down_pause_s)
             version = (versions or {}).get(pool.pool) or _most_common_version(members) or pool.version
             effects += self._started(pool, state, well, need, held_count, now_s, lost_zones, version)
-            effects += self._stopped(state, members, len(well) - lasting, now_s)
+            effects += self._stopped(state, members, len(well) - lasting, version, now_s)
         return effects
 
     def _need(
@@ -233,9 +235,9 @@ class Scaler:
         return effects
 
     def _stopped(
-        self, state: PoolState, members: Sequence[Replica], over_count: int, now_s: float
+        self, state: PoolState, members: Sequence[Replica], over_count: int, version: str, now_s: float
     ) -> list[Effect]:
-        """Stop some of those beyond the need of late: the sick, then the idlest of the fullest zone."""
+        """Stop some of those beyond the need: the sick, the outdated, the idlest of the fullest zone."""
         settings = self.settings
         if state.down_at_s == -math.inf:  # what was needed before this gate began, it does not know
             state.down_at_s = now_s
@@ -246,7 +248,16 @@ class Scaler:
         effects: list[Effect] = []
         for _ in range(min(over_count, max(int(settings.down_fraction * len(members)), 1))):
             used = Counter(replica.zone for replica in left)
-            last = max(left, key=lambda r: (not r.healthy, used[r.zone], -r.in_flight_count, r.replica_id))
+            last = max(
+                left,
+                key=lambda r: (
+                    not r.healthy,
+                    r.version != version,
+                    used[r.zone],
+                    -r.in_flight_count,
+                    r.replica_id,
+                ),
+            )
             left.remove(last)
             effects.append(StopReplica(last.replica_id))
         return effects
