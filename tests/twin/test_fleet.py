@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_the_number_of_requests(fixed_world: Worlds) -
     world = fixed_world(2, classes=(ClassModel("", ClientModel(patience_s=1.0)),))
     simulate_fleet(world, endless(200))
     peaks = []
-    counts = (300, 1500)
+    counts = (1200, 2700)
     for count in counts:
         tracemalloc.start()
         simulate_fleet(world, endless(count))

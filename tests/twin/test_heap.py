@@ -8,9 +8,11 @@ from twofold.twin.heap import DEAD_MIN_COUNT, Heap
 
 def drained(heap: Heap) -> list[tuple[float, int, object]]:
     out = []
-    while heap.next_at_s() is not None:
-        at_s, _, kind, subject = heap.pop()
-        out.append((at_s, kind, subject))
+    while (at_s := heap.next_at_s()) is not None:
+        assert heap.pop_until(at_s - 1.0) is None
+        due = heap.pop_until(at_s)
+        assert due is not None and due[0] == at_s
+        out.append((at_s, due[2], due[3]))
     return out
 
 

@@ -18,6 +18,7 @@ from twofold.twin.metrics import Metrics
 from twofold.twin.metrics_result import fleet_result
 from twofold.twin.types import Arrival, FleetResult, FleetWorld, RequestRecord
 
+WOKE = Woke()
 WAKES_MAX = 10_000  # at one moment; a gate that wants more turns in a circle
 
 
@@ -67,7 +68,7 @@ class FleetRun:
         self.gateway = Gateway(world, Gate(world.gate, believed), self.heap, self.fleet, self.clients)
         self.watch = Watch(world, self.heap, self.fleet, self.metrics)
         gateway = self.gateway
-        self._happen: dict[Kind, Callable[[Any, float], None]] = {
+        self._happen: dict[int, Callable[[Any, float], None]] = {
             Kind.DELIVER: gateway.deliver,
             Kind.ENGINE: gateway.engine_due,
             Kind.TURN: self._turn,
@@ -90,31 +91,36 @@ class FleetRun:
     def run(self, arrivals: Iterator[Arrival]) -> FleetResult:
         """All of it: whatever comes first, an entry of the heap before an arrival of the same time."""
         heap, gateway, clients = self.heap, self.gateway, self.clients
-        gate, happen, drain_s = gateway.gate, [self._happen[kind] for kind in Kind], self.world.drain_s
+        gate, happen, drain_s = (
+            gateway.gate,
+            [self._happen[kind] for kind in range(Kind.COUNT)],
+            self.world.drain_s,
+        )
         faults.schedule(self.world, heap)
         heap.push(0.0, Kind.SCRAPE, None)
         self._events(self.fleet.boot(), 0.0)
         arrival = self._next(arrivals, 0.0)
-        now_s, wakes, waits_for = 0.0, 0, None
+        arrival_s = arrival.arrival_s if arrival is not None else inf
+        now_s, wake_s, told_count, wakes, waits_for = 0.0, 0.0, 0, 0, None
         while arrival is not None or clients.open_count:
-            due_s = heap.next_at_s()
-            at_s = inf if due_s is None else due_s
-            wake_s = gate.wake_at_s()
-            if arrival is not None and arrival.arrival_s < at_s:
-                at_s = arrival.arrival_s
-            if wake_s is not None and wake_s < at_s:
+            if gateway.event_count != told_count:  # only what it is told changes when a gate wants to wake
+                told_count, wake = gateway.event_count, gate.wake_at_s()
+                wake_s = inf if wake is None else wake
+            due = heap.pop_until(arrival_s if arrival_s < wake_s else wake_s)
+            if due is not None:
+                now_s = due[0] if due[0] > now_s else now_s
+                happen[due[2]](due[3], now_s)
+            elif wake_s <= arrival_s:
                 wakes = wakes + 1 if wake_s <= now_s else 0
                 assert wakes < WAKES_MAX, "the gate wants to be woken without end"
                 now_s = max(now_s, wake_s)
-                gateway.tell(Woke(), now_s)
-            elif at_s == due_s:
-                now_s, _, kind, subject = heap.pop()
-                happen[kind](subject, now_s)
+                gateway.tell(WOKE, now_s)
             else:
                 assert arrival is not None
-                now_s = arrival.arrival_s
+                now_s = arrival_s
                 gateway.ask(clients.arrived(arrival, now_s), now_s)
                 arrival = self._next(arrivals, now_s)
+                arrival_s = arrival.arrival_s if arrival is not None else inf
             if gateway.probing:
                 self.watch.send_probes(gateway.probing, now_s)
                 gateway.probing.clear()
@@ -125,7 +131,7 @@ class FleetRun:
 
     def _close(self, now_s: float, waits_for: str | None) -> FleetResult:
         self.fleet.close(now_s)
-        self.metrics.timeline.opened(now_s, 0)
+        self.metrics.settle(now_s)
         effects = {made.__name__: count for made, count in self.gateway.effects.items()}
         event_count = self.gateway.event_count
         return fleet_result(self.world, self.fleet, self.metrics, now_s, event_count, effects, waits_for)

@@ -88,8 +88,11 @@ class Gateway:
     def tell(self, event: Event, now_s: float) -> None:
         """An event comes to the gate; what it answers is done at once."""
         self.event_count += 1
+        answered = self.gate.handle(event, now_s)
+        if not answered:
+            return
         effects = self.effects
-        for effect in self.gate.handle(event, now_s):
+        for effect in answered:
             made = type(effect)
             effects[made] = effects.get(made, 0) + 1
             done = self._do.get(made)
@@ -190,32 +193,50 @@ class Gateway:
         )
         self.fleet.retime(replica)
 
+    # HOT: almost three times per request; with `heard`, `tell` and `retime` for each output 1.2 times slower
     def engine_due(self, replica: Replica, now_s: float) -> None:
+        """A replica's engine may have something to say."""
         engine = replica.engine
         assert engine is not None
         replica.timer, replica.timer_s = 0, inf
         for output in engine.advance(now_s):
             attempt = replica.attempts.get(output.key)
-            if attempt is not None:
-                if replica.cut:
-                    replica.held.append((output, attempt))
-                else:
-                    self.heard(output, attempt, now_s)
-        self.fleet.retime(replica)
+            if attempt is None:
+                continue
+            if replica.cut:
+                replica.held.append((output, attempt))
+            elif type(output) is FirstToken:
+                attempt.begun = True
+                visit = attempt.visit
+                if visit.begun_s is None:
+                    visit.begun_s = now_s
+                self.tell(ResponseStarted(attempt.request_id, attempt.number), now_s)
+            else:
+                self._ended(attempt, output.output_tokens, now_s)  # type: ignore[union-attr]
+        if replica.timer or replica.engine is not engine:
+            self.fleet.retime(replica)
+        else:
+            at_s = engine.next_at_s()
+            if at_s is not None:
+                replica.timer_s = at_s
+                replica.timer = self.heap.push(at_s, Kind.ENGINE, replica)
 
     def heard(self, output: Output, attempt: Attempt, now_s: float) -> None:
-        """The gateway has the beginning or the end of an answer."""
-        visit = attempt.visit
-        if type(output) is FirstToken:
+        """The gateway has the beginning or the end of an answer that it was cut off from."""
+        if isinstance(output, FirstToken):
             attempt.begun = True
-            if visit.begun_s is None:
-                visit.begun_s = now_s
+            if attempt.visit.begun_s is None:
+                attempt.visit.begun_s = now_s
             self.tell(ResponseStarted(attempt.request_id, attempt.number), now_s)
-            return
-        tokens = output.output_tokens  # type: ignore[union-attr]
+        else:
+            self._ended(attempt, output.output_tokens, now_s)
+
+    def _ended(self, attempt: Attempt, tokens: int, now_s: float) -> None:
+        """The gateway has the whole answer."""
         if not tokens and attempt.output_tokens:
             self.failed(attempt, Cause.ERROR, now_s)  # it can never fit this engine
             return
+        visit = attempt.visit
         self._forget(attempt, now_s)
         score = self._score(visit, attempt.replica) if self._judges else None
         self.tell(ResponseEnded(attempt.request_id, tokens, score, attempt.number), now_s)

@@ -8,8 +8,8 @@ from twofold.twin.engine_types import Output
 from twofold.twin.types import Arrival, ReplicaModel, ServingEngine, Turn
 
 
-class Kind(IntEnum):
-    """What a due entry of the world's heap is, by what its subject is."""
+class Kind:
+    """What a due entry of the world's heap is, by what its subject is. Plain numbers: they index a list."""
 
     DELIVER = 0  # an attempt reaches its replica
     ENGINE = 1  # a replica's engine may have something
@@ -28,6 +28,7 @@ class Kind(IntEnum):
     LOST = 14  # a replica that does not come back is announced as removed
     READ = 15  # the store has finished a transfer
     READY = 16  # a replica, in a life of its
+    COUNT = 17
 
 
 class Life(IntEnum):

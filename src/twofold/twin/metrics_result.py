@@ -26,9 +26,10 @@ def fleet_result(
     """All figures of a run that has ended at `now_s`."""
     spent, measured_s = fleet.spent, max(now_s - world.warm_up_s, 0.0)
     outcomes = {FINISHED: metrics.finished, **dict(sorted(metrics.outcomes.items()))}
-    if metrics.open_count:
-        outcomes["open"] = metrics.open_count
-    assert sum(outcomes.values()) == metrics.arrived, (outcomes, metrics.arrived)
+    still_open = metrics.arrived - sum(outcomes.values())
+    assert still_open >= 0, outcomes
+    if still_open:
+        outcomes["open"] = still_open
     read_tokens = spent.prefill_tokens + spent.hit_tokens
     return FleetResult(
         duration_s=now_s,
@@ -67,13 +68,14 @@ def little_error(metrics: Metrics, now_s: float) -> float:
     """How far the time average of open visits is from their rate times their mean stay.
 
     Formula  |∫ N dt − Σ stays| / Σ stays, those still open up to now
-    Why      Little's law, exact over any span that begins empty. N is counted as the run goes, the stays
-             when visits end: a visit that is lost, ended twice or ended at another time shows here.
+    Why      Little's law, exact over any span that begins empty. N comes from how many began and ended in
+             each bucket, the stays from each visit: one that is lost, or ends twice or elsewhere, shows.
     """
-    stays_s = metrics.visit_s + metrics.open_count * now_s - metrics.open_from_s
+    open_count = metrics.arrived - metrics.finished - sum(metrics.outcomes.values())
+    stays_s = metrics.visit_s + open_count * now_s - (metrics.arrivals_s - metrics.ended_arrivals_s)
     if stays_s <= 0.0:
         return 0.0
-    error = abs(metrics.timeline.open_s - stays_s) / stays_s
+    error = abs(metrics.timeline.open_s(now_s) - stays_s) / stays_s
     assert error < LITTLE_ERROR_MAX, f"Little's law is off by {error:g}"
     return error
 
