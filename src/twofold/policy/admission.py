@@ -1,7 +1,10 @@
 """Whether a new request is taken at all."""
 
+import math
+
 from twofold.policy.events import RefusalReason, Refuse
-from twofold.policy.fleet_view import FleetView, Request
+from twofold.policy.fleet_view import FleetView, Replica, Request
+from twofold.policy.pace import Pace
 
 STATUS = {RefusalReason.FULL: 429, RefusalReason.NO_REPLICA: 503}
 
@@ -27,9 +30,12 @@ def until_room_s(view: FleetView) -> float:
              once frees its first place sooner, so this asks for patience rather than for a storm.
     """
     return min(
-        replica.work_s(view.beliefs) / replica.in_flight_count
-        for replica in view.replicas.values()
-        if replica.healthy
+        (
+            replica.work_s(view.beliefs) / replica.in_flight_count
+            for replica in view.replicas.values()
+            if replica.healthy and replica.in_flight_count
+        ),
+        default=view.settings.retry_after_s_max,
     )
 
 
@@ -41,3 +47,49 @@ def until_trial_s(view: FleetView, now_s: float) -> float:
     if not ends:
         return view.settings.open_s
     return max(min(ends) - now_s, 0.0) + view.settings.probe_every_s
+
+
+def lacking_s(
+    view: FleetView,
+    pace: Pace,
+    request: Request,
+    replica: Replica | None,
+    wait_s: float | None,
+    now_s: float,
+) -> float:
+    """By how many seconds a request would miss the first token or the deadline that it was promised.
+
+    `replica`: where it would begin at once; without one it waits for `wait_s`, None: nobody knows how long.
+    What waits is judged by the margin that lately kept as many within their prediction as was asked for. What
+    begins at once is not, and an idle fleet tries everything: else no wrong prediction would be put right.
+    """
+    kind, limit_s = request.kind, request.kind.ttft_slo_s
+    if (limit_s is None and request.deadline_s is None) or not view.requests:
+        return 0.0
+    ahead_tokens = replica.unread_input_tokens if replica else 0
+    ttft_s = pace.begin_s(view.beliefs, ahead_tokens + request.input_tokens - request.hit_tokens)
+    if replica is None:
+        if wait_s is None:
+            return 0.0
+        request.predicted_s = ttft_s + wait_s
+        ttft_s = request.predicted_s * pace.margin(kind.name)
+    lacking_s = -math.inf if limit_s is None else ttft_s - limit_s
+    if request.deadline_s is not None:
+        end_s = ttft_s + pace.write_s(view.beliefs, kind.name, request.output_limit_tokens)
+        lacking_s = max(lacking_s, now_s + end_s - request.deadline_s)
+    return max(lacking_s, 0.0)
+
+
+def expires_s(view: FleetView, pace: Pace | None, request: Request, now_s: float) -> float:
+    """Until when holding a request makes sense: its class may wait so long, and it can still be in time."""
+    kind = request.kind
+    until_s = now_s + kind.wait_s_max
+    begin_s = write_s = 0.0
+    if pace:
+        begin_s = pace.begin_s(view.beliefs, request.input_tokens)
+        write_s = pace.write_s(view.beliefs, kind.name, request.output_limit_tokens)
+    if kind.ttft_slo_s is not None:
+        until_s = min(until_s, now_s + kind.ttft_slo_s - begin_s)
+    if request.deadline_s is not None:
+        until_s = min(until_s, request.deadline_s - begin_s - write_s)
+    return max(until_s, now_s)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from twofold.policy.breaker import Circuit
 from twofold.policy.events import Cause, ReplicaReported
+from twofold.policy.request_settings import ClassSettings
 from twofold.policy.settings import Beliefs, GateSettings
 
 UNREPORTED_PROBES_MAX = 8  # of one replica; beyond, the driver lost one and the oldest is forgotten
+ANY_CLASS = ClassSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +26,48 @@ class Doubt:
 
 
 @dataclass(slots=True)
+class Attempt:
+    """One of two attempts of the same request that run at once."""
+
+    number: int
+    replica_id: str
+    era: int
+    hit_tokens: int
+
+
+@dataclass(slots=True)
 class Request:
     """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
 
     request_id: int
     input_tokens: int
     output_limit_tokens: int
-    replica_id: str | None = None  # of the latest attempt; None before the first
-    attempt: int = 0
-    era: int = 0  # of that replica's circuit when the attempt was sent
-    started: bool = False  # the first byte of the answer came
-    doubts: list[Doubt] = field(default_factory=list)  # at most one per attempt
+    tenant: str = ""
     class_name: str = ""
     session_id: str = ""
     prefix_blocks: tuple[int, ...] = ()
     model: str = ""
     zone: str = ""
+    deadline_s: float | None = None  # by when its last token is due
+    arrived_s: float = 0.0
+    kind: ClassSettings = ANY_CLASS  # of its class, or of the one that stands for it
+    replica_id: str | None = None  # of its attempt; None before the first
+    attempt: int = 0  # the number of that attempt
+    sent_count: int = 0  # attempts so far
+    era: int = 0  # of that replica's circuit when the attempt was sent
+    sent_s: float = 0.0
+    started: bool = False  # the first byte of the answer came
+    started_s: float = 0.0
+    rival: Attempt | None = None  # another attempt that runs beside it
+    doubts: tuple[Doubt, ...] = ()  # at most one per attempt
     version: str | None = None  # the release that it is to try; None: what runs by now
     hit_tokens: int = 0  # of its input, believed to be cached where the latest attempt is
+    charged_tokens: int = 0  # its input and its output limit when it came
+    shortened_tokens: int | None = None  # the output limit that it was given instead of its own
+    smaller_model: str = ""  # that it was given instead of its own
+    queued: bool = False  # it was held, and charged to its tenant's flow
+    believed_s: float = 0.0  # from sending to its first token, as beliefs have it
+    predicted_s: float | None = None  # from its arrival to its first token, when it had to wait
 
     @property
     def unread_tokens(self) -> int:
@@ -99,7 +125,7 @@ class Replica:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start. arrived = finished + refused + gave_up + left + in flight (INV-13)."""
+    """Since the start. arrived = finished + refused + gave_up + left + in flight + held (INV-13)."""
 
     arrived: int = 0
     finished: int = 0
@@ -117,6 +143,8 @@ class FleetView:
     beliefs: Beliefs
     replicas: dict[str, Replica] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
+    held: dict[int, Request] = field(default_factory=dict)  # in the gate, by id
+    place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
 
     def add_replica(
@@ -141,28 +169,61 @@ class FleetView:
         replica.draining = True
         self._forget_if_drained(replica)
 
+    def count_places(self) -> None:
+        """Count the healthy replicas' places anew: health changed, or may have."""
+        self.place_count = sum(r.in_flight_limit for r in self.replicas.values() if r.healthy)
+
     def place(self, request: Request, replica: Replica) -> None:
         """The next attempt of a request is at this replica."""
         request.replica_id, request.era = replica.replica_id, replica.circuit.era
-        request.attempt += 1
+        request.sent_count += 1
+        request.attempt = request.sent_count
         self.requests[request.request_id] = request
         replica.in_flight_count += 1
-        replica.unread_input_tokens += request.unread_tokens
+        replica.unread_input_tokens += request.input_tokens - request.hit_tokens
         replica.output_limit_tokens += request.output_limit_tokens
 
     def start(self, request: Request) -> None:
         """The first byte came: the input is read."""
         request.started = True
-        self.replica_of(request).unread_input_tokens -= request.unread_tokens
+        self.replica_of(request).unread_input_tokens -= request.input_tokens - request.hit_tokens
 
     def release(self, request: Request) -> None:
-        """The latest attempt is over: neither the fleet nor the replica has the request any more."""
-        replica = self.replica_of(request)
+        """No attempt runs any more: neither the fleet nor a replica has the request."""
+        if request.rival is not None:
+            self.drop_rival(request)
         del self.requests[request.request_id]
+        self._free(request)
+
+    def set_rival(self, request: Request) -> None:
+        """The request's attempt runs on beside the next one."""
+        assert request.replica_id is not None, request
+        request.rival = Attempt(request.attempt, request.replica_id, request.era, request.hit_tokens)
+
+    def swap(self, request: Request) -> None:
+        """Of two attempts that run at once, the other is the request's."""
+        rival = request.rival
+        assert rival is not None, request
+        self.set_rival(request)
+        request.attempt, request.replica_id = rival.number, rival.replica_id
+        request.era, request.hit_tokens = rival.era, rival.hit_tokens
+
+    def drop_rival(self, request: Request) -> Attempt:
+        """The attempt beside the request's is over; neither had begun."""
+        assert not request.started, request
+        self.swap(request)
+        self._free(request)
+        self.swap(request)
+        rival, request.rival = request.rival, None
+        assert rival is not None
+        return rival
+
+    def _free(self, request: Request) -> None:
+        replica = self.replica_of(request)
         replica.in_flight_count -= 1
         replica.output_limit_tokens -= request.output_limit_tokens
         if not request.started:
-            replica.unread_input_tokens -= request.unread_tokens
+            replica.unread_input_tokens -= request.input_tokens - request.hit_tokens
         self._forget_if_drained(replica)
 
     def replica_of(self, request: Request) -> Replica:

@@ -1,0 +1,257 @@
+"""A request's way through the gate: every decision about it, in the one order.
+
+rate limit → shedding → admission → class queue → route → (breaker: health.py) → retry and hedge
+
+What is not set is not there: with nothing set, a request is sent or refused at once, and repeated elsewhere.
+"""
+
+import math
+
+from twofold.policy import admission
+from twofold.policy.degrade import Ladder, is_shed, shortened_tokens, smaller_model
+from twofold.policy.events import Effect, Hold, RefusalReason, Refuse, RequestArrived, Send
+from twofold.policy.fair_queue import FairQueue
+from twofold.policy.fleet_view import ANY_CLASS, FleetView, Replica, Request
+from twofold.policy.limits import Limiter
+from twofold.policy.pace import Pace
+from twofold.policy.retry import Hedger, RetryBudget
+from twofold.policy.routing import Router
+from twofold.policy.steering import Steering
+
+DRAIN_MAX = 1_000_000  # as many as there are
+
+
+class RequestPath:
+    """Mutable: limits used, who waits, what was learnt. Bounded by the settings and by what is in flight."""
+
+    def __init__(self, view: FleetView, router: Router, steering: Steering | None = None) -> None:
+        self._view, self._router, self._steering = view, router, steering
+        settings = view.settings
+        classes = settings.classes or (ANY_CLASS,)
+        self._kinds = {each.name: each for each in classes}
+        self._any_kind = classes[0]
+        self.given_ids = 0
+        self._limiter = Limiter(settings.limits) if settings.limits else None
+        self._queue = FairQueue(settings.queue, classes) if settings.queue else None
+        self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
+        self.hedger = Hedger(settings.hedge) if settings.hedge else None
+        self.ladder = Ladder(settings.degradation) if settings.degradation else None
+        self.pace: Pace | None = None
+        if settings.admission:
+            self.pace = Pace(settings.admission.attained_fraction, tuple(self._kinds))
+
+    def next_due_s(self) -> float | None:
+        """When a held request's time is up or an attempt is late, whichever comes first."""
+        due_s = self._queue.next_expiry_s() if self._queue else None
+        if self.hedger:
+            hedge_s = self.hedger.next_due_s()
+            if hedge_s is not None and (due_s is None or hedge_s < due_s):
+                return hedge_s
+        return due_s
+
+    # --- arrival ---
+
+    def arrived(self, event: RequestArrived, now_s: float) -> list[Effect]:
+        """One Send, Hold or Refuse of this request; a full queue may refuse another one besides."""
+        assert event.input_tokens >= 0 and event.output_limit_tokens >= 0, event
+        view = self._view
+        self.given_ids += 1
+        view.counts.arrived += 1
+        kind = self._kinds.get(event.class_name, self._any_kind)
+        # HOT: per request; names instead of places cost a quarter more: bench/policy.py
+        request = Request(
+            self.given_ids,
+            event.input_tokens,
+            event.output_limit_tokens,
+            event.tenant,
+            event.class_name,
+            event.session_id,
+            event.prefix_blocks,
+            event.model,
+            event.zone,
+            event.deadline_s,
+            now_s,
+            kind,
+        )
+        if kind.e2e_slo_s is not None and event.deadline_s is None:
+            request.deadline_s = now_s + kind.e2e_slo_s
+        if self._steering is not None:
+            self._steering.arrived(request, now_s)
+        if self._budget:
+            self._budget.arrived()
+        if self.hedger:
+            self.hedger.arrived()
+        if self._limiter:
+            tokens = event.input_tokens + event.output_limit_tokens
+            wait_s = self._limiter.take_or_wait_s(event.tenant, kind.name, tokens, now_s)
+            if wait_s > 0.0:
+                return [self._refused(request, RefusalReason.RATE, 429, wait_s)]
+        request.charged_tokens = event.input_tokens + event.output_limit_tokens
+        if self.ladder:
+            if is_shed(self.ladder.level, kind):
+                return [self._refused(request, RefusalReason.SHED, 503, self.ladder.settings.lower_after_s)]
+            effects = self._admitted(request, now_s)
+            self.ladder.arrived(not isinstance(effects[-1], Send))
+            return effects
+        return self._admitted(request, now_s)
+
+    def _admitted(self, request: Request, now_s: float) -> list[Effect]:
+        """Refused, or sent where it may begin at once, or held. Routing is asked first, and only asked."""
+        replica: Replica | None = None
+        wait_s: float | None = None
+        if self._queue is None or not self._queue.count_of(request.kind.name):
+            replica = self._routed(request, now_s)
+        if replica is None:
+            if self._queue is None or not self._may_come_free():
+                refusal = admission.room_or_refusal(self._view, request, now_s)
+                if refusal is None:  # there is room, but for other models or pools
+                    again_s = self._view.settings.retry_after_s_max
+                    return [self._refused(request, RefusalReason.NO_REPLICA, 503, again_s)]
+                return [self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)]
+            if self.pace:
+                ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.tenant)
+                wait_s = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
+        if self.pace:
+            lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait_s, now_s)
+            if lacking_s > 0.0:
+                return [self._refused(request, RefusalReason.SLO, 429, lacking_s)]
+        return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
+
+    def _may_come_free(self) -> bool:
+        """Whether holding makes sense: somebody is there, or may come."""
+        if self._view.settings.scaling is not None:
+            return True
+        return any(not replica.draining for replica in self._view.replicas.values())
+
+    def _held(self, request: Request, now_s: float) -> list[Effect]:
+        queue, kind = self._queue, request.kind
+        assert queue is not None
+        effects: list[Effect] = []
+        if queue.count_of(kind.name) >= kind.queue_limit_count:
+            again_s = admission.until_room_s(self._view)
+            displaced = queue.longest_but(kind.name, request.tenant)
+            if displaced is None:
+                return [self._refused(request, RefusalReason.QUEUE_FULL, 429, again_s)]
+            other = self._view.held.pop(displaced)
+            queue.remove(displaced)
+            effects.append(self._refused(other, RefusalReason.QUEUE_FULL, 429, again_s))
+        expires_s = admission.expires_s(self._view, self.pace, request, now_s)
+        queue.push(request.request_id, kind.name, request.tenant, request.charged_tokens, expires_s)
+        request.queued = True
+        self._view.held[request.request_id] = request
+        return [*effects, Hold(request.request_id)]
+
+    def _refused(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
+        self._view.counts.refused += 1
+        if self._limiter and request.charged_tokens:
+            self._limiter.give_back(request.tenant, request.kind.name, request.charged_tokens)
+        retry_after_s = min(again_s, self._view.settings.retry_after_s_max)
+        return Refuse(request.request_id, reason, status, retry_after_s)
+
+    # --- sending ---
+
+    def repeated(self, request: Request, now_s: float) -> Send | None:
+        """One more attempt of a request that has none running, if it may and somebody can take it."""
+        if request.sent_count >= self._view.settings.attempt_limit:
+            return None
+        replica = self._router.route(self._view, request, now_s)
+        if replica is None or (self._budget is not None and not self._budget.take(now_s)):
+            return None
+        return self._sent(request, replica, now_s)
+
+    def hedged(self, now_s: float) -> list[Effect]:
+        """A second attempt of every request whose first is late, as far as hedges and replicas are left."""
+        effects: list[Effect] = []
+        hedger, view = self.hedger, self._view
+        while hedger is not None and (request_id := hedger.take_due(now_s)) is not None:
+            request = view.requests[request_id]
+            if request.sent_count >= view.settings.attempt_limit:
+                continue
+            first_id, hit_tokens = request.replica_id, request.hit_tokens
+            replica = self._router.route(view, request, now_s)
+            request.hit_tokens, other_hit_tokens = hit_tokens, request.hit_tokens
+            if replica is None or replica.replica_id == first_id:
+                continue
+            if self._budget is not None and not self._budget.take(now_s):
+                continue
+            view.set_rival(request)
+            request.hit_tokens = other_hit_tokens
+            effects.append(self._sent(request, replica, now_s))
+        return effects
+
+    def drained(self, now_s: float, most_count: int = DRAIN_MAX) -> list[Effect]:
+        """Send who waits where there is room by now; a class that finds none lets the others go."""
+        queue, held = self._queue, self._view.held
+        effects: list[Effect] = []
+        if not held or queue is None:
+            return effects
+        blocked: set[str] = set()
+        while len(effects) < most_count and (head := queue.head(blocked)) is not None:
+            class_name, request_id = head
+            replica = self._routed(held[request_id], now_s)
+            if replica is None:
+                blocked.add(class_name)
+                continue
+            queue.serve(request_id)
+            effects.append(self._sent(held.pop(request_id), replica, now_s))
+        return effects
+
+    def expired(self, now_s: float) -> list[Effect]:
+        """Refuse who was held for too long."""
+        effects: list[Effect] = []
+        for request_id in self._queue.expired(now_s) if self._queue else ():
+            request = self.unheld(request_id)
+            if self.pace and request.predicted_s is not None:
+                self.pace.waited(request.kind.name, request.predicted_s, math.inf)
+            again_s = admission.until_room_s(self._view)
+            effects.append(self._refused(request, RefusalReason.EXPIRED, 503, again_s))
+        return effects
+
+    def unheld(self, request_id: int) -> Request:
+        """Take a request out of the queue that was not served."""
+        assert self._queue is not None
+        self._queue.remove(request_id)
+        return self._view.held.pop(request_id)
+
+    def settled(self, request: Request, unused_tokens: int) -> None:
+        """What a request was charged and did not use goes back to its tenant and its class."""
+        if self._limiter:
+            self._limiter.give_back(request.tenant, request.kind.name, unused_tokens)
+        if request.queued and self._queue:
+            self._queue.settle(request.kind.name, request.tenant, unused_tokens)
+
+    def _routed(self, request: Request, now_s: float) -> Replica | None:
+        """The replica for the first attempt; in need, one of a smaller model that its class permits."""
+        if self.ladder and self.ladder.level:
+            model = smaller_model(self.ladder.level, request.kind)
+            if model and any(each.model == model for each in self._view.replicas.values()):
+                asked, request.model = request.model, model
+                replica = self._router.route(self._view, request, now_s)
+                if replica is not None:
+                    request.smaller_model = model
+                    return replica
+                request.model = asked
+        return self._router.route(self._view, request, now_s)
+
+    def _sent(self, request: Request, replica: Replica, now_s: float) -> Send:
+        if not request.sent_count:
+            if self.ladder and self.ladder.level:
+                tokens = shortened_tokens(self.ladder.level, request.kind, request.output_limit_tokens)
+                if tokens < request.output_limit_tokens:
+                    request.output_limit_tokens = request.shortened_tokens = tokens
+            if self.hedger:
+                self.hedger.sent(request.request_id, now_s)
+        if self.pace:
+            unread_tokens = replica.unread_input_tokens + request.input_tokens - request.hit_tokens
+            beliefs = self._view.beliefs
+            request.believed_s = unread_tokens * beliefs.input_token_s + beliefs.first_token_s
+        request.sent_s = now_s
+        self._view.place(request, replica)
+        self._router.placed(request, replica)
+        return Send(
+            request.request_id,
+            replica.replica_id,
+            request.attempt,
+            request.shortened_tokens,
+            request.smaller_model,
+        )
