@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from twofold.app.screen_loop import loop_lines
     from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
-    from twofold.app.simulating import Simulated, SimulateOptions, simulate
+    from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep
     from twofold.app.sources import CALIBRATION_FILE, Loaded, SpecSource, load
     from twofold.app.starting import infer, starter
+    from twofold.app.sweeping import SweepAsked, Swept, parse_sweep
     from twofold.app.validating import Linted, Validated, lint_table, validate
 
 __all__ = [
@@ -53,6 +54,8 @@ __all__ = [
     "SimulateOptions",
     "Simulated",
     "SpecSource",
+    "SweepAsked",
+    "Swept",
     "Validated",
     "alone",
     "calibrate",
@@ -77,6 +80,7 @@ __all__ = [
     "loop_lines",
     "measure_device",
     "need_memory",
+    "parse_sweep",
     "partitions",
     "percent",
     "plan",
@@ -86,6 +90,7 @@ __all__ = [
     "search_fleets",
     "search_layouts",
     "simulate",
+    "simulate_sweep",
     "starter",
     "state_of",
     "table",
@@ -115,7 +120,8 @@ _MODULES = {
     "screen_loop": ("loop_lines",),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
-    "simulating": ("SimulateOptions", "Simulated", "simulate"),
+    "simulating": ("SimulateOptions", "Simulated", "simulate", "simulate_sweep"),
+    "sweeping": ("SweepAsked", "Swept", "parse_sweep"),
     "sources": ("CALIBRATION_FILE", "Loaded", "SpecSource", "load"),
     "starting": ("infer", "starter"),
     "validating": ("Linted", "Validated", "lint_table", "validate"),

@@ -11,6 +11,7 @@ from twofold.app.shown import as_html
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulate_tables import request_table, timeline_table
 from twofold.app.sources import SpecSource
+from twofold.app.sweeping import SweepAsked, Swept, sweep_of
 from twofold.contracts import Plan, Scenario, Simulation, find_scenario, simulation_to_json
 from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.plan import (
@@ -27,6 +28,7 @@ from twofold.plan import (
 AS_PLANNED = "as-planned"
 SEED_MAX = 2**32 - 1
 PAIRED_SEEDS = 5  # that two scenarios are compared over
+SWEPT_SEEDS = 3  # that each value of a sweep runs under
 Tell = Callable[[str], None]
 
 
@@ -77,12 +79,8 @@ def simulate(
 
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
     """
-    if not 0 <= options.seed <= SEED_MAX:
-        raise ValueRefusedError(
-            f"a seed of {options.seed}", hint=f"write a whole number from 0 to {SEED_MAX}"
-        )
-    given = rehearsable(source, today)
-    classes = [each.name for service in given.plan.serving for each in service.classes]
+    given = _rehearsable(source, options, today)
+    classes = _class_names(given.plan)
     if options.compare:
         first, second = (_scenario(name, classes) for name in options.compare)
         return Simulated(_comparison(given, options, first, second, tell, process_count))
@@ -100,6 +98,18 @@ def simulate(
         given.plan.name, scenario, options.seed, tasks, dict(zip(factors, runs, strict=True))
     )
     return Simulated(_signed(made, given, scenario))
+
+
+def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:
+    if not 0 <= options.seed <= SEED_MAX:
+        raise ValueRefusedError(
+            f"a seed of {options.seed}", hint=f"write a whole number from 0 to {SEED_MAX}"
+        )
+    return rehearsable(source, today)
+
+
+def _class_names(plan: Plan) -> list[str]:
+    return [each.name for service in plan.serving for each in service.classes]
 
 
 def _scenario(text: str | Scenario, classes: Sequence[str]) -> Scenario:
@@ -135,6 +145,44 @@ def _check_class(name: str, plan: Plan) -> None:
         raise UnknownNameError(f"`{name}` is not a class of the plan", hint=f"classes: {', '.join(known)}")
 
 
+def simulate_sweep(
+    source: SpecSource | Plan,
+    asked: SweepAsked,
+    options: SimulateOptions = SimulateOptions(),
+    today: date | None = None,
+    tell: Tell = lambda _: None,
+    process_count: int = 1,
+) -> Swept:
+    """One key of a packaged scenario or a file at several values, each under the same seeds.
+
+    Raises as `simulate`, and for a key or value that a scenario cannot have.
+    """
+    given = _rehearsable(source, options, today)
+    classes = _class_names(given.plan)
+    if isinstance(options.scenario, Scenario):
+        raise ValueRefusedError("a sweep needs a scenario's name or file", hint="write its file's path")
+    scenarios = {
+        value: find_scenario(options.scenario, classes, ((asked.key, value),)) for value in asked.values
+    }
+
+    def run(value: str, seed: int) -> Simulation:
+        tell(f"sweeping {asked.key}, {value}")
+        return _once(given, scenarios[value], replace(options, seed=seed), process_count)
+
+    seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
+    return Swept(sweep_of(asked, seeds, run))
+
+
+def _once(given: Rehearsable, scenario: Scenario, options: SimulateOptions, process_count: int) -> Simulation:
+    """One run with perfect beliefs, of the fleet or of the cluster."""
+    if scenario.cluster is not None:
+        return _training(given, scenario, options, lambda _: None)
+    tasks = _tasks(given, scenario, options)
+    (results,) = run_pools(tasks, (1.0,), lambda _: None, process_count)
+    made = simulation_of(given.plan.name, scenario, options.seed, tasks, {1.0: results})
+    return _signed(made, given, scenario)
+
+
 def _comparison(
     given: Rehearsable,
     options: SimulateOptions,
@@ -144,24 +192,20 @@ def _comparison(
     process_count: int,
 ) -> Simulation:
     """Both scenarios under the same seeds; the first one's run with the first seed is the one shown."""
-    for scenario in (first, second):
-        if scenario.cluster is not None:
-            raise ValueRefusedError(
-                f"`{scenario.name}` is of a training cluster: these are not compared",
-                hint="compare two scenarios of serving, such as zone-loss,zone-loss-no-spares",
-            )
+    if (first.cluster is None) != (second.cluster is None):
+        raise ValueRefusedError(
+            f"`{first.name}` and `{second.name}`: one is of serving, the other of a training cluster",
+            hint="compare two of one kind, such as zone-loss,zone-loss-no-spares",
+        )
     seeds = tuple(options.seed + index for index in range(PAIRED_SEEDS))
     made: list[list[Simulation]] = []
     for scenario in (first, second):
         runs = []
         for seed in seeds:
-            tasks = _tasks(given, scenario, replace(options, seed=seed))
             tell(f"comparing, {scenario.name}, run {len(runs) + 1} of {len(seeds)}")
-            (results,) = run_pools(tasks, (1.0,), lambda _: None, process_count)
-            runs.append(simulation_of(given.plan.name, scenario, seed, tasks, {1.0: results}))
+            runs.append(_once(given, scenario, replace(options, seed=seed), process_count))
         made.append(runs)
-    shown = _signed(made[0][0], given, first)
-    return replace(shown, comparison=compared(made[0], made[1]))
+    return replace(made[0][0], comparison=compared(made[0], made[1]))
 
 
 def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, tell: Tell) -> Simulation:

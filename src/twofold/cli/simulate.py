@@ -46,6 +46,7 @@ def _scenarios() -> str:
 )
 @click.option("--seed", default=0, show_default=True, type=int, help="Of every draw.")
 @click.option("--compare", metavar="A,B", help="Two scenarios under the same seeds, with intervals.")
+@click.option("--sweep", metavar="KEY=A,B,…", help="One key of the scenario at several values.")
 @click.option("--requests", type=click.Path(path_type=Path), help="Write every request to this CSV.")
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the run over time to this CSV.")
 @json_option
@@ -60,6 +61,7 @@ def command(
     scenario: str,
     seed: int,
     compare: str | None,
+    sweep: str | None,
     requests: Path | None,
     timeline: Path | None,
     as_json: bool,
@@ -68,10 +70,12 @@ def command(
 ) -> None:
     """Rehearse SPEC, which is planned first, or PLAN, the JSON that `plan --out` wrote, in the digital twin.
 
-    Exits 3 when a goal is missed.
+    NAME:VARIANT is a scenario with what one of its variants changes. Exits 3 when a goal is missed.
     """
-    from twofold.app import SimulateOptions, simulate
+    from twofold.app import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
 
+    if sweep and (compare or requests or timeline):
+        raise UsageError("a sweep has many runs", hint="leave --compare, --requests and --timeline out")
     for path in (out, requests, timeline):
         if path:
             check_free(path, force)
@@ -85,14 +89,15 @@ def command(
         timeline=timeline,
     )
     with stage_bar() as bar:
-        answer = simulate(source, options, today(), _patient(bar), PROCESSES)
+        given = (options, today(), _patient(bar), PROCESSES)
+        answer = simulate_sweep(source, parse_sweep(sweep), *given) if sweep else simulate(source, *given)
     if out:
         write_text(out, answer.json)
     if as_json:
         click.echo(answer.json, nl=False)
     else:
         print_lines(answer.lines)
-    if not answer.data.slos_met:
+    if isinstance(answer, Simulated) and not answer.data.slos_met:
         ctx.exit(MISSED)
 
 

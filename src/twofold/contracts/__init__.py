@@ -88,6 +88,8 @@ from twofold.contracts.simulation import (
 from twofold.contracts.spec import Spec
 from twofold.contracts.starter import StarterKind, starter_spec
 from twofold.contracts.supply import Owned, Shop, Supply
+from twofold.contracts.sweep import SCHEMA as SWEEP_SCHEMA
+from twofold.contracts.sweep import Sweep, SweepFinding, SweepPoint, Swept, sweep_to_json
 from twofold.contracts.trace import TokenSummary, Trace, ordered_arrivals, read_arrivals, read_trace
 from twofold.contracts.trace_rows import Arrival
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
@@ -95,6 +97,7 @@ from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Wi
 __all__ = [
     "CALIBRATION_SCHEMA",
     "SIMULATION_SCHEMA",
+    "SWEEP_SCHEMA",
     "Arrival",
     "BeliefRun",
     "Bound",
@@ -166,6 +169,10 @@ __all__ = [
     "StepParts",
     "StepRow",
     "Supply",
+    "Sweep",
+    "SweepFinding",
+    "SweepPoint",
+    "Swept",
     "Tenancy",
     "TokenSummary",
     "Trace",
@@ -204,5 +211,6 @@ __all__ = [
     "simulation_to_json",
     "spec_json_schema",
     "starter_spec",
+    "sweep_to_json",
     "write_training_measured",
 ]

@@ -28,10 +28,12 @@ from twofold.plan.quick_single import (
 )
 from twofold.plan.quick_train import TrainingQuestion
 from twofold.plan.reasons import METRICS, metric_text, reason_text
+from twofold.plan.rehearse_flat import compared, flat_figures
 from twofold.plan.rehearse_gate import policies_on
 from twofold.plan.rehearse_pools import RehearsalTables
 from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks
-from twofold.plan.rehearse_simulation import compared, run_pools, simulation_of
+from twofold.plan.rehearse_simulation import run_pools, simulation_of
+from twofold.plan.rehearse_sweep import swept
 from twofold.plan.rehearse_training import rehearse_training
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
@@ -77,6 +79,7 @@ __all__ = [
     "estimate_serving",
     "estimate_training",
     "explain",
+    "flat_figures",
     "given",
     "is_calibrated",
     "is_measured",
@@ -92,6 +95,7 @@ __all__ = [
     "run_scope",
     "service_scope",
     "simulation_of",
+    "swept",
     "token_model",
     "unit_of",
 ]

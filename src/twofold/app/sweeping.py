@@ -1,0 +1,68 @@
+"""`simulate --sweep`: one key of a scenario at several values, each under the same seeds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from twofold import __version__
+from twofold.app.screen_sweep import sweep_lines
+from twofold.app.shown import as_html
+from twofold.contracts import Simulation, Sweep, sweep_to_json
+from twofold.core import UsageError
+from twofold.plan import swept
+
+VALUES_MAX = 24
+HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
+RunOne = Callable[[str, int], Simulation]  # of a value and a seed
+
+
+@dataclass(frozen=True, slots=True)
+class SweepAsked:
+    """The key of a scenario and the texts that stand for its value."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A sweep that shows itself."""
+
+    data: Sweep
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """At most 100 columns each."""
+        return tuple(sweep_lines(self.data))
+
+    @property
+    def json(self) -> str:
+        """Schema `twofold/sweep/1`."""
+        return sweep_to_json(self.data)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+def parse_sweep(text: str) -> SweepAsked:
+    """`key=value,value,…`. Raises UsageError with what to write instead."""
+    key, _, listed = text.partition("=")
+    values = tuple(value.strip() for value in listed.split(","))
+    if not key.strip() or len(values) < 2 or not all(values):
+        raise UsageError(f"`--sweep {text}` names no key with two values or more", hint=HINT)
+    if len(values) > VALUES_MAX:
+        raise UsageError(f"{len(values)} values are too many for one sweep", hint=f"at most {VALUES_MAX}")
+    if len(set(values)) < len(values):
+        raise UsageError(f"`--sweep {text}` names a value twice", hint=HINT)
+    return SweepAsked(key.strip(), values)
+
+
+def sweep_of(asked: SweepAsked, seeds: Sequence[int], run: RunOne) -> Sweep:
+    """The sweep, its version and plan those of its runs."""
+    runs = {(value, seed): run(value, seed) for value, seed in product(asked.values, seeds)}
+    made = swept(asked.key, asked.values, [[runs[value, seed] for seed in seeds] for value in asked.values])
+    first = runs[asked.values[0], seeds[0]]
+    return replace(made, twofold=__version__, plan_digest=first.plan_digest, notes=first.notes)
