@@ -28,8 +28,9 @@ def move(view: ClusterView, job: Job, placement: Placement, now_s: float) -> Res
     merged: dict[str, int] = {}
     for node_id, count in placement:
         merged[node_id] = merged.get(node_id, 0) + count
-    view.take_back(job, now_s)
-    start(view, job, tuple(merged.items()), now_s)
+    placement = tuple(merged.items())
+    view.exchange(job, placement, expected_end_s(job, sum(merged.values()), now_s), now_s)
+    _ordered(view, job, now_s)
     return ResizeJob(job.job_id, job.placement, job.attempt)
 
 

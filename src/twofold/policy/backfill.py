@@ -37,45 +37,45 @@ class Room:
     whole_count: int  # accelerators on whole nodes, the free ones at first; not looked at for one node
     gained: dict[str, int] = field(default_factory=dict)  # node: accelerators that came back
     fitting: set[str] = field(default_factory=set)  # nodes that hold the whole gang, or are whole
+    one_node: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.one_node = self.need.on_one_node
 
     def add(self, pieces: Iterable[tuple[str, int]]) -> None:
         """These accelerators come back; those of nodes that training may not use do not."""
-        for node_id, count in pieces:
-            self._change(node_id, count)
+        self._change(pieces, 1)
 
     def remove(self, pieces: Iterable[tuple[str, int]]) -> None:
         """Undo `add`."""
-        for node_id, count in pieces:
-            self._change(node_id, -count)
+        self._change(pieces, -1)
 
     @property
     def enough(self) -> bool:
         """Whether the gang fits. Whole nodes are counted: a remainder beside another gang is a windfall."""
-        if self.need.on_one_node:
+        if self.one_node:
             return bool(self.fitting)
         return self.whole_count >= self.need.accelerator_count
 
-    def _change(self, node_id: str, count: int) -> None:
-        node = self.nodes[node_id]
-        if not node.usable:
-            return
-        before = self._judge(node)
-        self.gained[node_id] = self.gained.get(node_id, 0) + count
-        after = self._judge(node)
-        if after == before:
-            return
-        if after:
-            self.fitting.add(node_id)
-        else:
-            self.fitting.discard(node_id)
-        if not self.need.on_one_node:
-            self.whole_count += node.accelerator_count if after else -node.accelerator_count
-
-    def _judge(self, node: Node) -> bool:
-        gained_count = self.gained.get(node.node_id, 0)
-        if self.need.on_one_node:
-            return gained_count > 0 and node.free_count + gained_count >= self.need.accelerator_count
-        return gained_count > 0 and node.free_count + gained_count == node.accelerator_count
+    def _change(self, pieces: Iterable[tuple[str, int]], sign: int) -> None:
+        # HOT: per piece of every job that is walked through, some 1e6 in a month of 2,000 nodes
+        nodes, gained, fitting = self.nodes, self.gained, self.fitting
+        one_node, needed_count = self.one_node, self.need.accelerator_count
+        for node_id, count in pieces:
+            node = nodes[node_id]
+            if not node.usable:
+                continue
+            size = node.accelerator_count
+            gained_count = gained[node_id] = gained.get(node_id, 0) + sign * count
+            fits = gained_count > 0 and node.free_count + gained_count >= (needed_count if one_node else size)
+            if fits == (node_id in fitting):
+                continue
+            if fits:
+                fitting.add(node_id)
+            else:
+                fitting.discard(node_id)
+            if not one_node:
+                self.whole_count += size if fits else -size
 
 
 def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:

@@ -44,10 +44,10 @@ from twofold.policy.scheduling import arrived, look
 class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
     """For one cluster. `view` is for reading; only events change it.
 
-    Time starts at 0 and never runs backwards: an event is handled at the latest time seen, and a time that is
-    not finite counts as none. Events about jobs that are over or nodes that are unknown, reports of earlier
-    attempts, and whatever comes twice, are counted as ignored. A job that cannot be is refused; a node without
-    accelerators, and a negative demand, are the driver's mistake (AssertionError).
+    Time starts at 0 and never runs back: an event is handled at the latest time seen, and a time that is not
+    finite counts as none. Events about jobs that are over or nodes that are unknown, reports of earlier
+    attempts, and whatever comes twice, are counted as ignored. A job that cannot be is refused; a node with
+    no accelerator, and a negative demand, are the driver's mistake (AssertionError).
     """
 
     def __init__(self, settings: ClusterSettings) -> None:
@@ -152,12 +152,12 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
 
     def _refusal(self, event: JobSubmitted, now_s: float) -> JobRefusal | None:
         view = self.view
+        if event.job_id in view.jobs or event.job_id in view.over:
+            return JobRefusal.DUPLICATE
         times_s = (event.expected_s, event.checkpoint_write_s, event.restart_s)
         sized = 1 <= event.minimum_count <= event.accelerator_count
         if not sized or not all(math.isfinite(time_s) and time_s >= 0 for time_s in times_s):
             return JobRefusal.MALFORMED
-        if event.job_id in view.jobs or event.job_id in view.over:
-            return JobRefusal.DUPLICATE
         if event.minimum_count > view.total_count:
             return JobRefusal.TOO_LARGE
         ever_count = TeamUse(view.teams.of(event.team, now_s).quota).left_count(event.preemptible)

@@ -8,7 +8,8 @@ is late, and ignored.
 
 One JobSubmitted is answered by a RefuseJob, or is followed by StartJob when its turn comes. Each StartJob,
 ResizeJob and SwapNode begins an attempt (counted from 1) from the last checkpoint; JobStarted says that its
-work goes on. Each SaveCheckpoint is answered by CheckpointWritten or CheckpointFailed.
+work goes on. Each SaveCheckpoint is answered by CheckpointWritten or CheckpointFailed; one that is not
+answered in time counts as failed, and is asked for again.
 """
 
 from enum import Enum

@@ -74,8 +74,9 @@ class ClusterView:
     serving_changed: bool = False  # what serving needs or has, since that was last looked at
     repair_s: float = field(init=False)  # of a node, smoothed over what was seen
     closed_lines: set[tuple[str, int]] = field(default_factory=set)  # whose first job waits for its quota
-    closed_teams: set[str] = field(default_factory=set)  # whose firm jobs wait for their quota
+    closed_teams: set[tuple[str, bool]] = field(default_factory=set)  # … whose (preemptible) jobs wait for it
     part_demands: dict[str, DayProfile] = field(default_factory=dict)  # by profile of a partition
+    parts_refused: tuple[tuple[str, str], ...] = ()  # profile and reason, as last told
     cuts: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of partitioned nodes
     timers: Timers = field(default_factory=Timers)
     over: RecentIds = field(default_factory=RecentIds)  # jobs
@@ -132,12 +133,7 @@ class ClusterView:
         """Let a job have these accelerators, all of them, until about `end_s`."""
         assert not job.placement, job
         for node_id, count in placement:
-            node = self.nodes[node_id]
-            assert 0 < count <= node.free_count and node.usable, (job, node)
-            self._unfile(node)
-            node.free_count -= count
-            node.job_counts[job.job_id] = count
-            self.file(node)
+            self._shift(self.nodes[node_id], job, count)
         job.placement, job.size_count = placement, sum(count for _, count in placement)
         self._count_for_team(job, job.size_count, now_s)
         job.end_s = end_s
@@ -147,14 +143,27 @@ class ClusterView:
         """Undo `give`."""
         self._forget_end(job)
         for node_id, count in job.placement:
-            node = self.nodes[node_id]
-            self._unfile(node)
-            node.free_count += count
-            del node.job_counts[job.job_id]
-            self.file(node)
+            self._shift(self.nodes[node_id], job, -count)
         self._count_for_team(job, -job.size_count, now_s)
         job.placement, job.size_count = (), 0
         self.room_changed = True
+
+    def exchange(self, job: Job, placement: Placement, end_s: float, now_s: float) -> None:
+        """As `take_back` and `give`, but only what differs is touched."""
+        after = dict(placement)
+        less = tuple(piece for piece in job.placement if after.get(piece[0]) != piece[1])
+        gone = {node_id for node_id, _ in less}
+        kept = {node_id for node_id, _ in job.placement if node_id not in gone}
+        more = tuple(piece for piece in placement if piece[0] not in kept)
+        for node_id, count in less:
+            self._shift(self.nodes[node_id], job, -count)
+        for node_id, count in more:
+            self._shift(self.nodes[node_id], job, count)
+        size_count = sum(after.values())
+        self._count_for_team(job, size_count - job.size_count, now_s)
+        job.placement, job.size_count = placement, size_count
+        self.room_changed = self.room_changed or bool(less)
+        self.expect_end(job, end_s)
 
     def expect_end(self, job: Job, end_s: float) -> None:
         """A new estimate of when a job leaves."""
@@ -191,6 +200,18 @@ class ClusterView:
                     self.free.add(node)
             self.reservation = None
 
+    def _shift(self, node: Node, job: Job, count: int) -> None:
+        """The job has so many more of the node's accelerators, or so many less: all that it had there."""
+        self._unfile(node)
+        if count > 0:
+            assert count <= node.free_count and node.usable and job.job_id not in node.job_counts, (job, node)
+            node.job_counts[job.job_id] = count
+        else:
+            assert node.job_counts[job.job_id] == -count, (job, node)
+            del node.job_counts[job.job_id]
+        node.free_count -= count
+        self.file(node)
+
     def _unfile(self, node: Node) -> None:
         if node.filed_in is not None:
             node.filed_in.take(node)
@@ -221,6 +242,7 @@ class _Refiled:
 
     def __exit__(self, *_: object) -> None:
         view, node = self.view, self.node
+        node.judge()
         view.file(node)
         if node.usable != self.was_usable:
             size, step = node.accelerator_count, 1 if node.usable else -1

@@ -57,17 +57,15 @@ class TeamUse:
     def left_count(self, preemptible: bool) -> int | None:
         """Accelerators that a job may still start with; None: no limit.
 
-        A firm job lives within the quota, beside the team's other firm jobs: preemptible ones move over. A
-        preemptible one may have the loan too.
+        All jobs of a team live within quota and loan together; firm ones among themselves within the quota.
         """
         quota = self.quota
         if quota.quota_count is None:
             return None
-        if not preemptible:
-            return quota.quota_count - self.firm_count
-        return (
-            None if quota.borrow_count is None else quota.quota_count + quota.borrow_count - self.used_count
-        )
+        limits = [] if preemptible else [quota.quota_count - self.firm_count]
+        if quota.borrow_count is not None:
+            limits.append(quota.quota_count + quota.borrow_count - self.used_count)
+        return min(limits, default=None)
 
 
 class Teams:

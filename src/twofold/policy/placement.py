@@ -35,20 +35,27 @@ class Node:
     failed_at_s: tuple[float, ...] = ()  # within the lemon window
     job_counts: dict[str, int] = field(default_factory=dict)  # accelerators of each job on it
     filed_in: "FreeNodes | None" = None
-    prefixes: tuple[Domain, ...] = ()  # of `domain`, from () to itself
+    usable: bool = True  # whether training may start something here, room apart
 
-    def __post_init__(self) -> None:
-        self.prefixes = tuple(self.domain[:depth] for depth in range(len(self.domain) + 1))
-
-    @property
-    def usable(self) -> bool:
-        """Whether training may start something here, room apart."""
-        return self.down_since_s is None and self.quarantined_until_s is None and self.use is NodeUse.TRAINING
+    def judge(self) -> None:
+        """Say anew whether it is usable, after what that follows from has changed."""
+        up = self.down_since_s is None and self.quarantined_until_s is None
+        self.usable = up and self.use is NodeUse.TRAINING
 
     @property
     def whole(self) -> bool:
         """Whether nothing runs here."""
         return self.free_count == self.accelerator_count
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A domain and what is wholly free in it. Mutable."""
+
+    domain: Domain
+    whole_count: int = 0  # accelerators on nodes where nothing runs
+    nodes: dict[str, Node] = field(default_factory=dict)  # of an innermost domain: those nodes
+    around: "tuple[_Group, ...]" = ()  # of an innermost domain: itself and all that hold it
 
 
 class FreeNodes:
@@ -59,41 +66,39 @@ class FreeNodes:
         self.whole_count = 0  # accelerators on nodes where nothing runs
         self._sizes: set[int] = set()
         self._partial: dict[int, dict[str, Node]] = {}
-        self._whole: dict[Domain, dict[str, Node]] = {}
-        self._whole_counts: list[dict[Domain, int]] = []  # by depth; no entry is 0
+        self._leaves: dict[Domain, _Group] = {}
+        self._by_depth: list[dict[Domain, _Group]] = []
 
     def add(self, node: Node) -> None:
         """File a node by what it has free now; it is taken out before that changes."""
+        # HOT: per node and change of what it has, some 1e6 in a month of 2,000 nodes: bench/policy.py
         node.filed_in = self
-        self.free_count += node.free_count
-        self._sizes.add(node.accelerator_count)
-        if not node.whole:
-            self._partial.setdefault(node.free_count, {})[node.node_id] = node
+        free_count = node.free_count
+        self.free_count += free_count
+        if free_count != node.accelerator_count:
+            self._partial.setdefault(free_count, {})[node.node_id] = node
             return
-        self.whole_count += node.free_count
-        self._whole.setdefault(node.domain, {})[node.node_id] = node
-        while len(self._whole_counts) < len(node.prefixes):
-            self._whole_counts.append({})
-        for counts, prefix in zip(self._whole_counts, node.prefixes, strict=False):
-            counts[prefix] = counts.get(prefix, 0) + node.free_count
+        self.whole_count += free_count
+        leaf = self._leaves.get(node.domain) or self._new_leaf(node.domain)
+        leaf.nodes[node.node_id] = node
+        for group in leaf.around:
+            group.whole_count += free_count
+        self._sizes.add(free_count)
 
     def take(self, node: Node) -> None:
         """Undo `add`."""
         assert node.filed_in is self, node
         node.filed_in = None
-        self.free_count -= node.free_count
-        if not node.whole:
-            del self._partial[node.free_count][node.node_id]
+        free_count = node.free_count
+        self.free_count -= free_count
+        if free_count != node.accelerator_count:
+            del self._partial[free_count][node.node_id]
             return
-        self.whole_count -= node.free_count
-        leaf = self._whole[node.domain]
-        del leaf[node.node_id]
-        if not leaf:
-            del self._whole[node.domain]
-        for counts, prefix in zip(self._whole_counts, node.prefixes, strict=False):
-            counts[prefix] -= node.free_count
-            if not counts[prefix]:
-                del counts[prefix]
+        self.whole_count -= free_count
+        leaf = self._leaves[node.domain]
+        del leaf.nodes[node.node_id]
+        for group in leaf.around:
+            group.whole_count -= free_count
 
     def node_with(self, accelerator_count: int, inside: Domain = ()) -> Node | None:
         """The node of a domain with the least room that is enough; of whole ones, in the fullest leaf."""
@@ -105,10 +110,9 @@ class FreeNodes:
                         return node
         best: Node | None = None
         best_key: tuple[int, int] = (0, 0)
-        leaf_counts = {domain: self._leaf_count(domain) for domain in self._whole if domain[:depth] == inside}
-        for domain, leaf_count in leaf_counts.items():
-            for node in self._whole[domain].values():
-                key = (node.accelerator_count, leaf_count)
+        for leaf in self._leaves_in(inside):
+            for node in leaf.nodes.values():
+                key = (node.accelerator_count, leaf.whole_count)
                 if node.accelerator_count >= accelerator_count and (best is None or key < best_key):
                     best, best_key = node, key
                 if len(self._sizes) == 1:
@@ -118,8 +122,7 @@ class FreeNodes:
     def leaves(self) -> Iterable[tuple[Domain, int, Node]]:
         """Of every innermost domain with whole nodes: itself, the accelerators on them, the first of them."""
         return [
-            (domain, self._leaf_count(domain), next(iter(nodes.values())))
-            for domain, nodes in self._whole.items()
+            (leaf.domain, leaf.whole_count, next(iter(leaf.nodes.values()))) for leaf in self._leaves_in(())
         ]
 
     def whole_nodes(self, accelerator_count: int) -> list[Node] | None:
@@ -128,36 +131,56 @@ class FreeNodes:
         Innermost first: the domain with the least room that holds all; in a domain of several leaves as few
         leaves as possible, and of the last one the tightest.
         """
-        for counts in reversed(self._whole_counts):
-            enough = [(count, domain) for domain, count in counts.items() if count >= accelerator_count]
+        if accelerator_count > self.whole_count:
+            return None
+        for groups in reversed(self._by_depth):
+            enough = [
+                (group.whole_count, domain)
+                for domain, group in groups.items()
+                if group.whole_count >= accelerator_count
+            ]
             if enough:
                 return self._filled(min(enough)[1], accelerator_count)
         return None
 
+    def _new_leaf(self, domain: Domain) -> _Group:
+        while len(self._by_depth) <= len(domain):
+            self._by_depth.append({})
+        around = []
+        for depth, groups in enumerate(self._by_depth[: len(domain) + 1]):
+            prefix = domain[:depth]
+            around.append(groups.setdefault(prefix, _Group(prefix)))
+        leaf = self._leaves[domain] = around[-1]
+        leaf.around = tuple(around)
+        return leaf
+
+    def _leaves_in(self, inside: Domain) -> list[_Group]:
+        depth = len(inside)
+        return [leaf for leaf in self._leaves.values() if leaf.nodes and leaf.domain[:depth] == inside]
+
     def _filled(self, inside: Domain, accelerator_count: int) -> list[Node]:
-        depth, left_count = len(inside), accelerator_count
-        leaves = [(self._leaf_count(domain), domain) for domain in self._whole if domain[:depth] == inside]
-        leaves.sort()
+        left_count = accelerator_count
+        leaves = sorted((_own_count(leaf), leaf.domain) for leaf in self._leaves_in(inside))
         nodes: list[Node] = []
         while left_count > 0:
             index = next((i for i, (count, _) in enumerate(leaves) if count >= left_count), -1)
-            for node in self._largest_first(leaves.pop(index)[1]):
+            for node in self._largest_first(self._leaves[leaves.pop(index)[1]]):
                 if left_count <= 0:
                     break
                 nodes.append(node)
                 left_count -= node.accelerator_count
         return nodes
 
-    def _leaf_count(self, domain: Domain) -> int:
-        if len(self._sizes) == 1:
-            return len(self._whole[domain]) * next(iter(self._sizes))
-        return sum(node.free_count for node in self._whole[domain].values())
-
-    def _largest_first(self, domain: Domain) -> Iterable[Node]:
-        nodes = self._whole[domain].values()
+    def _largest_first(self, leaf: _Group) -> Iterable[Node]:
+        nodes = leaf.nodes.values()
         if len(self._sizes) == 1:
             return nodes
         return sorted(nodes, key=lambda node: -node.accelerator_count)
+
+
+def _own_count(leaf: _Group) -> int:
+    """Of the nodes that stand in this domain itself, and not in one inside it."""
+    return sum(node.free_count for node in leaf.nodes.values())
 
 
 def place(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placement | None:

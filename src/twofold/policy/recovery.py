@@ -165,7 +165,7 @@ def _interrupted(
 def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
     """Start a halted job once more, on nodes that may be used."""
     kept = kept_pieces(view, job, None)
-    bad = [piece for piece in job.placement if piece not in kept]
+    bad = [piece for piece in job.placement if not view.nodes[piece[0]].usable]
     if not bad:
         return [again(view, job, now_s)]
     if len(bad) == 1:

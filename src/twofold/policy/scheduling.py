@@ -35,15 +35,19 @@ class _Doorman:
         return not use.within_quota(job.minimum_count), use.share
 
     def may_start(self, job: Job) -> bool:
-        """Whether its quota lets it; if not, no firm job of its team may take what it waits for."""
-        if not job.preemptible and job.team in self.view.closed_teams:
+        """Whether its quota lets it; if not, no job of its team may take what it waits for."""
+        if (job.team, job.preemptible) in self.view.closed_teams:
             return False
-        left_count = self.use(job.team).left_count(job.preemptible)
+        use = self.use(job.team)
+        left_count = use.left_count(job.preemptible)
         if left_count is None or left_count >= job.minimum_count:
             return True
         self.view.closed_lines.add((job.team, job.priority))
-        if not job.preemptible:
-            self.view.closed_teams.add(job.team)
+        self.view.closed_teams.add((job.team, job.preemptible))
+        loan_count = use.left_count(True)
+        if loan_count is not None and loan_count < job.minimum_count:
+            # What the team's other jobs would borrow is what this one needs.
+            self.view.closed_teams |= {(job.team, False), (job.team, True)}
         return False
 
     def size_limit(self, job: Job) -> int:
@@ -58,6 +62,8 @@ def look(view: ClusterView, now_s: float) -> list[ClusterEffect]:
     view.room_changed = False
     view.closed_lines.clear()
     view.closed_teams.clear()
+    if not len(view.queue):
+        return []
     door = _Doorman(view, now_s)
     effects: list[ClusterEffect] = []
     started: list[Job] = []

@@ -82,7 +82,9 @@ def cut(view: ClusterView, now_s: float) -> list[ClusterEffect]:
         if layout_of_node != view.cuts.get(node_id, ((),) * len(layout_of_node)):
             view.cuts[node_id] = layout_of_node
             effects.append(PartitionNode(node_id, layout_of_node))
-    return [*effects, *(RefusePartition(name, reason) for name, reason in plan.refused)]
+    news = [refused for refused in plan.refused if refused not in view.parts_refused]
+    view.parts_refused = plan.refused
+    return [*effects, *(RefusePartition(name, reason) for name, reason in news)]
 
 
 def _granted(view: ClusterView, missing_count: int, now_s: float) -> list[ClusterEffect]:

@@ -45,7 +45,10 @@ class DayProfile:
 
     def next_bin_at_s(self, now_s: float) -> float:
         """When the next bin begins."""
-        return self._bin_begins_s(self._bin_of(now_s) + 1)
+        number = self._bin_of(now_s) + 1
+        at_s = self._bin_begins_s(number)
+        # Where bins are no round numbers, a time may be taken for the end of the bin before it.
+        return at_s if at_s > now_s else self._bin_begins_s(number + 1)
 
     def _bin_of(self, at_s: float) -> int:
         """Bins start anew each day, so a bin that does not divide a day does not drift."""
@@ -104,7 +107,7 @@ class ServingPlan:
         if self._low_since_s is None:
             self._low_since_s, self._low_peak = now_s, kept
         self._low_peak = max(self._low_peak, kept)
-        if now_s - self._low_since_s < settings.release_hold_s:
+        if now_s < self._low_since_s + settings.release_hold_s:
             return granted_count
         lowered, self._low_since_s = min(self._low_peak, granted_count), None
         return lowered
@@ -115,7 +118,7 @@ class ServingPlan:
             return None
         at_s = self.profile.next_bin_at_s(now_s)
         if self._low_since_s is not None:
-            at_s = min(at_s, max(self._low_since_s + self.settings.release_hold_s, now_s))
+            at_s = min(at_s, self._low_since_s + self.settings.release_hold_s)
         return at_s
 
     def _with_headroom(self, forecast_count: float) -> int:

@@ -62,11 +62,11 @@ def replacement_for(
     In each domain a node that already runs something comes first, or one that is free; then a spare; then one
     that is reserved for a waiting job, which waits longer rather than that a running one stops.
     """
-    for inside in reversed(failed.prefixes):
+    for depth in range(len(failed.domain), -1, -1):
+        inside = failed.domain[:depth]
         beside = free.node_with(accelerator_count, inside)
         if beside is not None and not beside.whole:
             return beside
-        depth = len(inside)
         for node in spares.values():
             if node.domain[:depth] == inside and node.accelerator_count >= accelerator_count:
                 return node
