@@ -1,5 +1,6 @@
 """What goes wrong in a serving world, when, and what of it the gate's events show."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -33,7 +34,7 @@ class Struck:
 
 def check(world: FleetWorld) -> None:
     """Raises ValueRefusedError where a fault can never be what it says."""
-    zones = {group.zone for group in world.replicas} | set(_later_zones(world))
+    zones = {group.zone for group in world.replicas} | _later_zones(world)
     known = {f"r{number}" for number in range(sum(group.count for group in world.replicas))}
     for number, fault in enumerate(world.faults, 1):
         what = f"fault {number}, {type(fault).__name__}"
@@ -192,10 +193,9 @@ def _in_zone(fleet: Fleet, zone: str) -> list[Replica]:
 
 def _later_zones(world: FleetWorld) -> set[str]:
     """Zones that the gate may start replicas in."""
-    scaling = getattr(world.gate, "scaling", None)
-    pools = getattr(scaling, "pools", ()) or ()
-    return {zone for pool in pools for zone in getattr(pool, "zones", ())}
+    scaling = world.gate.scaling
+    return {zone for pool in scaling.pools for zone in pool.zones} if scaling is not None else set()
 
 
-def _listed(names: object) -> str:
-    return ", ".join(sorted(str(name) or '""' for name in names)) or "none"  # type: ignore[attr-defined]
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name or '""' for name in names)) or "none"

@@ -38,12 +38,15 @@ def simulate_fleet(
 
 
 def _check(world: FleetWorld) -> None:
-    if not sum(group.count for group in world.replicas) and getattr(world.gate, "scaling", None) is None:
+    scaling = world.gate.scaling
+    if not sum(group.count for group in world.replicas) and scaling is None:
         raise ValueRefusedError(
             "a fleet of no replicas serves nothing", hint="give it a replica, or let the gate scale"
         )
     for group in world.replicas:
         model_of(world, group.pool, group.model)
+    for pool in scaling.pools if scaling is not None else ():
+        model_of(world, pool.pool, pool.model)
     names = [model.name for model in world.classes]
     if not names or len(set(names)) < len(names):
         raise ValueRefusedError("classes need one name each", hint=f"given: {', '.join(names) or 'none'}")

@@ -24,6 +24,11 @@ class Clients:
         self.progress_s = 0.0  # when a visit last began or ended
         self._world, self._heap, self._metrics = world, heap, metrics
         self._class_numbers = {model.name: number for number, model in enumerate(world.classes)}
+        self._limits_tokens = [model.output_limit_tokens for model in world.classes]
+        patient = (inf, inf)
+        self._may_leave = [
+            (model.client.patience_s, model.client.answer_patience_s) != patient for model in world.classes
+        ]
 
     def arrived(self, arrival: Arrival, now_s: float) -> Visit:
         """A client wants something. Raises ValueRefusedError for a class that there is not."""
@@ -35,15 +40,17 @@ class Clients:
             )
         turns = iter(arrival.turns) if arrival.turns else None
         self.given_count += 1
-        model = self._world.classes[number]
-        asked = arrival.output_limit_tokens or model.output_limit_tokens
-        visit = Visit(self.given_count, arrival, number, max(asked, arrival.output_tokens), turns)
+        asked_tokens = arrival.output_limit_tokens or self._limits_tokens[number]
+        if asked_tokens < arrival.output_tokens:
+            asked_tokens = arrival.output_tokens
+        visit = Visit(self.given_count, arrival, number, asked_tokens, turns)
         self.open_count += 1
         self.progress_s = now_s
         self._metrics.arrived_at(visit)
-        leaves_s = leaves_at_s(model.client, visit)
-        if leaves_s < inf:
-            self._heap.push(leaves_s, Kind.PATIENCE, visit)
+        if self._may_leave[number]:
+            leaves_s = leaves_at_s(self._world.classes[number].client, visit)
+            if leaves_s < inf:
+                self._heap.push(leaves_s, Kind.PATIENCE, visit)
         return visit
 
     def next_turn(self, visit: Visit, now_s: float) -> Visit | None:

@@ -130,12 +130,11 @@ class Visit:
 class Attempt:
     """One request at one replica. Mutable."""
 
-    __slots__ = ("begun", "key", "live", "number", "output_tokens", "replica", "request_id", "visit")
+    __slots__ = ("begun", "key", "live", "number", "output_tokens", "replica", "visit")
 
     def __init__(self, key: int, visit: Visit, number: int, replica: Replica, output_tokens: int) -> None:
         self.key = key
         self.visit = visit
-        self.request_id = visit.request_id
         self.number = number
         self.replica = replica
         self.output_tokens = output_tokens
