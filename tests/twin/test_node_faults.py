@@ -27,9 +27,8 @@ def test_accelerators_and_their_memory_are_the_most_frequent_causes() -> None:
     by_cause = {one.cause: one for one in causes}
     assert by_cause[FaultCause.SOFTWARE].repair_s == 0
     assert by_cause[FaultCause.HOST].repair_s == 1800
-    assert by_cause[FaultCause.HOST].repair is RepairKind.REBOOTED
     assert by_cause[FaultCause.ACCELERATOR].repair_s == 8 * 3600
-    assert by_cause[FaultCause.ACCELERATOR].repair is RepairKind.REPLACED
+    assert {one.repair for one in causes} == {RepairKind.REBOOTED}  # or lemons would be forgotten
 
 
 @pytest.mark.parametrize(("system", "per_1000"), [("Meta-RSC-1", 6.5), ("Meta-RSC-2", 2.34)])

@@ -2,6 +2,7 @@
 
 from twofold.twin.closed_loop import LoopFigures, Seen, run_requests
 from twofold.twin.cluster import simulate_cluster
+from twofold.twin.cluster_spares import SpareRow, SpareSweep, spare_sweep
 from twofold.twin.cluster_types import (
     CheckpointModel,
     CheckpointStore,
@@ -147,6 +148,8 @@ __all__ = [
     "SharedStore",
     "SlowNode",
     "SlowReplica",
+    "SpareRow",
+    "SpareSweep",
     "Start",
     "StepModel",
     "StepParts",
@@ -184,6 +187,7 @@ __all__ = [
     "shifted",
     "simulate_cluster",
     "simulate_fleet",
+    "spare_sweep",
     "spliced",
     "step_table",
     "until",

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from twofold.policy import ClusterEffect
 from twofold.twin.cluster_job import Job, Phase
 from twofold.twin.cluster_nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
+from twofold.twin.cluster_tally import Tally
 from twofold.twin.cluster_teams import TeamFigures
 from twofold.twin.cluster_types import ClusterRow, ClusterWorld, JobRecord
-from twofold.twin.histogram import Histogram
 
 SIZE_CLASSES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
 LARGEST_CLASS = "above 512"
@@ -25,14 +25,14 @@ class ClusterFigures:
     def __init__(self, world: ClusterWorld, nodes: Nodes, on_job: Callable[[JobRecord], None] | None) -> None:
         self._world, self._nodes, self._on_job = world, nodes, on_job
         self.teams = TeamFigures(dict(world.quotas or {}))
-        self.waits_by_size: dict[str, Histogram] = {}
+        self.waits_by_size: dict[str, Tally] = {}
         self.jobs: Counter[str] = Counter()
         self.failures_by_cause: Counter[str] = Counter()
         self.effects: Counter[str] = Counter()
         self.event_count = self.decision_count = 0
         self.restart_count = self.preempted_count = 0
         self.node_failure_count = self.checkpoint_failed_count = 0
-        self.checkpoints, self.losses, self.recoveries = Histogram(), Histogram(), Histogram()
+        self.checkpoints, self.losses, self.recoveries = Tally(), Tally(), Tally()
         self.paced_s = self.paced_factor_s = 0.0
         self.pace_setters: dict[str, float] = {}  # accelerator-seconds that others waited
         self.queued_count = self.running_count = 0
@@ -66,7 +66,7 @@ class ClusterFigures:
         """It waited so long."""
         waited_s = now_s - job.arrival.submit_s
         name = size_class(job.arrival.accelerator_count)
-        self.waits_by_size.setdefault(name, Histogram()).add(waited_s)
+        self.waits_by_size.setdefault(name, Tally()).add(waited_s)
         self.teams.waited(job.arrival.team, waited_s)
 
     def paced(self, job: Job, now_s: float) -> None:

@@ -4,7 +4,6 @@ from twofold.twin.cluster_job import Phase
 from twofold.twin.cluster_nodes import BUSY, DOWN, IDLE, QUARANTINED, SERVING, USES
 from twofold.twin.cluster_serving import ServingAccount
 from twofold.twin.cluster_state import ClusterState
-from twofold.twin.cluster_teams import waits
 from twofold.twin.cluster_types import ClusterResult
 
 PACE_SETTERS_COUNT = 10  # nodes that are named
@@ -33,7 +32,7 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
         utilisation_fraction=working_s / capacity_s if capacity_s else 0.0,
         energy_j=working_s * world.busy_w + (capacity_s - working_s) * world.idle_w,
         jobs=dict(figures.jobs),
-        waits_by_size=tuple(waits(name, seen) for name, seen in sorted(figures.waits_by_size.items())),
+        waits_by_size=tuple(seen.waits(name) for name, seen in sorted(figures.waits_by_size.items())),
         teams=figures.teams.shares(now_s),
         preempted_count=figures.preempted_count,
         restart_count=figures.restart_count,

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from twofold.twin.cluster_types import TeamShare, Waits
-from twofold.twin.histogram import Histogram
+from twofold.twin.cluster_tally import Tally
+from twofold.twin.cluster_types import TeamShare
 
 
 class _Team:
@@ -14,7 +14,7 @@ class _Team:
     def __init__(self) -> None:
         self.held_count = self.queued_count = 0
         self.held_s = self.contended_s = 0.0
-        self.waits = Histogram()
+        self.waits = Tally()
 
 
 class TeamFigures:
@@ -71,11 +71,5 @@ class TeamFigures:
             quota = self._quotas[team] / whole if team in self._quotas and whole else None
             share = one.contended_s / total_s if total_s and quota is not None else None
             deviation = share / quota - 1 if share is not None and quota else None
-            rows.append(TeamShare(team, one.held_s / 3600, share, quota, deviation, waits(team, one.waits)))
+            rows.append(TeamShare(team, one.held_s / 3600, share, quota, deviation, one.waits.waits(team)))
         return tuple(rows)
-
-
-def waits(name: str, seen: Histogram) -> Waits:
-    """What a histogram of waits says."""
-    p50, p90, p95, p99 = (seen.quantile(fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
-    return Waits(name, seen.count, seen.mean, p50, p90, p95, p99)

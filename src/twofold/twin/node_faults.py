@@ -91,6 +91,8 @@ def published_rates(observations: Iterable[Observation]) -> FaultRates:
 
     Formula  rate = count / (accelerators · days · 24), summed over the published causes of one kind
     Source   the catalogue's table `reliability`: Llama 3 herd of models, table 5; times to repair.
+    Why      A lemon comes back from a swap of one part and fails again: only a look at the whole node, after
+             its quarantine, makes its past say nothing. So no repair counts as a replacement here.
     Limits   All causes together are `training.Reliability`'s default: one per about 50.7 k accelerator-hours.
     """
     rows = list(observations)
@@ -101,7 +103,7 @@ def published_rates(observations: Iterable[Observation]) -> FaultRates:
             cause = CAUSES[row.cause]
             per_h[cause] = per_h.get(cause, 0.0) + row.value / exposed_h
     causes = tuple(
-        CauseRate(cause, rate, repair_s(rows, cause), repair_kind(cause))
+        CauseRate(cause, rate, repair_s(rows, cause), RepairKind.REBOOTED)
         for cause, rate in sorted(per_h.items(), key=lambda item: -item[1])
     )
     lemons = next(row.value for row in rows if row.metric == "lemon node share")
@@ -129,12 +131,6 @@ def fleet_rates(observations: Iterable[Observation], system: str, node_accelerat
 def repair_s(observations: Iterable[Observation], cause: FaultCause) -> float:
     """How long a node is away for this cause on average; 0 where it stays up, as after a software fault."""
     return _mean_repair_s(observations, REPAIRS[cause]) if cause in REPAIRS else 0.0
-
-
-def repair_kind(cause: FaultCause) -> RepairKind:
-    """Whether the part that failed is another one afterwards."""
-    rebooted = REPAIRS.get(cause, "cordon and reboot") == "cordon and reboot"
-    return RepairKind.REBOOTED if rebooted else RepairKind.REPLACED
 
 
 def _mean_repair_s(observations: Iterable[Observation], repair: str) -> float:
