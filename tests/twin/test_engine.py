@@ -92,6 +92,38 @@ def test_skipping_steps_changes_nothing(kind: str, seed: int) -> None:
     )
 
 
+@given(
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(sorted(KINDS)),
+    blocks=st.sampled_from([1, 7, 16]),
+    kv_tokens=st.integers(900, 3000),
+    rate_per_s=st.floats(3.0, 60.0),
+)
+@settings(max_examples=20, deadline=None)
+def test_skipping_changes_nothing_when_clients_leave_and_speeds_change(
+    seed: int, kind: str, blocks: int, kv_tokens: int, rate_per_s: float
+) -> None:
+    own = replace(KINDS[kind], block_tokens=blocks, kv_tokens=kv_tokens)
+    outs = []
+    for longest in (1, 1 << 60):
+        random, engine, out = (
+            np.random.default_rng(seed),
+            Engine(TABLE, replace(own, longest_run_steps=longest)),
+            [],
+        )
+        for at_s, work in jobs_of(seed, 30, rate_per_s):
+            out += engine.advance(at_s)
+            engine.submit(work, at_s)
+            if random.random() < 0.2:
+                engine.cancel(int(random.integers(0, work.key + 1)), at_s + 1e-4)
+            if random.random() < 0.2:
+                engine.set_speed(float(random.uniform(0.5, 2.0)), at_s + 2e-4)
+        outs.append(out + engine.advance(1e6))
+        assert engine.report() == (0, 0, 0.0)
+    assert [(each.key, type(each)) for each in outs[0]] == [(each.key, type(each)) for each in outs[1]]
+    assert [each.at_s for each in outs[0]] == pytest.approx([each.at_s for each in outs[1]], rel=1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_request_and_token_comes_out_once(kind: str) -> None:
     jobs = jobs_of(3)
@@ -252,6 +284,28 @@ def test_the_next_turn_finds_the_answer_in_the_cache() -> None:
     engine = Engine(TABLE, KINDS["prefix cache"])
     serve(engine, jobs)
     assert engine.hit_tokens == 256
+
+
+@pytest.mark.parametrize("block_tokens", [1, 16, 64, 128])
+def test_hashes_of_other_lengths_than_the_engine_s_blocks_hit_alike(block_tokens: int) -> None:
+    blocks = tuple(range(8))
+    jobs = [(float(key), EngineWork(key, 520, 2, blocks, 64)) for key in range(3)]
+    engine = Engine(TABLE, replace(KINDS["prefix cache"], block_tokens=block_tokens))
+    serve(engine, jobs)
+    assert engine.hit_tokens == 2 * 512
+    assert engine.report() == (0, 0, 0.0)
+
+
+def test_a_next_turn_that_begins_otherwise_finds_only_what_is_the_same() -> None:
+    jobs = [
+        (0.0, EngineWork(0, 128, 129, (), 64, answered_blocks=(1, 2, 3, 4))),
+        (5.0, EngineWork(1, 130, 129, (1, 9), 64, answered_blocks=(7, 8, 3))),
+        (9.0, EngineWork(2, 300, 2, (1, 9, 3), 64)),
+    ]
+    engine = Engine(TABLE, KINDS["prefix cache"])
+    serve(engine, jobs)
+    assert engine.hit_tokens == 64 + 192
+    assert engine.report() == (0, 0, 0.0)
 
 
 def test_drafts_shorten_answers_by_what_they_gain() -> None:

@@ -6,6 +6,7 @@ event; whoever comes in between cuts it at the end of the step that is under way
 and finishes go out; nothing here knows a clock.
 """
 
+from bisect import insort
 from collections import deque
 from heapq import heappop, heappush
 from math import floor
@@ -40,10 +41,11 @@ class Engine:
 
     __slots__ = (
         "_admitted_count", "_at_s", "_base_tokens", "_blocked", "_chunks", "_clock", "_decoding", "_end_s",
-        "_extra_s", "_finishing", "_gained", "_gone_count", "_host_tokens", "_known", "_memory", "_mixed",
-        "_out", "_outside", "_prefilling", "_run_steps", "_settings", "_slowness", "_static_tokens",
-        "_steps", "_table", "_waiting", "busy_s", "decode_tokens", "hit_tokens", "preempted_count",
-        "prefill_tokens", "sequence_s", "step_count", "swapped_tokens",
+        "_ending", "_extra_s", "_finishing", "_first_late_s", "_gained", "_gone_count", "_host_tokens",
+        "_known", "_late_s", "_memory", "_mixed", "_out", "_outside", "_prefilling", "_run_steps",
+        "_settings", "_slowness", "_static_tokens", "_steps", "_table", "_waiting", "busy_s",
+        "decode_tokens", "hit_tokens", "preempted_count", "prefill_tokens", "sequence_s", "step_count",
+        "swapped_tokens",
     )  # fmt: skip
 
     def __init__(self, table: StepTable, settings: EngineSettings, at_s: float = 0.0) -> None:
@@ -52,6 +54,9 @@ class Engine:
         self._gained = settings.gained_tokens
         self._mixed = settings.prefill_mode is PrefillMode.MIXED and settings.static_wait_s is None
         self._slowness = 1.0
+        self._late_s = settings.first_token_s
+        self._first_late_s = 0.0  # what first tokens of the planned step are late by, besides
+        self._ending = False  # somebody finishes in the planned step that prefills
         self._at_s = at_s  # the boundary up to which everything happened
         self._run_steps = 0  # of the run that begins there; 0: none is planned
         self._end_s = at_s  # of that run
@@ -90,14 +95,14 @@ class Engine:
         assert work.output_tokens > 1, work
         running = self._known_from(work, now_s)
         if running is not None:
-            running.place, running.started = HANDED, True
+            running.place, running.first_s = HANDED, now_s
             running.left_tokens -= 1
             self._outside.append(running)
 
     def _known_from(self, work: EngineWork, now_s: float) -> Running | None:
         self._reach(now_s)
         if not self._memory.can_ever_hold(work):
-            self._out.append(Finished(work.key, self._shown_s(now_s), 0))
+            self._show(Finished(work.key, now_s + self._late_s, 0))
             return None
         if self._run_steps and not self._blocked:
             self._cut(now_s)
@@ -130,6 +135,8 @@ class Engine:
         out = self._out
         if not out or out[0][1] > now_s:
             return []
+        if len(out) == 1:
+            return [out.popleft()]
         found = []
         while out and out[0][1] <= now_s:
             found.append(out.popleft())
@@ -143,7 +150,8 @@ class Engine:
             if not self._known:
                 return None
             self._plan()
-        return self._end_s + self._settings.first_token_s
+        due_s = self._end_s + self._late_s
+        return due_s + self._first_late_s if self._chunks and not self._ending else due_s
 
     def set_speed(self, factor: float, now_s: float) -> None:
         """Work at `factor` times the table's speed from now on, the step under way included."""
@@ -212,7 +220,9 @@ class Engine:
 
     def _plan(self) -> None:
         """Choose the run that begins here: one step with prompts, or decode steps up to an end."""
-        if self._decoding and not self._chunks:
+        memory, kv = self._memory, self._memory.kv
+        most = kv.growing_count * memory.step_blocks
+        if kv.held_count + most > kv.total_count and self._decoding and not self._chunks:
             self._make_room()
         if self._waiting or self._prefilling or self._outside:
             self._fill()
@@ -221,8 +231,15 @@ class Engine:
         count, chunks = self._decoding, self._chunks
         context = self._base_tokens / count + self._steps * self._gained if count else 0.0
         if chunks:
-            seconds = self._chunks_s(count if self._mixed else 0, context)
+            beside = count if self._mixed else 0
+            seconds = self._chunks_s(beside, context)
             self._run_steps = 1
+            steps = self._settings.first_token_steps
+            if steps:
+                self._first_late_s = self._table.decode_s(count or 1, context, 1) * steps * self._slowness
+            # Whose last token may come before first tokens of this step: late ones are overtaken.
+            due = self._finishing[0][0] - self._clock if beside else self._clock
+            self._ending = steps > 1.0 or (beside > 0 and due < self._gained + 1.0)
         elif count:
             self._run_steps = steps = 1 if self._extra_s else self._steps_to_an_end()
             seconds = self._table.decode_s(count, context, steps, self._gained)
@@ -250,7 +267,8 @@ class Engine:
             heappop(heap)
         tokens = heap[0][0] - clock
         free = kv.total_count - kv.held_count
-        short = free < kv.growing_count * (tokens // kv.block_tokens + 1)
+        # Drafts may make a little more than was due.
+        short = free < kv.growing_count * (tokens // kv.block_tokens + 1 + self._memory.step_blocks)
         fit = kv.tokens_until_short(clock, free) if short else tokens
         if gained == 1.0:
             steps = min(tokens, fit)
@@ -258,6 +276,7 @@ class Engine:
             steps = steps_to_gain(heap[0][0], gained) - self._steps
             if short:
                 steps = min(steps, steps_to_gain(clock + fit + 1, gained) - 1 - self._steps)
+        assert steps > 0, "no room for a step"
         return min(steps, self._settings.longest_run_steps)
 
     def _finish_run(self) -> None:
@@ -294,21 +313,23 @@ class Engine:
 
     def _finish_decoders(self) -> None:
         """Whoever has all its tokens leaves."""
-        heap, clock, at_s = self._finishing, self._clock, self._shown_s(self._at_s)
+        heap, clock, at_s = self._finishing, self._clock, self._at_s + self._late_s
         while heap and heap[0][0] <= clock:
             _, admitted, running = heappop(heap)
             if running.admitted == admitted and running.place == DECODING:
                 work = running.work
                 # What drafts, or a static batch's padding, made beyond the answer.
                 self.decode_tokens -= clock - running.finish_clock
-                self._leave(running, work.answered_blocks)
+                self._decoding -= 1
+                self._base_tokens -= running.base_tokens
+                self._memory.release(running, clock, work.answered_blocks)
                 running.place = GONE
                 del self._known[work.key]
-                self._out.append(Finished(work.key, at_s, work.output_tokens))
+                self._show(Finished(work.key, max(at_s, running.first_s), work.output_tokens))
 
     def _finish_chunks(self, chunks: list[tuple[Running, int]]) -> None:
         """Prompts that are computed whole begin to decode; each has made its first token."""
-        first_s = 0.0
+        first_s = self._at_s + self._late_s + self._first_late_s
         for running, part in chunks:
             self.prefill_tokens += part
             if running.place != PREFILLING:  # it was cancelled meanwhile
@@ -318,10 +339,9 @@ class Engine:
                 continue
             self._prefilling.remove(running)
             self._memory.share(running)
-            if not running.started:
-                running.started = True
-                first_s = first_s or self._first_s()
-                self._out.append(FirstToken(running.work.key, first_s))
+            if running.first_s < 0.0:
+                running.first_s = first_s
+                self._show(FirstToken(running.work.key, first_s))
             running.left_tokens -= 1
             self._begin_decode(running)
         if self._finishing and self._finishing[0][0] <= self._clock:
@@ -339,20 +359,13 @@ class Engine:
         due = clock + self._static_tokens if static else running.finish_clock
         heappush(self._finishing, (due, running.admitted, running))
 
-    def _shown_s(self, at_s: float) -> float:
-        """When a client sees what the engine made at `at_s`, never before what it saw last."""
-        shown_s = at_s + self._settings.first_token_s
-        return max(shown_s, self._out[-1][1]) if self._out else shown_s
-
-    def _first_s(self) -> float:
-        """When clients see first tokens made at this boundary: some engines stream them steps later."""
-        steps = self._settings.first_token_steps
-        if not steps:
-            return self._shown_s(self._at_s)
-        count = self._decoding
-        context = self._base_tokens / count + self._steps * self._gained if count else 0.0
-        step_s = self._table.decode_s(max(1, count), context, 1) * self._slowness
-        return self._shown_s(self._at_s + steps * step_s)
+    def _show(self, output: Output) -> None:
+        """Keep what clients will see, in order of time."""
+        out = self._out
+        if out and out[-1][1] > output[1]:
+            insort(out, output, key=lambda each: each[1])
+        else:
+            out.append(output)
 
     # --- who runs ---
 
@@ -419,7 +432,7 @@ class Engine:
     def _make_room(self) -> None:
         """Preempt the youngest until all others can make one more step."""
         kv = self._memory.kv
-        while kv.held_count + kv.growing_count > kv.total_count:  # rarely: then count exactly
+        while kv.held_count + kv.growing_count * self._memory.step_blocks > kv.total_count:
             gain = floor((self._steps + 1) * self._gained) - self._clock
             if kv.held_count + kv.growth_count(self._clock, gain) <= kv.total_count:
                 return

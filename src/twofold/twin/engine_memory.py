@@ -13,15 +13,15 @@ class Running:
     """One request in the engine, and what it holds. Mutable."""
 
     __slots__ = (
-        "admitted", "base_tokens", "finish_clock", "hashes", "left_tokens", "place", "reserved_blocks",
-        "started", "submitted_s", "target_tokens", "todo_tokens", "work",
+        "admitted", "base_tokens", "finish_clock", "first_s", "hashes", "left_tokens", "place",
+        "reserved_blocks", "submitted_s", "target_tokens", "todo_tokens", "work",
     )  # fmt: skip
 
     def __init__(self, work: EngineWork, now_s: float) -> None:
         self.work = work
         self.submitted_s = now_s
         self.place = WAITING
-        self.started = False  # its first token left
+        self.first_s = -1.0  # when its first token is seen; -1: it is not made yet
         self.admitted = 0  # a rising number, new at every admission
         self.target_tokens = work.input_tokens  # in the cache when its prefill ends
         self.todo_tokens = 0  # of them, not computed yet
@@ -36,7 +36,8 @@ class EngineMemory:
     """The cache of one engine. Held blocks, and those that lie idle, never exceed what there is."""
 
     __slots__ = (
-        "_cache", "_growing_limit_tokens", "_most_gain", "_per_hash", "_settings", "_watermark", "kv",
+        "_cache", "_every_hash", "_growing_limit_tokens", "_hash_tokens", "_most_gain", "_per_hash",
+        "_settings", "_watermark", "kv", "step_blocks",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int, settings: EngineSettings) -> None:
@@ -44,11 +45,14 @@ class EngineMemory:
         self._settings = settings
         self._watermark = int(self.kv.total_count * settings.watermark_fraction)
         self._most_gain = ceil(settings.gained_tokens)
+        self.step_blocks = -(-self._most_gain // settings.block_tokens)  # of one sequence, at most
         grows = settings.reservation is Reservation.PROMPT
         room_tokens = self.kv.total_count * settings.block_tokens - self._most_gain
         self._growing_limit_tokens = min(room_tokens, settings.context_tokens) if grows else None
         self._cache = PrefixCache() if settings.prefix_cache_tokens else None
-        self._per_hash = 0  # blocks that one hash stands for, once one was seen
+        self._hash_tokens = 0  # that one hash of a request stands for, once one was seen
+        self._every_hash = 1  # which of them are kept
+        self._per_hash = 0  # blocks that one that is kept stands for
 
     @property
     def used_fraction(self) -> float:
@@ -77,8 +81,9 @@ class EngineMemory:
         new = blocks - held * self._per_hash
         spare = kv.total_count - kv.held_count - new
         if beside_count:
-            spare -= self._watermark
-            if spare < kv.growing_count * self._most_gain:  # rarely: then count exactly
+            # Whoever decodes at once may need blocks for its very next step.
+            spare -= self._watermark + self.step_blocks * (running.place in (SWAPPED, HANDED))
+            if spare < kv.growing_count * self.step_blocks:  # rarely: then count exactly
                 spare -= kv.growth_count(clock_tokens, self._most_gain)
         if spare < 0:
             return False
@@ -88,7 +93,8 @@ class EngineMemory:
         if cached and self._cache is not None:
             self._cache.take(cached)
             running.hashes = cached
-            running.todo_tokens = max(1, running.target_tokens - len(cached) * work.block_tokens)
+            hit_tokens = len(cached) * self._hash_tokens * self._every_hash
+            running.todo_tokens = max(1, running.target_tokens - hit_tokens)
             kv.idle_count = self._cache.idle_count * self._per_hash
         if kv.idle_count and kv.held_count + kv.idle_count > kv.total_count:
             self.evict()
@@ -122,9 +128,10 @@ class EngineMemory:
             return
         kept = hashes
         if answered:
-            held_tokens = clock_tokens + running.base_tokens
-            kept = max(hashes, answered[: held_tokens // running.work.block_tokens], key=len)
-            kv.held_count += self._cache.take(kept[len(hashes) :]) * self._per_hash
+            whole = self._filled(running.work, answered, clock_tokens + running.base_tokens)
+            if len(whole) > len(hashes) and whole[: len(hashes)] == hashes:
+                kept = whole
+                kv.held_count += self._cache.take(kept[len(hashes) :]) * self._per_hash
         # Shared blocks were counted once by the cache, and once more in what was just taken back.
         kv.held_count += (len(hashes) - self._cache.give_back(kept)) * self._per_hash
         running.hashes = ()
@@ -147,11 +154,23 @@ class EngineMemory:
 
     def _whole_blocks(self, running: Running) -> tuple[int, ...]:
         """The hashes of blocks that the prompt fills to their end."""
-        work = running.work
-        if not self._per_hash:
-            self._per_hash = work.block_tokens // self._settings.block_tokens
-            assert self._per_hash * self._settings.block_tokens == work.block_tokens, "blocks do not nest"
-        return work.prefix_blocks[: running.target_tokens // work.block_tokens]
+        return self._filled(running.work, running.work.prefix_blocks, running.target_tokens)
+
+    def _filled(self, work: EngineWork, hashes: tuple[int, ...], tokens: int) -> tuple[int, ...]:
+        """Of hashes from the start on, those that stand for blocks which `tokens` fill to their end."""
+        if work.block_tokens != self._hash_tokens:
+            self._learn_blocks(work.block_tokens)
+        every = self._every_hash
+        if every == 1:
+            return hashes[: tokens // self._hash_tokens]
+        return hashes[every - 1 : tokens // self._hash_tokens : every]
+
+    def _learn_blocks(self, hash_tokens: int) -> None:
+        """A hash may stand for many of the engine's blocks; where a block takes many, the last one counts."""
+        assert not self._hash_tokens, "all requests of one engine have hashes of blocks of one length"
+        self._hash_tokens = hash_tokens
+        self._every_hash = max(1, ceil(self._settings.block_tokens / hash_tokens))
+        self._per_hash = self._every_hash * hash_tokens // self._settings.block_tokens
 
     def _reserved_blocks(self, work: EngineWork) -> int:
         """Blocks that the request gets at once and for good; 0 where it grows."""
