@@ -4,7 +4,7 @@ import math
 
 from twofold.policy.events import RefusalReason, Refuse
 from twofold.policy.fleet_view import FleetView, Replica, Request
-from twofold.policy.pace import Pace
+from twofold.policy.pace import SPREAD_FRACTION, Pace
 
 STATUS = {RefusalReason.FULL: 429, RefusalReason.NO_REPLICA: 503}
 
@@ -54,12 +54,12 @@ def lacking_s(
     pace: Pace,
     request: Request,
     replica: Replica | None,
-    wait_s: float | None,
+    wait: tuple[float, float] | None,
     now_s: float,
 ) -> float:
     """By how many seconds a request would miss the first token or the deadline that it was promised.
 
-    `replica`: where it would begin at once; without one it waits for `wait_s`, None: nobody knows how long.
+    `replica`: where it would begin at once; without one it must `wait`, mean and spread; None: nobody knows.
     What waits is judged by the margin that lately kept as many within their prediction as was asked for. What
     begins at once is not, and an idle fleet tries everything: else no wrong prediction would be put right.
     """
@@ -69,10 +69,11 @@ def lacking_s(
     ahead_tokens = replica.unread_input_tokens if replica else 0
     ttft_s = pace.begin_s(view.beliefs, ahead_tokens + request.input_tokens - request.hit_tokens)
     if replica is None:
-        if wait_s is None:
+        if wait is None:
             return 0.0
-        request.predicted_s = ttft_s + wait_s
-        ttft_s = request.predicted_s * pace.margin(kind.name)
+        ttft_s += wait[0]
+        request.predicted_s, request.spread_s = ttft_s, wait[1] + SPREAD_FRACTION * ttft_s
+        ttft_s += pace.late_s(kind.name, request.spread_s)
     lacking_s = -math.inf if limit_s is None else ttft_s - limit_s
     if request.deadline_s is not None:
         end_s = ttft_s + pace.write_s(view.beliefs, kind.name, request.output_limit_tokens)

@@ -74,7 +74,8 @@ class Answers:
         elif path.pace:
             path.pace.began(request.believed_s, now_s - request.sent_s)
         if path.pace and request.predicted_s is not None:
-            path.pace.waited(request.kind.name, request.predicted_s, now_s - request.arrived_s)
+            late_s = now_s - request.arrived_s - request.predicted_s
+            path.pace.waited(request.kind.name, late_s, request.spread_s)
         if path.hedger:
             path.hedger.began(request.request_id, now_s)
         return effects

@@ -67,7 +67,8 @@ class Request:
     smaller_model: str = ""  # that it was given instead of its own
     queued: bool = False  # it was held, and charged to its tenant's flow
     believed_s: float = 0.0  # from sending to its first token, as beliefs have it
-    predicted_s: float | None = None  # from its arrival to its first token, when it had to wait
+    predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
+    spread_s: float = 1.0  # … and how far off that usually is
 
     @property
     def unread_tokens(self) -> int:

@@ -4,16 +4,17 @@ Beliefs say what a token should take; what requests took says how long places ar
 off, and how much later than predicted the unluckiest of those that waited began.
 """
 
-import math
 from dataclasses import dataclass, field
+from math import inf, sqrt
+from statistics import NormalDist
 
 from twofold.policy.settings import Beliefs
 
 MEMORY_COUNT = 100  # requests over which means are taken
-STEP = 0.05  # of a quantile's logarithm, per request
 FACTOR_MAX = 10.0  # that beliefs may be off by, either way
-MARGIN_MAX = 8.0  # of a prediction
-MARGIN_FLOOR_S = 0.05  # added to both sides of a comparison: small times are not judged by their ratio
+STEP_SPREADS_VALUE = 0.1  # by which a margin moves per request, in spreads
+SPREADS_MAX_VALUE = 10.0
+SPREAD_FRACTION = 0.05  # of a prediction that is uncertain however short the queue
 
 
 @dataclass(slots=True)
@@ -30,29 +31,30 @@ class Mean:
 
 
 @dataclass(slots=True)
-class LogQuantile:
-    """Follows a quantile of positive values by small steps of its logarithm.
+class Quantile:
+    """Follows a quantile of values by small steps.
 
     Source  Robbins & Monro 1951: a step up of `q` for each larger value and down of `1 - q` for each smaller
             one stands still where a share of `q` is smaller.
     """
 
     fraction: float
-    log: float = 0.0
-    log_min: float = -math.inf
-    log_max: float = math.inf
+    value: float
+    step_value: float
+    low: float
+    high: float = inf
 
-    def add(self, log: float) -> None:
-        """Fold in the logarithm of a value; infinity: longer than can be known."""
-        step = STEP * (self.fraction if log > self.log else self.fraction - 1.0)
-        self.log = min(max(self.log + step, self.log_min), self.log_max)
+    def add(self, value: float) -> None:
+        """Fold in a value; infinity: larger than can be known."""
+        step = self.step_value * (self.fraction if value > self.value else self.fraction - 1.0)
+        self.value = min(max(self.value + step, self.low), self.high)
 
 
 @dataclass(slots=True)
 class ClassPace:
     """What is known of one class."""
 
-    margin: LogQuantile
+    late_spreads: Quantile  # how late who waits begins, in spreads of the prediction
     output_tokens: Mean = field(default_factory=Mean)
 
 
@@ -60,8 +62,9 @@ class Pace:
     """What requests took: fed when they begin and when they free their place."""
 
     def __init__(self, attained_fraction: float, class_names: tuple[str, ...]) -> None:
+        normal = NormalDist().inv_cdf(attained_fraction)
         self.classes = {
-            name: ClassPace(LogQuantile(attained_fraction, 0.0, 0.0, math.log(MARGIN_MAX)))
+            name: ClassPace(Quantile(attained_fraction, normal, STEP_SPREADS_VALUE, 0.0, SPREADS_MAX_VALUE))
             for name in class_names
         }
         self._place_s, self._place_tokens = Mean(), Mean()
@@ -73,10 +76,9 @@ class Pace:
         self._began_s.add(took_s)
         self._believed_s.add(believed_s)
 
-    def waited(self, class_name: str, predicted_s: float, took_s: float) -> None:
-        """A request that had to wait began this long after it came; infinity: it never did."""
-        ratio = (took_s + MARGIN_FLOOR_S) / (predicted_s + MARGIN_FLOOR_S)
-        self.classes[class_name].margin.add(math.log(ratio))
+    def waited(self, class_name: str, late_s: float, spread_s: float) -> None:
+        """A request that had to wait began so much later than predicted; infinity: it never did."""
+        self.classes[class_name].late_spreads.add(late_s / spread_s)
 
     def freed(self, tokens: int, held_s: float) -> None:
         """A request of so many tokens left its place after so long."""
@@ -107,18 +109,20 @@ class Pace:
         tokens = min(lately.value, output_limit_tokens) if lately.count else output_limit_tokens
         return tokens * (token_s.value if token_s.count else beliefs.output_token_s)
 
-    def wait_s(self, ahead_tokens: float, share: float, place_count: int) -> float | None:
-        """Predicted seconds until a place is free behind so many tokens; None: nothing is known yet.
+    def wait_s(self, ahead_tokens: float, share: float, place_count: int) -> tuple[float, float] | None:
+        """Predicted seconds until a place is free behind so many tokens, and their spread; None: not known.
 
-        Formula  (ahead_tokens / tokens + 1) · held_s / (places · share)
+        Formula  (n + 1) · s and s · sqrt(n + 1), with s = held_s / (places · share), n = ahead / tokens
         Why      full places free one another every `held_s / places` (Little's law), each for a request of
-                 the mean size; `share` is the part of them that this request may count on.
+                 the mean size; `share` is the part of them that this request may count on. Places that free
+                 independently make a sum of n + 1 waits of mean and deviation s.
         """
         if not self._place_s.count or not place_count:
             return None
-        ahead = ahead_tokens / self._place_tokens.value if self._place_tokens.value > 0 else 0.0
-        return (ahead + 1.0) * self._place_s.value / (place_count * share)
+        ahead_count = ahead_tokens / self._place_tokens.value if self._place_tokens.value > 0 else 0.0
+        one_s = self._place_s.value / (place_count * share)
+        return (ahead_count + 1.0) * one_s, one_s * sqrt(ahead_count + 1.0)
 
-    def margin(self, class_name: str) -> float:
-        """What to multiply a prediction by, so that the wanted share of requests is within it."""
-        return math.exp(self.classes[class_name].margin.log)
+    def late_s(self, class_name: str, spread_s: float) -> float:
+        """How much later than predicted a request may begin, for the wanted share to be no later."""
+        return self.classes[class_name].late_spreads.value * spread_s

@@ -98,7 +98,7 @@ class RequestPath:
     def _admitted(self, request: Request, now_s: float) -> list[Effect]:
         """Refused, or sent where it may begin at once, or held. Routing is asked first, and only asked."""
         replica: Replica | None = None
-        wait_s: float | None = None
+        wait: tuple[float, float] | None = None
         if self._queue is None or not self._queue.count_of(request.kind.name):
             replica = self._routed(request, now_s)
         if replica is None:
@@ -110,9 +110,9 @@ class RequestPath:
                 return [self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)]
             if self.pace:
                 ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.tenant)
-                wait_s = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
+                wait = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
         if self.pace:
-            lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait_s, now_s)
+            lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait, now_s)
             if lacking_s > 0.0:
                 return [self._refused(request, RefusalReason.SLO, 429, lacking_s)]
         return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
@@ -202,7 +202,7 @@ class RequestPath:
         for request_id in self._queue.expired(now_s) if self._queue else ():
             request = self.unheld(request_id)
             if self.pace and request.predicted_s is not None:
-                self.pace.waited(request.kind.name, request.predicted_s, math.inf)
+                self.pace.waited(request.kind.name, math.inf, request.spread_s)
             again_s = admission.until_room_s(self._view)
             effects.append(self._refused(request, RefusalReason.EXPIRED, 503, again_s))
         return effects

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
-from twofold.policy.pace import LogQuantile
+from twofold.policy.pace import Quantile
 from twofold.policy.request_settings import HedgeSettings, RetryBudgetSettings
 
 KNOWN_COUNT = 20  # attempts that must have begun before it is known what is late
+STEP_LOG = 0.05  # by which the wait before a hedge grows or shrinks per attempt
 BURST_COUNT = 10  # hedges that are kept from calmer times
 
 
@@ -45,7 +46,8 @@ class Hedger:
     def __init__(self, settings: HedgeSettings) -> None:
         self._settings = settings
         self._sent_s: dict[int, float] = {}  # first attempts without a first token, the oldest first
-        self._late = LogQuantile(settings.after_fraction, log_min=math.log(settings.wait_s_min))
+        least_log = math.log(settings.wait_s_min)
+        self._late_log = Quantile(settings.after_fraction, least_log, STEP_LOG, least_log)
         self._known_count = 0
         self._left = 0.0
 
@@ -68,9 +70,9 @@ class Hedger:
         took_log = math.log(max(now_s - sent_s, 1e-9))
         if self._known_count < KNOWN_COUNT:
             self._known_count += 1
-            self._late.log = max(self._late.log, took_log)
+            self._late_log.value = max(self._late_log.value, took_log)
         else:
-            self._late.add(took_log)
+            self._late_log.add(took_log)
 
     def ended(self, request_id: int) -> None:
         """It failed, or its client left: how long it would have taken nobody knows."""
@@ -80,7 +82,7 @@ class Hedger:
         """When the oldest attempt is late; None: none waits, too little is known, or no hedge is left."""
         if not self._sent_s or self._left < 1.0 or self._known_count < KNOWN_COUNT:
             return None
-        return next(iter(self._sent_s.values())) + math.exp(self._late.log)
+        return next(iter(self._sent_s.values())) + math.exp(self._late_log.value)
 
     def take_due(self, now_s: float) -> int | None:
         """A request that is to be hedged now; it is counted, and not named again."""
@@ -89,6 +91,6 @@ class Hedger:
             return None
         request_id = next(iter(self._sent_s))
         del self._sent_s[request_id]
-        self._late.add(math.inf)
+        self._late_log.add(math.inf)
         self._left -= 1.0
         return request_id
