@@ -14,9 +14,7 @@ values_s = st.lists(st.floats(1e-8, 1e5) | st.just(0.0), min_size=1, max_size=20
 
 def filled(values: list[float]) -> Histogram:
     histogram = Histogram()
-    for value in values[::2]:
-        histogram.add(value)
-    histogram.add_all(np.array(values[1::2]))
+    histogram.add(np.array(values))
     return histogram
 
 
@@ -51,7 +49,7 @@ def test_batches_lose_nothing_however_they_are_told(values: list[float], cut: in
     other.add(np.array(values))
     assert repr(stream.latency()) == repr(other.latency())
     whole, plain = stream.histogram(), Histogram()
-    plain.add_all(np.array(values))
+    plain.add(np.array(values))
     assert (whole.bins, whole.count, whole.ticks) == (plain.bins, plain.count, plain.ticks)
     assert len(stream._batches) < 32
 

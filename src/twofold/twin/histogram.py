@@ -7,7 +7,7 @@ follow each other wait in the same queue, and only the spread between long batch
 
 from collections.abc import Iterable
 from itertools import pairwise
-from math import ceil, exp, inf, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +36,7 @@ class Histogram:
         self.count = 0
         self.ticks = 0
 
-    def add(self, value: float) -> None:
-        """One more value, from 0."""
-        index = ceil(log(value) * _BINS_PER_LOG) if value > _SMALLEST else _ZERO
-        self.bins[index] = self.bins.get(index, 0) + 1
-        self.count += 1
-        self.ticks += int(value * _TICKS)
-
-    def add_all(self, values: NDArray[np.float64]) -> None:
+    def add(self, values: NDArray[np.float64]) -> None:
         """More values, from 0."""
         positive = values > _SMALLEST
         logs = np.log(np.where(positive, values, 1.0))
@@ -115,7 +108,7 @@ class Stream:
         at = 0
         while at < len(values):
             part = values[at : at + self._batch_count - self._open.count]
-            self._open.add_all(part)
+            self._open.add(part)
             at += len(part)
             if self._open.count == self._batch_count:
                 self._close()
