@@ -339,6 +339,49 @@ def test_exclusive_prefill_holds_up_who_decodes() -> None:
     assert exclusive[0].at_s > mixed[0].at_s
 
 
+@pytest.mark.parametrize("kind", ["mixed", "exclusive", "static"])
+def test_gaps_between_tokens_sum_to_what_answers_take(kind: str) -> None:
+    jobs = jobs_of(11)
+    engine = Engine(TABLE, replace(KINDS[kind], kv_tokens=1 << 30))
+    first, whole_s = {}, 0.0
+    for each in serve(engine, jobs):
+        if isinstance(each, FirstToken):
+            first[each.key] = each.at_s
+        else:
+            whole_s += each.at_s - first[each.key]
+    rel = 0.02 if kind == "mixed" else 0.1
+    assert engine.gaps.mean * engine.gaps.count == pytest.approx(whole_s, rel=rel)
+
+
+def test_prompts_in_chunks_keep_the_gaps_between_tokens_short() -> None:
+    chats = [(0.01 * key, EngineWork(key, 100, 400)) for key in range(4)]
+    long = [(0.5 + 0.4 * key, EngineWork(10 + key, 3000, 2)) for key in range(4)]
+    gaps = {}
+    for kind in ("mixed", "exclusive"):
+        engine = Engine(TABLE, KINDS[kind])
+        serve(engine, chats + long)
+        gaps[kind] = engine.gaps
+    assert gaps["mixed"].quantile(0.999) < 0.2 * gaps["exclusive"].quantile(0.999)
+    assert gaps["mixed"].quantile(0.5) == pytest.approx(gaps["exclusive"].quantile(0.5), rel=0.05)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"prefix cache"}))
+def test_no_more_is_filled_than_is_held(kind: str) -> None:
+    engine = Engine(TABLE, KINDS[kind])
+    serve(engine, jobs_of(12))
+    assert 0 < engine.used_token_s <= engine.held_token_s
+
+
+def test_paged_blocks_waste_little_and_contiguous_ones_most() -> None:
+    paged, reserved, contiguous = (
+        Engine(TABLE, KINDS[kind]) for kind in ("mixed", "reserving", "contiguous")
+    )
+    for engine in (paged, reserved, contiguous):
+        serve(engine, jobs_of(12))
+    assert paged.waste_fraction < 0.05 < 0.1 < reserved.waste_fraction
+    assert contiguous.waste_fraction > 0.5
+
+
 def test_paged_blocks_hold_more_requests_than_contiguous_ones() -> None:
     jobs = [(0.0, work) for _, work in jobs_of(10)]
     paged, contiguous = Engine(TABLE, KINDS["mixed"]), Engine(TABLE, KINDS["contiguous"])

@@ -95,3 +95,11 @@ def test_alike_neighbours_widen_the_interval() -> None:
 @pytest.mark.parametrize(("freedom", "published"), [(5, 2.571), (10, 2.228), (20, 2.086), (31, 2.040)])
 def test_student_t_is_the_published_one(freedom: int, published: float) -> None:
     assert student_t(freedom) == pytest.approx(published, rel=0.01)
+
+
+def test_many_alike_are_as_many_one_by_one() -> None:
+    alike, single = Histogram(), Histogram()
+    for value, count in ((0.0, 2), (0.013, 5), (4.0, 1)):
+        alike.add_alike(value, count)
+        single.add(np.full(count, value))
+    assert (alike.bins, alike.count, alike.ticks) == (single.bins, single.count, single.ticks)

@@ -30,6 +30,7 @@ from twofold.twin.engine_types import (
     Preemption,
     PrefillMode,
 )
+from twofold.twin.histogram import Histogram
 from twofold.twin.step_table import StepTable, steps_to_gain
 
 
@@ -41,11 +42,11 @@ class Engine:
 
     __slots__ = (
         "_admitted_count", "_at_s", "_base_tokens", "_blocked", "_chunks", "_clock", "_decoding", "_end_s",
-        "_ending", "_extra_s", "_finishing", "_first_late_s", "_gained", "_gone_count", "_host_tokens",
-        "_known", "_late_s", "_memory", "_mixed", "_out", "_outside", "_prefilling", "_run_steps",
-        "_settings", "_slowness", "_static_tokens", "_steps", "_table", "_waiting", "busy_s",
-        "decode_tokens", "hit_tokens", "preempted_count", "prefill_tokens", "sequence_s", "step_count",
-        "swapped_tokens",
+        "_ending", "_extra_s", "_finishing", "_first_late_s", "_gained", "_gone_count", "_held_up_count",
+        "_held_up_s", "_host_tokens", "_known", "_late_s", "_memory", "_mixed", "_out", "_outside",
+        "_prefilling", "_run_steps", "_settings", "_slowness", "_static_tokens", "_steps", "_table",
+        "_waiting", "busy_s", "decode_tokens", "gaps", "held_token_s", "hit_tokens", "preempted_count",
+        "prefill_tokens", "sequence_s", "step_count", "swapped_tokens", "used_token_s",
     )  # fmt: skip
 
     def __init__(self, table: StepTable, settings: EngineSettings, at_s: float = 0.0) -> None:
@@ -79,6 +80,9 @@ class Engine:
         self._admitted_count = 0
         self.busy_s = 0.0
         self.sequence_s = 0.0  # decoding sequences over time
+        self.held_token_s = self.used_token_s = 0.0  # of the cache, over the time of steps that decode
+        self.gaps = Histogram()  # seconds between steps that brought a sequence tokens
+        self._held_up_s, self._held_up_count = 0.0, 0
         self.prefill_tokens = self.decode_tokens = self.hit_tokens = self.swapped_tokens = 0
         self.preempted_count = self.step_count = 0
 
@@ -183,6 +187,12 @@ class Engine:
         """Running and waiting requests, and the used fraction of the cache, at the last boundary."""
         waiting = len(self._waiting) - self._gone_count + len(self._outside)
         return self._decoding + len(self._prefilling), waiting, self._memory.used_fraction
+
+    @property
+    def waste_fraction(self) -> float:
+        """Of the cache that running requests held, what no token filled; prompts that they share count once
+        in what is held and for each in what is filled."""
+        return max(0.0, 1.0 - self.used_token_s / self.held_token_s) if self.held_token_s else 0.0
 
     # --- time ---
 
@@ -290,6 +300,8 @@ class Engine:
             else:
                 self.busy_s += seconds
                 self.step_count += 1
+                self._held_up_s += seconds if self._decoding else 0.0
+                self._held_up_count = self._decoding
         elif self._decoding:
             self._decode(steps, seconds)
         if self._finishing and self._finishing[0][0] <= self._clock:
@@ -306,6 +318,17 @@ class Engine:
         if kv.idle_count and kv.held_count + kv.idle_count > kv.total_count:
             self._memory.evict()
         self._clock += gain
+        step_s = seconds / step_count
+        if self._held_up_s:  # whoever decoded before prompts had a step for themselves
+            late = min(self._held_up_count, count)
+            self.gaps.add_alike(step_s + self._held_up_s, late)
+            self.gaps.add_alike(step_s, step_count * count - late)
+            self._held_up_s = 0.0
+        else:
+            self.gaps.add_alike(step_s, step_count * count)
+        begun = sum(running.target_tokens for running in self._prefilling) if self._prefilling else 0
+        self.used_token_s += (self._base_tokens + (self._clock - 0.5 * gain) * count + begun) * seconds
+        self.held_token_s += kv.held_count * kv.block_tokens * seconds
         self.decode_tokens += gain * count
         self.busy_s += seconds
         self.sequence_s += seconds * count

@@ -7,7 +7,7 @@ follow each other wait in the same queue, and only the spread between long batch
 
 from collections.abc import Iterable
 from itertools import pairwise
-from math import exp, inf, log, sqrt
+from math import ceil, exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,13 @@ class Histogram:
             bins[index] = bins.get(index, 0) + count
         self.count += len(values)
         self.ticks += sum((values * _TICKS).astype(np.int64).tolist())
+
+    def add_alike(self, value: float, count: int) -> None:
+        """`count` times the same value, from 0."""
+        index = ceil(log(value) * _BINS_PER_LOG) if value > _SMALLEST else _ZERO
+        self.bins[index] = self.bins.get(index, 0) + count
+        self.count += count
+        self.ticks += count * int(value * _TICKS)
 
     def merge(self, other: "Histogram") -> None:
         """Take in all of another's values."""
