@@ -66,7 +66,7 @@ class CadenceSettings:
 
     prior_failures_per_accelerator_s: float = 419 / (54 * DAY_S * 16_384)  # job interruptions
     prior_count: float = 2.0  # failures that the prior counts for
-    memory_count: float = 16.0  # failures after which an old one counts 1/e
+    memory_count: float = 12.0  # failures after which an old one counts 1/e
     interval_s_min: float = 60.0
     interval_s_max: float = 6 * 3600.0
     fixed_interval_s: float | None = None  # None: Young and Daly's, from what is observed
