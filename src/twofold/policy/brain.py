@@ -128,15 +128,18 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         effects: list[ClusterEffect] = []
         if view.serving_changed or (view.room_changed and view.serving_plan.ever_asked_s is not None):
             effects += serving_pool.share(view, now_s)
-        if not view.room_changed:
-            return effects
-        recovery.keep_spares(view)
-        effects += look(view, now_s)
-        if view.reservation is not None and view.reservation.at_s == math.inf and view.spares:
-            # The head may need what is kept spare.
+        if view.room_changed:
+            recovery.keep_spares(view)
+            effects += look(view, now_s)
+        if view.spares and self._head_needs_spares():
             recovery.keep_spares(view)
             effects += look(view, now_s)
         return effects
+
+    def _head_needs_spares(self) -> bool:
+        view = self.view
+        head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
+        return head is not None and head.minimum_count > view.usable_count
 
     def _submitted(self, event: JobSubmitted, now_s: float) -> list[ClusterEffect]:
         view = self.view

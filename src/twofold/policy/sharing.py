@@ -24,7 +24,8 @@ class DayProfile:
         """Demand is this from now on."""
         self.advance(now_s)
         self.demand_count = demand_count
-        self._open_peak = max(self._open_peak, demand_count)
+        begins = now_s <= self._bin_begins_s(self._open_bin)  # then what was before has not been in this bin
+        self._open_peak = demand_count if begins else max(self._open_peak, demand_count)
 
     def advance(self, now_s: float) -> None:
         """Close the bins that have passed; after a longer gap than a day only the last day counts."""
