@@ -327,3 +327,43 @@ def test_a_machine_that_never_sleeps_is_found_out() -> None:
 
     with pytest.raises(AssertionError, match="again and again"):
         run(world(make=Restless), JobArrival(10.0, 10.0, 8))
+
+
+def test_looking_more_often_changes_nothing() -> None:
+    plain = replace(FAILING, new_brain=partial(Fifo, 1800.0), horizon_s=3 * DAY_S, ends=RunEnd.HORIZON)
+    looks = tuple(
+        SlowNode(f"n{number % 16}", 977.0 * number, 977.0 * number + 400) for number in range(1, 200)
+    )
+    job = JobArrival(0.0, 5 * DAY_S, 64)
+    once, often = run(plain, job)[0], run(replace(plain, slow_nodes=looks, timeline_count=1000), job)[0]
+    assert often.event_count == once.event_count
+    assert often.accelerator_h == pytest.approx(once.accelerator_h, rel=1e-9, abs=1e-6)
+    assert often.lost_s_mean == pytest.approx(once.lost_s_mean, rel=1e-9)
+
+
+def test_a_report_has_its_four_figures() -> None:
+    _, records = run(world(), JobArrival(100.0, 1700.0, 64, tokens=1e9, samples=2e5))
+    record = records["j1"]
+    assert record.completion_s == pytest.approx(2000.0)  # 300 s of start and 1,700 s of work
+    assert record.ended_s == pytest.approx(2100.0)
+    assert record.tokens_per_s == pytest.approx(1e9 / 2000)
+    assert record.samples_per_s == pytest.approx(2e5 / 2000)
+
+
+def test_the_timeline_shows_blocks_and_fragments_of_what_is_free() -> None:
+    nodes = (NodeGroup("a", 2, domain=("a",)), NodeGroup("b", 2, domain=("b",)))
+    a_world = world(nodes=nodes, horizon_s=1000.0, ends=RunEnd.HORIZON, timeline_count=2)
+    result, _ = run(a_world, JobArrival(0.0, 1e6, 12))
+    assert [row.until_s for row in result.timeline] == [500.0, 1000.0]
+    for row in result.timeline:
+        assert row.training_count == pytest.approx(12.0)
+        assert row.idle_count == pytest.approx(20.0)
+        assert row.largest_free_count == 16  # both nodes of b; the second of a has 4 left
+        assert row.fragmentation_fraction == pytest.approx(4 / 20)
+    assert dict(result.placement) == {"j1": (("a0", 8), ("a1", 4))}
+
+
+def test_energy_is_that_of_working_and_idle_accelerators() -> None:
+    a_world = world(horizon_s=3600.0, ends=RunEnd.HORIZON, idle_w=100.0, busy_w=700.0)
+    result, _ = run(a_world, JobArrival(0.0, 1e6, 32))
+    assert result.energy_j == pytest.approx(3600 * 32 * (100 + 700))
