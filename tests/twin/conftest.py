@@ -63,7 +63,7 @@ class FixedEngine:
         self.factor = factor
 
     def report(self) -> tuple[int, int, float]:
-        return len(self.running), len(self.waiting), len(self.running) / self.places
+        return len(self.running), len(self.waiting), 0.5 * len(self.running) / self.places
 
     def _fill(self, now_s: float) -> None:
         while self.waiting and len(self.running) < self.places:

@@ -94,8 +94,8 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
 
 def _broken(bucket: Bucket, classes: list[ClassTally]) -> tuple[str, float, float, str] | None:
     kv = bucket.kv / bucket.samples if bucket.samples else 0.0
-    if kv >= KV_FRACTION_MAX:
-        return "kv", kv, KV_FRACTION_MAX, f"KV caches were {kv:.0%} full"
+    if kv >= KV_FRACTION_MAX and bucket.waiting:
+        return "kv", kv, KV_FRACTION_MAX, f"KV caches were {kv:.0%} full and requests waited"
     seen = max(bucket.arrived, 1)
     for signal, count in (("queue", bucket.refused), ("failures", bucket.failed)):
         part = count / seen
