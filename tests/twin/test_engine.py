@@ -272,6 +272,7 @@ def test_a_prefix_that_is_cached_is_not_computed_again() -> None:
     engine = Engine(TABLE, KINDS["prefix cache"])
     out = serve(engine, jobs)
     assert engine.hit_tokens == 2 * 6 * 64
+    assert engine.saved_s == pytest.approx(2 * 384 * 2e-5)
     first = [each.at_s - key for key, each in enumerate(out[::2])]
     assert first[1] == pytest.approx(first[0] - 384 * 2e-5 - 0.008)  # and one step fewer
 

@@ -1,5 +1,6 @@
 """The digital twin: worlds that run the real policies against traffic and faults, without a clock."""
 
+from twofold.twin.batching import BatchingPoint, chosen_batching, sweep_batching
 from twofold.twin.closed_loop import LoopFigures, Seen, run_requests
 from twofold.twin.cluster import simulate_cluster
 from twofold.twin.cluster_spares import SpareRow, SpareSweep, spare_sweep
@@ -89,6 +90,7 @@ __all__ = [
     "REPLICA_CAUSES",
     "SHAPES",
     "Arrival",
+    "BatchingPoint",
     "BrokeFirst",
     "CauseRate",
     "CheckpointModel",
@@ -168,6 +170,7 @@ __all__ = [
     "ZoneLoss",
     "accelerators_for",
     "arrivals_of",
+    "chosen_batching",
     "compare_pool",
     "day_profile",
     "engine_settings",
@@ -190,5 +193,6 @@ __all__ = [
     "spare_sweep",
     "spliced",
     "step_table",
+    "sweep_batching",
     "until",
 ]

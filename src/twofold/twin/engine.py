@@ -46,7 +46,7 @@ class Engine:
         "_held_up_s", "_host_tokens", "_known", "_late_s", "_memory", "_mixed", "_out", "_outside",
         "_prefilling", "_run_steps", "_settings", "_slowness", "_static_tokens", "_steps", "_table",
         "_waiting", "busy_s", "decode_tokens", "gaps", "held_token_s", "hit_tokens", "preempted_count",
-        "prefill_tokens", "sequence_s", "step_count", "swapped_tokens", "used_token_s",
+        "prefill_tokens", "saved_s", "sequence_s", "step_count", "swapped_tokens", "used_token_s",
     )  # fmt: skip
 
     def __init__(self, table: StepTable, settings: EngineSettings, at_s: float = 0.0) -> None:
@@ -81,6 +81,7 @@ class Engine:
         self.busy_s = 0.0
         self.sequence_s = 0.0  # decoding sequences over time
         self.held_token_s = self.used_token_s = 0.0  # of the cache, over the time of steps that decode
+        self.saved_s = 0.0  # by hits: of the steps that would have computed such prompts alone
         self.gaps = Histogram()  # seconds between steps that brought a sequence tokens
         self._held_up_s, self._held_up_count = 0.0, 0
         self.prefill_tokens = self.decode_tokens = self.hit_tokens = self.swapped_tokens = 0
@@ -433,7 +434,11 @@ class Engine:
         while self._waiting and self._waiting[0].place == GONE:
             self._waiting.popleft()
             self._gone_count -= 1
-        self.hit_tokens += running.target_tokens - running.todo_tokens
+        target, todo = running.target_tokens, running.todo_tokens
+        if todo < target:
+            self.hit_tokens += target - todo
+            whole_s = self._table.mixed_s(target, 0.5 * target, 0, 0.0)
+            self.saved_s += whole_s - self._table.mixed_s(todo, target - 0.5 * todo, 0, 0.0)
         running.place = PREFILLING
         self._admitted_count = running.admitted = self._admitted_count + 1
         self._prefilling.append(running)
