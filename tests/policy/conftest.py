@@ -22,6 +22,7 @@ from twofold.policy import (
     Gate,
     GateSettings,
     GiveUp,
+    Hold,
     Probe,
     ProbeAnswered,
     ProbeFailed,
@@ -154,6 +155,105 @@ def make_world() -> Callable[..., World]:
 @pytest.fixture(scope="session")
 def happens() -> Callable[..., Happens]:
     return Happens
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One answer of `Service`, from its arrival."""
+
+    arrived_s: float
+    tenant: str
+    class_name: str
+    tokens: int
+    ttft_s: float
+    e2e_s: float
+
+
+@dataclass(slots=True)
+class Service:
+    """Places that serve one request each, at fixed seconds per token: a queue whose capacity is known.
+
+    Mutable: `served` and `effects` are what came of it.
+    """
+
+    gate: Gate
+    place_count: int = 16
+    input_token_s: float = 0.0001
+    output_token_s: float = 0.01
+    served: list[Served] = field(default_factory=list)
+    effects: list[object] = field(default_factory=list)
+    _heap: list[tuple[float, int, Event]] = field(default_factory=list)
+    _asked: dict[int, tuple[float, RequestArrived, int]] = field(default_factory=dict)
+    _begun_s: dict[int, float] = field(default_factory=dict)
+    _order: count = field(default_factory=count)
+
+    def run(self, arrivals: list[tuple[float, RequestArrived, int]], end_s: float) -> "Service":
+        """Arrivals are times, events, and true output tokens."""
+        for number in range(2):
+            self.tell(ReplicaAdded(f"r{number}", self.place_count // 2), 0.0)
+        for at_s, event, output_tokens in arrivals:
+            heapq.heappush(self._heap, (at_s, next(self._order), (event, output_tokens)))
+        now_s = 0.0
+        while now_s < end_s:
+            wake_s = self.gate.wake_at_s()
+            assert wake_s is not None
+            if not self._heap or wake_s <= self._heap[0][0]:
+                now_s = wake_s
+                self.tell(Woke(), now_s)
+                continue
+            now_s, _, what = heapq.heappop(self._heap)
+            if isinstance(what, tuple):
+                self.tell(what[0], now_s, what[1])
+            else:
+                self.tell(what, now_s)
+        return self
+
+    def tell(self, event: Event, now_s: float, output_tokens: int = 0) -> None:
+        if isinstance(event, ResponseStarted):
+            self._begun_s[event.request_id] = now_s
+        elif isinstance(event, ResponseEnded):
+            at_s, asked, _ = self._asked.pop(event.request_id)
+            ttft_s = self._begun_s.pop(event.request_id) - at_s
+            tokens = asked.input_tokens + event.output_tokens
+            self.served.append(Served(at_s, asked.tenant, asked.class_name, tokens, ttft_s, now_s - at_s))
+        for effect in self.gate.handle(event, now_s):
+            self.effects.append(effect)
+            if isinstance(event, RequestArrived) and isinstance(effect, Send | Hold):
+                self._asked[effect.request_id] = (now_s, event, output_tokens)
+            if isinstance(effect, Send):
+                _, asked, wanted_tokens = self._asked[effect.request_id]
+                most_tokens = effect.output_limit_tokens or asked.output_limit_tokens
+                written_tokens = min(wanted_tokens, most_tokens)
+                start_s = now_s + asked.input_tokens * self.input_token_s
+                end_s = start_s + written_tokens * self.output_token_s
+                started, ended = (
+                    ResponseStarted(effect.request_id),
+                    ResponseEnded(effect.request_id, written_tokens),
+                )
+                heapq.heappush(self._heap, (start_s, next(self._order), started))
+                heapq.heappush(self._heap, (end_s, next(self._order), ended))
+
+
+def poisson_of(
+    rate_per_s: float, until_s: float, tenant: str = "", class_name: str = "", seed: int = 1
+) -> list[tuple[float, RequestArrived, int]]:
+    """Requests of 100 to 2,000 input tokens and exponential answers of 100 tokens on average, at most 400."""
+    draw, at_s, arrivals = Random(f"{seed} {tenant} {class_name}"), 0.0, []
+    while (at_s := at_s + draw.expovariate(rate_per_s)) < until_s:
+        output_tokens = min(400, 1 + int(draw.expovariate(0.01)))
+        event = RequestArrived(draw.randint(100, 2000), 400, tenant, class_name)
+        arrivals.append((at_s, event, output_tokens))
+    return arrivals
+
+
+@pytest.fixture(scope="session")
+def service() -> Callable[..., Service]:
+    return Service
+
+
+@pytest.fixture(scope="session")
+def poisson() -> Callable[..., list[tuple[float, RequestArrived, int]]]:
+    return poisson_of
 
 
 DAY_SETTINGS = GateSettings(probe_every_s=1.0, open_s=0.5)

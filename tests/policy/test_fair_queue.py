@@ -2,14 +2,27 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from twofold.policy import ClassKind, ClassSettings, QueueSettings
+from twofold.policy import (
+    AdmissionSettings,
+    Beliefs,
+    ClassKind,
+    ClassSettings,
+    Gate,
+    GateSettings,
+    LimitSettings,
+    QueueSettings,
+    Rate,
+)
 from twofold.policy.fair_queue import FairQueue
 
 CLASSES = (
@@ -215,3 +228,51 @@ def test_tenants_that_come_and_go_leave_nothing_behind() -> None:  # S8
     line = queue._lines[""]
     assert len(line.flows) <= 130 and len(line.heads) <= 130 and len(queue._ends) <= 80
     assert all(a <= b for a, b in pairwise(sorted(head[0] for head in line.heads)))
+
+
+# --- in a gate ---
+
+PLACES_PER_S = 16 / 1.1  # of the service: 16 places, each held for about 1.1 s
+FAIR = GateSettings(
+    classes=(ClassSettings("", ttft_slo_s=2.0),), admission=AdmissionSettings(), queue=QueueSettings()
+)
+
+
+def test_under_three_times_the_load_no_tenant_falls_below_half_of_its_share(
+    service: Callable[..., Any], poisson: Callable[..., Any]
+) -> None:
+    rates = {"a": 2.4, "b": 0.2, "c": 0.2, "d": 0.2}  # of the capacity; a fair share is 0.25
+    arrivals = [a for name, rate in rates.items() for a in poisson(rate * PLACES_PER_S, 60.0, name)]
+    world = service(Gate(FAIR, Beliefs(0.0001, 0.01))).run(arrivals, 60.0)
+    got = Counter[str]()
+    for each in world.served:
+        if each.arrived_s > 15.0:
+            got[each.tenant] += each.tokens
+    total = sum(got.values())
+    assert all(got[name] / total > 0.5 * min(rate, 0.25) for name, rate in rates.items())
+    assert min(got[name] / total for name in "bcd") > 0.8 * 0.2
+
+
+@pytest.mark.parametrize("limit", [None, Rate(tokens_per_s=3300.0, burst_s=5.0)])
+def test_a_noisy_tenant_moves_the_p95_of_others_by_less_than_a_tenth(
+    service: Callable[..., Any], poisson: Callable[..., Any], limit: Rate | None
+) -> None:
+    settings = replace(FAIR, limits=LimitSettings(limit) if limit else None)
+    p95_s = []
+    for noisy in (0.2, 3.0):
+        rates = {"noisy": noisy, "b": 0.2, "c": 0.2, "d": 0.2}
+        arrivals = [a for name, rate in rates.items() for a in poisson(rate * PLACES_PER_S, 100.0, name)]
+        world = service(Gate(settings, Beliefs(0.0001, 0.01))).run(arrivals, 100.0)
+        e2e_s = sorted(e.e2e_s for e in world.served if e.tenant != "noisy" and e.arrived_s > 15.0)
+        p95_s.append(e2e_s[int(0.95 * len(e2e_s))])
+    assert p95_s[1] < 1.1 * p95_s[0]
+
+
+def test_first_come_first_served_lets_a_noisy_tenant_take_all(
+    service: Callable[..., Any], poisson: Callable[..., Any]
+) -> None:
+    """So that the tests above can fail: without tenants' names the queue knows one flow only."""
+    arrivals = [a for rate in (2.4, 0.2) for a in poisson(rate * PLACES_PER_S, 40.0, "", seed=int(10 * rate))]
+    served = service(Gate(FAIR, Beliefs(0.0001, 0.01))).run(arrivals, 40.0).served
+    quiet_s = {at_s for at_s, _, _ in arrivals[-int(0.1 * len(arrivals)) :]}
+    assert sum(each.arrived_s in quiet_s for each in served) < 0.6 * len(quiet_s)

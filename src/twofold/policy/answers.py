@@ -76,7 +76,7 @@ class Answers:
         if path.pace and request.predicted_s is not None:
             late_s = now_s - request.arrived_s - request.predicted_s
             path.pace.waited(request.kind.name, late_s, request.spread_s)
-        if path.hedger:
+        if path.hedger is not None:
             path.hedger.began(request.request_id, now_s)
         return effects
 
@@ -133,7 +133,7 @@ class Answers:
         """No attempt of it runs: its places are free."""
         if self._path.pace:
             self._path.pace.freed(request.charged_tokens, now_s - request.sent_s)
-        if self._path.hedger:
+        if self._path.hedger is not None:
             self._path.hedger.ended(request.request_id)
         self._view.release(request)
 

@@ -42,8 +42,8 @@ class RequestPath:
 
     def next_due_s(self) -> float | None:
         """When a held request's time is up or an attempt is late, whichever comes first."""
-        due_s = self._queue.next_expiry_s() if self._queue else None
-        if self.hedger:
+        due_s = self._queue.next_expiry_s() if self._queue is not None else None
+        if self.hedger is not None:
             hedge_s = self.hedger.next_due_s()
             if hedge_s is not None and (due_s is None or hedge_s < due_s):
                 return hedge_s
@@ -77,17 +77,17 @@ class RequestPath:
             request.deadline_s = now_s + kind.e2e_slo_s
         if self._steering is not None:
             self._steering.arrived(request, now_s)
-        if self._budget:
+        if self._budget is not None:
             self._budget.arrived()
-        if self.hedger:
+        if self.hedger is not None:
             self.hedger.arrived()
-        if self._limiter:
+        if self._limiter is not None:
             tokens = event.input_tokens + event.output_limit_tokens
             wait_s = self._limiter.take_or_wait_s(event.tenant, kind.name, tokens, now_s)
             if wait_s > 0.0:
                 return [self._refused(request, RefusalReason.RATE, 429, wait_s)]
         request.charged_tokens = event.input_tokens + event.output_limit_tokens
-        if self.ladder:
+        if self.ladder is not None:
             if is_shed(self.ladder.level, kind):
                 return [self._refused(request, RefusalReason.SHED, 503, self.ladder.settings.lower_after_s)]
             effects = self._admitted(request, now_s)
@@ -108,10 +108,10 @@ class RequestPath:
                     again_s = self._view.settings.retry_after_s_max
                     return [self._refused(request, RefusalReason.NO_REPLICA, 503, again_s)]
                 return [self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)]
-            if self.pace:
+            if self.pace is not None:
                 ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.tenant)
                 wait = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
-        if self.pace:
+        if self.pace is not None:
             lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait, now_s)
             if lacking_s > 0.0:
                 return [self._refused(request, RefusalReason.SLO, 429, lacking_s)]
@@ -143,7 +143,7 @@ class RequestPath:
 
     def _refused(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
         self._view.counts.refused += 1
-        if self._limiter and request.charged_tokens:
+        if self._limiter is not None and request.charged_tokens:
             self._limiter.give_back(request.tenant, request.kind.name, request.charged_tokens)
         retry_after_s = min(again_s, self._view.settings.retry_after_s_max)
         return Refuse(request.request_id, reason, status, retry_after_s)
@@ -199,7 +199,7 @@ class RequestPath:
     def expired(self, now_s: float) -> list[Effect]:
         """Refuse who was held for too long."""
         effects: list[Effect] = []
-        for request_id in self._queue.expired(now_s) if self._queue else ():
+        for request_id in self._queue.expired(now_s) if self._queue is not None else ():
             request = self.unheld(request_id)
             if self.pace and request.predicted_s is not None:
                 self.pace.waited(request.kind.name, math.inf, request.spread_s)
@@ -215,9 +215,9 @@ class RequestPath:
 
     def settled(self, request: Request, unused_tokens: int) -> None:
         """What a request was charged and did not use goes back to its tenant and its class."""
-        if self._limiter:
+        if self._limiter is not None:
             self._limiter.give_back(request.tenant, request.kind.name, unused_tokens)
-        if request.queued and self._queue:
+        if request.queued and self._queue is not None:
             self._queue.settle(request.kind.name, request.tenant, unused_tokens)
 
     def _routed(self, request: Request, now_s: float) -> Replica | None:
@@ -239,9 +239,9 @@ class RequestPath:
                 tokens = shortened_tokens(self.ladder.level, request.kind, request.output_limit_tokens)
                 if tokens < request.output_limit_tokens:
                     request.output_limit_tokens = request.shortened_tokens = tokens
-            if self.hedger:
+            if self.hedger is not None:
                 self.hedger.sent(request.request_id, now_s)
-        if self.pace:
+        if self.pace is not None:
             unread_tokens = replica.unread_input_tokens + request.input_tokens - request.hit_tokens
             beliefs = self._view.beliefs
             request.believed_s = unread_tokens * beliefs.input_token_s + beliefs.first_token_s
