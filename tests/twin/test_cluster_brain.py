@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from twofold.catalog import load_catalog
 from twofold.policy import (
     CheckpointWritten,
     ClusterBrain,
@@ -31,10 +32,14 @@ from twofold.twin import (
     ClusterWorld,
     FaultRates,
     JobArrival,
+    JobEnd,
     JobRecord,
     NodeGroup,
     RunEnd,
+    ServingLoad,
+    StepModel,
     Use,
+    published_rates,
     simulate_cluster,
     spare_sweep,
 )
@@ -143,7 +148,7 @@ def test_teams_that_all_wait_have_their_quotas() -> None:  # R-017
     for team, count in quotas:
         left_s = 1.3 * count * DAY_S
         while left_s > 0:
-            size, run_s = int(generator.choice([1, 2, 4, 8, 16])), float(generator.lognormal(7.5, 1.0))
+            size, run_s = int(generator.choice([2, 4, 8, 16])), float(generator.lognormal(8.5, 0.7))
             jobs.append(JobArrival(0.0, run_s, size, team))
             left_s -= size * run_s
     order = generator.permutation(len(jobs))
@@ -209,6 +214,43 @@ def test_the_cadence_loses_little_more_than_one_that_knows_the_drifting_rates() 
     assert 1.0 <= chosen / known < 1.05
 
 
+def test_the_16384_accelerator_case_is_saved_every_19_minutes() -> None:  # R-020
+    gaps: list[tuple[float, float]] = []
+
+    def saving() -> Saving:
+        brain = Saving(PLAIN)
+        brain.gaps = gaps
+        return brain
+
+    a_world = world(
+        0,
+        nodes=(NodeGroup("n", 256, 64),),
+        new_brain=saving,
+        horizon_s=5 * 3600.0,
+        checkpoint=CheckpointModel(5.67e12 / 16384, files_per_accelerator=0.0),
+        store=CheckpointStore(5.67e12 / 60),
+    )
+    result, _ = run(a_world, JobArrival(0.0, DAY_S, 16384))
+    assert result.checkpoint_s_mean == pytest.approx(60.0)
+    assert gaps[0][1] / 60 == pytest.approx(19, abs=1)
+
+
+def test_the_largest_published_run_has_the_effective_time_that_it_reported() -> None:
+    """Llama 3 405B: 16,384 accelerators, 54 days, above 90 % effective; here 12 of the days."""
+    rates = replace(published_rates(load_catalog().reliability()), lemon_fraction=0.0)
+    a_world = world(
+        0,
+        nodes=(NodeGroup("n", 262, 64),),
+        horizon_s=12 * DAY_S,
+        faults=rates,
+        checkpoint=CheckpointModel(5.67e12 / 16384, snapshot_s=10.0, files_per_accelerator=1.0),
+        store=CheckpointStore(5.67e12 / 60, 20_000.0),
+    )
+    result, records = run(a_world, JobArrival(0.0, 100 * DAY_S, 16384))
+    assert result.failure_count == pytest.approx(419 * 12 / 54, rel=0.3)
+    assert 0.90 < records["j1"].busy_s / (12 * DAY_S * 16384) < 0.95
+
+
 def test_lemons_are_set_apart_and_failures_become_fewer() -> None:
     faults = FaultRates((HARDWARE,), lemon_fraction=0.05, lemon_failure_share=0.7).scaled(3.0)
     without = ClusterSettings(faults=FaultSettings(quarantine_fraction_max=1e-9, lemon_failure_count=10**6))
@@ -232,3 +274,71 @@ def test_an_elastic_job_shrinks_where_a_rigid_one_waits() -> None:
         )
         ends.append(records["j1"].ended_s or 0.0)
     assert ends[1] < ends[0]
+
+
+def test_a_job_that_no_cluster_holds_is_refused_and_one_that_always_fails_given_up() -> None:
+    crashing = FaultRates((CauseRate(FaultCause.SOFTWARE, 2.0, 0.0, RepairKind.REBOOTED),))
+    result, records = run(
+        world(8, faults=crashing), JobArrival(0.0, DAY_S, 65), JobArrival(0.0, 5 * DAY_S, 64)
+    )
+    assert result.jobs == {"refused": 1, "gave-up": 1}
+    assert records["j2"].failures_count > 10
+
+
+def test_a_smaller_gang_works_as_its_table_says() -> None:
+    step = StepModel(efficiency_by_count=((8, 1.0), (64, 0.5)))
+    result, records = run(world(8, step=step), JobArrival(0.0, DAY_S, 64))
+    assert records["j1"].ended_s == pytest.approx(DAY_S + 120, rel=0.01)  # the duration is at full size
+    assert result.accelerator_h[Use.BUSY] == pytest.approx(0.5 * 64 * 24, rel=0.01)
+    assert result.accelerator_h[Use.SLOWED] == pytest.approx(0.5 * 64 * 24, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_world_and_the_brain_never_contradict_each_other(seed: int) -> None:
+    """Anything goes: the nodes' own assertions hold, the hours add up, every job is somewhere."""
+    generator = np.random.default_rng(seed)
+    nodes = tuple(
+        NodeGroup(f"g{number}n", 4, int(generator.choice([1, 4, 8])), ("z", f"g{number}"))
+        for number in range(3)
+    )
+    total = sum(group.count * group.accelerator_count for group in nodes)
+    moments = np.sort(generator.uniform(0.0, DAY_S, 8)).tolist()
+    asked = tuple((at_s, int(generator.integers(0, total + 1))) for at_s in moments)
+    software = CauseRate(FaultCause.SOFTWARE, 1e-2, 0.0, RepairKind.REBOOTED)
+    a_world = world(
+        0,
+        ClusterSettings(teams=(TeamQuota("a", total // 2), TeamQuota("b", total // 3))),
+        nodes=nodes,
+        horizon_s=DAY_S,
+        ends=RunEnd.HORIZON,
+        faults=FaultRates(
+            (replace(HARDWARE, failures_per_accelerator_h=5e-3), software),
+            lemon_fraction=0.2,
+            lemon_failure_share=0.5,
+        ),
+        checkpoint=CheckpointModel(
+            1e9, snapshot_s=None if seed % 2 else 5.0, failed_fraction=0.3, restart_s=float(seed % 3) * 60
+        ),
+        serving=ServingLoad(asked, asked),
+        estimate_sigma=1.0,
+        seed=seed,
+    )
+    jobs = []
+    for at_s in np.sort(np.round(generator.uniform(0.0, DAY_S, 25))).tolist():
+        size = int(generator.integers(1, total))
+        jobs.append(
+            JobArrival(
+                at_s,
+                float(generator.choice([0.0, 1.0, 5000.0, 50_000.0])),
+                size,
+                str(generator.choice(["a", "b", "c"])),
+                state=JobEnd(str(generator.choice(["completed", "failed", "cancelled"]))),
+                priority=int(generator.integers(0, 3)),
+                minimum_count=int(generator.integers(1, size + 1)) if generator.random() < 0.4 else None,
+                preemptible=bool(generator.random() < 0.8),
+            )
+        )
+    result, records = run(a_world, *jobs)
+    assert sum(result.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
+    assert min(result.accelerator_h.values()) > -1e-6
+    assert sum(result.jobs.values()) == len(records) == len(jobs)
