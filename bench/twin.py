@@ -8,7 +8,29 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bench.twin_engine import step_table
-from twofold.policy import Beliefs, Effect, Event, Gate, GateSettings
+from twofold.policy import (
+    AdmissionSettings,
+    Beliefs,
+    CanarySettings,
+    ClassSettings,
+    DegradationSettings,
+    Effect,
+    Event,
+    Gate,
+    GateSettings,
+    HedgeSettings,
+    LimitSettings,
+    OutlierSettings,
+    PoolScaling,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+    RolloutSettings,
+    Routing,
+    RoutingSettings,
+    ScalingSettings,
+    ZoneSettings,
+)
 from twofold.twin import (
     Arrival,
     ClassModel,
@@ -17,6 +39,7 @@ from twofold.twin import (
     EngineWork,
     FleetWorld,
     Lengths,
+    Release,
     ReplicaGroup,
     ReplicaModel,
     TrafficModel,
@@ -29,6 +52,24 @@ REQUESTS = 20_000
 REPLICAS = 8
 RATE_PER_S = 96.0  # of the whole fleet
 EVENTS = 3  # of a request that a world cannot do without: it comes, its first token and its last leave
+
+WHOLE = GateSettings(
+    probe_every_s=1.0,
+    routing=Routing.PREFIX,
+    routes=RoutingSettings(prefix_block_tokens=64),
+    classes=(ClassSettings("chat", ttft_slo_s=2.0, e2e_slo_s=60.0),),
+    limits=LimitSettings(tenant=Rate(requests_per_s=2.0 * RATE_PER_S)),
+    admission=AdmissionSettings(),
+    queue=QueueSettings(),
+    degradation=DegradationSettings(),
+    retry_budget=RetryBudgetSettings(),
+    hedge=HedgeSettings(),
+    outliers=OutlierSettings(),
+    zones=ZoneSettings(),
+    scaling=ScalingSettings((PoolScaling(max_count=2 * REPLICAS, in_flight_limit_count=256),)),
+    canary=CanarySettings(),
+    rollout=RolloutSettings(),
+)
 
 
 @dataclass(slots=True)
@@ -73,6 +114,8 @@ def world(new_engine: Callable[[], Engine], settings: GateSettings) -> FleetWorl
         gate=settings,
         beliefs=Beliefs(2e-5, 2e-4),
         classes=(ClassModel("chat", ttft_s=1.0, tpot_s=0.05),),
+        prefix_block_tokens=64,
+        faults=(Release(20.0, "next"),),
         warm_up_s=10.0,
     )
 
@@ -153,3 +196,4 @@ def main() -> None:
     titles = ("whole", "gate", "engine", "world")
     print(f"{'µs, x heap':12}" + "".join(f"{title:>9}{'':7}" for title in titles) + "   events  decisions")
     split("plain gate", GateSettings(), base_us)
+    split("whole gate", WHOLE, base_us)
