@@ -112,7 +112,7 @@ def run_requests(slower: float, failed: float, seed: int) -> tuple[list[Any], in
             failed=bool(draws.random() < (failed if new else BASE_FAILED)),
             ttft_s=draws.lognormal(-2 + load, 0.5),
             tpot_s=draws.lognormal(-4 + 0.3 * load + slower * new, 0.3),
-            load_fraction=load,
+            beside_count=load,
             input_tokens=100,
         )
         if machine.observe("", version, outcome):

@@ -233,7 +233,9 @@ def test_a_bad_release_brings_its_replicas_is_found_out_and_is_gone() -> None:
     world.at(20.0, ReleaseOffered("2"))
     world.traffic(lambda _: 12.0, 200.0).run(200.0)
     told = [effect for _, effect in world.told if not isinstance(effect, StartReplica | StopReplica)]
-    assert told == [StageRelease("2", 0.2), RollBackRelease("2", "tpot worse")]
+    staged, rolled_back = told
+    assert staged == StageRelease("2", 0.2) and isinstance(rolled_back, RollBackRelease)
+    assert rolled_back.reason in ("tpot worse", "ttft worse")
     assert {replica.version for replica in world.gate.view.replicas.values()} == {"1"}
     assert len(world.gate.view.replicas) == 4
     assert 0 < world.sent["2"] < 0.25 * world.sent["1"]

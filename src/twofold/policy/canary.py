@@ -24,13 +24,16 @@ BANNED_MAX = 64  # versions that are remembered as rolled back
 
 @dataclass(slots=True)
 class Outcome:
-    """How an attempt ended, on either side; what is not known is None. `load_fraction` is its replica's."""
+    """How an attempt ended, on either side; what is not known is None.
+
+    `beside_count`: requests that its replica had on average while it wrote, this one included.
+    """
 
     failed: bool = False
     ttft_s: float | None = None
     tpot_s: float | None = None
     quality_score_value: float | None = None
-    load_fraction: float = 0.0
+    beside_count: float = 0.0
     input_tokens: int = 0
 
 
@@ -86,7 +89,7 @@ class Trial:
                 self.close_blocks()
 
     def _measure(self, canary: bool, outcome: Outcome) -> None:
-        load, size = outcome.load_fraction, math.log1p(outcome.input_tokens)
+        load, size = outcome.beside_count, math.log1p(outcome.input_tokens)
         score = outcome.quality_score_value
         for name, value in (
             ("ttft", _log(outcome.ttft_s)),

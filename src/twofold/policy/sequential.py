@@ -14,7 +14,7 @@ from enum import Enum
 OVERDISPERSION_BLOCKS = 10.0  # blocks that the belief "outcomes of a block are independent" weighs
 BASE_REQUESTS = 100.0  # requests that the pooled failure rate weighs beside a block's own
 FAILURE_FRACTION_MIN = 0.001  # a believed baseline rate is not below it: two failures alone are no proof
-SLOPE_RIDGE = 0.1  # added to the sums of squares of the covariates: no slope is read from nothing
+SLOPE_RIDGE = 1.0  # added to the sums of squares of the covariates: no slope is read from nothing
 
 
 class Verdict(Enum):

@@ -5,7 +5,6 @@ machine of its own (outliers.py, zones.py, canary.py, rollout.py, scaling.py); h
 into the view and into what the router knows. A part that is not set is not there.
 """
 
-import math
 from collections import Counter
 
 from twofold.policy.canary import Canary, Outcome
@@ -28,7 +27,7 @@ from twofold.policy.scaling import Scaler
 from twofold.policy.settings import GateSettings
 from twofold.policy.zones import ZoneWatch
 
-LOAD_WINDOW_S = 30.0  # over which a replica's load is averaged, as answers feel it
+BEGUN_SPARE = 1000  # answers that began and were left by their clients, until they are forgotten
 CANARY_TICK_S = 5.0
 
 
@@ -51,7 +50,9 @@ class Steering:
         self.canary = Canary(settings.canary, settings.routes.seed) if settings.canary else None
         self.rollout = Rollout(settings.rollout) if settings.canary and settings.rollout else None
         self.scaler = Scaler(settings.scaling, settings.warm, spare_count) if settings.scaling else None
-        self._loads: dict[str, tuple[float, float]] = {}  # while a release is tried: since when, mean load
+        # While a release is tried: of replicas time and load-seconds then, of answers those at their start.
+        self._loads_s: dict[str, tuple[float, float]] = {}
+        self._begun_s: dict[int, float] = {}
         # Parts in the order in which they act: who is spared first, then what that leaves to be replaced.
         self._due_s: dict[str, float] = {}
         for name, part in (("outliers", self.outliers), ("zones", self.zones), ("canary", self.canary)):
@@ -73,6 +74,11 @@ class Steering:
 
     def started(self, request: Request, now_s: float) -> None:
         """An answer began."""
+        if self.canary is not None and self.canary.trials:
+            begun_s, requests = self._begun_s, self._view.requests
+            begun_s[request.request_id] = self._load_s(self._view.replica_of(request), now_s)
+            if len(begun_s) > len(requests) + BEGUN_SPARE:
+                self._begun_s = {name: at_s for name, at_s in begun_s.items() if name in requests}
         limit_s = request.kind.ttft_slo_s
         if self.scaler is not None and limit_s is not None:
             self.scaler.observe_first_token(
@@ -93,8 +99,8 @@ class Steering:
             self.outliers.observe(replica.replica_id, now_s, failed=False, ttft_s=ttft_s, tpot_s=tpot_s)
         if self.canary is None or not self.canary.trials:
             return []
-        load = self._load_fraction(replica, now_s)
-        outcome = Outcome(False, ttft_s, tpot_s, event.quality_score, load, request.input_tokens)
+        beside = self._beside_count(request, replica, now_s)
+        outcome = Outcome(False, ttft_s, tpot_s, event.quality_score, beside, request.input_tokens)
         return self._judged(replica, outcome, now_s)
 
     def failed(self, request: Request, now_s: float) -> list[Effect]:
@@ -229,21 +235,29 @@ class Steering:
         trials = canary.trials
         self._router.trial_versions = {trial.version for trial in trials.values()} | canary.banned.keys()
         if not trials:
-            self._loads = {}
+            self._loads_s, self._begun_s = {}, {}
         for pool, trial in trials.items():
             members = [r for r in self._view.replicas.values() if r.healthy and (not pool or r.pool == pool)]
             places = sum(replica.in_flight_limit for replica in members)
             new = sum(replica.in_flight_limit for replica in members if replica.version == trial.version)
             trial.capacity_fraction = new / places if places else 0.0
 
-    def _load_fraction(self, replica: Replica, now_s: float) -> float:
-        """The part of a replica's places that was taken of late."""
-        load = replica.in_flight_count / replica.in_flight_limit
-        at_s, mean = self._loads.get(replica.replica_id, (now_s, load))
-        mean += (load - mean) * -math.expm1(-(now_s - at_s) / LOAD_WINDOW_S)
-        if replica.replica_id in self._view.replicas:
-            self._loads[replica.replica_id] = (now_s, mean)
-        return mean
+    def _load_s(self, replica: Replica, now_s: float) -> float:
+        """Requests that the replica has had, times seconds, since it was first asked for.
+
+        Counts are taken to have been as they are now since the last look; looks are as frequent as answers.
+        """
+        at_s, load_s = self._loads_s.get(replica.replica_id, (now_s, 0.0))
+        load_s += (now_s - at_s) * replica.in_flight_count
+        self._loads_s[replica.replica_id] = (now_s, load_s)
+        return load_s
+
+    def _beside_count(self, request: Request, replica: Replica, now_s: float) -> float:
+        """Requests that the replica had on average while it wrote the answer."""
+        since_s = self._begun_s.pop(request.request_id, None)
+        if since_s is None or now_s <= request.started_s:
+            return float(replica.in_flight_count)
+        return (self._load_s(replica, now_s) - since_s) / (now_s - request.started_s)
 
     def _pool_of(self, request: Request) -> str:
         return home_pool(self._rules, request.class_name)
