@@ -1,5 +1,7 @@
 """`plan`, `explain` and `diff`: a spec becomes a plan, a plan tells where a number comes from."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 
 from twofold.app.local_tables import local_tables
@@ -7,25 +9,28 @@ from twofold.app.measured_device import DeviceTables
 from twofold.app.plan_files import PlanSource, plan_data
 from twofold.app.shown import Difference, Explanation, ShownPlan, shown_plan
 from twofold.app.sources import SpecSource, load
-from twofold.plan import PlanOptions, build_plan
+from twofold.plan import PlanOptions, Rehearse, build_plan
 from twofold.plan import diff as changes
 from twofold.plan import explain as explanation
 
 
-def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
+def plan(
+    spec: SpecSource,
+    today: date | None = None,
+    rehearse: Rehearse = Rehearse.NO,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ShownPlan:
     """Plan both halves of a spec: a path, YAML text, a mapping, or a Spec.
 
-    With `today`, prices older than twelve months are warned of. Raises InputError for a spec that cannot be
-    planned as written, InfeasibleError when nothing meets it.
+    With `today`, prices older than twelve months are warned of. With `Rehearse.BEST_TWO` the best fleet of
+    every service and its runner-up are confirmed on the twin; `tell` hears how far that is. Raises InputError
+    for a spec that cannot be planned as written, InfeasibleError when nothing meets it.
     """
     loaded = load(spec)
     tables = local_tables(loaded.device, loaded.calibration, today)
+    options = replace(plan_options(tables, today), rehearse=rehearse, tell=tell)
     built = build_plan(
-        loaded.spec,
-        loaded.catalog,
-        tables.constants,
-        spec_digest=loaded.digest,
-        options=plan_options(tables, today),
+        loaded.spec, loaded.catalog, tables.constants, spec_digest=loaded.digest, options=options
     )
     return shown_plan(built)
 

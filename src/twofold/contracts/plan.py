@@ -194,6 +194,38 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RehearsedFigure:
+    """One goal on the twin, at the peak and without spares."""
+
+    metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
+    value_s: float | None  # s; null: nothing finished
+    low_s: float | None  # of its 95 % confidence interval, s; null: too few requests for one
+    high_s: float | None  # of the same, s
+    resolved: bool  # whether the interval is within 10 % of the value
+    met: bool | None  # by the value, and at most 5 % were not answered; null: nothing arrived
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedClass:
+    """One class of a rehearsed fleet."""
+
+    name: str  # of the class
+    finished_count: int  # requests after the warm-up
+    figures: tuple[RehearsedFigure, ...]  # each goal
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """One fleet on the twin."""
+
+    name: str  # its replicas in words
+    accelerator_count: int  # without spares
+    chosen: bool  # whether the plan has this fleet
+    holds: bool  # every goal of every class
+    classes: tuple[RehearsedClass, ...]  # what each class got
+
+
+@dataclass(frozen=True, slots=True)
 class SloOutcome:
     """One goal of a class and what is predicted for it at peak: `met` is decided on `predicted.value`."""
 
@@ -201,6 +233,7 @@ class SloOutcome:
     limit_s: float  # s
     predicted: Estimate | None  # s; null: the measured rows cannot say
     met: bool | None  # by the middle of the prediction; null: not known
+    rehearsed: RehearsedFigure | None = None  # on the twin; null: not rehearsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +334,7 @@ class ServicePlan:
     cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
     network_bytes_per_token: float | None = None  # what an accelerator sends for one token through all layers
     all_to_all_bytes_per_token: float | None = None  # of it, between expert ranks
+    rehearsals: tuple[Rehearsal, ...] = ()  # fleets tried on the twin, the chosen one first
     pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model
 
 

@@ -1,6 +1,6 @@
 """One spec becomes one plan: both halves, with ranges, derivations and reasons."""
 
-from twofold.plan.build import PlanOptions, build_plan
+from twofold.plan.build import PlanOptions, Rehearse, build_plan
 from twofold.plan.calibrated import (
     calibration_notes,
     calibration_rows,
@@ -58,6 +58,7 @@ __all__ = [
     "PoolTask",
     "QuickRun",
     "RehearsalTables",
+    "Rehearse",
     "RooflineEstimate",
     "Rung",
     "ServingEstimate",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from enum import Enum
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.measured_serving import measured_plan
 from twofold.plan.measured_training import measured_training_plan
 from twofold.plan.offers import Offer
+from twofold.plan.rehearse import rehearsed_service
+from twofold.plan.rehearse_run import Tell
 from twofold.plan.serving_choice import ServingChoice, choose_serving, main_pool
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.tornado import factor_swings
@@ -33,6 +36,17 @@ YEAR_S = 8760 * 3600.0
 SCHEMA = "twofold/plan/1"
 
 
+class Rehearse(Enum):
+    """Whether services are confirmed on the twin."""
+
+    NO = "no"
+    BEST_TWO = "best-two"  # the best fleet and its runner-up
+
+
+def _silent(_: str) -> None:
+    """Nobody listens."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """What a plan depends on besides spec, catalogue and constants."""
@@ -43,6 +57,8 @@ class PlanOptions:
     calibration: str = ""  # what was measured here and is part of the constants, in words
     calibration_digest: str = ""
     notes: tuple[str, ...] = ()  # what to know about that
+    rehearse: Rehearse = Rehearse.NO
+    tell: Tell = _silent  # hears what a rehearsal is about
 
 
 def build_plan(
@@ -74,10 +90,14 @@ def build_plan(
         else measured_training_plan(measured[entry.name], context)
         for entry in spec.training
     )
+    planned = {name: _planned_service(choice, context) for name, choice in services.items()}
+    if options.rehearse is Rehearse.BEST_TWO:
+        for name, choice in services.items():
+            services[name], planned[name] = rehearsed_service(
+                choice, lambda own: _planned_service(own, context), context, options.tell
+            )
     serving = tuple(
-        _planned_service(services[entry.name], context)
-        if entry.name in services
-        else measured_plan(entry, context)
+        planned[entry.name] if entry.name in planned else measured_plan(entry, context)
         for entry in spec.services
     )
     first_year = _first_year(training, serving, spec)
@@ -91,7 +111,7 @@ def build_plan(
         name=spec.name,
         twofold=__version__,
         digests=Digests(spec_digest, catalog.digest, constants.digest, options.calibration_digest),
-        rehearsed=False,
+        rehearsed=bool(planned) and all(each.rehearsals for each in planned.values()),
         training=training,
         serving=serving,
         cross=cross,

@@ -1,7 +1,7 @@
 """Which machines serve a service, and in which replicas: the cheapest fleet that meets every class."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 
 import numpy as np
@@ -68,6 +68,7 @@ class ServingChoice:
     left_out: tuple[Loser, ...]
     warnings: tuple[str, ...]
     other_variants: tuple[Loser, ...] = ()  # the models that could serve instead
+    offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
 
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
@@ -90,23 +91,43 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
             break
     if fleet is None:
         raise _refusal(entry, result)
-    offer = named[fleet.pools[0].offer]
+    choice = _chosen(fleet, entry, loads, variants, named, result, context)
+    others = (each for each in variants if each is not choice.variant)
+    return replace(
+        choice,
+        left_out=left_out,
+        warnings=_warnings(fleet, choice.offer, own),
+        other_variants=tuple(_instead(each, entry, fleet, loads, named, context) for each in others),
+    )
+
+
+def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:
+    """The same service on another of the fleets that its search found."""
+    variants = variants_of(choice.entry, context)
+    other = _chosen(fleet, choice.entry, choice.loads, variants, dict(choice.offers), choice.result, context)
+    return replace(
+        other,
+        left_out=choice.left_out,
+        warnings=_warnings(fleet, other.offer, ()),
+        other_variants=choice.other_variants,
+    )
+
+
+def _chosen(
+    fleet: Fleet,
+    entry: Service,
+    loads: tuple[ClassLoad, ...],
+    variants: Sequence[ModelVariant],
+    offers: dict[str, Offer],
+    result: SearchResult,
+    context: Context,
+) -> ServingChoice:
+    """A fleet with the offer and the model of its main pool."""
+    offer = offers[fleet.pools[0].offer]
     main = main_pool(fleet, loads)
     variant = next(each for each in variants if each.name == main.variant)
-    return ServingChoice(
-        entry,
-        loads,
-        fleet,
-        offer,
-        variant,
-        _model(entry, variant, context),
-        result,
-        left_out,
-        _warnings(fleet, offer, own),
-        tuple(
-            _instead(each, entry, fleet, loads, named, context) for each in variants if each is not variant
-        ),
-    )
+    model = _model(entry, variant, context)
+    return ServingChoice(entry, loads, fleet, offer, variant, model, result, (), (), offers=offers)
 
 
 def main_pool(fleet: Fleet, loads: Sequence[ClassLoad]) -> PoolChoice:
