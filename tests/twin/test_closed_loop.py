@@ -8,12 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, closed_loop, engine, model_shape, open_loop, static_batch
+from twofold.inference import (
+    Lengths,
+    Replica,
+    closed_loop,
+    disaggregated,
+    engine,
+    kv_bytes,
+    model_shape,
+    open_loop,
+    static_batch,
+)
 from twofold.perf import Cluster, device, load_constants, network
 from twofold.twin.closed_loop import LoopFigures, run_requests
+from twofold.twin.disaggregated import DisaggregatedEngine
 from twofold.twin.engine import Engine
 from twofold.twin.engine_presets import engine_settings, step_table
-from twofold.twin.engine_types import EngineSettings
+from twofold.twin.engine_types import EngineSettings, PrefillMode
 from twofold.twin.step_table import StepTable
 
 LINEAR = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
@@ -60,6 +71,24 @@ def test_open_arrivals_agree_with_the_closed_form(replica, rate_per_s):
     figures = run_requests(Engine(table, engine_settings(replica, table)), [(1155, 211)] * 800, 10_000, at_s)
     form = open_loop(replica, Lengths(1155.0, 211.0), rate_per_s)
     assert figures.tpot.mean_s == pytest.approx(float(form.tpot.mean_s), rel=0.10)
+    assert figures.ttft.mean_s == pytest.approx(float(form.ttft.mean_s), rel=0.25)
+
+
+@pytest.mark.parametrize(("prompt", "clients"), [(1024, 8), (4096, 4), (1024, 48)])
+def test_prefill_and_decode_apart_agree_with_the_closed_form(replica, prompt, clients):
+    table = step_table(replica)
+    quiet = replace(engine_settings(replica, table), first_token_s=0.0, first_token_steps=0.0)
+    moved_bytes = float(kv_bytes(replica.shape, replica.kv_format, 1.0))
+    pair = DisaggregatedEngine(
+        [Engine(table, replace(quiet, prefill_mode=PrefillMode.EXCLUSIVE))],
+        [Engine(table, quiet)],
+        moved_bytes / replica.cluster.network.nic_bytes_per_s,
+        first_token_s=replica.engine.first_token_s,
+    )
+    figures = run_requests(pair, lengths_of(prompt, 512, 10 * clients), clients)
+    form = disaggregated(replica, replica, Lengths(float(prompt), 512.0), float(clients))
+    assert figures.tpot.mean_s == pytest.approx(float(form.tpot.mean_s), rel=0.03)
+    assert figures.e2e.mean_s == pytest.approx(float(form.e2e.mean_s), rel=0.04)
     assert figures.ttft.mean_s == pytest.approx(float(form.ttft.mean_s), rel=0.25)
 
 

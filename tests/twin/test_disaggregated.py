@@ -119,6 +119,16 @@ def test_a_crash_loses_all_that_was_not_told():
     assert engine.next_at_s() is None
 
 
+def test_a_first_token_waits_until_the_answer_has_room():
+    work = [(0.0, EngineWork(key, 900, 60)) for key in range(4)]
+    narrow = replace(DECODE, kv_tokens=2000, watermark_fraction=0.0)
+    wide, tight = (
+        [each.at_s for each in serve(pair(decode=kind), work) if isinstance(each, FirstToken)]
+        for kind in (DECODE, narrow)
+    )
+    assert tight[:2] == wide[:2] and tight[2] > wide[2] + 0.1
+
+
 def test_what_can_never_fit_is_turned_away():
     out = serve(pair(), [(0.0, EngineWork(1, 20_000, 5))])
     assert [type(each) for each in out] == [Finished] and out[0].output_tokens == 0

@@ -17,7 +17,7 @@ class DisaggregatedEngine:
 
     A prompt goes to the prefill worker with the fewest requests, its cache to the decode worker with the
     fewest; what one decode worker receives passes one after another. Clients see the first token when the
-    cache has moved. Prefill engines show outputs at once: what delays them is the decode engines'.
+    cache has moved and has room there. The engines show outputs at once: `first_token_s` delays them here.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class DisaggregatedEngine:
                         self._leave_prefill(output)
             else:
                 for output in self._decode[worker].advance(at_s):
-                    if isinstance(output, Finished):  # one that was cancelled is not in it any more
-                        self._show(output, output.at_s + self._first_token_s)
+                    self._show(output, output.at_s + self._first_token_s)
+                    if isinstance(output, Finished):
                         self._forget(output.key)
 
     def _leave_prefill(self, done: Finished) -> None:
@@ -163,15 +163,15 @@ class DisaggregatedEngine:
         heappush(self._moving, (self._link_free_s[worker] + self._handoff_s, key))
 
     def _arrive(self, at_s: float, key: int) -> None:
-        """A cache has moved: the client sees the first token, and the rest is decoded."""
+        """A cache has moved: the rest is decoded there."""
         work = self._works.get(key)
         if work is None:  # cancelled under way
             return
-        shown_s = at_s + self._first_token_s
-        self._show(FirstToken(key, shown_s), shown_s)
         if work.output_tokens > 1:
             self._decode[self._decode_of[key]].submit_prefilled(work, at_s)
             return
+        shown_s = at_s + self._first_token_s
+        self._show(FirstToken(key, shown_s), shown_s)
         self._show(Finished(key, shown_s, 1), shown_s)
         self._forget(key)
 

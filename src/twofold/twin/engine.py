@@ -96,11 +96,12 @@ class Engine:
             self._waiting.append(running)
 
     def submit_prefilled(self, work: EngineWork, now_s: float) -> None:
-        """A request came whose prompt and first token another engine computed: it only decodes here."""
+        """A request came whose prompt and first token another engine computed: it only decodes here. Clients
+        see that token when the cache has room for what was computed."""
         assert work.output_tokens > 1, work
         running = self._known_from(work, now_s)
         if running is not None:
-            running.place, running.first_s = HANDED, now_s
+            running.place = HANDED
             running.left_tokens -= 1
             self._outside.append(running)
 
@@ -155,6 +156,8 @@ class Engine:
             if not self._known:
                 return None
             self._plan()
+            if self._out:
+                return self._out[0][1]
         due_s = self._end_s + self._late_s
         return due_s + self._first_late_s if self._chunks and not self._ending else due_s
 
@@ -502,6 +505,9 @@ class Engine:
             self._outside.popleft()
             if running.place == SWAPPED:
                 self._move_to_host(-running.target_tokens)
+            else:
+                running.first_s = self._at_s + self._late_s
+                self._show(FirstToken(running.work.key, running.first_s))
             self._admitted_count = running.admitted = self._admitted_count + 1
             self._begin_decode(running)
 
