@@ -86,24 +86,34 @@ def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:
     """
     need = Need(head.minimum_count, view.largest_count)
     room = Room(view.nodes, need, view.free.whole_count)
+    walked: list[Job] = []
+    # HOT: per look at the queue and job; the whole nodes of a job are one number: bench/policy.py
     for end_s, job in expected_ends(view, now_s):
-        room.add(job.placement)
-        if room.enough:
-            return Reservation(head.job_id, end_s, _kept(view, room))
-    return Reservation(head.job_id, math.inf, frozenset())
+        walked.append(job)
+        room.add(job.beside)
+        room.whole_count += job.whole_count
+        if room.enough or (need.on_one_node and job.whole_count):
+            return Reservation(head.job_id, end_s, _kept(view, room, walked))
+    return Reservation(head.job_id, math.inf, ())
 
 
-def _kept(view: ClusterView, room: Room) -> frozenset[str]:
+def _kept(view: ClusterView, room: Room, walked: list[Job]) -> tuple[str, ...]:
     """What comes free is taken first, so that what is free now is left to others as far as it can be."""
-    if room.need.on_one_node:
-        return frozenset(room.fitting)
     missing_count, kept = room.need.accelerator_count, []
-    for node_id in sorted(room.fitting):
-        if missing_count > 0:
-            kept.append(node_id)
-            missing_count -= view.nodes[node_id].accelerator_count
+    whole_ids = [
+        node_id
+        for job in reversed(walked)
+        if job.whole_count
+        for node_id, _ in job.placement
+        if node_id not in room.gained
+    ]
+    for node_id in (*sorted(room.fitting), *whole_ids):
+        if missing_count <= 0:
+            break
+        kept.append(node_id)
+        missing_count -= view.nodes[node_id].accelerator_count
     whole = view.free.whole_nodes(missing_count) if missing_count > 0 else None
-    return frozenset((*kept, *(node.node_id for node in whole or ())))
+    return (*kept, *(node.node_id for node in whole or ()))
 
 
 def expected_ends(view: ClusterView, now_s: float) -> Iterator[tuple[float, Job]]:

@@ -42,6 +42,8 @@ class Job:
     state: JobState = JobState.QUEUED
     placement: Placement = ()
     size_count: int = 0  # accelerators that it has
+    whole_count: int = 0  # of them, on nodes that it has alone
+    beside: Placement = ()  # its pieces on other nodes
     attempt: int = 0  # the latest
     failed_count: int = 0  # failures since it last got on
     done_s: float = 0.0  # work in its last checkpoint, in seconds at full size

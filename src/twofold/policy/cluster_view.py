@@ -47,7 +47,7 @@ class Reservation:
 
     job_id: str
     at_s: float  # when it can start, as estimated; infinite: not before nodes come back
-    node_ids: frozenset[str]
+    node_ids: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -61,8 +61,10 @@ class ClusterView:
     free: FreeNodes = field(default_factory=FreeNodes)
     held: FreeNodes = field(default_factory=FreeNodes)  # what of the reservation is free already
     reservation: Reservation | None = None
+    kept_ids: frozenset[str] = frozenset()  # nodes of the reservation
     spares: dict[str, Node] = field(default_factory=dict)
     serving: dict[str, Node] = field(default_factory=dict)
+    serving_count: int = 0  # accelerators of those
     quarantined: dict[str, Node] = field(default_factory=dict)
     ends: list[tuple[float, int, Job]] = field(default_factory=list)  # of jobs that have accelerators
     leaving: dict[str, Job] = field(default_factory=dict)  # jobs that write a checkpoint to make room
@@ -134,7 +136,7 @@ class ClusterView:
         assert not job.placement, job
         for node_id, count in placement:
             self._shift(self.nodes[node_id], job, count)
-        job.placement, job.size_count = placement, sum(count for _, count in placement)
+        self._remember(job, placement)
         self._count_for_team(job, job.size_count, now_s)
         job.end_s = end_s
         insort(self.ends, (end_s, job.sequence, job))
@@ -145,7 +147,7 @@ class ClusterView:
         for node_id, count in job.placement:
             self._shift(self.nodes[node_id], job, -count)
         self._count_for_team(job, -job.size_count, now_s)
-        job.placement, job.size_count = (), 0
+        self._remember(job, ())
         self.room_changed = True
 
     def exchange(self, job: Job, placement: Placement, end_s: float, now_s: float) -> None:
@@ -159,9 +161,8 @@ class ClusterView:
             self._shift(self.nodes[node_id], job, -count)
         for node_id, count in more:
             self._shift(self.nodes[node_id], job, count)
-        size_count = sum(after.values())
-        self._count_for_team(job, size_count - job.size_count, now_s)
-        job.placement, job.size_count = placement, size_count
+        self._count_for_team(job, sum(after.values()) - job.size_count, now_s)
+        self._remember(job, placement)
         self.room_changed = self.room_changed or bool(less)
         self.expect_end(job, end_s)
 
@@ -178,13 +179,13 @@ class ClusterView:
     def file(self, node: Node) -> None:
         """Put a node where the queue finds it, if it is usable and has something free."""
         if node.usable and node.free_count:
-            kept = self.reservation is not None and node.node_id in self.reservation.node_ids
-            (self.held if kept else self.free).add(node)
+            (self.held if node.node_id in self.kept_ids else self.free).add(node)
 
     def hold(self, reservation: Reservation) -> None:
         """Keep the free part of the reserved nodes away from backfill."""
         self.reservation = reservation
-        for node_id in sorted(reservation.node_ids):
+        self.kept_ids = frozenset(reservation.node_ids)
+        for node_id in reservation.node_ids:
             node = self.nodes[node_id]
             if node.filed_in is self.free:
                 self.free.take(node)
@@ -192,13 +193,11 @@ class ClusterView:
 
     def let_go(self) -> None:
         """Undo `hold`."""
-        if self.reservation is not None:
-            for node_id in sorted(self.reservation.node_ids):
-                node = self.nodes[node_id]
-                if node.filed_in is self.held:
-                    self.held.take(node)
-                    self.free.add(node)
-            self.reservation = None
+        self.reservation = None
+        self.kept_ids = frozenset()
+        for node in self.held.nodes():
+            self.held.take(node)
+            self.free.add(node)
 
     def _shift(self, node: Node, job: Job, count: int) -> None:
         """The job has so many more of the node's accelerators, or so many less: all that it had there."""
@@ -211,6 +210,12 @@ class ClusterView:
             del node.job_counts[job.job_id]
         node.free_count -= count
         self.file(node)
+
+    def _remember(self, job: Job, placement: Placement) -> None:
+        nodes = self.nodes
+        job.placement, job.size_count = placement, sum(count for _, count in placement)
+        job.beside = tuple(piece for piece in placement if piece[1] != nodes[piece[0]].accelerator_count)
+        job.whole_count = job.size_count - sum(count for _, count in job.beside)
 
     def _unfile(self, node: Node) -> None:
         if node.filed_in is not None:
@@ -250,11 +255,15 @@ class _Refiled:
             if not view.usable_sizes[size]:
                 del view.usable_sizes[size]
             view.room_changed = True
-        for use, nodes in ((NodeUse.SPARE, view.spares), (NodeUse.SERVING, view.serving)):
-            if node.use is use:
-                nodes[node.node_id] = node
-            else:
-                nodes.pop(node.node_id, None)
+        if node.node_id in view.serving:
+            del view.serving[node.node_id]
+            view.serving_count -= node.accelerator_count
+        view.spares.pop(node.node_id, None)
+        if node.use is NodeUse.SERVING:
+            view.serving[node.node_id] = node
+            view.serving_count += node.accelerator_count
+        elif node.use is NodeUse.SPARE:
+            view.spares[node.node_id] = node
         if node.quarantined_until_s is not None:
             view.quarantined[node.node_id] = node
         else:

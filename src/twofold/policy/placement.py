@@ -119,6 +119,11 @@ class FreeNodes:
                     break  # its neighbours are like it
         return best
 
+    def nodes(self) -> list[Node]:
+        """All that are filed here."""
+        partial = [node for nodes in self._partial.values() for node in nodes.values()]
+        return partial + [node for leaf in self._leaves.values() for node in leaf.nodes.values()]
+
     def leaves(self) -> Iterable[tuple[Domain, int, Node]]:
         """Of every innermost domain with whole nodes: itself, the accelerators on them, the first of them."""
         return [

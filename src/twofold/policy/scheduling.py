@@ -90,7 +90,7 @@ def look(view: ClusterView, now_s: float) -> list[ClusterEffect]:
             view.counts.backfilled += head is not None
             started.append(job)
             effects.append(start(view, job, placement, now_s))
-        if head is not None and left_count <= 0:
+        if head is not None and (left_count <= 0 or not view.free.free_count + view.held.free_count):
             break
     for job in started:
         view.queue.remove(job)
