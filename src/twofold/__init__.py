@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twofold.app import partitions as partitions
     from twofold.app import plan as plan
     from twofold.app import predict as predict
+    from twofold.app import rehearsed_plan as rehearsed_plan
     from twofold.app import search_fleets as search_fleets
     from twofold.app import search_layouts as search_layouts
     from twofold.app import simulate as simulate
@@ -44,6 +45,7 @@ __all__ = [
     "partitions",
     "plan",
     "predict",
+    "rehearsed_plan",
     "search_fleets",
     "search_layouts",
     "simulate",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from twofold.app.looping import alone, down, need_memory, state_of, up
     from twofold.app.measuring import MeasuredDevice, measure_device
     from twofold.app.partitioning import Profiles, partitions
-    from twofold.app.planning import diff, explain, plan
+    from twofold.app.planning import diff, explain, plan, rehearsed_plan
     from twofold.app.predicting import Predicted, predict
     from twofold.app.screen import plan_lines
     from twofold.app.screen_loop import loop_lines
@@ -87,6 +87,7 @@ __all__ = [
     "plan_lines",
     "predict",
     "ranged",
+    "rehearsed_plan",
     "search_fleets",
     "search_layouts",
     "simulate",
@@ -114,7 +115,7 @@ _MODULES = {
     "looping": ("alone", "down", "need_memory", "state_of", "up"),
     "measuring": ("MeasuredDevice", "measure_device"),
     "partitioning": ("Profiles", "partitions"),
-    "planning": ("diff", "explain", "plan"),
+    "planning": ("diff", "explain", "plan", "rehearsed_plan"),
     "predicting": ("Predicted", "predict"),
     "screen": ("plan_lines",),
     "screen_loop": ("loop_lines",),

@@ -14,18 +14,28 @@ from twofold.plan import diff as changes
 from twofold.plan import explain as explanation
 
 
-def plan(
-    spec: SpecSource,
-    today: date | None = None,
-    rehearse: Rehearse = Rehearse.NO,
-    tell: Callable[[str], None] = lambda _: None,
-) -> ShownPlan:
+def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
     """Plan both halves of a spec: a path, YAML text, a mapping, or a Spec.
 
-    With `today`, prices older than twelve months are warned of. With `Rehearse.BEST_TWO` the best fleet of
-    every service and its runner-up are confirmed on the twin; `tell` hears how far that is. Raises InputError
-    for a spec that cannot be planned as written, InfeasibleError when nothing meets it.
+    With `today`, prices older than twelve months are warned of. Raises InputError for a spec that cannot be
+    planned as written, InfeasibleError when nothing meets it.
     """
+    return _planned(spec, today, Rehearse.NO, lambda _: None)
+
+
+def rehearsed_plan(
+    spec: SpecSource, today: date | None = None, tell: Callable[[str], None] = lambda _: None
+) -> ShownPlan:
+    """The same plan, the best fleet of every service and its runner-up confirmed on the twin.
+
+    `tell` hears how far that is. A fleet that misses a goal there is replaced by the cheapest that holds.
+    """
+    return _planned(spec, today, Rehearse.BEST_TWO, tell)
+
+
+def _planned(
+    spec: SpecSource, today: date | None, rehearse: Rehearse, tell: Callable[[str], None]
+) -> ShownPlan:
     loaded = load(spec)
     tables = local_tables(loaded.device, loaded.calibration, today)
     options = replace(plan_options(tables, today), rehearse=rehearse, tell=tell)

@@ -19,7 +19,7 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
         *field("replica", _replica_pieces(service)),
-        *table(HEADINGS, [row for one in service.classes for row in _class_rows(one)], numbers=(1, 4)),
+        *_class_table(service),
         *(
             memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes)
             if service.memory_bytes
@@ -29,8 +29,42 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
         *field("cost", _cost_pieces(service)),
         *field("price", price_pieces(service.machine.price)),
         *field("bound by", [*bound_pieces(service.bounds), *limits]),
-        *field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"]),
+        *_rehearsed_lines(service, rehearsed),
     ]
+
+
+def _class_table(service: ServicePlan) -> list[str]:
+    """The classes; where the service was rehearsed, what the twin says stands beside the plan's."""
+    rows = [row for one in service.classes for row in _class_rows(one)]
+    if not service.rehearsals:
+        return table(HEADINGS, rows, numbers=(1, 4))
+    twin = [_rehearsed(slo) for one in service.classes for slo in one.slos]
+    beside = [(*row[:4], seen, *row[4:]) for row, seen in zip(rows, twin, strict=True)]
+    return table((*HEADINGS[:4], "rehearsed", *HEADINGS[4:]), beside, numbers=(1, 5))
+
+
+def _rehearsed(slo: SloOutcome) -> str:
+    """`326 ms ±4 % ✓`: the twin's figure and half of its interval."""
+    seen = slo.rehearsed
+    if seen is None or seen.value_s is None or seen.met is None:
+        return "–"
+    mark = "✓" if seen.met else "✗"
+    if seen.low_s is None or seen.high_s is None or not seen.value_s:
+        vague = "" if seen.resolved else " unresolved"
+        return f"{format_seconds(seen.value_s)}{vague} {mark}"
+    half = (seen.high_s - seen.low_s) / 2 / seen.value_s
+    return f"{format_seconds(seen.value_s)} ±{100 * half:.0f} % {mark}"
+
+
+def _rehearsed_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
+    """Each fleet that was tried on the twin, the planned one first; or that none was."""
+    if not service.rehearsals:
+        return field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"])
+    words = [
+        f"{one.name} {'holds' if one.holds else 'misses a goal'}{' (planned)' if one.chosen else ''}"
+        for one in service.rehearsals
+    ]
+    return field("rehearsed", ["at the peak, spares away", *words])
 
 
 def _fleet(service: ServicePlan) -> str:

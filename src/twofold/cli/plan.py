@@ -13,6 +13,7 @@ from twofold.cli.output import (
     today,
     write_text,
 )
+from twofold.cli.progress import patient_bar
 
 
 @click.command("plan")
@@ -21,22 +22,30 @@ from twofold.cli.output import (
 @click.option(
     "--details", is_flag=True, help="Add memory by format, percentiles, the front, scaling, unknowns."
 )
+@click.option("--rehearse", is_flag=True, help="Confirm the two best fleets of each service on the twin.")
 @click.option("--show-defaults", is_flag=True, help="List every value that the spec left open.")
 @out_option
 @force_option
 def command(
-    spec: Path, as_json: bool, details: bool, show_defaults: bool, out: Path | None, force: bool
+    spec: Path,
+    as_json: bool,
+    details: bool,
+    rehearse: bool,
+    show_defaults: bool,
+    out: Path | None,
+    force: bool,
 ) -> None:
     """Plan both halves of SPEC: a file, or a folder with a twofold.yaml.
 
     `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
     """
-    from twofold.app import default_lines, detail_lines, plan, plan_lines
+    from twofold.app import default_lines, detail_lines, plan, plan_lines, rehearsed_plan
     from twofold.contracts import plan_to_json
 
     if out:
         check_free(out, force)
-    answer = plan(spec, today())
+    with patient_bar() as tell:
+        answer = rehearsed_plan(spec, today(), tell) if rehearse else plan(spec, today())
     if out:
         write_text(out, plan_to_json(answer))
     if as_json:

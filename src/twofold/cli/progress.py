@@ -10,6 +10,7 @@ import click
 
 WIDTH = 100
 BAR_WIDTH = 20
+PATIENCE_S = 2.0  # a shorter wait shows no progress
 LOG_EVERY_S = 15.0  # of one stage, where nobody watches
 COUNTED = re.compile(r"(\d+) of (\d+)")
 
@@ -43,6 +44,19 @@ def stage_bar() -> Iterator[Callable[[str], None]]:
         if watched and last_stage:
             with suppress(OSError):  # the terminal may be gone
                 click.echo(f"\r{' ' * (WIDTH - 1)}\r", nl=False, err=True)
+
+
+@contextmanager
+def patient_bar() -> Iterator[Callable[[str], None]]:
+    """The bar where somebody watches, once the wait is worth one; a log gets nothing."""
+    start_s = time.monotonic()
+    with stage_bar() as bar:
+
+        def tell(text: str) -> None:
+            if sys.stderr.isatty() and time.monotonic() - start_s > PATIENCE_S:
+                bar(text)
+
+        yield tell
 
 
 def _bar(text: str) -> str:

@@ -1,8 +1,5 @@
 """`twofold simulate`: a plan in the twin, under its own traffic or yours, and under what goes wrong."""
 
-import sys
-import time
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,11 +14,9 @@ from twofold.cli.output import (
     today,
     write_text,
 )
-from twofold.cli.progress import stage_bar
 from twofold.core import UsageError
 
 MISSED = 3
-PATIENCE_S = 2.0  # a shorter wait shows no progress
 PROCESSES = 2
 
 
@@ -88,8 +83,8 @@ def command(
         requests=requests,
         timeline=timeline,
     )
-    with stage_bar() as bar:
-        given = (options, today(), _patient(bar), PROCESSES)
+    with patient_bar() as tell:
+        given = (options, today(), tell, PROCESSES)
         answer = simulate_sweep(source, parse_sweep(sweep), *given) if sweep else simulate(source, *given)
     if out:
         write_text(out, answer.json)
@@ -124,14 +119,3 @@ def _pair(compare: str | None) -> tuple[str, str] | None:
         hint = "write for example `--compare zone-loss,zone-loss-no-spares`"
         raise UsageError(f"`--compare {compare}` names no two scenarios", hint=hint)
     return names[0], names[1]
-
-
-def _patient(bar: Callable[[str], None]) -> Callable[[str], None]:
-    """The bar where somebody watches, once the wait is worth one."""
-    start_s = time.monotonic()
-
-    def tell(text: str) -> None:
-        if sys.stderr.isatty() and time.monotonic() - start_s > PATIENCE_S:
-            bar(text)
-
-    return tell

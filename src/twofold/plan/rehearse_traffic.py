@@ -127,7 +127,7 @@ def _model(
 
 
 def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengths:
-    """Log-normal lengths: p95 = mean · exp(1.645 σ − σ²/2), σ² = ln(1 + spread²); the longest as in traces."""
+    """Log-normal lengths: p95 = mean · exp(1.645 σ − σ²/2), σ² = ln(1 + spread²); none is far longer."""
     sigma = min(sqrt(log(1.0 + spread_ratio**2)), NORMAL_P95)
     p95_tokens = mean_tokens * exp(NORMAL_P95 * sigma - sigma**2 / 2)
     longest = max(LONGEST_RATIO * p95_tokens, mean_tokens)
