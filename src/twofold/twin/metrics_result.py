@@ -1,6 +1,7 @@
 """From what was counted to what a run came to, and to what broke first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from twofold.twin.fleet_replicas import Fleet
@@ -9,8 +10,8 @@ from twofold.twin.metrics_timeline import METRICS, Bucket
 from twofold.twin.types import BrokeFirst, ClassFigures, FleetResult, FleetWorld
 
 LITTLE_ERROR_MAX = 1e-6
-JUDGED_MIN_COUNT = 20  # answers of a class in a bucket, below which nothing is said of it
-REFUSED_FRACTION_MAX = 0.01  # of a bucket's arrivals; also of failed ones
+JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span
+REFUSED_FRACTION_MAX = 0.01  # of what arrived; also of failed ones
 KV_FRACTION_MAX = 0.98
 
 
@@ -80,46 +81,77 @@ def little_error(metrics: Metrics, now_s: float) -> float:
     return error
 
 
+@dataclass(slots=True)
+class _Window:
+    """Buckets in a row with enough requests to be judged. Mutable."""
+
+    from_s: float = 0.0  # where the first bad one is
+    count: int = 0
+    bad: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def add(self, from_s: float, count: int, bad: Sequence[int]) -> bool:
+        """One bucket more; whether there is enough to judge now."""
+        if self.count >= JUDGED_MIN_COUNT or not self.count:
+            self.count, self.bad = 0, [0] * len(bad)
+        if not any(self.bad):
+            self.from_s = from_s
+        self.count += count
+        self.bad = [before + now for before, now in zip(self.bad, bad, strict=True)]
+        return self.count >= JUDGED_MIN_COUNT
+
+
 def broke_first(metrics: Metrics) -> BrokeFirst | None:
-    """The first bucket in which a limit did not hold, and which; of several, the likelier cause first."""
+    """The first limit that did not hold, and when; of several at once, the likelier cause."""
     width_s = metrics.timeline.width_s
+    arrivals, answers = _Window(), [_Window() for _ in metrics.classes]
     for number, bucket in enumerate(metrics.timeline.buckets):
-        found = _broken(bucket, metrics.classes)
+        at_s = number * width_s
+        kv = bucket.kv / bucket.samples if bucket.samples else 0.0
+        if kv >= KV_FRACTION_MAX and bucket.waiting:
+            text = f"KV caches were {kv:.0%} full and requests waited"
+            return _told(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
+        found = _turned_away(arrivals) if arrivals.add(at_s, bucket.arrived, _away(bucket)) else None
+        for tally, window in zip(metrics.classes, answers, strict=True):
+            late = bucket.late[3 * tally.number : 3 * tally.number + 3]
+            if found is None and window.add(at_s, bucket.done[tally.number], late):
+                found = _late(window, tally)
         if found is not None:
-            at_s = number * width_s
-            signal, value, limit, text = found
-            return BrokeFirst(at_s, signal, value, limit, _told(text, at_s, width_s, metrics))
+            return _told(found, width_s, metrics)
     return None
 
 
-def _broken(bucket: Bucket, classes: list[ClassTally]) -> tuple[str, float, float, str] | None:
-    kv = bucket.kv / bucket.samples if bucket.samples else 0.0
-    if kv >= KV_FRACTION_MAX and bucket.waiting:
-        return "kv", kv, KV_FRACTION_MAX, f"KV caches were {kv:.0%} full and requests waited"
-    seen = max(bucket.arrived, 1)
-    for signal, count in (("queue", bucket.refused), ("failures", bucket.failed)):
-        part = count / seen
-        if count and part > REFUSED_FRACTION_MAX:
-            what = "refused" if signal == "queue" else "failed"
-            return signal, part, REFUSED_FRACTION_MAX, f"{part:.0%} of the requests were {what}"
-    for tally in classes:
-        done, model = bucket.done[tally.number], tally.model
-        limits = (model.ttft_s, model.tpot_s, model.e2e_s)
-        for index, (metric, limit_s) in enumerate(zip(METRICS, limits, strict=True)):
-            late = bucket.late[3 * tally.number + index] / done if done else 0.0
-            allowed = 1.0 - model.attained_fraction
-            if done >= JUDGED_MIN_COUNT and late > allowed + 1e-9:
-                name = f"{model.name} " if model.name else ""
-                text = f"{late:.0%} of {name}answers had a {metric.upper()} above {limit_s:g} s"
-                return f"slo {name}{metric}", late, allowed, text
+def _away(bucket: Bucket) -> tuple[int, int]:
+    return bucket.refused, bucket.failed
+
+
+def _turned_away(window: _Window) -> BrokeFirst | None:
+    for signal, what, count in zip(("queue", "failures"), ("refused", "failed"), window.bad, strict=True):
+        part = count / window.count
+        if part > REFUSED_FRACTION_MAX:
+            text = f"{count} of {window.count} requests were {what}"
+            return BrokeFirst(window.from_s, signal, part, REFUSED_FRACTION_MAX, text)
     return None
 
 
-def _told(text: str, at_s: float, width_s: float, metrics: Metrics) -> str:
-    """With when, and with the last thing that befell the world before the bucket's end."""
-    before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < at_s + width_s]
+def _late(window: _Window, tally: ClassTally) -> BrokeFirst | None:
+    model = tally.model
+    allowed = 1.0 - model.attained_fraction
+    name = f"{model.name} " if model.name else ""
+    limits = (model.ttft_s, model.tpot_s, model.e2e_s)
+    for metric, limit_s, count in zip(METRICS, limits, window.bad, strict=True):
+        late = count / window.count
+        if limit_s is not None and late > allowed + 1e-9:
+            text = f"{late:.0%} of {name}answers had a {metric.upper()} above {limit_s:g} s"
+            return BrokeFirst(window.from_s, f"slo {name}{metric}", late, allowed, text)
+    return None
+
+
+def _told(broke: BrokeFirst, width_s: float, metrics: Metrics) -> BrokeFirst:
+    """With when, and with the last thing that befell the world before that bucket's end."""
+    until_s = broke.at_s + width_s
+    before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < until_s]
     after = f", after {before[-1][1]} at {before[-1][0]:g} s" if before else ""
-    return f"{text} from {at_s:g} s on{after}"
+    return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
 
 
 def _class_figures(tally: ClassTally, measured_s: float) -> ClassFigures:
