@@ -195,7 +195,9 @@ class NodeEvents:
     def _inspected(self, node: Node) -> None:
         """A quarantined node has been looked after; a lemon is none any more."""
         state = self._state
-        if node.quarantined and not node.down:
+        if node.quarantined and node.down:  # it is with its repairers: look again later
+            state.later(state.world.faults.inspection_s, NODE_INSPECTED, node.node_id)
+        elif node.quarantined:
             if node.is_lemon:
                 due = self._failure_due.pop(node.node_id, None)
                 if due is not None:

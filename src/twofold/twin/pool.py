@@ -47,6 +47,7 @@ def serving_load(
     days: float,
     noise_fraction: float = 0.05,
     lead_s: float = 900.0,
+    margin_fraction: float = 0.1,
     every_s: float = 300.0,
     start_s: float = 60.0,
     seed: int = 0,
@@ -54,8 +55,9 @@ def serving_load(
     """What a service with this profile of rates needs, and what its autoscaler asks for.
 
     The truth is the profile (of one day, or of a week: it is repeated) between its hours, times a noise that
-    lasts about an hour. The autoscaler sees the present rate and knows the profile `lead_s` ahead. Users come
-    one step after its first ask: no fleet is there at once.
+    lasts about an hour. The autoscaler sees the present rate, knows the profile `lead_s` ahead, and
+    asks for `margin_fraction` more than either. Users come one step after its first ask: no fleet is there at
+    once.
     """
     generator = np.random.default_rng([seed, 21])
     count = ceil(days * DAY_S / every_s)
@@ -75,7 +77,7 @@ def serving_load(
         rate = expected(at_s) * max(0.0, 1 + noise_fraction * noise)
         ahead = max(expected(at_s), expected(at_s + lead_s))
         needed.append((at_s, accelerators_for(rate, capacity) if number else 0))
-        asked.append((at_s, accelerators_for(max(rate, ahead), capacity)))
+        asked.append((at_s, accelerators_for(max(rate, ahead) * (1 + margin_fraction), capacity)))
     return ServingLoad(_steps(needed), _steps(asked), start_s)
 
 
@@ -101,12 +103,12 @@ class PoolComparison:
 
 
 def compare_pool(
-    world: ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], headroom_fraction: float = 0.05
+    world: ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], headroom_fraction: float = 0.0
 ) -> PoolComparison:
     """The world's pool as it is, and cut in two: serving gets whole nodes for its peak (R-091).
 
     `jobs` gives the same jobs each time; `headroom_fraction` is what a fleet of fixed size keeps above the
-    highest demand that is asked for. Raises AssertionError where that takes all nodes.
+    highest demand that is asked for, margin and all. Raises AssertionError where that takes all nodes.
     """
     load = world.serving
     assert load is not None, "a pool without serving has nothing to share"
