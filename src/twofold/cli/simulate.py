@@ -14,6 +14,7 @@ from twofold.cli.output import (
     today,
     write_text,
 )
+from twofold.cli.progress import patient_bar
 from twofold.core import UsageError
 
 MISSED = 3
