@@ -203,7 +203,7 @@ def test_late_first_tokens_ask_for_more_and_little_headroom_forbids_less() -> No
         for step in range(400):
             for number in range(5):
                 late = (step * 5 + number + 1) * 37 % 100 < 100 * late_share
-                run.scaler.observe_first_token("", float(step), late)
+                run.scaler.observe_first_token("", late)
             if step % 10 == 0:
                 seen |= {type(effect) for effect in run.scaler.tick(run.view, float(step), {})}
         assert seen == ({changes} if changes else set())

@@ -42,6 +42,7 @@ class Forecast:
         self._bin_count = round(settings.season_s / settings.bin_s)
         self._lead_count = min(max(math.ceil(lead_s / settings.bin_s), 1), LEAD_BINS_MAX)
         self._first_s: float | None = None
+        self._open_until_s = -math.inf
         self._begin()
 
     def _begin(self) -> None:
@@ -58,7 +59,8 @@ class Forecast:
 
     def observe(self, now_s: float, amount: float) -> None:
         """So much came now; time does not run backwards."""
-        self.advance(now_s)
+        if now_s >= self._open_until_s:
+            self.advance(now_s)
         self._amount += amount
 
     def advance(self, now_s: float) -> None:
@@ -69,9 +71,10 @@ class Forecast:
         if behind > 2 * self._bin_count:
             self._begin()
             self._first_s = now_s - now_s % self.settings.bin_s
-            return
-        for _ in range(behind):
-            self._close()
+        else:
+            for _ in range(behind):
+                self._close()
+        self._open_until_s = self._first_s + (self._closed_count + 1) * self.settings.bin_s
 
     def known(self) -> bool:
         """Whether a whole season was seen."""

@@ -91,7 +91,7 @@ class Outliers:
         record = self._records.get(replica_id)
         if record is None:
             record = self._records[replica_id] = _Record(now_s)
-        record.fade_to(now_s, self.settings.window_s)
+        # HOT: per attempt; what is old fades at the looks alone, which are much more frequent than it is old.
         record.failed.add(float(failed))
         if ttft_s is not None and ttft_s > 0:
             record.ttft.add(math.log(ttft_s))

@@ -6,7 +6,7 @@ candidate at most once or twice, and none remembers more than its settings say.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from twofold.policy.chance import mixed
@@ -15,6 +15,8 @@ from twofold.policy.pools import pools_for
 from twofold.policy.prefix_index import PrefixIndex
 from twofold.policy.routing_settings import Routing, RoutingSettings
 from twofold.policy.settings import Beliefs
+
+Rule = Callable[[FleetView, Request, "Group"], Replica | None]
 
 TIERS_MAX = 256  # remembered sets of candidates: clients name models and zones as they like
 
@@ -50,8 +52,17 @@ class Router:
     prefixes: PrefixIndex | None = None
     homes: OrderedDict[str, str] = field(default_factory=OrderedDict)  # session -> replica, oldest first
     _tiers: dict[tuple[str, str, str | None], tuple[Tier, ...]] = field(default_factory=dict)
+    _choose: Rule = field(init=False)
 
     def __post_init__(self) -> None:
+        self._choose = {
+            Routing.LEAST_WORK: _least_work_of,
+            Routing.ROUND_ROBIN: self._in_turn,
+            Routing.RANDOM: self._drawn,
+            Routing.POWER_OF_TWO: self._less_of_two_drawn,
+            Routing.PREFIX: self._least_left,
+            Routing.SESSION: self._at_home,
+        }[self.rule]
         if self.rule is Routing.PREFIX and self.prefixes is None:
             self.prefixes = PrefixIndex(self.settings.prefix_blocks_per_replica_count)
 
@@ -63,7 +74,12 @@ class Router:
 
     def route(self, view: FleetView, request: Request, now_s: float) -> Replica | None:  # noqa: ARG002 (all decisions look alike)
         """The replica for the request's next attempt; None: nobody who may take it has a place."""
-        replica = self._routed(view, request)
+        # HOT: per arrival: bench/routing.py
+        tiers = self._tiers.get(("", request.model, request.version)) if self.settings.pools is None else None
+        if tiers is not None and len(tiers) == 1 and not request.zone:
+            replica = self._chosen(view, request, tiers[0].everywhere)
+        else:
+            replica = self._routed(view, request)
         if replica is None and request.version is not None:
             # The release has no place left, or no replica yet: what runs takes its requests.
             request.version = None
@@ -81,17 +97,6 @@ class Router:
             if replica is not None:
                 return replica
         return None
-
-    def candidates(self, view: FleetView, request: Request) -> list[Replica]:
-        """All who may take the request, places apart, best pool and model first."""
-        rules = self.settings.pools
-        pools = [""] if rules is None else [pool for pool, _ in pools_for(rules, request.class_name)]
-        return [
-            replica
-            for pool in pools
-            for tier in self._tiers_of(view, pool, request.model, request.version)
-            for replica in tier.everywhere.replicas
-        ]
 
     def placed(self, request: Request, replica: Replica) -> None:
         """The request was sent there: its session lives there, and its prompt will be cached there."""
@@ -127,25 +132,21 @@ class Router:
 
     def _chosen(self, view: FleetView, request: Request, group: Group) -> Replica | None:
         request.hit_tokens = 0
-        fit, beliefs = group.replicas, view.beliefs
         if request.replica_id is not None:
-            return _elsewhere(fit, request.replica_id, beliefs)
-        match self.rule:
-            case Routing.LEAST_WORK:
-                return least_work(fit, beliefs)
-            case Routing.ROUND_ROBIN:
-                group.turn_count += 1
-                return _first_with_room(fit, group.turn_count - 1)
-            case Routing.RANDOM:
-                return _first_with_room(fit, mixed(self.settings.seed, request.request_id))
-            case Routing.POWER_OF_TWO:
-                return _less_of_two(fit, mixed(self.settings.seed, request.request_id), beliefs)
-            case Routing.PREFIX:
-                return self._least_left(group, request, beliefs)
-            case Routing.SESSION:
-                return self._at_home(view, group, request)
+            return _elsewhere(group.replicas, request.replica_id, view.beliefs)
+        return self._choose(view, request, group)
 
-    def _least_left(self, group: Group, request: Request, beliefs: Beliefs) -> Replica | None:
+    def _in_turn(self, _view: FleetView, _request: Request, group: Group) -> Replica | None:
+        group.turn_count += 1
+        return _first_with_room(group.replicas, group.turn_count - 1)
+
+    def _drawn(self, _view: FleetView, request: Request, group: Group) -> Replica | None:
+        return _first_with_room(group.replicas, mixed(self.settings.seed, request.request_id))
+
+    def _less_of_two_drawn(self, view: FleetView, request: Request, group: Group) -> Replica | None:
+        return _less_of_two(group.replicas, mixed(self.settings.seed, request.request_id), view.beliefs)
+
+    def _least_left(self, view: FleetView, request: Request, group: Group) -> Replica | None:
         """Least predicted seconds until the answer begins and of what shares its steps.
 
         Formula  (unread + input - hit) · input_token_s + output_limit / in_flight_limit · output_token_s
@@ -153,6 +154,7 @@ class Router:
                  is still to be written delays the others by that part of a step.
         """
         assert self.prefixes is not None
+        beliefs = view.beliefs
         input_s, output_s = beliefs.input_token_s, beliefs.output_token_s
         best: Replica | None = None
         best_s = 0.0
@@ -181,7 +183,7 @@ class Router:
                 best, best_s, request.hit_tokens = holder, left_s, hit_tokens
         return best
 
-    def _at_home(self, view: FleetView, group: Group, request: Request) -> Replica | None:
+    def _at_home(self, view: FleetView, request: Request, group: Group) -> Replica | None:
         home_id = self.homes.get(request.session_id) if request.session_id else None
         if home_id is None:
             return least_work(group.replicas, view.beliefs)
@@ -222,6 +224,10 @@ class Router:
         if self.settings.pools is not None and replica.pool != pool:
             return False
         return replica.version not in self.trial_versions if version is None else replica.version == version
+
+
+def _least_work_of(view: FleetView, _request: Request, group: Group) -> Replica | None:
+    return least_work(group.replicas, view.beliefs)
 
 
 def least_work(fit: list[Replica], beliefs: Beliefs) -> Replica | None:

@@ -43,7 +43,7 @@ class PoolState:
     needs: deque[tuple[float, int]] = field(default_factory=deque)  # falling maxima of the needs of late
     late_count: float = 0.0
     first_count: float = 0.0
-    weights_at_s: float = 0.0
+    counts_at_s: float = 0.0
     work_s: float = 0.0  # of finished requests, faded …
     residence_s: float = 0.0  # … and how long they were with replicas
     sick_since_s: dict[str, float] = field(default_factory=dict)
@@ -73,14 +73,13 @@ class Scaler:
             if state.forecast is not None:
                 state.forecast.observe(now_s, work_s)
 
-    def observe_first_token(self, pool: str, now_s: float, late: bool) -> None:
+    def observe_first_token(self, pool: str, late: bool) -> None:
         """An answer began, within its class's limit or too late for it."""
         state = self.pools.get(pool)
         if state is not None:
-            fade = math.exp(-max(now_s - state.weights_at_s, 0.0) / self.settings.slo_window_s)
-            state.weights_at_s = now_s
-            state.first_count = state.first_count * fade + 1.0
-            state.late_count = state.late_count * fade + late
+            # HOT: per answer; what is old fades at the ticks.
+            state.first_count += 1.0
+            state.late_count += late
 
     def observe_finished(self, pool: str, work_s: float, residence_s: float) -> None:
         """An answer ended, so long after it was sent."""
@@ -280,9 +279,12 @@ def by_kv(members: Sequence[Replica], now_s: float, settings: ScalingSettings) -
 
 
 def by_lateness(state: PoolState, well_count: int, now_s: float, settings: ScalingSettings) -> float:
-    """Replicas that late first tokens ask for: more than there are, as many, or no opinion (0)."""
-    fade = math.exp(-max(now_s - state.weights_at_s, 0.0) / settings.slo_window_s)
-    if state.first_count * fade < FIRST_TOKENS_MIN:
+    """Replicas that late first tokens ask for: more, as many as there are, or 0. Fades what was counted."""
+    fade = math.exp(-max(now_s - state.counts_at_s, 0.0) / settings.slo_window_s)
+    state.counts_at_s = now_s
+    state.first_count *= fade
+    state.late_count *= fade
+    if state.first_count < FIRST_TOKENS_MIN:
         return 0.0
     late_fraction = state.late_count / state.first_count
     if late_fraction > settings.slo_miss_fraction:

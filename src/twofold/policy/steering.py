@@ -61,6 +61,7 @@ class Steering:
         for name, machine in (("rollout", self.rollout), ("scaling", self.scaler)):
             if machine is not None:
                 self._due_s[name] = 0.0
+        self.next_due_s = 0.0  # when `tick` has something to do
 
     # --- what happens ---
 
@@ -81,9 +82,7 @@ class Steering:
                 self._begun_s = {name: at_s for name, at_s in begun_s.items() if name in requests}
         limit_s = request.kind.ttft_slo_s
         if self.scaler is not None and limit_s is not None:
-            self.scaler.observe_first_token(
-                self._pool_of(request), now_s, now_s - request.arrived_s > limit_s
-            )
+            self.scaler.observe_first_token(self._pool_of(request), now_s - request.arrived_s > limit_s)
 
     def ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
         """An answer ended, before its places are freed."""
@@ -145,16 +144,13 @@ class Steering:
 
     # --- by the clock ---
 
-    def next_due_s(self) -> float:
-        """When `tick` has something to do."""
-        return min(self._due_s.values())
-
     def tick(self, now_s: float) -> list[Effect]:
         """Whatever is due, each part from now on anew."""
         effects: list[Effect] = []
         for name, due_s in self._due_s.items():
             if now_s >= due_s:
                 effects += self._acted(name, now_s)
+        self.next_due_s = min(self._due_s.values())
         return effects
 
     def wanted(self, now_s: float) -> list[Effect]:
@@ -260,7 +256,7 @@ class Steering:
         return (self._load_s(replica, now_s) - since_s) / (now_s - request.started_s)
 
     def _pool_of(self, request: Request) -> str:
-        return home_pool(self._rules, request.class_name)
+        return "" if self._rules is None else home_pool(self._rules, request.class_name)
 
     def _work_s(self, request: Request) -> float:
         beliefs = self._view.beliefs
