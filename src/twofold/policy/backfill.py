@@ -10,6 +10,7 @@ Source  Lifka 1995, the ANL/IBM SP scheduling system; Mu'alem and Feitelson 2001
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from twofold.policy.cluster_job import Job
 from twofold.policy.cluster_view import ClusterView, Reservation
@@ -100,14 +101,14 @@ def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:
 def _kept(view: ClusterView, room: Room, walked: list[Job]) -> tuple[str, ...]:
     """What comes free is taken first, so that what is free now is left to others as far as it can be."""
     missing_count, kept = room.need.accelerator_count, []
-    whole_ids = [
+    whole_ids = (
         node_id
         for job in reversed(walked)
         if job.whole_count
         for node_id, _ in job.placement
         if node_id not in room.gained
-    ]
-    for node_id in (*sorted(room.fitting), *whole_ids):
+    )
+    for node_id in chain(sorted(room.fitting), whole_ids):
         if missing_count <= 0:
             break
         kept.append(node_id)

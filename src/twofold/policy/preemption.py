@@ -86,7 +86,9 @@ def may_make_room(view: ClusterView, job: Job, now_s: float) -> bool:
 
 
 def victims(view: ClusterView, need: Need, candidates: Iterable[Job]) -> list[Victim] | None:
-    """As few as make the gang fit, or None: all together would not. Those already leaving count as gone.
+    """As few as make a gang fit that does not fit now; None: all together would not be enough.
+
+    Those that leave already count as gone.
 
     Jobs are added in order until there is room, shrinking all before stopping any; then whoever turns out not
     to be needed is let off, the last first.
