@@ -269,3 +269,17 @@ def test_warm_up_is_left_out_of_figures_and_not_of_outcomes(fixed_world: Worlds,
     latency = figures.ttft_s
     assert latency is not None and latency.count == 5
     assert result.measured_s == pytest.approx(result.duration_s - 5.01)
+
+
+def test_a_client_whose_answer_broke_asks_again_and_waits_as_long_again(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    client = ClientModel(Retry.BACKOFF, 3, backoff_s=0.5, patience_s=0.3)
+    crash = (ReplicaCrash(1.15, "r0", back_after_s=0.1),)
+    gate = GateSettings(probe_every_s=0.05, open_s=0.1, open_s_max=0.1)
+    world = fixed_world(
+        1, gate=gate, faults=crash, classes=(ClassModel("", client),), start_s=0.1, token_s=0.02
+    )
+    result, [record] = run(world, steady(1, 1.0))
+    assert result.retry_count == 1 and record.outcome == "finished"
+    assert record.ttft_s is not None and record.ttft_s > 0.5

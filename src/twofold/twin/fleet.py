@@ -172,7 +172,7 @@ class FleetRun:
             self.gateway.ask(following, now_s)
 
     def _retry(self, visit: Visit, now_s: float) -> None:
-        if self.clients.again(visit):
+        if self.clients.again(visit, now_s):
             self.gateway.ask(visit, now_s)
 
     def _patience(self, visit: Visit, now_s: float) -> None:

@@ -94,11 +94,20 @@ class Clients:
                 return
         self.ends(visit, outcome, now_s)
 
-    def again(self, visit: Visit) -> bool:
-        """Whether the wait after a bad end is over and the client still there."""
-        if visit.waits:
-            self._metrics.retries += 1
-        return visit.waits
+    def again(self, visit: Visit, now_s: float) -> bool:
+        """Whether a client that waited after a bad end is still there, and asks anew.
+
+        One whose answer had begun is as patient with the new answer as it was with the first.
+        """
+        if not visit.waits:
+            return False
+        self._metrics.retries += 1
+        if visit.begun_s is not None:
+            visit.begun_s, visit.patient_from_s = None, now_s
+            leaves_s = leaves_at_s(self._world.classes[visit.class_number].client, visit)
+            if leaves_s < inf:
+                self._heap.push(leaves_s, Kind.PATIENCE, visit)
+        return True
 
     def patience_ends(self, visit: Visit, now_s: float) -> bool:
         """Whether the client leaves now."""
@@ -145,5 +154,5 @@ def retry_in_s(
 def leaves_at_s(client: ClientModel, visit: Visit) -> float:
     """When the client leaves unless something comes before; infinity: it waits for ever."""
     if visit.begun_s is None:
-        return visit.arrival_s + min(client.patience_s, client.answer_patience_s)
+        return min(visit.patient_from_s + client.patience_s, visit.arrival_s + client.answer_patience_s)
     return visit.arrival_s + client.answer_patience_s if client.answer_patience_s < inf else inf

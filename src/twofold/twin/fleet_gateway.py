@@ -118,7 +118,9 @@ class Gateway:
         if limit is not None and limit < tokens:
             tokens = limit
         self._given_keys = key = self._given_keys + 1
-        replica = self.fleet.replicas[effect.replica_id]
+        replica = self.fleet.replicas.get(effect.replica_id)
+        if replica is None:
+            replica = self.fleet.ended[effect.replica_id]
         attempt = Attempt(key, visit, effect.attempt, replica, tokens)
         visit.attempts.append(attempt)
         visit.replica_id = effect.replica_id

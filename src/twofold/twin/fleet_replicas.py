@@ -28,6 +28,7 @@ CAUSES: dict[str, tuple[Cause, bool, bool]] = {
     "power": (Cause.TIMEOUT, True, True),
     "network": (Cause.TIMEOUT, True, False),
 }
+ENDED_MAX = 256  # replicas that are remembered after their end
 WORLD, VERSION = -1, -2  # what slows a replica besides faults, which have numbers from 0
 
 
@@ -54,6 +55,7 @@ class Fleet:
     def __init__(self, world: FleetWorld, heap: Heap) -> None:
         self._world, self._heap = world, heap
         self.replicas: dict[str, Replica] = {}
+        self.ended: dict[str, Replica] = {}  # the latest ones; the gate may not have heard of it yet
         self.spent = Spent()
         self.releases = {fault.version: fault for fault in world.faults if isinstance(fault, Release)}
         self.crashes = [fault for fault in world.faults if isinstance(fault, RandomCrashes)]
@@ -192,6 +194,9 @@ class Fleet:
         replica.life = Life.GONE
         self._bill(replica, now_s)
         del self.replicas[replica.replica_id]
+        self.ended[replica.replica_id] = replica
+        if len(self.ended) > ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
         self._heap.push(now_s, Kind.EVENTS, [ReplicaRemoved(replica.replica_id)])
         self._share(now_s)
 

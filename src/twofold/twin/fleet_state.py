@@ -100,8 +100,8 @@ class Visit:
     """One thing that a client wants, over all its requests for it. Mutable."""
 
     __slots__ = (
-        "arrival", "arrival_s", "attempts", "begun_s", "class_number", "left_at_s", "next_turn", "number",
-        "output_limit_tokens", "replica_id", "request_id", "tries", "turns", "waits",
+        "arrival", "arrival_s", "attempts", "begun_s", "class_number", "next_turn", "number",
+        "output_limit_tokens", "patient_from_s", "replica_id", "request_id", "tries", "turns", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -114,7 +114,7 @@ class Visit:
     ) -> None:
         self.number = number
         self.arrival = arrival
-        self.arrival_s = arrival.arrival_s
+        self.arrival_s = self.patient_from_s = arrival.arrival_s
         self.class_number = class_number
         self.output_limit_tokens = output_limit_tokens
         self.turns = turns

@@ -328,7 +328,11 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ClassFigures:
-    """One class, of requests that arrived after the warm-up. `outcomes` counts intents by how they ended."""
+    """One class, of requests that arrived after the warm-up.
+
+    An intent that its client asks for several times is one request: its times count from the first asking,
+    and `outcomes` counts how it ended.
+    """
 
     name: str
     arrived_count: int
