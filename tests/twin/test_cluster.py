@@ -367,3 +367,16 @@ def test_energy_is_that_of_working_and_idle_accelerators() -> None:
     a_world = world(horizon_s=3600.0, ends=RunEnd.HORIZON, idle_w=100.0, busy_w=700.0)
     result, _ = run(a_world, JobArrival(0.0, 1e6, 32))
     assert result.energy_j == pytest.approx(3600 * 32 * (100 + 700))
+
+
+def test_gangs_across_borders_slow_each_other_and_those_inside_do_not() -> None:
+    nodes = tuple(NodeGroup(name, 2, domain=(name,)) for name in "abcd")
+    step = StepModel(communication_fraction=0.5, crossing_fractions=(0.1,), contention_fraction=0.8)
+    across = world(nodes=nodes, step=step)
+    alone = run(across, JobArrival(0.0, 1000.0, 32))[1]["j1"]
+    assert alone.ended_s == pytest.approx(300 + 1000 * 1.05)
+    both = run(across, JobArrival(0.0, 1000.0, 32), JobArrival(0.0, 1000.0, 32))[1]
+    # Each shares the way with half of the cluster: half of the step takes 0.1 + 0.8/2 longer.
+    assert both["j1"].ended_s == pytest.approx(300 + 1000 * 1.25, rel=0.01)
+    inside = run(across, JobArrival(0.0, 1000.0, 16), JobArrival(0.0, 1000.0, 16))[1]
+    assert inside["j1"].ended_s == pytest.approx(300 + 1000)

@@ -22,8 +22,7 @@ def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> 
     now_s = state.now_s
     if job.placement:
         halt(state, job)
-        state.figures.gave_back(job, now_s)
-        job.release(Phase.WAITING, state.nodes, now_s)
+        give_back(state, job)
     else:
         state.figures.left_queue(job, now_s)
     if job.started_s is None:
@@ -38,10 +37,31 @@ def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> 
     job.hold(placement, state.nodes, now_s)
     job.pace_is_old = True
     state.figures.held(job, now_s)
+    _share(state, job, job.placement, job.held_count)
     if any(state.nodes[node_id].down for node_id, _ in placement):
         hang(state, job)  # a node that failed, and nobody knows yet
     else:
         job.due = state.later(state.world.checkpoint.restart_s, LAUNCHED, job.job_id)
+
+
+def give_back(state: ClusterState, job: Job) -> None:
+    """It has no accelerators from now on, and waits."""
+    state.figures.gave_back(job, state.now_s)
+    held_count, placement = job.held_count, job.placement
+    job.release(Phase.WAITING, state.nodes, state.now_s)
+    _share(state, job, placement, -held_count)
+
+
+def _share(state: ClusterState, job: Job, placement: Placement, change_count: int) -> None:
+    """Gangs across the domains' borders slow each other, where the world says so."""
+    if (
+        state.world.step.contention_fraction
+        and state.pace.crosses(placement)
+        and state.pace.cross(change_count)
+    ):
+        for other in list(state.jobs.values()):
+            if other is not job and other.placement and state.pace.crosses(other.placement):
+                repace(state, other)
 
 
 def vacate(state: ClusterState, node_id: str) -> None:
@@ -52,8 +72,7 @@ def vacate(state: ClusterState, node_id: str) -> None:
     for job_id in list(state.nodes[node_id].job_counts):
         job = state.jobs[job_id]
         if job.phase is Phase.PAUSED:
-            state.figures.gave_back(job, state.now_s)
-            job.release(Phase.WAITING, state.nodes, state.now_s)
+            give_back(state, job)
             state.figures.entered_queue(job, state.now_s)
 
 
@@ -167,8 +186,7 @@ def stop(state: ClusterState, job: Job, reason: StopReason) -> None:
     held = job.held_count
     if job.placement:
         halt(state, job)
-        state.figures.gave_back(job, state.now_s)
-        job.release(Phase.WAITING, state.nodes, state.now_s)
+        give_back(state, job)
         state.figures.entered_queue(job, state.now_s)
     if reason in LAST_STOPS:
         end(state, job, LAST_STOPS[reason])
@@ -187,8 +205,7 @@ def finish(state: ClusterState, job: Job) -> None:
         return
     if job.writing:
         state.no_transfer(job)
-    state.figures.gave_back(job, state.now_s)
-    job.release(Phase.WAITING, state.nodes, state.now_s)
+    give_back(state, job)
     state.figures.entered_queue(job, state.now_s)
     ended = job.arrival.state
     completed = ended is JobEnd.COMPLETED

@@ -8,14 +8,37 @@ from twofold.policy import Placement
 from twofold.twin.cluster_nodes import Node, Nodes
 from twofold.twin.cluster_types import StepModel
 
+FELT_FRACTION = 0.01  # of the cluster; smaller changes of what crosses its borders are not felt by others
+
 
 class Pace:
     """Work per second of placements on these nodes; it changes when their nodes do."""
 
     def __init__(self, step: StepModel, nodes: Nodes) -> None:
         self._step, self._nodes = step, nodes
+        self._crossing_count = self._felt_count = 0  # accelerators of gangs across borders
         self._jitter = lru_cache(maxsize=1024)(
             lambda count: float(straggler_factor(step.jitter_fraction, count))
+        )
+
+    def cross(self, change_count: int) -> bool:
+        """So many more accelerators belong to gangs across borders; whether others feel it."""
+        self._crossing_count += change_count
+        felt = abs(self._crossing_count - self._felt_count) > FELT_FRACTION * self._nodes.accelerator_count
+        if felt:
+            self._felt_count = self._crossing_count
+        return felt
+
+    def crosses(self, placement: Placement) -> bool:
+        """Whether a gang stands in more than one domain of a level that is slower to cross."""
+        return self._crossing([self._nodes[node_id] for node_id, _ in placement]) > 0
+
+    def _crossing(self, nodes: list[Node]) -> float:
+        """How much longer its communication takes by the way, when no other gang is on it."""
+        return sum(
+            fraction
+            for level, fraction in enumerate(self._step.crossing_fractions)
+            if len({node.domain[: level + 1] for node in nodes}) > 1
         )
 
     def scaling_efficiency(self, count: int) -> float:
@@ -32,19 +55,20 @@ class Pace:
     def of(self, placement: Placement) -> tuple[float, float, str]:
         """Work in accelerator-seconds per second, the factor on a step's time, and who sets the pace.
 
-        Formula  step = ((1 − c)·device + c·link·(1 + Σ crossings + neighbours))·jitter, of the slowest node;
+        Formula  step = ((1 − c)·device + c·link·(1 + Σ crossings + others + neighbours))·jitter, slowest;
                  work = accelerators · efficiency(accelerators) / step
         Why      Every step waits for its slowest part; only the share c of it crosses the network.
+                 Gangs across borders share the way with `others` there; neighbours are serving's nodes.
         Limits   Sound nodes in one domain: the step as given. A pace setter is named where it is slower than
                  the fastest node of the gang by more than 0.1 %.
         """
         step, found = self._step, [self._nodes[node_id] for node_id, _ in placement]
         share = step.communication_fraction
-        crossing = sum(
-            fraction
-            for level, fraction in enumerate(step.crossing_fractions)
-            if len({node.domain[: level + 1] for node in found}) > 1
-        )
+        count = sum(part for _, part in placement)
+        crossing = self._crossing(found)
+        if crossing and step.contention_fraction:
+            others_count = max(0, self._felt_count - count)
+            crossing += step.contention_fraction * others_count / self._nodes.accelerator_count
         crossing += self._neighbours(found)
         slowest, quickest, name = 0.0, 2.0**60, ""
         for node in found:
@@ -52,7 +76,6 @@ class Pace:
             if factor > slowest:
                 slowest, name = factor, node.node_id
             quickest = min(quickest, factor)
-        count = sum(part for _, part in placement)
         factor = slowest * self._jitter(count)
         rate = count * self.scaling_efficiency(count) / factor
         return rate, factor, name if slowest > quickest * 1.001 else ""

@@ -14,6 +14,7 @@ class ServingAccount:
         self.load = load
         self.needed_count = self.ready_count = 0
         self.slowdown_factor = 1.0
+        self._steps: list[tuple[float, int]] = [(0.0, 0)]
         self._now_s = self._needed_s = self._ready_s = self._missing_s = self._short_s = self._slow_s = 0.0
 
     def change(
@@ -33,6 +34,10 @@ class ServingAccount:
         self.needed_count = self.needed_count if needed is None else needed
         self.ready_count += ready
         assert self.ready_count >= 0
+        if ready:
+            if self._steps[-1][0] == now_s:
+                self._steps.pop()
+            self._steps.append((now_s, self.ready_count))
         self.slowdown_factor = self.slowdown_factor if slowdown_factor is None else slowdown_factor
 
     def figures(self, now_s: float) -> ServingFigures:
@@ -40,5 +45,10 @@ class ServingAccount:
         self.change(now_s)
         slow = self._slow_s / self._ready_s if self._ready_s else 1.0
         return ServingFigures(
-            self._needed_s / 3600, self._ready_s / 3600, self._missing_s / 3600, self._short_s, slow
+            needed_h=self._needed_s / 3600,
+            granted_h=self._ready_s / 3600,
+            shortfall_h=self._missing_s / 3600,
+            shortfall_s=self._short_s,
+            slowdown_factor=slow,
+            ready_steps=tuple(self._steps),
         )

@@ -74,6 +74,7 @@ class StepModel:
     communication_fraction: float = 0.2  # of a step, that it waits for the network
     # Outer to inner level of the nodes' domains: how much longer communication takes across its borders.
     crossing_fractions: tuple[float, ...] = ()
+    contention_fraction: float = 0.0  # longer communication across borders, were all others across them too
     jitter_fraction: float = 0.0  # one accelerator's spread of step times over their mean
     efficiency_by_count: tuple[tuple[int, float], ...] = ()  # of work per accelerator; none: it scales fully
     straggler_fraction: float = 0.0  # of nodes that are slow from the start …
@@ -215,6 +216,7 @@ class ServingFigures:
     shortfall_h: float  # accelerator-hours that were needed and not ready
     shortfall_s: float  # time in which any was missing: a stand-in for time outside its SLO
     slowdown_factor: float  # of service times beside training; 1: none
+    ready_steps: tuple[tuple[float, int], ...]  # ready accelerators, for the fleet's own world
 
 
 @dataclass(frozen=True, slots=True)
