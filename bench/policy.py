@@ -1,78 +1,107 @@
-"""Time of one event in the gate by fleet size, beside a plain `min` over as many numbers in the same run."""
+"""Time of one request in the gate by fleet size and by what is on, beside a plain loop in the same run."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from twofold.policy import (
+    AdmissionSettings,
     Beliefs,
+    ClassKind,
+    ClassSettings,
+    DegradationSettings,
     Entry,
-    FleetView,
     Gate,
     GateSettings,
+    HedgeSettings,
+    LimitSettings,
+    QueueSettings,
+    Rate,
     ReplicaAdded,
-    Request,
     RequestArrived,
     ResponseEnded,
     ResponseStarted,
+    RetryBudgetSettings,
     to_line,
 )
-from twofold.policy.fleet_view import Replica
-from twofold.policy.routing import least_work
 
 FLEETS = (1, 8, 64)
-REQUESTS = 300
+REQUESTS = 60
 IN_FLIGHT_PER_REPLICA = 8
 BELIEFS = Beliefs(0.0001, 0.01)
+NOTHING = GateSettings()
+PATH = GateSettings(  # of a request: all but hedges
+    classes=(
+        ClassSettings("chat", ttft_slo_s=5.0, e2e_slo_s=60.0),
+        ClassSettings("bulk", ClassKind.BULK, priority=1),
+    ),
+    limits=LimitSettings(Rate(1e6, 1e9), classes=(("chat", Rate(1e7)),)),
+    admission=AdmissionSettings(),
+    queue=QueueSettings(),
+    degradation=DegradationSettings(),
+    retry_budget=RetryBudgetSettings(),
+)
+HEDGED = replace(PATH, hedge=HedgeSettings())
 
 
 def best_us(run: Callable[[], object], count: int = REQUESTS, repeats: int = 40) -> float:
-    """Microseconds per call of the fastest of a few rounds of `count` calls."""
+    """Microseconds of this process per call, of the fastest of a few rounds of `count` calls."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(count):
             run()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times) / count * 1e6
 
 
-def busy_gate(replica_count: int) -> Gate:
+def busy_gate(replica_count: int, settings: GateSettings = NOTHING) -> Gate:
     """A gate whose replicas are busy and have room."""
-    gate = Gate(GateSettings(), BELIEFS)
+    gate = Gate(settings, BELIEFS)
     for number in range(replica_count):
         gate.handle(ReplicaAdded(f"replica-{number}", 1_000_000), 0.0)
     for number in range(replica_count * IN_FLIGHT_PER_REPLICA):
-        gate.handle(RequestArrived(100 + number, 50), 0.0)
+        gate.handle(RequestArrived(100 + number, 50, "tenant", "chat"), 0.0)
     return gate
 
 
-def by_min(view: FleetView, request: Request, now_s: float) -> Replica | None:  # noqa: ARG001 (one shape)
-    """What `least_work` was first, for new requests: shorter, and slower."""
-    fit = [replica for replica in view.replicas.values() if replica.healthy and replica.has_room]
-    return min(fit, key=lambda replica: (replica.work_s(view.beliefs), replica.replica_id), default=None)
+def request_of(gate: Gate) -> Callable[[], None]:
+    """One request from its arrival to its end, and what a driver asks after each event."""
+    arrival, now_s = RequestArrived(100, 50, "tenant", "chat"), 1.0
+
+    def whole() -> None:
+        nonlocal now_s
+        now_s += 0.01
+        request_id = gate.handle(arrival, now_s)[-1].request_id  # type: ignore[union-attr]
+        gate.wake_at_s()
+        gate.handle(ResponseStarted(request_id), now_s)
+        gate.wake_at_s()
+        gate.handle(ResponseEnded(request_id, 50), now_s)
+        gate.wake_at_s()
+
+    return whole
+
+
+def plain_turns() -> None:
+    """What any loop of Python that keeps something per request does: three entries made and taken away."""
+    kept: dict[int, list[int]] = {}
+    for number in range(3):
+        kept[number] = [number]
+        kept.pop(number)
 
 
 def main() -> None:
     """Print microseconds per call, and their ratio to the baseline, for each fleet."""
-    print(f"{'µs per call (× min)':26}" + "".join(f"{count:>9} replicas" for count in FLEETS))
+    print(f"{'µs per call (× plain)':26}" + "".join(f"{count:>9} replicas" for count in FLEETS))
     rows: dict[str, list[float]] = {}
     for replica_count in FLEETS:
-        gate, numbers = busy_gate(replica_count), [float(number) for number in range(replica_count)]
-        request, arrival = Request(1, 100, 50), RequestArrived(100, 50)
-
-        def whole(gate: Gate = gate, arrival: RequestArrived = arrival) -> None:
-            request_id = gate.handle(arrival, 1.0)[0].request_id  # type: ignore[union-attr]
-            gate.handle(ResponseStarted(request_id), 1.0)
-            gate.handle(ResponseEnded(request_id, 50), 1.0)
-
+        arrival = RequestArrived(100, 50, "tenant", "chat")
         entry = Entry(1.0, arrival, tuple(busy_gate(replica_count).handle(arrival, 1.0)))
-        fit = list(gate.view.replicas.values())
         timed: dict[str, Callable[[], object]] = {
-            "min of plain numbers": lambda numbers=numbers: min(numbers),  # type: ignore[misc]
-            "least_work": lambda f=fit: least_work(f, BELIEFS),  # type: ignore[misc]
-            "… as min with a key": lambda g=gate, r=request: by_min(g.view, r, 1.0),  # type: ignore[misc]
-            "arrive, start, end": whole,
-            "arrive": lambda g=gate, a=arrival: g.handle(a, 1.0),  # type: ignore[misc]
+            "plain turns": plain_turns,
+            "request, nothing on": request_of(busy_gate(replica_count)),
+            "request, its path on": request_of(busy_gate(replica_count, PATH)),
+            "request, and hedges": request_of(busy_gate(replica_count, HEDGED)),
             "entry to line": lambda e=entry: to_line(e),  # type: ignore[misc]
         }
         for name, run in timed.items():
@@ -80,6 +109,6 @@ def main() -> None:
     for name, each_us in rows.items():
         cells = (
             f"{us:9.2f} ({us / base_us:5.0f}×)"
-            for us, base_us in zip(each_us, rows["min of plain numbers"], strict=True)
+            for us, base_us in zip(each_us, rows["plain turns"], strict=True)
         )
         print(f"{name:26}" + "".join(cells))

@@ -145,6 +145,7 @@ class FleetView:
     replicas: dict[str, Replica] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
     held: dict[int, Request] = field(default_factory=dict)  # in the gate, by id
+    active_count: int = 0  # of replicas that are not draining
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
 
@@ -158,16 +159,22 @@ class FleetView:
         version: str = "",
     ) -> None:
         """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""
-        replica = self.replicas.setdefault(replica_id, Replica(replica_id, in_flight_limit))
+        replica = self.replicas.get(replica_id)
+        if replica is None:
+            replica = self.replicas[replica_id] = Replica(replica_id, in_flight_limit)
+            self.active_count += 1
         replica.in_flight_limit = in_flight_limit
         replica.zone, replica.pool, replica.model, replica.version = zone, pool, model, version
         if replica.draining:
             replica.draining = False
+            self.active_count += 1
             replica.circuit = Circuit(era=replica.circuit.era + 1)
 
     def remove_replica(self, replica: Replica) -> None:
         """Drains: forgotten once its last request is."""
-        replica.draining = True
+        if not replica.draining:
+            replica.draining = True
+            self.active_count -= 1
         self._forget_if_drained(replica)
 
     def count_places(self) -> None:

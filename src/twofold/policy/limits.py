@@ -6,62 +6,63 @@ and leaves a debt. So over any t seconds no more than (t + burst_s) of the rate 
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from twofold.policy.request_settings import LimitSettings, Rate
 
 
 @dataclass(slots=True)
 class Bucket:
-    """What is left of one rate; infinite where it is not limited. Mutable."""
+    """What is left of one rate. Mutable. What is not limited is infinite, and fills by nothing."""
 
-    rate: Rate
+    requests_per_s: float
+    tokens_per_s: float
+    full_requests_count: float
+    full_tokens: float
     at_s: float
-    requests: float
+    requests_count: float
     tokens: float
 
     def fill(self, now_s: float) -> None:
         """As long as nothing is taken it fills, never beyond the burst: a leap of the clock fills it once."""
-        rate, waited_s = self.rate, now_s - self.at_s
-        if waited_s <= 0:
-            return
-        self.at_s = now_s
-        if rate.requests_per_s is not None:
-            full = _full(rate.requests_per_s, rate)
-            self.requests = min(full, self.requests + waited_s * rate.requests_per_s)
-        if rate.tokens_per_s is not None:
-            self.tokens = min(rate.tokens_per_s * rate.burst_s, self.tokens + waited_s * rate.tokens_per_s)
+        waited_s = now_s - self.at_s
+        if waited_s > 0.0:
+            self.at_s = now_s
+            # HOT: per request; a comparison takes a third of the time of `min`: bench/policy.py
+            requests_count = self.requests_count + waited_s * self.requests_per_s
+            full_count = self.full_requests_count
+            self.requests_count = requests_count if requests_count < full_count else full_count
+            tokens = self.tokens + waited_s * self.tokens_per_s
+            self.tokens = tokens if tokens < self.full_tokens else self.full_tokens
 
-    def until_enough_s(self, tokens: int) -> float:
+    def until_enough_s(self, tokens: float) -> float:
         """Seconds until one request of so many tokens may go; 0: now."""
-        rate, wait_s = self.rate, 0.0
-        if rate.requests_per_s is not None and self.requests < 1.0:
-            wait_s = (1.0 - self.requests) / rate.requests_per_s
-        if rate.tokens_per_s is not None:
-            lacking = min(float(tokens), rate.tokens_per_s * rate.burst_s) - self.tokens
+        wait_s = 0.0
+        if self.requests_count < 1.0:
+            wait_s = (1.0 - self.requests_count) / self.requests_per_s
+        if self.tokens < tokens:
+            lacking = min(tokens, self.full_tokens) - self.tokens
             # What rounding leaves after a wait of just as long as was said is not worth another.
-            if lacking > 1e-9 * rate.tokens_per_s * rate.burst_s:
-                wait_s = max(wait_s, lacking / rate.tokens_per_s)
+            if lacking > 1e-9 * self.full_tokens:
+                wait_s = max(wait_s, lacking / self.tokens_per_s)
         return wait_s
 
     def take(self, tokens: int) -> None:
-        self.requests -= 1.0
+        self.requests_count -= 1.0
         self.tokens -= tokens
 
     def give_back(self, tokens: int) -> None:
         """The answer was shorter than its limit."""
-        if self.rate.tokens_per_s is not None:
-            self.tokens = min(self.rate.tokens_per_s * self.rate.burst_s, self.tokens + tokens)
+        self.tokens = min(self.full_tokens, self.tokens + tokens)
 
     def full_at_s(self) -> float:
         """When nothing that was taken shows any more: such a bucket may be forgotten."""
-        full_s = self.at_s
-        if self.rate.requests_per_s is not None:
-            lacking = _full(self.rate.requests_per_s, self.rate) - self.requests
-            full_s = max(full_s, self.at_s + lacking / self.rate.requests_per_s)
-        if self.rate.tokens_per_s is not None:
-            lacking = self.rate.tokens_per_s * self.rate.burst_s - self.tokens
-            full_s = max(full_s, self.at_s + lacking / self.rate.tokens_per_s)
-        return full_s
+        wait_s = 0.0
+        if self.requests_per_s:
+            wait_s = (self.full_requests_count - self.requests_count) / self.requests_per_s
+        if self.tokens_per_s:
+            wait_s = max(wait_s, (self.full_tokens - self.tokens) / self.tokens_per_s)
+        return self.at_s + wait_s
 
 
 class Limiter:
@@ -132,12 +133,9 @@ class Limiter:
         return bucket
 
 
-def _full(requests_per_s: float, rate: Rate) -> float:
-    """A bucket of requests holds one at least: else none would ever go."""
-    return max(1.0, requests_per_s * rate.burst_s)
-
-
 def _full_bucket(rate: Rate, now_s: float) -> Bucket:
-    requests = 0.0 if rate.requests_per_s is None else _full(rate.requests_per_s, rate)
-    tokens = 0.0 if rate.tokens_per_s is None else rate.tokens_per_s * rate.burst_s
-    return Bucket(rate, now_s, requests, tokens)
+    """A bucket of requests holds one at least: else none would ever go."""
+    requests_per_s, tokens_per_s = rate.requests_per_s or 0.0, rate.tokens_per_s or 0.0
+    full_count = max(1.0, requests_per_s * rate.burst_s) if requests_per_s else inf
+    full_tokens = tokens_per_s * rate.burst_s if tokens_per_s else inf
+    return Bucket(requests_per_s, tokens_per_s, full_count, full_tokens, now_s, full_count, full_tokens)

@@ -42,7 +42,10 @@ class RequestPath:
 
     def next_due_s(self) -> float | None:
         """When a held request's time is up or an attempt is late, whichever comes first."""
-        due_s = self._queue.next_expiry_s() if self._queue is not None else None
+        due_s = None
+        if self._view.held:
+            assert self._queue is not None
+            due_s = self._queue.next_expiry_s()
         if self.hedger is not None:
             hedge_s = self.hedger.next_due_s()
             if hedge_s is not None and (due_s is None or hedge_s < due_s):
@@ -121,7 +124,7 @@ class RequestPath:
         """Whether holding makes sense: somebody is there, or may come."""
         if self._view.settings.scaling is not None:
             return True
-        return any(not replica.draining for replica in self._view.replicas.values())
+        return self._view.active_count > 0
 
     def _held(self, request: Request, now_s: float) -> list[Effect]:
         queue, kind = self._queue, request.kind

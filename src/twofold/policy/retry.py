@@ -48,6 +48,7 @@ class Hedger:
         self._sent_s: dict[int, float] = {}  # first attempts without a first token, the oldest first
         least_log = math.log(settings.wait_s_min)
         self._late_log = Quantile(settings.after_fraction, least_log, STEP_LOG, least_log)
+        self._wait_s = settings.wait_s_min
         self._known_count = 0
         self._left = 0.0
 
@@ -73,6 +74,7 @@ class Hedger:
             self._late_log.value = max(self._late_log.value, took_log)
         else:
             self._late_log.add(took_log)
+        self._wait_s = math.exp(self._late_log.value)
 
     def ended(self, request_id: int) -> None:
         """It failed, or its client left: how long it would have taken nobody knows."""
@@ -82,7 +84,7 @@ class Hedger:
         """When the oldest attempt is late; None: none waits, too little is known, or no hedge is left."""
         if not self._sent_s or self._left < 1.0 or self._known_count < KNOWN_COUNT:
             return None
-        return next(iter(self._sent_s.values())) + math.exp(self._late_log.value)
+        return next(iter(self._sent_s.values())) + self._wait_s
 
     def take_due(self, now_s: float) -> int | None:
         """A request that is to be hedged now; it is counted, and not named again."""
@@ -92,5 +94,6 @@ class Hedger:
         request_id = next(iter(self._sent_s))
         del self._sent_s[request_id]
         self._late_log.add(math.inf)
+        self._wait_s = math.exp(self._late_log.value)
         self._left -= 1.0
         return request_id
