@@ -15,11 +15,12 @@ from twofold.contracts import (
     TrainingFigures,
 )
 from twofold.core import format_seconds, format_si, format_usd
-from twofold.plan import metric_text
+from twofold.plan import metric_text, unit_of
 
 HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
 MARKS = {True: "✓", False: "✗", None: "–"}
 FINISHED = "finished"
+ALWAYS_COMPARED = ("ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "goodput_fraction", "cost_usd", "retries")
 
 
 def simulation_lines(simulation: Simulation) -> list[str]:
@@ -206,26 +207,32 @@ def _belief_text(run: BeliefRun) -> str:
 
 
 def _comparison_lines(comparison: Comparison) -> list[str]:
-    rows = []
+    """What people ask for in any case; how much else differs beyond chance is counted."""
+    rows, others = [], 0
     for one in comparison.differences:
-        clear = "" if one.low <= 0 <= one.high else "*"
+        differs = not one.low <= 0 <= one.high
+        if not one.figure.endswith(ALWAYS_COMPARED):
+            others += differs
+            continue
         a, b, gap, low, high = (
             _signed(one.figure, value) for value in (one.a, one.b, one.difference, one.low, one.high)
         )
-        rows.append((one.figure, a, b, gap, f"{low} to {high}", clear))
+        rows.append((one.figure, a, b, gap, f"{low} to {high}", "*" if differs else ""))
     names = ("COMPARED", comparison.a, comparison.b, "difference", "95 % interval", "")
-    seeds = f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"
-    return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", [seeds])]
+    pieces = [f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"]
+    pieces += [f"so do {others} further figures: `--json`"] if others else []
+    return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", pieces)]
 
 
 def _signed(figure: str, value: float) -> str:
     """A figure in the unit that its name ends with, its sign kept."""
     sign, size = ("−" if value < 0 else ""), abs(value)
-    if figure.endswith("_s"):
-        return f"{sign}{format_seconds(size)}"
-    if figure.endswith("_fraction"):
+    unit = unit_of(figure)
+    if unit == "fraction":
         return f"{sign}{100 * size:.2f} %"
-    return f"{sign}{format_usd(size)}" if figure.endswith("_usd") else f"{sign}{size:,.0f}"
+    if figure.endswith("_usd"):
+        return f"{sign}{format_usd(size)}"
+    return f"{sign}{format_si(size, unit)}" if unit else f"{sign}{size:,.4g}"
 
 
 def _verdict_lines(simulation: Simulation) -> list[str]:
@@ -240,7 +247,9 @@ def _verdict_lines(simulation: Simulation) -> list[str]:
         stuck.append(simulation.training.waits_for)
     lines = heading("BROKE FIRST", [simulation.broke_first or "nothing: every limit held"])
     if simulation.classes:
-        lines += heading("GOALS", [f"missed: {', '.join(missed)}" if missed else "all met"])
+        whose = f"of {simulation.scenario}: " if simulation.comparison else ""
+        verdict = f"missed: {', '.join(missed)}" if missed else "all met"
+        lines += heading("GOALS", [f"{whose}{verdict}"])
     lines += heading("WAITS FOR", stuck) if stuck else []
     lines += heading("POLICIES", simulation.policies)
     for note in simulation.notes:
