@@ -28,34 +28,45 @@ class FixedEngine:
     waiting: deque[EngineWork] = field(default_factory=deque)
     running: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # begin, end, tokens
     begun: set[int] = field(default_factory=set)
+    out: deque[Output] = field(default_factory=deque)  # not told yet
 
     def submit(self, work: EngineWork, now_s: float) -> None:
+        self._reach(now_s)
         self.waiting.append(work)
         self._fill(now_s)
 
     def cancel(self, key: int, now_s: float) -> None:
+        self._reach(now_s)
         self.waiting = deque(work for work in self.waiting if work.key != key)
         self.running.pop(key, None)
         self.begun.discard(key)
         self._fill(now_s)
 
     def advance(self, now_s: float) -> list[Output]:
-        out: list[Output] = []
-        while (at_s := self.next_at_s()) is not None and at_s <= now_s:
+        self._reach(now_s)
+        found: list[Output] = []
+        while self.out and self.out[0].at_s <= now_s:
+            found.append(self.out.popleft())
+        return found
+
+    def next_at_s(self) -> float | None:
+        return self.out[0].at_s if self.out else self._next_s()
+
+    def _next_s(self) -> float | None:
+        times = [e if key in self.begun else b for key, (b, e, _) in self.running.items()]
+        return min(times, default=None)
+
+    def _reach(self, now_s: float) -> None:
+        while (at_s := self._next_s()) is not None and at_s <= now_s:
             for key, (begins_s, ends_s, tokens) in list(self.running.items()):
                 if begins_s == at_s and key not in self.begun:
                     self.begun.add(key)
-                    out.append(FirstToken(key, at_s))
+                    self.out.append(FirstToken(key, at_s))
                 if ends_s == at_s:
-                    out.append(Finished(key, at_s, tokens))
+                    self.out.append(Finished(key, at_s, tokens))
                     del self.running[key]
                     self.begun.discard(key)
             self._fill(at_s)
-        return out
-
-    def next_at_s(self) -> float | None:
-        times = [e if key in self.begun else b for key, (b, e, _) in self.running.items()]
-        return min(times, default=None)
 
     def set_speed(self, factor: float, now_s: float) -> None:
         """For what begins from now on."""

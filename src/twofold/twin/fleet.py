@@ -72,7 +72,6 @@ class FleetRun:
         self.watch = Watch(world, self.heap, self.fleet, self.metrics)
         gateway = self.gateway
         self._happen: dict[int, Callable[[Any, float], None]] = {
-            Kind.DELIVER: gateway.deliver,
             Kind.ENGINE: gateway.engine_due,
             Kind.TURN: self._turn,
             Kind.RETRY: self._retry,

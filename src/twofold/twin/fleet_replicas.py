@@ -54,6 +54,7 @@ class Fleet:
 
     def __init__(self, world: FleetWorld, heap: Heap) -> None:
         self._world, self._heap = world, heap
+        self._round_trip_s = 2.0 * world.network_s
         self.replicas: dict[str, Replica] = {}
         self.ended: dict[str, Replica] = {}  # the latest ones; the gate may not have heard of it yet
         self.spent = Spent()
@@ -287,7 +288,8 @@ class Fleet:
         if replica.timer:
             self._heap.cancel(replica.timer)
         replica.timer_s = at_s
-        replica.timer = self._heap.push(at_s, Kind.ENGINE, replica) if at_s < inf else 0
+        heard_s = at_s + self._round_trip_s
+        replica.timer = self._heap.push(heard_s, Kind.ENGINE, replica) if at_s < inf else 0
 
     def brown_out(self, number: int, factor: float | None, now_s: float) -> None:
         """A fault takes a part of the store's bandwidth, or (None) gives it back."""

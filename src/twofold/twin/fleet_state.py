@@ -11,24 +11,23 @@ from twofold.twin.types import Arrival, ReplicaModel, ServingEngine, Turn
 class Kind:
     """What a due entry of the world's heap is, by what its subject is. Plain numbers: they index a list."""
 
-    DELIVER = 0  # an attempt reaches its replica
-    ENGINE = 1  # a replica's engine may have something
-    TURN = 2  # a session asks on
-    RETRY = 3  # a visit asks again
-    PATIENCE = 4  # a visit may leave
-    FAIL = 5  # an attempt, with its cause
-    STALLED = 6  # an attempt that had begun; fails if nothing came since
-    SILENT = 7  # the oldest attempts without a first token are due
-    SCRAPE = 8
-    EVENTS = 9  # that reach the gate
-    FAULT_BEGINS = 10
-    FAULT_ENDS = 11
-    CRASH = 12  # by chance, of a replica in a life of its
-    RESTART = 13
-    LOST = 14  # a replica that does not come back is announced as removed
-    READ = 15  # the store has finished a transfer
-    READY = 16  # a replica, in a life of its
-    COUNT = 17
+    ENGINE = 0  # a replica's engine may have something
+    TURN = 1  # a session asks on
+    RETRY = 2  # a visit asks again
+    PATIENCE = 3  # a visit may leave
+    FAIL = 4  # an attempt, with its cause
+    STALLED = 5  # an attempt that had begun; fails if nothing came since
+    SILENT = 6  # the oldest attempts without a first token are due
+    SCRAPE = 7
+    EVENTS = 8  # that reach the gate
+    FAULT_BEGINS = 9
+    FAULT_ENDS = 10
+    CRASH = 11  # by chance, of a replica in a life of its
+    RESTART = 12
+    LOST = 13  # a replica that does not come back is announced as removed
+    READ = 14  # the store has finished a transfer
+    READY = 15  # a replica, in a life of its
+    COUNT = 16
 
 
 class Life(IntEnum):
@@ -87,7 +86,7 @@ class Replica:
         self.engine: ServingEngine | None = None  # None: it is not up
         self.attempts: dict[int, Attempt] = {}  # that its engine has, by key
         self.timer = 0  # the heap's number for its engine; 0: none
-        self.timer_s = inf
+        self.timer_s = inf  # what its engine named then, on the engine's clock
         self.factors: dict[int, float] = {}  # of its step time, by what slows it
         self.cut = 0  # partitions that keep the gateway from it
         self.stamp = 0  # how often it was cut off
