@@ -1,0 +1,242 @@
+"""Rehearsals: a plan is as good as its spec, seeds repeat, no request is lost, bad input has its place."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from twofold.app.plan_values import plan_value
+from twofold.app.planning import plan, rehearsed_plan
+from twofold.app.shown import ShownPlan
+from twofold.app.simulate_inputs import rehearsable
+from twofold.app.simulating import Simulated, SimulateOptions, simulate
+from twofold.contracts import Scenario, parse_scenario, plan_to_json, scenario_names
+from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
+
+SPEC = """\
+name: helpdesk
+model: llama-3.1-8b
+serving:
+  quantisation: [fp8]
+  zones: 3
+  on: 1xL4
+  classes:
+    chat:
+      traffic: {rate: 4 /s, peak: 2x, input: 600 tok, output: 40 tok}
+      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
+    mail:
+      traffic: {rate: 1 /s, peak: 2x, input: 300 tok, output: 20 tok}
+      slo: {e2e_p95: 30 s}
+"""
+HEADER = "arrival_s,input_tokens,output_tokens"
+
+
+@pytest.fixture(scope="module")
+def planned() -> ShownPlan:
+    return plan(SPEC)
+
+
+def scenario(text: str = "") -> Scenario:
+    return parse_scenario(f"horizon: 40 s\nwarm_up: 5 s\nbeliefs: {{error: 0 %}}\n{text}", "scenario.yaml")
+
+
+@pytest.fixture(scope="module")
+def short(planned: ShownPlan) -> Simulated:
+    return simulate(planned, SimulateOptions(scenario()))
+
+
+def test_requests_are_conserved_and_figures_are_in_order(short: Simulated) -> None:
+    (fleet, *_) = short.data.fleets
+    assert sum(fleet.outcomes.values()) == fleet.arrived_count
+    assert fleet.little_error_fraction < 1e-6
+    assert sum(each.arrived_count for each in short.data.classes) <= sum(
+        each.arrived_count for each in short.data.fleets
+    )
+    for each in short.data.classes:
+        for figures in (each.ttft_s, each.tpot_s, each.e2e_s):
+            assert figures is not None
+            assert 0 < figures.p50 <= figures.p90 <= figures.p95 <= figures.p99
+    assert short.data.decision_count >= sum(fleet.arrived_count for fleet in short.data.fleets)
+
+
+def test_the_same_seed_gives_the_same_bytes_another_does_not(planned: ShownPlan, short: Simulated) -> None:
+    assert simulate(planned, SimulateOptions(scenario())).json == short.json
+    assert simulate(planned, SimulateOptions(scenario(), seed=1)).json != short.json
+
+
+def test_a_plan_file_is_rehearsed_like_the_plan(planned: ShownPlan, short: Simulated, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_to_json(planned))
+    assert plan_to_json(plan_value(path)) == plan_to_json(planned)
+    assert simulate(path, SimulateOptions(scenario())).json == short.json
+
+
+def test_data_and_screen_say_the_same(short: Simulated) -> None:
+    data = json.loads(short.json)
+    assert data["schema"] == "twofold/simulation/1"
+    assert {"p50", "p90", "p95", "p99", "mean"} <= data["classes"][0]["ttft_s"].keys()
+    assert len(data["plan_digest"]) == 64
+    assert all(len(line) <= 100 for line in short.lines)
+    assert "SERVING" in str(short)
+    assert short._repr_html_().startswith("<pre>")
+
+
+def test_a_trace_replaces_the_traffic_of_its_class_and_a_class_column_wins(
+    planned: ShownPlan, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{at / 4},200,10,{'mail' if at % 4 == 0 else ''}" for at in range(160)]
+    path.write_text("\n".join([f"{HEADER},class", *rows, ""]))
+    made = simulate(planned, SimulateOptions(scenario("traffic: {scale: 2x}"), {"": path})).data
+    arrived = {each.name: each.arrived_count + 0 for each in made.classes}
+    assert made.traffic == {"chat": "t.csv", "mail": "t.csv"}
+    # Twice as fast, it is over after 20 s; the first 5 are the warm-up.
+    assert arrived == {"chat": 90, "mail": 30}
+    only = simulate(planned, SimulateOptions(scenario(), {"chat": path}, only="chat")).data
+    assert [each.name for each in only.classes] == ["chat"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says", "line"),
+    [
+        (["0,10,10", "5,200000,10"], "exceed the context", 3),
+        (["0,10,10", "1,ten,10"], "is not a count of tokens", 3),
+        ([], "holds no request", 1),
+    ],
+)
+def test_a_trace_that_cannot_be_replayed_names_its_row(
+    planned: ShownPlan, tmp_path: Path, rows: list[str], says: str, line: int
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([HEADER, *rows, ""]))
+    with pytest.raises(TraceError, match=says) as caught:
+        simulate(planned, SimulateOptions(scenario(), {"": path}))
+    assert caught.value.place is not None
+    assert caught.value.place.line == line
+
+
+def test_a_class_that_is_none_is_told_with_those_that_are(planned: ShownPlan, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{HEADER},class\n0,10,10,chat\n1,10,10,chatt\n")
+    with pytest.raises(TraceError, match="`chatt` is not a class") as caught:
+        simulate(planned, SimulateOptions(scenario(), {"": path}))
+    assert "did you mean `chat`" in caught.value.hint
+    with pytest.raises(UnknownNameError, match="`voice` is not a class of the plan"):
+        simulate(planned, SimulateOptions(scenario(), only="voice"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("faults: {kind: zone-loss, at: 10 s, zone: 4}", "the fleet has 3 zones"),
+        ("faults: {kind: slow-replica, at: 10 s, slowdown: 2x, replicas: 99}", "where the pool has"),
+        ("faults: {kind: replica-crash, at: 10 s, cause: gremlins}", "is no cause"),
+    ],
+)
+def test_a_fault_that_cannot_be_in_this_fleet_is_refused(planned: ShownPlan, text: str, says: str) -> None:
+    with pytest.raises(ValueRefusedError, match=says):
+        simulate(planned, SimulateOptions(scenario(text)))
+
+
+def test_what_is_lost_is_seen(planned: ShownPlan, short: Simulated) -> None:
+    text = "faults: {kind: zone-loss, at: 10 s, zone: 1}\npolicies: {admission: off}"
+    struck = simulate(planned, SimulateOptions(scenario(text))).data
+    assert (
+        sum(fleet.outcomes.get("finished", 0) for fleet in struck.fleets)
+        < sum(fleet.arrived_count for fleet in struck.fleets)
+        or struck.fleets[0].effects.get("OpenCircuit", 0) > 0
+    )
+    assert short.data.fleets[0].effects.get("OpenCircuit", 0) == 0
+
+
+def test_beliefs_are_put_off_both_ways(planned: ShownPlan) -> None:
+    text = parse_scenario("horizon: 20 s\nwarm_up: 5 s\nbeliefs: {error: 30 %}", "s.yaml")
+    made = simulate(planned, SimulateOptions(text)).data
+    assert [run.belief_factor for run in made.beliefs] == [1.0, 0.7, 1.3]
+    assert "BELIEFS" in "\n".join(Simulated(made).lines)
+
+
+def test_two_scenarios_are_paired_by_their_seeds(planned: ShownPlan, tmp_path: Path) -> None:
+    names = []
+    for name, scale in (("calm", "1x"), ("busy", "2x")):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f"name: {name}\nhorizon: 15 s\nwarm_up: 3 s\ntraffic: {{scale: {scale}}}\n")
+        names.append(str(path))
+    made = simulate(planned, SimulateOptions(compare=(names[0], names[1]))).data
+    assert made.comparison is not None
+    assert (made.comparison.a, made.comparison.b, len(made.comparison.seeds)) == ("calm", "busy", 5)
+    for one in made.comparison.differences:
+        assert one.low <= one.difference <= one.high
+        assert one.difference == pytest.approx(one.b - one.a, abs=1e-9)
+    slower = next(one for one in made.comparison.differences if one.figure == "chat.tpot_p95_s")
+    assert slower.low > 0
+
+
+def test_tables_hold_every_request_and_the_whole_run(planned: ShownPlan, tmp_path: Path) -> None:
+    requests, timeline = tmp_path / "requests.csv", tmp_path / "timeline.csv"
+    options = SimulateOptions(scenario(), requests=requests, timeline=timeline)
+    made = simulate(planned, options).data
+    with requests.open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert len(rows) == sum(fleet.arrived_count for fleet in made.fleets)
+    assert {row["outcome"] for row in rows} == {
+        name for fleet in made.fleets for name, count in fleet.outcomes.items() if count
+    }
+    with timeline.open() as handle:
+        buckets = list(csv.DictReader(handle))
+    assert sum(int(row["arrived_count"]) for row in buckets) == len(rows)
+
+
+def test_a_cluster_scenario_rehearses_training(planned: ShownPlan) -> None:
+    text = "name: nodes\nhorizon: 12 h\ncluster: {nodes: 4, spares: 1, jobs: {rate: 60 /h, like: kalos}}"
+    made = simulate(planned, SimulateOptions(parse_scenario(text, "nodes.yaml")))
+    training = made.data.training
+    assert training is not None
+    assert sum(training.outcomes.values()) == training.submitted_count > 0
+    assert sum(training.accelerator_h.values()) == pytest.approx(32 * 12, rel=1e-6)
+    assert "TRAINING" in str(made)
+    with pytest.raises(ValueRefusedError, match="no request is sent there"):
+        simulate(planned, SimulateOptions(parse_scenario(text, "nodes.yaml"), only="chat"))
+
+
+def test_a_plan_without_the_half_that_a_scenario_needs_is_refused(planned: ShownPlan) -> None:
+    with pytest.raises(EmptyError, match="names no nodes"):
+        simulate(planned, SimulateOptions("training-week"))
+    with pytest.raises(UnknownNameError, match="`zone-los` is not a scenario") as caught:
+        simulate(planned, SimulateOptions("zone-los"))
+    assert "did you mean" in caught.value.hint
+    with pytest.raises(ValueRefusedError, match="a seed of -1"):
+        simulate(planned, SimulateOptions(seed=-1))
+
+
+def test_a_plan_that_somebody_broke_is_refused(planned: ShownPlan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_to_json(planned).replace('"replica_count"', '"replicas"', 1))
+    with pytest.raises(InputError, match="this plan is broken at"):
+        rehearsable(path)
+    path.write_text(plan_to_json(planned).replace("llama-3.1-8b", "our-own-model"))
+    with pytest.raises(ValueRefusedError, match="`our-own-model` is not in the catalogue"):
+        simulate(path, SimulateOptions(scenario()))
+
+
+def test_every_packaged_scenario_can_be_read() -> None:
+    assert {"black-friday", "zone-loss", "retry-storm", "train-by-night"} <= set(scenario_names())
+
+
+def test_a_rehearsed_plan_says_what_the_twin_says() -> None:
+    one_class = SPEC[: SPEC.index("    mail:")].replace("1xL4", "1xH100-SXM").replace("40 tok", "8 tok")
+    made = rehearsed_plan(one_class)
+    assert made.rehearsed
+    (service,) = made.serving
+    (chosen,) = service.rehearsals  # machines that are given have no runner-up
+    assert chosen.chosen
+    assert chosen.holds
+    assert all(each.finished_count >= 2000 for each in chosen.classes)
+    for slo in service.classes[0].slos:
+        assert slo.rehearsed is not None
+        assert slo.rehearsed.value_s is not None
+        assert slo.rehearsed.low_s is not None
+        assert slo.rehearsed.low_s <= slo.rehearsed.value_s <= (slo.rehearsed.high_s or 0)
+    assert "rehearsed" in str(made)
+    assert all(len(line) <= 100 for line in str(made).split("\n"))
