@@ -109,6 +109,9 @@ class FixedChoice:
         self.given_ids += 1
         return Send(self.given_ids, "replica-0", 1)
 
+    async def held(self, request_id: int) -> GiveUp:
+        return GiveUp(request_id, Cause.ERROR)  # nothing is ever held
+
     async def failed(self, request_id: int, cause: Cause) -> GiveUp:
         return GiveUp(request_id, cause)
 

@@ -19,7 +19,17 @@ from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import GatewayConfig, GatewayLimits, GatewayReplica, write_gateway_config
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
-from twofold.policy import Beliefs, Gate, GateSettings, Probe, Send, entry_from_line, replay
+from twofold.policy import (
+    Beliefs,
+    ClassSettings,
+    Gate,
+    GateSettings,
+    Probe,
+    QueueSettings,
+    Send,
+    entry_from_line,
+    replay,
+)
 
 pytest.importorskip("uvicorn", reason="needs the extra [live]")
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra [live]")
@@ -112,6 +122,34 @@ def test_a_plain_answer_passes_and_a_limit_is_stated_where_the_client_states_non
             assert status == 200 and json.loads(body)["choices"] == [{"text": "x"}]
             assert engine.requests[0][1] == "/v1/chat/completions"
             assert engine.requests[0][2]["max_tokens"] == 77
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_are_held_are_answered_in_turn_and_one_that_waits_too_long_is_refused(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        classes = (ClassSettings("", wait_s_max=1.0, queue_limit_count=2),)
+        holding = replace(QUICK, queue=QueueSettings(), classes=classes)
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], limit=1, gate=holding)) as served,
+        ):
+            answers = await asyncio.gather(*(served.ask(STREAM) for _ in range(3)))
+            assert [status for status, _ in answers] == [200] * 3
+            engine.hang = True
+            first = asyncio.create_task(served.ask(STREAM))
+            await until(lambda: served.driver.gate.view.requests)
+            leaves = asyncio.create_task(served.ask(STREAM))
+            await until(lambda: served.driver.gate.view.held)
+            leaves.cancel()
+            await until(lambda: served.driver.state()["counts"]["left"] == 1)
+            status, body = await served.ask(STREAM)
+            assert (status, json.loads(body)["error"]["code"]) == (503, "expired")
+            first.cancel()
+            await until(lambda: not served.driver.gate.view.requests)
+            assert served.driver.state()["held"] == 0
 
     asyncio.run(scenario())
 

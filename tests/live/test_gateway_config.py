@@ -1,6 +1,7 @@
 """A gateway's configuration is read as it was written, and anything else is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,19 @@ from twofold.live import (
     read_gateway_config,
     write_gateway_config,
 )
-from twofold.policy import Beliefs, GateSettings
+from twofold.policy import (
+    AdmissionSettings,
+    Beliefs,
+    ClassKind,
+    ClassSettings,
+    DegradationSettings,
+    GateSettings,
+    LimitSettings,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+    Routing,
+)
 
 CONFIG = GatewayConfig(
     "127.0.0.1",
@@ -44,6 +57,8 @@ def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
         ({"gate": {"attempt_limit": 0}}, "attempt_limit=0"),
         ({"replicas": [json.loads(write_gateway_config(CONFIG))["replicas"][0]] * 2}, "same"),
         ({"replicas": 3}, "configure"),
+        ({"gate": {"hedge": {}}}, "`hedge` works in simulations only"),
+        ({"gate": {"limits": {"tenant": {"burst_s": "long"}}}}, "finite number"),
     ],
 )
 def test_what_no_gateway_could_run_with_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -59,6 +74,21 @@ def test_a_whole_number_is_taken_where_a_fraction_is_meant(tmp_path: Path) -> No
         json.dumps({**json.loads(write_gateway_config(CONFIG)), "limits": {"grace_s": 3}}), "utf-8"
     )
     assert read_gateway_config(path) == CONFIG
+
+
+def test_every_part_of_a_gate_that_runs_live_survives_its_file(tmp_path: Path) -> None:
+    gate = GateSettings(
+        classes=(ClassSettings("chat", ttft_slo_s=1.0), ClassSettings("bulk", ClassKind.BULK, priority=1)),
+        limits=LimitSettings(Rate(2.0), classes=(("chat", Rate(None, 100.0)),)),
+        admission=AdmissionSettings(),
+        queue=QueueSettings(),
+        degradation=DegradationSettings(),
+        retry_budget=RetryBudgetSettings(),
+        routing=Routing.POWER_OF_TWO,
+    )
+    path = tmp_path / "gateway.json"
+    path.write_text(write_gateway_config(replace(CONFIG, gate=gate)), "utf-8")
+    assert read_gateway_config(path).gate == gate
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -45,6 +45,15 @@ def test_deep_nesting_is_refused_like_other_nonsense() -> None:
         assert isinstance(read, Problem) or read.body("theirs")
 
 
+def test_a_shorter_limit_replaces_the_one_that_was_stated() -> None:
+    for stated in ("max_tokens", "max_completion_tokens"):
+        body = json.dumps({"messages": [{"role": "user", "content": "hi"}], stated: 100}).encode()
+        read = read_request(CHAT, body, LIMITS)
+        assert not isinstance(read, Problem)
+        assert json.loads(read.body("theirs"))[stated] == 100
+        assert json.loads(read.body("theirs", 40))[stated] == 40
+
+
 def test_more_work_than_any_replica_does_is_refused() -> None:
     for digits in (7, 300, 4000):
         said = f'{{"prompt": "a", "max_tokens": {10**digits}}}'.encode()

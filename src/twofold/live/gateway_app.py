@@ -17,7 +17,7 @@ from twofold.live.gateway_driver import Decider
 from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
 from twofold.live.sse import SseTally
 from twofold.live.upstream import Upstream, UpstreamFailed, read_some
-from twofold.policy import Cause, GiveUp, Refuse, Send
+from twofold.policy import Cause, GiveUp, Hold, RefusalReason, Refuse, Send
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -30,6 +30,15 @@ SPOKEN_CAUSES = {
     Cause.TIMEOUT: "the replica did not answer in time",
     Cause.BROKEN: "the connection to the replica was lost",
     Cause.ERROR: "the replica failed",
+}
+SPOKEN_REASONS = {
+    RefusalReason.FULL: "Every replica is busy",
+    RefusalReason.NO_REPLICA: "No replica is there",
+    RefusalReason.RATE: "You ask for more than your limit",
+    RefusalReason.SLO: "The answer would come too late",
+    RefusalReason.QUEUE_FULL: "Too many requests wait already",
+    RefusalReason.EXPIRED: "No replica was free in time",
+    RefusalReason.SHED: "Requests of this class are not served at present",
 }
 DROPPED_BODIES = 8  # of the size limit
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
@@ -172,7 +181,7 @@ class GatewayApp:
         assert task is not None
         client.watch(task)
         try:
-            await self._send_until_answered(asked, decision, client)
+            await self._send_until_answered(asked, await self._released(decision), client)
         except asyncio.CancelledError:
             self.decider.left(decision.request_id)
             if not client.left:  # the process ends, and its grace is over
@@ -184,7 +193,13 @@ class GatewayApp:
             self.decider.left(decision.request_id)
             raise
 
-    async def _send_until_answered(self, asked: Asked, decision: Send | GiveUp, client: Client) -> None:
+    async def _released(self, decision: Send | Hold) -> Send | Refuse | GiveUp:
+        """A request that is held waits here; its client may leave meanwhile."""
+        return await self.decider.held(decision.request_id) if isinstance(decision, Hold) else decision
+
+    async def _send_until_answered(
+        self, asked: Asked, decision: Send | Refuse | GiveUp, client: Client
+    ) -> None:
         """Attempt after attempt, as the decider wants it, to the answer's last byte."""
         while isinstance(decision, Send):
             try:
@@ -197,6 +212,9 @@ class GatewayApp:
             await client.write(rest, last=True)
             return
         client.stop_watching()
+        if isinstance(decision, Refuse):
+            await client.refuse(_refusal(decision))
+            return
         await client.refuse(Problem(502, SPOKEN_CAUSES[decision.cause].capitalize(), code="replica_failed"))
 
     async def _attempt(self, asked: Asked, sent: Send, client: Client) -> tuple[int, bytes]:
@@ -209,7 +227,9 @@ class GatewayApp:
         response: aiohttp.ClientResponse | None = None
         try:
             async with asyncio.timeout(first_s) as clock:
-                response = await self.upstream.post(replica, asked.path, asked.body(replica.model))
+                response = await self.upstream.post(
+                    replica, asked.path, asked.body(replica.model, sent.output_limit_tokens)
+                )
                 if response.status >= 500:
                     raise UpstreamFailed(Cause.ERROR)
                 if response.content_type == "text/event-stream":
@@ -262,7 +282,7 @@ class GatewayApp:
 
 
 def _refusal(refuse: Refuse) -> Problem:
-    said = "Every replica is busy" if refuse.status == 429 else "No replica is there"
+    said = SPOKEN_REASONS[refuse.reason]
     again_s = max(1, math.ceil(refuse.retry_after_s))
     return Problem(
         refuse.status, f"{said}; ask again in {again_s} s", code=refuse.reason.value, retry_after_s=again_s

@@ -10,6 +10,7 @@ from twofold.core import FileError
 from twofold.policy import Beliefs, GateSettings, settings_from_data
 
 T = TypeVar("T")
+NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout")  # settings whose effects nobody carries out yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,9 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     for replica in config.replicas:
         if replica.in_flight_limit < 1:
             raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1")
+    for name in NOT_LIVE:
+        if getattr(config.gate, name) is not None:
+            raise ValueError(f"`{name}` works in simulations only so far")
     for name, value in asdict(config.limits).items():
         if not value > 0:
             raise ValueError(f"`{name}` is not above zero")

@@ -22,6 +22,7 @@ from twofold.policy import (
     Event,
     Gate,
     GiveUp,
+    Hold,
     Probe,
     ProbeAnswered,
     ProbeFailed,
@@ -43,7 +44,9 @@ REFUSED_NUMBERS = (errno.ECONNREFUSED,)
 class Decider(Protocol):
     """Who decides about requests: the gate's driver, or a bench's fixed choice."""
 
-    async def arrived(self, input_tokens: int, output_limit_tokens: int) -> Send | Refuse: ...
+    async def arrived(self, input_tokens: int, output_limit_tokens: int) -> Send | Hold | Refuse: ...
+
+    async def held(self, request_id: int) -> Send | Refuse | GiveUp: ...
 
     async def failed(self, request_id: int, cause: Cause) -> Send | GiveUp: ...
 
@@ -66,6 +69,8 @@ class GateDriver:
         self._probe_timeout_s = probe_timeout_s
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
+        self._held: dict[int, asyncio.Future[Send | Refuse | GiveUp]] = {}  # as long as a client waits
+        self._decided: list[Send | Refuse | GiveUp] = []  # in this turn, of those that were held
         self._to_probe: list[str] = []
         self._probes: set[asyncio.Task[None]] = set()
         self._tick: asyncio.Handle | None = None
@@ -87,17 +92,27 @@ class GateDriver:
             probe.cancel()
         self.log.stop()
 
-    async def arrived(self, input_tokens: int, output_limit_tokens: int) -> Send | Refuse:
-        """What becomes of a new request; its id stands in the answer."""
+    async def arrived(self, input_tokens: int, output_limit_tokens: int) -> Send | Hold | Refuse:
+        """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
         effects = self._handle(RequestArrived(input_tokens, output_limit_tokens))
-        decision = next(effect for effect in effects if isinstance(effect, Send | Refuse))
+        # A full queue may refuse another request in the same breath: the new one has the largest id.
+        decisions = [effect for effect in effects if isinstance(effect, Send | Hold | Refuse)]
+        decision = max(decisions, key=lambda effect: effect.request_id)
+        if isinstance(decision, Hold):
+            self._held[decision.request_id] = self._loop.create_future()
         await self._end_of_turn()
+        return decision
+
+    async def held(self, request_id: int) -> Send | Refuse | GiveUp:
+        """What becomes of a request that was held, when it does."""
+        decision = await self._held[request_id]
+        del self._held[request_id]
         return decision
 
     async def failed(self, request_id: int, cause: Cause) -> Send | GiveUp:
         """What becomes of a request whose latest attempt failed."""
         effects = self._handle(ResponseFailed(request_id, cause))
-        decisions = (effect for effect in effects if isinstance(effect, Send | GiveUp))
+        decisions = (e for e in effects if isinstance(e, Send | GiveUp) and e.request_id == request_id)
         decision = next(decisions, GiveUp(request_id, cause))
         await self._end_of_turn()
         return decision
@@ -109,6 +124,7 @@ class GateDriver:
         self._handle(ResponseEnded(request_id, output_tokens))
 
     def left(self, request_id: int) -> None:
+        self._held.pop(request_id, None)
         self._handle(ClientLeft(request_id))
 
     def state(self) -> dict[str, Any]:
@@ -127,6 +143,7 @@ class GateDriver:
         return {
             "replicas": replicas,
             "in_flight": len(view.requests),
+            "held": len(view.held),
             "counts": asdict(view.counts),
             "log_lost_lines": self.log.lost_lines,
         }
@@ -136,6 +153,10 @@ class GateDriver:
         effects = self.gate.handle(event, now_s)
         self.log.append(to_line(Entry(now_s, event, tuple(effects))))
         self._to_probe += [effect.replica_id for effect in effects if isinstance(effect, Probe)]
+        if self._held:
+            for effect in effects:
+                if isinstance(effect, Send | Refuse | GiveUp) and effect.request_id in self._held:
+                    self._decided.append(effect)
         if self._tick is None:
             self._tick = self._loop.call_soon(self._turn_ends)
         return effects
@@ -153,6 +174,11 @@ class GateDriver:
             if not future.done():
                 future.set_result(None)
         self._waiting.clear()
+        for decision in self._decided:
+            held = self._held.get(decision.request_id)
+            if held is not None and not held.done():
+                held.set_result(decision)
+        self._decided.clear()
         for replica_id in self._to_probe:
             probe = self._loop.create_task(self._probe(self.replicas[replica_id]))
             self._probes.add(probe)

@@ -38,9 +38,13 @@ class Asked:
     input_tokens: int  # an estimate
     output_limit_tokens: int
 
-    def body(self, model: str) -> bytes:
-        """What a replica that calls its model so is sent."""
-        return json.dumps({"model": model, **self.fields}).encode()
+    def body(self, model: str, output_limit_tokens: int | None = None) -> bytes:
+        """What a replica that calls its model so is sent, with a shorter limit where one is given."""
+        fields = self.fields
+        if output_limit_tokens is not None:
+            shorter = {name: output_limit_tokens for name in LIMIT_FIELDS[self.path] if name in fields}
+            fields = {**fields, **shorter}
+        return json.dumps({"model": model, **fields}).encode()
 
 
 @dataclass(frozen=True, slots=True)
