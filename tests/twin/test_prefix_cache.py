@@ -7,9 +7,12 @@ from twofold.twin.prefix_cache import PrefixCache
 def test_a_prompt_hits_as_far_as_it_is_the_same():
     cache = PrefixCache()
     cache.take((1, 2, 3))
-    assert cache.hit_counts((1, 2, 9, 3)) == (2, 0)
+    assert cache.held_hit_count((1, 2, 9, 3)) == 2
+    assert cache.take_hits((1, 2, 9, 3)) == (2, 0)
+    cache.give_back((1, 2))
     cache.give_back((1, 2, 3))
-    assert cache.hit_counts((1, 2, 9, 3)) == (2, 2)
+    assert cache.held_hit_count((1, 2, 9, 3)) == 0
+    assert cache.take_hits((1, 2, 9, 3)) == (2, 2)
 
 
 def test_the_oldest_go_first_and_of_a_prompt_its_end():
@@ -18,7 +21,7 @@ def test_the_oldest_go_first_and_of_a_prompt_its_end():
         cache.take(prompt)
         cache.give_back(prompt)
     cache.shrink(3)
-    assert cache.hit_counts((1, 2)) == (1, 1) and cache.hit_counts((3, 4)) == (2, 2)
+    assert cache.take_hits((1, 2)) == (1, 1) and cache.take_hits((3, 4)) == (2, 2)
 
 
 def test_what_somebody_holds_is_never_dropped():
@@ -27,7 +30,7 @@ def test_what_somebody_holds_is_never_dropped():
     cache.take((1,))
     assert cache.give_back((1,)) == 0
     cache.shrink(0)
-    assert cache.hit_counts((1,)) == (1, 0)
+    assert cache.take_hits((1,)) == (1, 0)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 5), unique=True, max_size=4))))

@@ -43,10 +43,11 @@ class Engine:
     __slots__ = (
         "_admitted_count", "_at_s", "_base_tokens", "_blocked", "_chunks", "_clock", "_decoding", "_end_s",
         "_ending", "_extra_s", "_finishing", "_first_late_s", "_gained", "_gone_count", "_held_up_count",
-        "_held_up_s", "_host_tokens", "_known", "_late_s", "_memory", "_mixed", "_out", "_outside",
-        "_prefilling", "_run_steps", "_settings", "_slowness", "_static_tokens", "_steps", "_table",
-        "_waiting", "busy_s", "decode_tokens", "gaps", "held_token_s", "hit_tokens", "preempted_count",
-        "prefill_tokens", "saved_s", "sequence_s", "step_count", "swapped_tokens", "used_token_s",
+        "_held_up_s", "_hit_count", "_hit_target_tokens", "_host_tokens", "_known", "_late_s", "_memory",
+        "_mixed", "_out", "_outside", "_prefilling", "_run_steps", "_settings", "_slowness",
+        "_static_tokens", "_steps", "_table", "_waiting", "busy_s", "decode_tokens", "gaps", "held_token_s",
+        "hit_tokens", "preempted_count", "prefill_tokens", "sequence_s", "step_count", "swapped_tokens",
+        "used_token_s",
     )  # fmt: skip
 
     def __init__(self, table: StepTable, settings: EngineSettings, at_s: float = 0.0) -> None:
@@ -81,7 +82,7 @@ class Engine:
         self.busy_s = 0.0
         self.sequence_s = 0.0  # decoding sequences over time
         self.held_token_s = self.used_token_s = 0.0  # of the cache, over the time of steps that decode
-        self.saved_s = 0.0  # by hits: of the steps that would have computed such prompts alone
+        self._hit_count = self._hit_target_tokens = 0  # prompts that found a part of them cached
         self.gaps = Histogram()  # seconds between steps that brought a sequence tokens
         self._held_up_s, self._held_up_count = 0.0, 0
         self.prefill_tokens = self.decode_tokens = self.hit_tokens = self.swapped_tokens = 0
@@ -197,6 +198,17 @@ class Engine:
         """Of the cache that running requests held, what no token filled; prompts that they share count once
         in what is held and for each in what is filled."""
         return max(0.0, 1.0 - self.used_token_s / self.held_token_s) if self.held_token_s else 0.0
+
+    @property
+    def saved_s(self) -> float:
+        """Engine seconds that hits saved: a mean prompt among those that hit, alone in a step, with and
+        without what it found."""
+        if not self._hit_count:
+            return 0.0
+        whole, hit = self._hit_target_tokens / self._hit_count, self.hit_tokens / self._hit_count
+        table, rest = self._table, whole - hit
+        with_s = table.mixed_s(rest, whole - 0.5 * rest, 0, 0.0)
+        return self._hit_count * (table.mixed_s(whole, 0.5 * whole, 0, 0.0) - with_s)
 
     # --- time ---
 
@@ -440,8 +452,8 @@ class Engine:
         target, todo = running.target_tokens, running.todo_tokens
         if todo < target:
             self.hit_tokens += target - todo
-            whole_s = self._table.mixed_s(target, 0.5 * target, 0, 0.0)
-            self.saved_s += whole_s - self._table.mixed_s(todo, target - 0.5 * todo, 0, 0.0)
+            self._hit_target_tokens += target
+            self._hit_count += 1
         running.place = PREFILLING
         self._admitted_count = running.admitted = self._admitted_count + 1
         self._prefilling.append(running)

@@ -36,8 +36,8 @@ class EngineMemory:
     """The cache of one engine. Held blocks, and those that lie idle, never exceed what there is."""
 
     __slots__ = (
-        "_cache", "_every_hash", "_growing_limit_tokens", "_hash_tokens", "_most_gain", "_per_hash",
-        "_settings", "_watermark", "kv", "step_blocks",
+        "_cache", "_every_hash", "_growing_limit_tokens", "_hash_tokens", "_idle_limit", "_most_gain",
+        "_per_hash", "_settings", "_watermark", "kv", "step_blocks",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int, settings: EngineSettings) -> None:
@@ -50,6 +50,7 @@ class EngineMemory:
         room_tokens = self.kv.total_count * settings.block_tokens - self._most_gain
         self._growing_limit_tokens = min(room_tokens, settings.context_tokens) if grows else None
         self._cache = PrefixCache() if settings.prefix_cache_tokens else None
+        self._idle_limit = settings.prefix_cache_tokens // settings.block_tokens
         self._hash_tokens = 0  # that one hash of a request stands for, once one was seen
         self._every_hash = 1  # which of them are kept
         self._per_hash = 0  # blocks that one that is kept stands for
@@ -72,33 +73,39 @@ class EngineMemory:
         kv, work = self.kv, running.work
         reserved = 0 if self._growing_limit_tokens is not None else self._reserved_blocks(work)
         blocks = reserved or -(-running.target_tokens // kv.block_tokens)
-        cached: tuple[int, ...] = ()
-        held = 0
-        if self._cache is not None and work.prefix_blocks:
-            whole = self._whole_blocks(running)
-            hits, idle = self._cache.hit_counts(whole)
-            cached, held = whole[:hits], hits - idle
-        new = blocks - held * self._per_hash
-        spare = kv.total_count - kv.held_count - new
+        free = kv.total_count - kv.held_count
         if beside_count:
             # Whoever decodes at once may need blocks for its very next step.
-            spare -= self._watermark + self.step_blocks * (running.place in (SWAPPED, HANDED))
-            if spare < kv.growing_count * self.step_blocks:  # rarely: then count exactly
-                spare -= kv.growth_count(clock_tokens, self._most_gain)
-        if spare < 0:
+            free -= self._watermark + self.step_blocks * (running.place in (SWAPPED, HANDED))
+            if free - blocks < kv.growing_count * self.step_blocks:  # rarely: then count exactly
+                free -= kv.growth_count(clock_tokens, self._most_gain)
+        cache = self._cache
+        whole: tuple[int, ...] = ()
+        if cache is not None and work.prefix_blocks:
+            whole = self._whole_blocks(running)
+            # Hits make it smaller. Looking does not touch them: who asks in vain changes nothing.
+            if blocks > free and blocks - cache.held_hit_count(whole) * self._per_hash > free:
+                return False
+        elif blocks > free:
             return False
-        kv.held_count += new
+        kv.held_count += blocks
         running.reserved_blocks = reserved
         running.todo_tokens = running.target_tokens
-        if cached and self._cache is not None:
-            self._cache.take(cached)
-            running.hashes = cached
-            hit_tokens = len(cached) * self._hash_tokens * self._every_hash
-            running.todo_tokens = max(1, running.target_tokens - hit_tokens)
-            kv.idle_count = self._cache.idle_count * self._per_hash
+        if whole and cache is not None:
+            self._take_hits(running, whole, cache)
         if kv.idle_count and kv.held_count + kv.idle_count > kv.total_count:
             self.evict()
         return True
+
+    def _take_hits(self, running: Running, whole: tuple[int, ...], cache: PrefixCache) -> None:
+        """Hold what is cached of a prompt's blocks; what others held already needs no room again."""
+        hits, idle = cache.take_hits(whole)
+        if hits:
+            running.hashes = whole[:hits]
+            hit_tokens = hits * self._hash_tokens * self._every_hash
+            running.todo_tokens = max(1, running.target_tokens - hit_tokens)
+            self.kv.held_count -= (hits - idle) * self._per_hash
+            self.kv.idle_count = cache.idle_count * self._per_hash
 
     def share(self, running: Running) -> None:
         """The prompt is computed: its whole blocks become others' too; copies of what they have are freed."""
@@ -135,14 +142,15 @@ class EngineMemory:
         # Shared blocks were counted once by the cache, and once more in what was just taken back.
         kv.held_count += (len(hashes) - self._cache.give_back(kept)) * self._per_hash
         running.hashes = ()
-        self.evict()
+        kv.idle_count = self._cache.idle_count * self._per_hash
+        if kv.idle_count > min(self._idle_limit, kv.total_count - kv.held_count):
+            self.evict()
 
     def evict(self) -> None:
         """Idle prompts go where memory is needed, and beyond what may lie idle."""
         cache, kv = self._cache, self.kv
         if cache is not None and self._per_hash:
-            most = self._settings.prefix_cache_tokens // self._settings.block_tokens
-            cache.shrink(min(kv.total_count - kv.held_count, most) // self._per_hash)
+            cache.shrink(min(kv.total_count - kv.held_count, self._idle_limit) // self._per_hash)
             kv.idle_count = cache.idle_count * self._per_hash
 
     def clear(self) -> None:

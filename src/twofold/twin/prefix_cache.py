@@ -26,13 +26,28 @@ class PrefixCache:
         """Blocks that nobody holds."""
         return len(self._idle)
 
-    def hit_counts(self, hashes: tuple[int, ...]) -> tuple[int, int]:
-        """How many leading blocks are cached, and how many of them lie idle."""
+    def held_hit_count(self, hashes: tuple[int, ...]) -> int:
+        """How many leading blocks are cached and held by somebody; nothing changes."""
+        users, idle, held = self._users, self._idle, 0
+        for each in hashes:
+            if each in users:
+                held += 1
+            elif each not in idle:
+                break
+        return held
+
+    def take_hits(self, hashes: tuple[int, ...]) -> tuple[int, int]:
+        """Hold the leading blocks that are cached: how many, and how many of them lay idle."""
         users, idle, hits, from_idle = self._users, self._idle, 0, 0
         for each in hashes:
-            if each in idle:
+            count = users.get(each)
+            if count is not None:
+                users[each] = count + 1
+            elif each in idle:
+                del idle[each]
+                users[each] = 1
                 from_idle += 1
-            elif each not in users:
+            else:
                 break
             hits += 1
         return hits, from_idle

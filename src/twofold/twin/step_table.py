@@ -79,7 +79,7 @@ class StepTable:
         return cls(ONES, ONES, ONES, grid, kv_tokens=kv_tokens)
 
     def mixed_s(
-        self, prefill_tokens: int, attended_tokens: float, decode_sequences: int, context_tokens: float
+        self, prefill_tokens: float, attended_tokens: float, decode_sequences: int, context_tokens: float
     ) -> float:
         """Seconds of one step that prefills, beside sequences that hold `context_tokens` on average."""
         # HOT: once per step that prefills; see bench/twin_engine.py.
