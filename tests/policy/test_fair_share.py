@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import TeamQuota
-from twofold.policy.fair_share import Teams, TeamUse
+from twofold.policy.fair_share import IDLE_TEAMS_MAX, Teams, TeamUse
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1e6), st.integers(0, 100)), max_size=8), st.floats(1.0, 1e6))
@@ -56,3 +56,12 @@ def test_teams_nobody_named_are_forgotten_when_they_are_idle() -> None:
     for index in range(5000):
         teams.of(f"more-{index}", 5000.0 + index)
     assert len(teams) < 200 and teams.of("busy", 1e4) is busy
+
+
+def test_of_too_many_teams_those_that_used_most_are_remembered() -> None:
+    teams = Teams((), 1e9)
+    for index in range(6000):
+        teams.of(f"team-{index}", 0.0).decayed_accelerator_s = 1e6 + index
+    assert len(teams) <= 2 * IDLE_TEAMS_MAX + 64
+    assert teams.of("team-5999", 0.0).decayed_accelerator_s > 1e6
+    assert teams.of("team-0", 0.0).decayed_accelerator_s == 0.0

@@ -308,3 +308,15 @@ def test_a_preempted_job_loses_less_than_an_interval() -> None:  # R-018
     world.run()
     wasted_s = world.finished["low"] - 20_000.0 - 500.0
     assert wasted_s == pytest.approx(3 * RESTART_S + WRITE_S, abs=1.0)
+
+
+def test_what_is_over_is_forgotten() -> None:
+    queue = GangQueueSettings(share_half_life_s=100.0)
+    world = World(ClusterBrain(ClusterSettings(queue=queue, faults=NO_SPARES, preemption=None)))
+    world.nodes(4)
+    view, most = world.brain.view, 0
+    for index in range(600):
+        world.submit(110.0 * index, a_job(f"j{index}", 1 + index % 16, 60.0, team=f"team-{index}"))
+        world.run(110.0 * (index + 1))
+        most = max(most, len(view.timers._heap), len(view.jobs), len(view.teams), len(view.ends))
+    assert view.counts.finished == 600 and not view.jobs and most < 200

@@ -59,7 +59,7 @@ class Room:
         return self.whole_count >= self.need.accelerator_count
 
     def _change(self, pieces: Iterable[tuple[str, int]], sign: int) -> None:
-        # HOT: per piece of every job that is walked through, some 1e6 in a month of 2,000 nodes
+        # HOT: per piece of every job that is walked through: bench/twin_cluster.py
         nodes, gained, fitting = self.nodes, self.gained, self.fitting
         one_node, needed_count = self.one_node, self.need.accelerator_count
         for node_id, count in pieces:
@@ -88,7 +88,7 @@ def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:
     need = Need(head.minimum_count, view.largest_count)
     room = Room(view.nodes, need, view.free.whole_count)
     walked: list[Job] = []
-    # HOT: per look at the queue and job; the whole nodes of a job are one number: bench/policy.py
+    # HOT: per look at the queue and job; the whole nodes of a job are one number: bench/twin_cluster.py
     for end_s, job in expected_ends(view, now_s):
         walked.append(job)
         room.add(job.beside)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from twofold.policy.cluster_settings import TeamQuota
 
+IDLE_TEAMS_MAX = 1000  # that nobody named, and whose past is kept
 FORGOTTEN_FRACTION = 1e-6  # of one accelerator for one half-life: less is nothing
 
 
@@ -90,13 +91,20 @@ class Teams:
         return len(self._uses)
 
     def _forget(self, now_s: float) -> None:
-        """Let go of idle teams nobody named, once there are many: memory does not grow with names."""
+        """Let go of idle teams nobody named, once there are many: memory does not grow with names.
+
+        Those that used nothing of late go first; where that is not enough, those that used least.
+        """
         if len(self._uses) - len(self._named) < self._unnamed_limit_count:
             return
-        nothing_accelerator_s = FORGOTTEN_FRACTION * self._half_life_s
-        for team, use in list(self._uses.items()):
+        idle = []
+        for team, use in self._uses.items():
             use.advance(now_s, self._half_life_s)
-            used_up = use.decayed_accelerator_s <= nothing_accelerator_s
-            if used_up and not use.used_count and team not in self._named:
+            if not use.used_count and team not in self._named:
+                idle.append((use.decayed_accelerator_s, team))
+        idle.sort()
+        nothing_accelerator_s = FORGOTTEN_FRACTION * self._half_life_s
+        for index, (used_accelerator_s, team) in enumerate(idle):
+            if used_accelerator_s <= nothing_accelerator_s or index < len(idle) - IDLE_TEAMS_MAX:
                 del self._uses[team]
         self._unnamed_limit_count = max(64, 2 * (len(self._uses) - len(self._named)))

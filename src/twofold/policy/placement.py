@@ -71,7 +71,7 @@ class FreeNodes:
 
     def add(self, node: Node) -> None:
         """File a node by what it has free now; it is taken out before that changes."""
-        # HOT: per node and change of what it has, some 1e6 in a month of 2,000 nodes: bench/policy.py
+        # HOT: per node and change of what it has: bench/twin_cluster.py
         node.filed_in = self
         free_count = node.free_count
         self.free_count += free_count
