@@ -21,6 +21,7 @@ _MIDDLE = 1.0 - ERROR_FRACTION  # of a bin, below its upper end, in the ratio th
 _SMALLEST = 1e-9  # anything below is 0
 _ZERO = -(1 << 40)  # the bin of 0: below all others
 _TICKS = float(1 << 30)  # parts of one, in which sums are kept: whole numbers add up in any order
+_HALF = 32
 BATCHES_MAX = 32  # halved to 16 when it is full, by joining neighbours
 BATCH_MIN_COUNT = 8
 BATCHES_FOR_INTERVAL = 8
@@ -38,15 +39,22 @@ class Histogram:
 
     def add(self, values: NDArray[np.float64]) -> None:
         """More values, from 0."""
-        positive = values > _SMALLEST
-        logs = np.log(np.where(positive, values, 1.0))
-        indices = np.where(positive, np.ceil(logs * _BINS_PER_LOG), _ZERO).astype(np.int64)
-        found, counts = np.unique(indices, return_counts=True)
-        bins = self.bins
-        for index, count in zip(found.tolist(), counts.tolist(), strict=True):
-            bins[index] = bins.get(index, 0) + count
+        if not len(values):
+            return
+        bins, zeros = self.bins, np.count_nonzero(values <= _SMALLEST)
+        if zeros:
+            bins[_ZERO] = bins.get(_ZERO, 0) + int(zeros)
+        above = values[values > _SMALLEST] if zeros else values
+        if len(above):
+            indices = np.ceil(np.log(above) * _BINS_PER_LOG).astype(np.int64)
+            first = int(indices.min())
+            counts = np.bincount(indices - first)
+            for place in np.flatnonzero(counts).tolist():
+                bins[first + place] = bins.get(first + place, 0) + int(counts[place])
         self.count += len(values)
-        self.ticks += sum((values * _TICKS).astype(np.int64).tolist())
+        ticks = (values * _TICKS).astype(np.int64)
+        # In two halves, whose sums cannot overflow.
+        self.ticks += (int((ticks >> _HALF).sum()) << _HALF) + int((ticks & ((1 << _HALF) - 1)).sum())
 
     def add_alike(self, value: float, count: int) -> None:
         """`count` times the same value, from 0."""
