@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from twofold.policy import (
     StopReplica,
 )
 from twofold.policy.forecast import ForecastSettings
-from twofold.policy.scaling import Scaler
+from twofold.policy.scaling import Scaler, Stays
 from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
 from twofold.policy.warm import WarmSettings
 
@@ -59,7 +60,7 @@ class Pool:
             for index, replica in enumerate(replicas):
                 share = min(busy, places)
                 replica.in_flight_count = share // len(replicas) + (index < share % len(replicas))
-            self.scaler.observe_finished("", rate(self.now_s), min(busy, places))
+            self.scaler.observe_finished("", rate(self.now_s), min(busy, places), LIMIT)
             if busy:
                 self.scaler.observe_arrival("", self.now_s, rate(self.now_s))
             if self.now_s % SETTINGS.tick_s == 0:
@@ -203,10 +204,37 @@ def test_late_first_tokens_ask_for_more_and_little_headroom_forbids_less() -> No
         for step in range(400):
             for number in range(5):
                 late = (step * 5 + number + 1) * 37 % 100 < 100 * late_share
-                run.scaler.observe_first_token("", late)
+                run.scaler.observe_first_token("", late, False)
             if step % 10 == 0:
                 seen |= {type(effect) for effect in run.scaler.tick(run.view, float(step), {})}
         assert seen == ({changes} if changes else set())
+
+
+def test_a_pool_learns_how_much_its_replicas_bear_and_forgets_it_slowly() -> None:
+    """With more than three requests each, replicas are slow, though they have ten places."""
+    run = pool(Scaler(SETTINGS), 3)
+    for step in range(150):
+        busy = max(replica.in_flight_count for replica in run.view.replicas.values())
+        for _ in range(60):
+            run.scaler.observe_first_token("", busy > 3, busy > 3)
+        run.run(constant(4.0), 10.0 * (step + 1))
+    bearable = run.scaler.pools[""].bearable_ratio * 7.0
+    assert 2.0 < bearable <= 3.2 and 20 / 3.2 <= len(run.view.replicas) <= 10
+    for step in range(150, 400):
+        for _ in range(60):
+            run.scaler.observe_first_token("", False, False)
+        run.run(constant(4.0), 10.0 * (step + 1))
+    assert run.scaler.pools[""].bearable_ratio * 7.0 > bearable
+
+
+@given(st.floats(0.5, 3.0), st.floats(0.0, 0.3), st.integers(0, 10**6))
+def test_the_time_with_a_full_replica_is_told_from_emptier_ones(alone: float, each: float, seed: int) -> None:
+    draws, stays = Random(seed), Stays()
+    for _ in range(400):
+        beside, work_s = draws.randint(1, 40), draws.uniform(0.5, 2.0)
+        stays.add(work_s, work_s * (alone + each * beside), beside)
+    assert stays.per_work_ratio(100.0) == pytest.approx(alone + each * 100, rel=0.05)
+    assert Stays().per_work_ratio(10.0) == 0.0
 
 
 def test_zones_are_filled_evenly_and_a_lost_one_is_left_out() -> None:

@@ -1,9 +1,10 @@
 """How many replicas each pool has: follows what is there, what waits, and what the forecast says. Mutable.
 
-Need      requests in flight and held over `target_fraction` of a replica's places; at least what the reported
-          KV use and late first tokens ask for.
+Need      requests in flight and held over what a replica takes: `target_fraction` of its places, or fewer,
+          where more made first tokens late (learnt); at least what reported KV use and lateness ask for.
 Ahead     the highest forecast until a replica started now would be ready, as requests in flight by Little's
-          law: work per second · residence per work, both as the gate sees them (beliefs price the work).
+          law: work per second · time with a full replica per work (beliefs price the work). That time grows
+          with what is in flight beside; a line through what was seen tells it for a full replica.
 Beyond    warm replicas for what forecasts miss (`warm.py`), spares for lost zones (`zones.py`).
 Changes   up at once, down only after the need has been lower for `down_pause_s`; within a tolerance nothing;
           steps, pauses and bounds as set. Starts under way count as there. A start that failed, or takes too
@@ -24,7 +25,44 @@ from twofold.policy.zones import replicas_with_spares
 
 DOUBLINGS_MAX = 32
 START_GAIN = 0.3  # weight of the newest start in the believed start-up time
+STAY_KEPT_RATIO = 0.9999  # of what was seen of answers, when the next one ends
+FRESH_MIN = 50  # first tokens from which a tick says how much a replica bears
+SLOW_FRACTION = 0.1  # of them that are slow: it bears less
+LOWERED_RATIO = 0.9
+RAISED_RATIO = 1.005
+BEARABLE_MIN_RATIO = 0.125
 FIRST_TOKENS_MIN = 10.0  # weight of first tokens below which their lateness says nothing
+
+
+@dataclass(slots=True)
+class Stays:
+    """How long answers take, per second of their work, by how many are beside them: a faded line. Mutable."""
+
+    work_s: float = 0.0
+    residence_s: float = 0.0
+    beside_value: float = 0.0  # sums over answers, weighed by their work
+    square_value: float = 0.0
+    product_value: float = 0.0
+
+    def add(self, work_s: float, residence_s: float, beside_count: int) -> None:
+        """An answer of so much work took so long beside so many."""
+        self.work_s = self.work_s * STAY_KEPT_RATIO + work_s
+        self.residence_s = self.residence_s * STAY_KEPT_RATIO + residence_s
+        self.beside_value = self.beside_value * STAY_KEPT_RATIO + work_s * beside_count
+        self.square_value = self.square_value * STAY_KEPT_RATIO + work_s * beside_count * beside_count
+        self.product_value = self.product_value * STAY_KEPT_RATIO + residence_s * beside_count
+
+    def per_work_ratio(self, beside_count: float) -> float:
+        """Seconds with a replica per second of work, beside so many; 0 before any answer.
+
+        Formula  mean + slope · (beside - mean beside), by least squares; the slope is never negative
+        """
+        if not self.work_s:
+            return 0.0
+        mean, beside = self.residence_s / self.work_s, self.beside_value / self.work_s
+        scatter = self.square_value / self.work_s - beside * beside
+        slope = max((self.product_value / self.work_s - mean * beside) / (scatter + 1.0), 0.0)
+        return max(mean + slope * (beside_count - beside), 0.0)
 
 
 @dataclass(slots=True)
@@ -44,8 +82,11 @@ class PoolState:
     late_count: float = 0.0
     first_count: float = 0.0
     counts_at_s: float = 0.0
-    work_s: float = 0.0  # of finished requests, faded …
-    residence_s: float = 0.0  # … and how long they were with replicas
+    fresh_count: int = 0  # first tokens since the last tick …
+    fresh_late_count: int = 0  # … and those that came too late after they were sent
+    bearable_ratio: float = 1.0  # of the places in use at the target, those that first tokens in time allow
+    busiest: deque[float] = field(default_factory=lambda: deque(maxlen=2))  # in flight per replica, of late
+    stays: Stays = field(default_factory=Stays)
     sick_since_s: dict[str, float] = field(default_factory=dict)
 
 
@@ -73,20 +114,21 @@ class Scaler:
             if state.forecast is not None:
                 state.forecast.observe(now_s, work_s)
 
-    def observe_first_token(self, pool: str, late: bool) -> None:
-        """An answer began, within its class's limit or too late for it."""
+    def observe_first_token(self, pool: str, late: bool, slow: bool) -> None:
+        """An answer began, within its class's limit or too `late` for it; `slow`: its replica alone was."""
         state = self.pools.get(pool)
         if state is not None:
             # HOT: per answer; what is old fades at the ticks.
             state.first_count += 1.0
             state.late_count += late
+            state.fresh_count += 1
+            state.fresh_late_count += slow
 
-    def observe_finished(self, pool: str, work_s: float, residence_s: float) -> None:
-        """An answer ended, so long after it was sent."""
+    def observe_finished(self, pool: str, work_s: float, residence_s: float, beside_count: int) -> None:
+        """An answer ended, so long after it was sent, where so many were in flight."""
         state = self.pools.get(pool)
-        if state is not None:
-            state.work_s = state.work_s * 0.999 + work_s
-            state.residence_s = state.residence_s * 0.999 + residence_s
+        if state is not None and work_s > 0:
+            state.stays.add(work_s, residence_s, beside_count)
 
     def replica_added(self, replica_id: str, now_s: float) -> None:
         """One is ready; if it was started here, so long does a start take."""
@@ -157,8 +199,9 @@ class Scaler:
         if busy_count:
             state.asked_at_s = now_s
         limits = [replica.in_flight_limit for replica in members] or [pool.in_flight_limit_count]
-        full_count = settings.target_fraction * sum(limits) / len(limits)
-        ahead = self._ahead(state, now_s) / full_count
+        most_count = settings.target_fraction * sum(limits) / len(limits)
+        full_count = most_count * bearable(state, (busy_count - held_count) / max(well_count, 1) / most_count)
+        ahead = self._ahead(state, full_count, now_s)
         basic = max(
             busy_count / full_count,
             by_kv(members, now_s, settings),
@@ -176,13 +219,13 @@ class Scaler:
             count = replicas_with_spares(math.ceil(exact - 1e-9), len(pool.zones), self.spare_zones_count)
         return min(max(count, pool.min_count, 1), pool.max_count)
 
-    def _ahead(self, state: PoolState, now_s: float) -> float:
-        """Most requests expected in flight until a replica that is started now has been ready for a tick."""
-        if state.forecast is None or not state.work_s:
+    def _ahead(self, state: PoolState, full_count: float, now_s: float) -> float:
+        """Replicas for the most that is expected until one that is started now has been ready for a tick."""
+        if state.forecast is None:
             return 0.0
         state.forecast.advance(now_s)
         rate = state.forecast.highest_per_s(state.start_s + self.settings.tick_s)
-        return 0.0 if rate is None else rate * state.residence_s / state.work_s
+        return 0.0 if rate is None else rate * state.stays.per_work_ratio(full_count) / full_count
 
     def _warm(self, state: PoolState, needed: float, basic: float, now_s: float) -> int:
         """Replicas beyond the need."""
@@ -276,6 +319,26 @@ def by_kv(members: Sequence[Replica], now_s: float, settings: ScalingSettings) -
         if replica.report is not None and now_s - replica.report.observed_s <= settings.report_s_max
     ]
     return len(members) * sum(fresh) / len(fresh) / settings.kv_target_fraction if fresh else 0.0
+
+
+def bearable(state: PoolState, used_ratio: float) -> float:
+    """The part of the target's places that replicas can have in use with first tokens in time; learnt.
+
+    Lower where answers are slow at less than this, higher again, little by little, where they are not at as
+    much. Never below BEARABLE_MIN: a limit that even an idle replica misses would ask for the whole world.
+    """
+    state.busiest.append(used_ratio)
+    fresh_count, late_count = state.fresh_count, state.fresh_late_count
+    if fresh_count < FRESH_MIN:
+        return state.bearable_ratio
+    state.fresh_count = state.fresh_late_count = 0
+    used_ratio = max(state.busiest)
+    if late_count > SLOW_FRACTION * fresh_count:
+        lower = min(state.bearable_ratio, LOWERED_RATIO * used_ratio)
+        state.bearable_ratio = max(lower, BEARABLE_MIN_RATIO)
+    elif used_ratio > LOWERED_RATIO * state.bearable_ratio and late_count * 4 < SLOW_FRACTION * fresh_count:
+        state.bearable_ratio = min(state.bearable_ratio * RAISED_RATIO, 1.0)
+    return state.bearable_ratio
 
 
 def by_lateness(state: PoolState, well_count: int, now_s: float, settings: ScalingSettings) -> float:

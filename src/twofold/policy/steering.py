@@ -82,18 +82,20 @@ class Steering:
                 self._begun_s = {name: at_s for name, at_s in begun_s.items() if name in requests}
         limit_s = request.kind.ttft_slo_s
         if self.scaler is not None and limit_s is not None:
-            self.scaler.observe_first_token(self._pool_of(request), now_s - request.arrived_s > limit_s)
+            late, slow = now_s - request.arrived_s > limit_s, now_s - request.sent_s > limit_s
+            self.scaler.observe_first_token(self._pool_of(request), late, slow)
 
     def ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
         """An answer ended, before its places are freed."""
+        replica = self._view.replica_of(request)
         ttft_s = request.started_s - request.sent_s if request.started else None
         tpot_s = None
         if request.started and event.output_tokens > 1:
             tpot_s = (now_s - request.started_s) / (event.output_tokens - 1)
         if self.scaler is not None:
             residence_s = now_s - request.sent_s
-            self.scaler.observe_finished(self._pool_of(request), self._work_s(request), residence_s)
-        replica = self._view.replica_of(request)
+            pool, work_s = self._pool_of(request), self._work_s(request)
+            self.scaler.observe_finished(pool, work_s, residence_s, replica.in_flight_count)
         if self.outliers is not None:
             self.outliers.observe(replica.replica_id, now_s, failed=False, ttft_s=ttft_s, tpot_s=tpot_s)
         if self.canary is None or not self.canary.trials:
