@@ -454,4 +454,4 @@ def test_a_long_life_keeps_every_law_and_meets_everything(kind: type[BrainAgains
 TestBrain = BrainAgainstOnlooker.TestCase
 TestBrain.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 TestStopsFromTheLastCheckpoint = StopsFromTheLastCheckpoint.TestCase
-TestStopsFromTheLastCheckpoint.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestStopsFromTheLastCheckpoint.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)

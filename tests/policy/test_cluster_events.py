@@ -18,7 +18,7 @@ def of(union: Any) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(NUMBERS, of(ClusterEvent), st.lists(of(ClusterEffect), max_size=3))
 def test_an_entry_comes_back_as_what_it_was(now_s: float, event: Any, effects: list[Any]) -> None:
     entry = Entry(now_s, event, tuple(effects))

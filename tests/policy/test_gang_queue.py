@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy.gang_queue import GangQueue, aged_priority
@@ -29,6 +29,7 @@ def nobody_used_anything(_: Waits) -> tuple[bool, float]:
 JOBS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), max_size=20)
 
 
+@settings(max_examples=40, deadline=None)
 @given(JOBS, st.data())
 def test_a_line_is_served_in_order_however_jobs_came_back(
     jobs: list[tuple[str, int]], data: st.DataObject
