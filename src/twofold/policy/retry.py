@@ -19,24 +19,24 @@ class RetryBudget:
     """
 
     settings: RetryBudgetSettings
-    left: float = field(init=False)
+    left_count: float = field(init=False)
     at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.left = float(self.settings.burst_count)
+        self.left_count = float(self.settings.burst_count)
 
     def arrived(self) -> None:
         """A new request; repeats are none."""
-        self.left = min(self.left + self.settings.attempts_fraction, float(self.settings.burst_count))
+        self.left_count = min(self.left_count + self.settings.attempts_fraction, float(self.settings.burst_count))
 
     def take(self, now_s: float) -> bool:
         """Whether one more attempt may be made; then it is counted."""
         settings = self.settings
         by_time = max(now_s - self.at_s, 0.0) * settings.least_per_s
-        self.left, self.at_s = min(self.left + by_time, float(settings.burst_count)), now_s
-        if self.left < 1.0:
+        self.left_count, self.at_s = min(self.left_count + by_time, float(settings.burst_count)), now_s
+        if self.left_count < 1.0:
             return False
-        self.left -= 1.0
+        self.left_count -= 1.0
         return True
 
 
@@ -50,14 +50,14 @@ class Hedger:
         self._late_log = Quantile(settings.after_fraction, least_log, STEP_LOG, least_log)
         self._wait_s = settings.wait_s_min
         self._known_count = 0
-        self._left = 0.0
+        self._left_count = 0.0
 
     def __len__(self) -> int:
         return len(self._sent_s)
 
     def arrived(self) -> None:
         """A new request, which earns a part of a hedge."""
-        self._left = min(self._left + self._settings.attempts_fraction, float(BURST_COUNT))
+        self._left_count = min(self._left_count + self._settings.attempts_fraction, float(BURST_COUNT))
 
     def sent(self, request_id: int, now_s: float) -> None:
         """Its first attempt was sent."""
@@ -82,7 +82,7 @@ class Hedger:
 
     def next_due_s(self) -> float | None:
         """When the oldest attempt is late; None: none waits, too little is known, or no hedge is left."""
-        if not self._sent_s or self._left < 1.0 or self._known_count < KNOWN_COUNT:
+        if not self._sent_s or self._left_count < 1.0 or self._known_count < KNOWN_COUNT:
             return None
         return next(iter(self._sent_s.values())) + self._wait_s
 
@@ -95,5 +95,5 @@ class Hedger:
         del self._sent_s[request_id]
         self._late_log.add(math.inf)
         self._wait_s = math.exp(self._late_log.value)
-        self._left -= 1.0
+        self._left_count -= 1.0
         return request_id
