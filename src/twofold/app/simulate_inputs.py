@@ -36,7 +36,7 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
     """
     if isinstance(source, Plan) or _is_plan(source):
         return _of_plan(source)
-    loaded = load(source)  # type: ignore[arg-type]  # what is no plan is what a spec may be
+    loaded = load(source)
     tables = local_tables(loaded.device, loaded.calibration, today)
     options = plan_options(tables, today)
     plan = build_plan(

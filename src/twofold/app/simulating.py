@@ -129,7 +129,7 @@ def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> 
         _check_class(name, given.plan)
     known = tuple(each.name for service in services for each in service.classes)
     asked = Asked(scenario, options.seed, known=known, only=options.only)
-    tasks = []
+    tasks: list[PoolTask] = []
     for service in services:
         names = [each.name for each in service.classes]
         if options.only is not None and options.only not in names:
@@ -200,7 +200,7 @@ def _comparison(
     seeds = tuple(options.seed + index for index in range(PAIRED_SEEDS))
     made: list[list[Simulation]] = []
     for scenario in (first, second):
-        runs = []
+        runs: list[Simulation] = []
         for seed in seeds:
             tell(f"comparing, {scenario.name}, run {len(runs) + 1} of {len(seeds)}")
             runs.append(_once(given, scenario, replace(options, seed=seed), process_count))

@@ -71,7 +71,7 @@ class Scenario(Part):
                 "the warm-up is as long as the horizon: nothing is measured",
                 "write a shorter `warm_up`, or a longer `horizon`",
             )
-        events = [(fault.kind, fault.at_s) for fault in self.faults]
+        events: list[tuple[str, float]] = [(fault.kind, fault.at_s) for fault in self.faults]
         events += [("burst", burst.at_s) for burst in self.traffic.bursts]
         late = next((kind for kind, at_s in events if at_s >= self.horizon_s), None)
         if late is not None:

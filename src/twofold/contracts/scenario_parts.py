@@ -222,7 +222,7 @@ class FaultEvent(Part):
     @model_validator(mode="before")
     @classmethod
     def _whole(cls, value: Any) -> Any:
-        kind = value.get("kind") if isinstance(value, dict) else None
+        kind = str(value.get("kind")) if isinstance(value, dict) else ""
         for key in FAULT_KEYS[kind][0] if kind in FAULT_KEYS else ():
             if key not in value:
                 raise refusal(ValueRefusedError, f"a `{kind}` needs `{key}`", f"write `{key}:` beside it")

@@ -1,7 +1,7 @@
 """From what a twin's run came to, to the figures of `twofold/simulation/1`, beside what the plan says."""
 
 from collections.abc import Mapping
-from math import isfinite
+from math import isfinite, sqrt
 
 from twofold.contracts import (
     Bounds,
@@ -104,7 +104,7 @@ def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | 
     if not finished:
         return None
     # What is under way at both ends is no backlog: only what noise of counting cannot explain counts.
-    behind = max(0.0, arrived - finished - 3.0 * arrived**0.5)
+    behind: float = max(0.0, arrived - finished - 3.0 * sqrt(arrived))
     return window_s * arrived / (arrived - behind)
 
 

@@ -49,7 +49,7 @@ def _of_fleets(simulation: Simulation) -> Flat:
     spans_s = max(fleet.duration_s for fleet in fleets) or 1.0
 
     def by_hours(name: str) -> float:
-        return sum(getattr(fleet, name) * fleet.accelerator_h for fleet in fleets) / hours
+        return float(sum(getattr(fleet, name) * fleet.accelerator_h for fleet in fleets) / hours)
 
     inputs = sum(fleet.input_tokens for fleet in fleets)
     found = {

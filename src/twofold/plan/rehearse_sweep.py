@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import log
+from math import log, sqrt
 
 from twofold.contracts import SWEEP_SCHEMA as SCHEMA
 from twofold.contracts import Simulation, Sweep, SweepFinding, SweepPoint, Swept
@@ -78,7 +78,7 @@ def _knee_of(curve: Sequence[tuple[float, float]]) -> float | None:
     ordered = sorted(curve)
     for (rate, p95), (more, slower) in pairwise(ordered):
         if more > rate > 0 and p95 > 0 and log(slower / p95) > GROWTH * log(more / rate):
-            return (rate * more) ** 0.5
+            return sqrt(rate * more)
     return None
 
 
