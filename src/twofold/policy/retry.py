@@ -27,7 +27,9 @@ class RetryBudget:
 
     def arrived(self) -> None:
         """A new request; repeats are none."""
-        self.left_count = min(self.left_count + self.settings.attempts_fraction, float(self.settings.burst_count))
+        self.left_count = min(
+            self.left_count + self.settings.attempts_fraction, float(self.settings.burst_count)
+        )
 
     def take(self, now_s: float) -> bool:
         """Whether one more attempt may be made; then it is counted."""
