@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.canary import BANNED_MAX, Canary, Outcome
+from twofold.policy.canary import BANNED_MAX, Canary, Outcome, measured_every
 from twofold.policy.events import PromoteRelease, RollBackRelease, StageRelease
 from twofold.policy.sequential import MeanSums
 from twofold.policy.steering_settings import CanarySettings, Stage
@@ -59,7 +59,9 @@ def judged(kind: str, seed: int) -> list[tuple[bool, int]]:
     block, beside = SETTINGS.block_count, baseline_counts(SETTINGS)
     shifts = {"ttft": 0.0, "tpot": slower, "quality": lost}
     canary = {n: drawn_sums(draws, shifts[n], s, [block] * len(beside)) for n, s in SPREADS.items()}
-    baseline = {n: drawn_sums(draws, 0.0, s, beside) for n, s in SPREADS.items()}
+    shares = [round(block / (block + count), 6) for count in beside]
+    measured = [count // measured_every(share) for count, share in zip(beside, shares, strict=True)]
+    baseline = {n: drawn_sums(draws, 0.0, s, measured) for n, s in SPREADS.items()}
     failed = draws.binomial(block, BASE_FAILED + failures, (SEEDS, len(beside))).tolist()
     base_failed = draws.binomial(beside, BASE_FAILED, (SEEDS, len(beside))).tolist()
     results = []
@@ -136,6 +138,12 @@ def test_a_release_that_always_fails_is_found_within_a_few_blocks_of_failures() 
     effects, canaries = run_requests(0.0, 1.0, seed=3)
     assert effects == [StageRelease("new", 0.2), RollBackRelease("new", "failures worse")]
     assert canaries <= 30
+
+
+def test_ten_times_as_many_outcomes_of_the_baseline_are_measured_at_most_twice_over() -> None:
+    for share in (0.01, 0.05, 0.09, 0.25, 0.5):
+        measured = (1 / share - 1) / measured_every(share)
+        assert measured >= min(1 / share - 1, 10) - 1e-9 and measured < 20
 
 
 @given(st.integers(0, 10**9), st.text(max_size=12))
