@@ -43,11 +43,31 @@ from twofold.twin.engine_types import (
     PrefillMode,
     Reservation,
 )
+from twofold.twin.fault_types import (
+    Fault,
+    Partition,
+    RandomCrashes,
+    Release,
+    ReplicaCrash,
+    SlowReplica,
+    StorageBrownout,
+    ThermalThrottle,
+    ZoneLoss,
+)
 from twofold.twin.fleet import simulate_fleet
 from twofold.twin.fleet_replicas import CAUSES as REPLICA_CAUSES
 from twofold.twin.histogram import Histogram, Stream
 from twofold.twin.job_shapes import DAY_SHAPE, SHAPES, JobShape
 from twofold.twin.jobs import JobArrival, JobEnd, JobRow, JobTraffic, arrivals_of, generate_jobs
+from twofold.twin.metrics_types import (
+    BrokeFirst,
+    ClassFigures,
+    FleetResult,
+    Interval,
+    Latency,
+    RequestRecord,
+    TimelineRow,
+)
 from twofold.twin.node_faults import CauseRate, FaultRates, fleet_rates, published_rates
 from twofold.twin.pool import PoolComparison, accelerators_for, compare_pool, day_profile, serving_load
 from twofold.twin.step_table import StepTable
@@ -56,32 +76,16 @@ from twofold.twin.traffic import Lengths, Profile, Sessions, Surge, TrafficModel
 from twofold.twin.traffic_streams import faster, merged, sampled, shifted, spliced, until
 from twofold.twin.types import (
     Arrival,
-    BrokeFirst,
-    ClassFigures,
     ClassModel,
     ClientModel,
-    Fault,
-    FleetResult,
     FleetWorld,
-    Interval,
-    Latency,
-    Partition,
-    RandomCrashes,
-    Release,
-    ReplicaCrash,
     ReplicaGroup,
     ReplicaModel,
-    RequestRecord,
     Retry,
     ServingEngine,
-    SlowReplica,
     Start,
     Storage,
-    StorageBrownout,
-    ThermalThrottle,
-    TimelineRow,
     Turn,
-    ZoneLoss,
 )
 
 __all__ = [

@@ -6,12 +6,8 @@ from math import inf, isfinite
 
 from twofold.core import ValueRefusedError
 from twofold.policy import Cause, Event, ReleaseOffered, ReleaseWithdrawn
-from twofold.twin.fleet_replicas import CAUSES, Fleet
-from twofold.twin.fleet_state import Attempt, Kind, Replica
-from twofold.twin.heap import Heap
-from twofold.twin.types import (
+from twofold.twin.fault_types import (
     Fault,
-    FleetWorld,
     Partition,
     RandomCrashes,
     Release,
@@ -21,6 +17,10 @@ from twofold.twin.types import (
     ThermalThrottle,
     ZoneLoss,
 )
+from twofold.twin.fleet_replicas import CAUSES, Fleet
+from twofold.twin.fleet_state import Attempt, Kind, Replica
+from twofold.twin.heap import Heap
+from twofold.twin.types import FleetWorld
 
 
 @dataclass(slots=True)

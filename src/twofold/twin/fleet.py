@@ -16,7 +16,8 @@ from twofold.twin.fleet_watch import Watch
 from twofold.twin.heap import Heap
 from twofold.twin.metrics import Metrics
 from twofold.twin.metrics_result import fleet_result
-from twofold.twin.types import Arrival, FleetResult, FleetWorld, RequestRecord
+from twofold.twin.metrics_types import FleetResult, RequestRecord
+from twofold.twin.types import Arrival, FleetWorld
 
 WOKE = Woke()
 WAKES_MAX = 10_000  # at one moment; a gate that wants more turns in a circle

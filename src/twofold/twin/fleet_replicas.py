@@ -12,11 +12,12 @@ from twofold.policy import (
     ReplicaStartFailed,
     StartReplica,
 )
+from twofold.twin.fault_types import RandomCrashes, Release
 from twofold.twin.fleet_chance import Purpose, unit
 from twofold.twin.fleet_state import Attempt, Kind, Life, Replica
 from twofold.twin.heap import Heap
 from twofold.twin.storage import SharedStore
-from twofold.twin.types import FleetWorld, RandomCrashes, Release, ReplicaModel, Start
+from twofold.twin.types import FleetWorld, ReplicaModel, Start
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.

@@ -12,7 +12,7 @@ from math import ceil, exp, inf, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.twin.types import Interval, Latency
+from twofold.twin.metrics_types import Interval, Latency
 
 ERROR_FRACTION = 0.005
 _GROWTH = log((1.0 + ERROR_FRACTION) / (1.0 - ERROR_FRACTION))

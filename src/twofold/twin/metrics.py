@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from twofold.twin.fleet_state import Visit
 from twofold.twin.histogram import Stream
 from twofold.twin.metrics_timeline import Timeline
-from twofold.twin.types import ClassModel, RequestRecord
+from twofold.twin.metrics_types import RequestRecord
+from twofold.twin.types import ClassModel
 
 FINISHED = "finished"
 BLOCK_COUNT = 1024  # visits that are noted before they are counted together

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from twofold.twin.fleet_replicas import Fleet
 from twofold.twin.metrics import FINISHED, ClassTally, Metrics
 from twofold.twin.metrics_timeline import METRICS, Bucket
-from twofold.twin.types import BrokeFirst, ClassFigures, FleetResult, FleetWorld
+from twofold.twin.metrics_types import BrokeFirst, ClassFigures, FleetResult
+from twofold.twin.types import FleetWorld
 
 LITTLE_ERROR_MAX = 1e-6
 JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span

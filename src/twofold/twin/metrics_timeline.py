@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.twin.types import TimelineRow
+from twofold.twin.metrics_types import TimelineRow
 
 FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are exact
 METRICS = ("ttft", "tpot", "e2e")
