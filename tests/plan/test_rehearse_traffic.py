@@ -1,0 +1,61 @@
+"""The requests of a rehearsal: rates and lengths as planned, bursts where they are, traces at their pace."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twofold.contracts import ClassPlan, Scenario, parse_scenario
+from twofold.core import Estimate
+from twofold.plan.rehearse_traffic import TracedTraffic, TrafficMix, drawn_parts, scan_trace
+
+ONE = Estimate(1.0, 1.0, 1.0, "1/s")
+CHAT = ClassPlan(
+    "chat", 20.0, 40.0, 500.0, 100.0, {}, (), 1, ONE, ONE, None, None, (),
+    input_spread_ratio=0.8, output_spread_ratio=0.4, shared_prefix_fraction=0.25,
+)  # fmt: skip
+
+
+def mix(scenario: Scenario, horizon_s: float = 100.0, seed: int = 0) -> TrafficMix:
+    return TrafficMix(drawn_parts(CHAT, scenario, 32_768, 64, 0), horizon_s, seed)
+
+
+def test_rates_and_lengths_are_the_plans() -> None:
+    arrivals = list(mix(Scenario()).arrivals())
+    assert len(arrivals) == pytest.approx(4000, rel=0.06)
+    assert sum(each.input_tokens for each in arrivals) / len(arrivals) == pytest.approx(500, rel=0.06)
+    assert sum(each.output_tokens for each in arrivals) / len(arrivals) == pytest.approx(100, rel=0.06)
+    assert all(each.input_tokens + each.output_tokens <= 32_768 for each in arrivals)
+    assert {each.class_name for each in arrivals} == {"chat"}
+
+
+def test_a_seed_repeats_and_another_differs() -> None:
+    assert list(mix(Scenario(), 10).arrivals()) == list(mix(Scenario(), 10).arrivals())
+    assert list(mix(Scenario(), 10).arrivals()) != list(mix(Scenario(), 10, seed=1).arrivals())
+
+
+def test_a_burst_of_a_tenant_is_its_own() -> None:
+    text = (
+        "traffic: {level: mean, tenants: [{name: noisy, share: 50 %}], "
+        "bursts: {at: 50 s, for: 50 s, rate: 4x, tenant: noisy}}"
+    )
+    counts: dict[tuple[str, bool], int] = {}
+    for each in mix(parse_scenario(text, "s.yaml")).arrivals():
+        key = (each.tenant, each.arrival_s >= 50)
+        counts[key] = counts.get(key, 0) + 1
+    assert counts["noisy", True] == pytest.approx(2000, rel=0.1)
+    assert counts["noisy", False] == pytest.approx(500, rel=0.15)
+    assert counts["", True] == pytest.approx(500, rel=0.15)
+
+
+def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n5,10,1\n6,20,1\n7,30,0\n")
+    assert scan_trace(path, "chat", ("chat",), 1000).end_s == 2.0
+    part = TracedTraffic(path, "chat", ("chat",), ("chat",), 2.0, True, 1000)
+    again = list(TrafficMix((part,), 2.5, 0).arrivals())
+    assert [each.arrival_s for each in again] == [0, 0.5, 1, 1, 1.5, 2, 2]
+    assert [each.input_tokens for each in again] == [10, 20, 30, 10, 20, 30, 10]
+    assert min(each.output_tokens for each in again) == 1  # an answer has a token
+    once = list(TrafficMix((replace(part, repeats=False),), 9.0, 0).arrivals())
+    assert len(once) == 3
