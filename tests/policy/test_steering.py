@@ -1,10 +1,11 @@
 """The gate with everything on that steers the fleet, against a world of replicas that come, go and differ."""
 
 import heapq
+import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -23,6 +24,7 @@ from twofold.policy import (
     GateSettings,
     Hold,
     OutlierSettings,
+    PoolRules,
     PoolScaling,
     Probe,
     ProbeAnswered,
@@ -44,6 +46,7 @@ from twofold.policy import (
     RollBackRelease,
     RolloutSettings,
     Routing,
+    RoutingSettings,
     ScalingSettings,
     Send,
     Stage,
@@ -54,6 +57,7 @@ from twofold.policy import (
     Woke,
     ZoneSettings,
     replay,
+    settings_from_data,
     to_line,
 )
 
@@ -330,3 +334,8 @@ def test_without_steering_the_events_of_releases_and_starts_are_ignored() -> Non
     for event in (ReleaseOffered("2"), ReleaseWithdrawn("2"), ReplicaStartFailed("scaled-1")):
         assert gate.handle(event, 1.0) == []
     assert gate.view.counts.ignored == 3 and gate.wake_at_s() is None
+
+
+def test_settings_with_everything_on_come_back_from_their_json() -> None:
+    whole = replace(ALL_ON, routes=RoutingSettings(pools=PoolRules(bulk_classes=("batch",))))
+    assert settings_from_data(json.loads(json.dumps(asdict(whole)))) == whole
