@@ -45,7 +45,7 @@ class SloKept:
     limit_s: float  # s
     simulated_s: float | None  # s; null: nothing finished
     planned_s: float | None  # what the plan says, s; null: nothing
-    met: bool | None  # within the limit, and at most 5 % were not answered; null: nothing arrived
+    met: bool | None  # within the limit, at most 5 % (rate limits aside) unanswered; null: nothing arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,56 @@ class BeliefRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFigures:
+    """One of the plan's own runs on the cluster."""
+
+    name: str  # of the run
+    state: str  # completed, running, queued …
+    waited_s: float  # until it first started
+    train_s: float | None  # from its first start to its end; null: it has not ended
+    completion_s: float | None  # from its submission to its end; null: it has not ended
+    tokens_per_s: float | None  # tokens trained on over that time; null: counted in samples, or not started
+    samples_per_s: float | None  # sequences, or what else a step reads
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFigures:
+    """One team on the cluster."""
+
+    name: str  # of the team
+    accelerator_h: float  # accelerator-hours that its jobs held
+    quota_fraction: float | None  # of what all teams with a quota are promised; null: none
+    share_fraction: float | None  # that it had while all of them waited; null: they never all did
+    queue_s_p95: float  # until the first start, s
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """A step of the plan's run at the size that it has here, hop by hop around its ring."""
+
+    accelerator_count: int  # of the run
+    parts_s: dict[str, float]  # compute, communication, input that is waited for, sync with the slowest
+    step_s_p50: float  # s
+    step_s_p99: float  # s
+    inflation_fraction: float  # of the p99 step over the undisturbed one
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFigures:
+    """The same nodes as one pool and as two fleets, serving's as large as its peak."""
+
+    shared_utilisation_fraction: (
+        float  # of accelerator-hours, those that were needed or did work that is kept
+    )
+    split_utilisation_fraction: float  # the same of two fleets
+    shared_shortfall_s: float  # in which serving lacked any accelerator
+    split_shortfall_s: float  # the same of two fleets
+    training_gain_fraction: float  # accelerator-hours of work kept, one pool over two fleets, less one
+    training_slowdown_factor: float  # of steps beside serving over steps alone
+    serving_slowdown_factor: float  # of service times beside training over those alone
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingFigures:
     """The training half: jobs on a cluster, and what serving takes of it."""
 
@@ -144,7 +194,8 @@ class TrainingFigures:
     queue_s_mean: dict[str, float]  # until the first start, by size of the job, s
     queue_s_p95: dict[str, float]  # the same, s
     share_deviation_fraction: float | None  # of the team furthest from its fair share; null: one team
-    fragmentation_fraction: float  # of free accelerators, those not in the largest free block
+    fragmentation_fraction: float  # of free accelerators, those on nodes that others use too
+    largest_free_count_mean: float  # accelerators of whole free nodes that stand together
     failure_count: int  # that hit a running job
     restart_count: int  # attempts after the first
     preempted_count: int  # jobs stopped for others
@@ -158,6 +209,22 @@ class TrainingFigures:
     decision_count: int  # effects that it answered with
     effects: dict[str, int]  # by name
     waits_for: str | None  # what the run still waited for at its end; null: nothing
+    runs: tuple[RunFigures, ...]  # the plan's own
+    teams: tuple[TeamFigures, ...]  # by name
+    slowdown_factor: float  # of training steps, over sound accelerators side by side
+    serving_slowdown_factor: float  # of service times beside training
+    pace_setters: dict[str, float]  # accelerator-hours that others waited for a node, most first
+    step: StepFigures | None  # null: no run with a step
+    checkpoint_files_count: float  # of the largest job
+    checkpoint_metadata_s: float  # of its checkpoint, to create them, s
+    checkpoint_data_s: float  # of its checkpoint, to write the bytes, s
+    checkpoint_interval_s_mean: float | None  # of running jobs, between two checkpoints; null: none written
+    preempted_lost_s_max: float | None  # of work undone by a preemption, s; null: none came without a failure
+    partial_gang_count: int  # jobs that were given some of their accelerators, not all
+    deadlock_count: int  # looks at a sound cluster where jobs waited and none ran
+    placement: dict[str, str]  # what runs where at the end: node:accelerators of each job
+    split: SplitFigures | None  # null: not asked for
+    alarms: tuple[str, ...]  # what is beyond a limit, the worst first
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from twofold.twin import FleetResult, FleetWorld, Interval, Latency
 
 RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
 UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
+OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
 METRICS = ("ttft", "tpot", "e2e")
 
 
@@ -75,7 +76,8 @@ def _slos(
     world: FleetWorld,
 ) -> tuple[SloKept, ...]:
     arrived = counted.arrived_count
-    answered = arrived > 0 and counted.finished_count >= (1 - UNANSWERED_FRACTION_MAX) * arrived
+    promised = arrived - counted.outcomes.get(OVER_LIMIT, 0)
+    answered = counted.finished_count >= (1 - UNANSWERED_FRACTION_MAX) * promised
     kept = []
     for slo in planned.slos:
         metric, _, which = slo.metric.rpartition("_")

@@ -1,7 +1,7 @@
 """The gate that a rehearsal runs: a scenario's policies with settings that follow from the plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twofold.contracts import ClassPlan, Policies, Pool, Scenario
 from twofold.policy import (
@@ -29,6 +29,8 @@ from twofold.policy import (
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
 SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
+STAGE_S = 60.0  # that one stage of a release takes, where traffic is thin …
+SHARE_MAX = 0.5  # … with at most this share of it
 BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is promised
 
 
@@ -68,7 +70,7 @@ def gate_settings(scenario: Scenario, gated: GatedPool) -> GateSettings:
         zones=zones if policies.zones.is_on and len(gated.zones) > 1 else None,
         scaling=_scaling(scenario, gated) if policies.scaling.is_on else None,
         warm=_warm(policies) if policies.warm.is_on else None,
-        canary=CanarySettings() if policies.canary.is_on else None,
+        canary=_canary(scenario, gated.classes) if policies.canary.is_on else None,
         rollout=RolloutSettings() if policies.canary.is_on else None,
     )
 
@@ -140,6 +142,20 @@ def _scaling(scenario: Scenario, gated: GatedPool) -> ScalingSettings:
         start_s=gated.start_s,
         forecast=forecast if scaling.kind == "predictive" else None,
     )
+
+
+def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> CanarySettings:
+    """Stages as shared as they must be for their requests to come within `STAGE_S` each."""
+    usual = CanarySettings()
+    rate = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
+    stages = (
+        replace(
+            stage,
+            share_fraction=max(stage.share_fraction, min(SHARE_MAX, stage.requests_count / (rate * STAGE_S))),
+        )
+        for stage in usual.stages
+    )
+    return replace(usual, stages=tuple(sorted(stages, key=lambda stage: stage.share_fraction)))
 
 
 def _warm(policies: Policies) -> WarmSettings:
