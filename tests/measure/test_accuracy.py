@@ -1,10 +1,12 @@
 """The page of accuracy: goals first, long tables last, all of it from the same evidence."""
 
+import csv
 from pathlib import Path
 
 import pytest
 
 from twofold.measure.accuracy import (
+    claims_table,
     goals_table,
     ledger_table,
     page,
@@ -13,7 +15,7 @@ from twofold.measure.accuracy import (
     remains_table,
 )
 from twofold.measure.evidence import Evidence, gather
-from twofold.measure.goals import Judged, Reached
+from twofold.measure.goals import Judged, Reached, read_goals
 from twofold.measure.validation import Column, read_data
 
 PEER = {
@@ -85,3 +87,21 @@ def test_what_remains_says_what_would_settle_it() -> None:
     row = {"goal": "TPOT, 6 %", "remains": "large batches", "measurement": "a sweep of batches"}
     assert remains_table([row])[-2] == "| TPOT, 6 % | large batches | a sweep of batches |"
     assert remains_table([]) == []
+
+
+def test_claims_of_peers_stand_beside_the_goal_of_the_same_kind() -> None:
+    reached = {Column.SEEN: Reached(0.15, 10, None, None, None)}
+    goal = Judged("TTFT, closed loop, median", "median error", at_least=False, reached=reached)
+    row = dict.fromkeys(("tool", "figure", "claim", "basis", "source"), "x")
+    known, unknown = (row | {"goal": name} for name in (goal.title, "no such goal"))
+    lines = claims_table([known, unknown], [goal])
+    assert lines[-3].endswith("| 15.0 % | – |") and lines[-2].endswith("| – | – |")
+    assert claims_table([], [goal]) == []
+
+
+def test_every_claim_of_a_peer_names_a_goal_and_its_source() -> None:
+    path = Path(__file__).parents[2] / "docs" / "peer_claims.csv"
+    with path.open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert rows and {row["goal"] for row in rows} <= {goal.title for goal in read_goals()}
+    assert all(row["claim"] and row["source"] for row in rows)

@@ -110,3 +110,12 @@ def test_attention_parallelism_is_tried_where_an_engine_offers_it():
     older = layouts(case(**open_split, framework="trtllm", framework_version="0.20"))
     assert {each.dp for each in newer} == {1.0, 8.0}
     assert {each.dp for each in older} == {1.0}
+
+
+def test_answers_that_a_benchmark_cuts_spread_no_further_than_its_limit():
+    server = {"mode": "online", "request_rate_rps": "2"}
+    cut = case(**server, isl_dist="mlperf dataset llama3.1-8b", osl_mean="128.5")
+    some = case(**server, isl_dist="mlperf dataset llama2-70b-99", osl_mean="293")
+    free = case(**server, isl_dist="mlperf dataset deepseek-r1", osl_mean="3684")
+    assert cut.answer_spread == 0.0
+    assert 0.0 < some.answer_spread < free.answer_spread == free.length_spread

@@ -16,7 +16,7 @@ from twofold.inference.fleet import (
     warm_pool,
 )
 from twofold.inference.iteration import exchange_bytes_per_token, iteration_s, tokens_per_step
-from twofold.inference.latency import Latency, Served
+from twofold.inference.latency import NORMAL_P99, Latency, Served, answer_latency
 from twofold.inference.load import (
     LimitHabits,
     at_batch,
@@ -83,9 +83,11 @@ from twofold.inference.slo import (
 )
 from twofold.inference.steady import Lengths, batch_limit, steady_steps
 from twofold.inference.table import ServiceTable, service_table, step_s, table_from_data
-from twofold.inference.types import CacheOptions, Capacity, Engine, Iteration, Replica
+from twofold.inference.types import Admission, CacheOptions, Capacity, Engine, Iteration, Replica
 
 __all__ = [
+    "NORMAL_P99",
+    "Admission",
     "CacheOptions",
     "Capacity",
     "ContextRow",
@@ -115,6 +117,7 @@ __all__ = [
     "Slo",
     "TrafficClass",
     "WeightsBytes",
+    "answer_latency",
     "at_batch",
     "batch_limit",
     "bottleneck",

@@ -14,6 +14,7 @@ from twofold.inference.memory import max_sequences
 from twofold.inference.steady import (
     Lengths,
     Steps,
+    admission_steps,
     chunk_tokens,
     mean_context_tokens,
     own_input_tokens,
@@ -94,7 +95,7 @@ def ttft_latency(
 ) -> Latency:
     """Seconds to the first token at a rate of all requests, whose lengths are `lengths`.
 
-    Formula  mean = rest of a step + queue for prefill + own prefill + handling, with
+    Formula  mean = admission + rest of a step + queue for prefill + own prefill + handling, with
              rest of a step = ½((1−φ)·t(0,B) + φ·t(S,B)), φ = min(1, λ·prefill of a prompt / ranks);
              queue = ρ²/(1−ρ)·t(chunk,B)/2, ρ = λ·prompt·t(chunk,B)/chunk;
              quantiles add (0.9·rest, queue·(2 or 3.6), step with the longer prompt − step) in quadrature
@@ -142,6 +143,7 @@ def _ttft_parts(
     busy = np.minimum(rate * own * full / chunk_tokens(replica), 0.98)
     queue = np.square(busy) / (1.0 - busy) * full / 2.0
     service = prompt_steps(replica, prompt.tokens) * prompt.carrying_s
+    service = service + admission_steps(replica, own, rate * np.asarray(steps.plain_s)) * steps.plain_s
     return rest, queue, service + first_token_s(replica, steps.plain_s)
 
 

@@ -42,8 +42,16 @@ def batch_limit(replica: Replica, lengths: Lengths) -> Floats:
 
     At least 1 where the model fits: a lone sequence is served, however long.
     """
-    held = max_sequences(replica, mean_context_tokens(lengths), lengths.input_tokens)
+    held = max_sequences(replica, reserved_tokens(replica, lengths), lengths.input_tokens)
     return np.where(np.asarray(held) > 0, np.clip(held, 1.0, replica.max_batch), 0.0)
+
+
+def reserved_tokens(replica: Replica, lengths: Lengths) -> Floats:
+    """Cache that a running sequence keeps others from: its prompt, and as much of its answer as is set aside.
+
+    Half of the answer where blocks are handed out as they fill; all of it where none may ever be taken back.
+    """
+    return lengths.input_tokens + replica.engine.reserved_output_fraction * np.asarray(lengths.output_tokens)
 
 
 def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
@@ -85,7 +93,31 @@ def carried_tokens(
     """Prefill tokens of a step that carries any: a prompt, or all that a step must carry, up to the chunk."""
     # Data-parallel ranks step together: engines let each carry a prompt, or one would stall all the others.
     abreast = np.minimum(replica.dp, np.maximum(1.0, np.asarray(batch_sequences) / 2.0))
-    return np.minimum(chunk_tokens(replica), np.maximum(own_tokens * abreast, per_step_tokens))
+    together = np.maximum(abreast, gathered_prompts(replica, own_tokens, per_step_tokens / own_tokens))
+    return np.minimum(chunk_tokens(replica), np.maximum(own_tokens * together, per_step_tokens))
+
+
+def gathered_prompts(replica: Replica, own_tokens: Floats, prompts_per_step: Floats) -> Floats:
+    """Prompts that a scheduler gathers before it lets them in: those that come while the first one waits."""
+    enough = np.maximum(1.0, replica.admission.wait_tokens / own_tokens)
+    return np.minimum(enough, 1.0 + np.asarray(prompts_per_step) * replica.admission.wait_steps)
+
+
+def admission_steps(replica: Replica, own_tokens: Floats, prompts_per_step: Floats) -> Floats:
+    """Decode steps that a prompt waits on average for its scheduler to look, and then for company.
+
+    Formula  (poll − 1)/2 + min( n·(1 + a·n/2)/(1 + a·n), (g − 1)/(2a) ), a prompts per step, n = `wait_steps`
+             and g = `wait_tokens` over a prompt
+    Why      The first of a group waits n steps and the a·n that come meanwhile half as long; or the group is
+             full before that, after (g − 1)/a steps, of which its members wait half.
+    Limits   no wait configured: 0. A request that finds the replica empty waits less than this says.
+    """
+    admission, arrivals = replica.admission, np.maximum(np.asarray(prompts_per_step, float), 1e-12)
+    met = arrivals * admission.wait_steps
+    timed = admission.wait_steps * (1.0 + met / 2.0) / (1.0 + met)
+    full = (np.maximum(1.0, admission.wait_tokens / own_tokens) - 1.0) / (2.0 * arrivals)
+    steps: Floats = (np.maximum(admission.poll_steps, 1.0) - 1.0) / 2.0 + np.minimum(timed, full)
+    return steps
 
 
 def prefill_per_step_tokens(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:

@@ -33,6 +33,7 @@ class Engine:
     memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together
     first_token_s: Floats  # tokenising, HTTP and streaming before a first token leaves
     first_token_steps: Floats  # further steps before a first token leaves
+    reserved_output_fraction: Floats  # of its answer that a running sequence holds room for, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,19 @@ class CacheOptions:
         0.0  # of the input, found in the cache and neither computed nor kept twice
     )
     offload_bytes: Floats = 0.0  # host memory that holds cold blocks, per accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How a scheduler lets waiting prompts in. The defaults let each in at the next step.
+
+    TensorRT-LLM calls the first two `batch_wait_timeout_iters` and `batch_wait_max_tokens_ratio`, and has
+    such a wait for data-parallel ranks too; SGLang calls the last `scheduler-recv-interval`.
+    """
+
+    wait_steps: Floats = 0.0  # decode steps that a prompt waits for company, at most
+    wait_tokens: Floats = 0.0  # waiting prompt tokens that end that wait
+    poll_steps: Floats = 1.0  # decode steps between two looks for new requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,7 @@ class Replica:
     adapter_weights: Floats = 0.0  # LoRA weights held resident, all adapters together
     draft_tokens: Floats = 0.0  # speculative decoding: tokens proposed per step
     draft_accept_fraction: Floats = 0.0
+    admission: Admission = field(default_factory=Admission)
 
     @property
     def accelerator_count(self) -> Floats:

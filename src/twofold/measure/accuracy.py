@@ -3,7 +3,7 @@
     python -m twofold.measure.accuracy TRUTH_FOLDER PAGE.md
 
 Goals come first, long tables last. Peers are read from bench/peers/results.csv and the ledger of terms from
-ledger/*.csv, and what remains from remains.csv, beside the page.
+ledger/*.csv, what remains from remains.csv, and peers' own figures from peer_claims.csv, beside the page.
 """
 
 import csv
@@ -47,9 +47,11 @@ Every row of published measurements (tiers A and B of the tables that the fits r
 - *priors alone*: by constants before any training or serving row. What is fitted has to beat it.
 
 All of it still flatters: which terms, software eras and formats the models know was chosen while looking at
-these same sources, and four settings of how benchmarks with a limit are read were the best of 54 on MLPerf's
-own rows. Errors are fractions of the measured value. Goals of mean errors are means over sources,
-each weighing the same, goals of medians are medians of all rows; the other way to weigh stands in brackets.
+these same sources, four settings of how benchmarks with a limit are read were the best of 54 on MLPerf's
+own rows, and that one benchmark's clients are one more than its engine runs was inferred from its rows.
+What the scripts of InferenceX set for the scheduler was read in its repository. Errors are fractions of the
+measured value. Goals of mean errors are means over sources, each weighing the same, goals of medians are
+medians of all rows; the other way to weigh stands in brackets.
 """
 
 
@@ -60,7 +62,9 @@ def page(evidence: Evidence, root: Path, ledger: Path) -> str:
     lines = [HEAD, *goals_table(judge(evidence)), *_unkept(evidence)]
     lines += remains_table(_table(ledger.parent / "remains.csv"))
     lines += [*ranges_table(evidence), *refused_table(evidence)]
-    lines += peers_summary(peers) + ledger_table(terms)
+    lines += peers_summary(peers)
+    lines += claims_table(_table(ledger.parent / "peer_claims.csv"), judge(evidence))
+    lines += ledger_table(terms)
     for half in HALVES:
         parts = [part for part in evidence.parts.values() if part.figure.half == half]
         if parts:
@@ -80,6 +84,35 @@ def goals_table(goals: Sequence[Judged]) -> list[str]:
         cells = [_reached(goal, goal.reached.get(column)) for column in columns]
         lines.append(_line([f"{goal.title} ({goal.statistic})", f"{rows:,}", *cells]))
     return [*lines, ""]
+
+
+def claims_table(rows: Sequence[Mapping[str, str]], goals: Sequence[Judged]) -> list[str]:
+    """What the makers of peers say of themselves, each beside the goal of ours that is nearest in kind."""
+    if not rows:
+        return []
+    told = {goal.title: goal for goal in goals}
+    lines = [
+        "### What peers say of themselves",
+        "",
+        "Claims of their makers, not measured here, on rows of their choice: they compare with ours in kind",
+        "only. Ours are all rows of the goal, source seen and left out.",
+        "",
+        _line(["tool", "figure", "its makers' claim", "on what", "where", "ours", "seen", "left out"]),
+        _line(["---"] * 6 + ["--:", "--:"]),
+    ]
+    for row in rows:
+        goal = told.get(row["goal"])
+        ours = [_claimed(goal, column) for column in (Column.SEEN, Column.LEFT_OUT)]
+        cells = (row[name] for name in ("tool", "figure", "claim", "basis", "source", "goal"))
+        lines.append(_line([*cells, *ours]))
+    return [*lines, ""]
+
+
+def _claimed(goal: Judged | None, column: Column) -> str:
+    reached = goal.reached.get(column) if goal else None
+    if goal is None or reached is None or reached.value is None:
+        return NONE
+    return _figure(goal.statistic, reached.value)
 
 
 def _reached(goal: Judged, reached: Reached | None) -> str:

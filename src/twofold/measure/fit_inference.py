@@ -31,7 +31,7 @@ from twofold.perf import ConstantRow, Constants, with_rows
 
 Array = NDArray[np.float64]
 FITTED_BY = "inference"
-NOISE = 0.2  # log error of a good row: beyond it the loss turns from square to linear
+NOISE = 0.2  # log error of a good row: beyond it the loss turns from square to logarithmic
 ROUNDS = 8
 ENOUGH = 3e-3  # of the loss: a round that gains less is the last
 LOWER, UPPER = 0.05, 20.0  # how far a fit may leave its prior
@@ -141,8 +141,9 @@ def _prior_logs() -> Array:
 def solve(problem: Problem, weights: Array) -> Array:
     """Damped Gauss–Newton from the priors: [fit, constant] logarithms, one fit per row of figures' weights.
 
-    Formula  minimise Σ w·ρ(r/noise) + Σ ((θ − parent's θ − prior ratio)/σ)², ρ soft from square to linear
-    Why      A constant that its rows do not tell stays where its parent and its prior put it. All fits go
+    Formula  minimise Σ w·ρ(r/noise) + Σ ((θ − parent's θ − prior ratio)/σ)², ρ(x) = ln(1 + x²)
+    Why      Gross errors are runs that something else delayed: compilation, a full cache. They must not pull.
+             A constant that its rows do not tell stays where its parent and its prior put it. All fits go
              side by side, because one evaluation of many trials costs little more than that of one.
     """
     priors = {prior.key: prior for prior in free_priors()}
@@ -172,7 +173,7 @@ class _Fit:
 
     def tried(self, error: Array, slope: Array) -> None:
         """Take the trial if it costs less, else step shorter; set the next trial."""
-        soft = 2.0 * (np.sqrt(1.0 + np.square(error / NOISE)) - 1.0)
+        soft = np.log1p(np.square(error / NOISE))
         cost = float(np.sum(self._weight * soft) + np.sum(np.square(self._ridge @ self.trial - self._pull)))
         if cost < self._cost:
             self.done = self._cost - cost < ENOUGH * cost
@@ -183,7 +184,7 @@ class _Fit:
         self.trial = self._next()
 
     def _next(self) -> Array:
-        row_weight = self._weight / NOISE**2 / np.sqrt(1.0 + np.square(self._error / NOISE))
+        row_weight = self._weight / NOISE**2 / (1.0 + np.square(self._error / NOISE))
         normal = self._slope.T @ (self._slope * row_weight[:, None]) + self._ridge.T @ self._ridge
         gradient = self._slope.T @ (row_weight * self._error) + self._ridge.T @ (
             self._ridge @ self.logs - self._pull

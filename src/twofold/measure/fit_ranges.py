@@ -29,7 +29,7 @@ from twofold.measure.fitted import Fitted
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_inference import seen_software
 from twofold.measure.predict_training import seen_model
-from twofold.measure.serving_problem import measured_figures
+from twofold.measure.serving_problem import answer_figures, measured_figures
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import (
     ConstantRow,
@@ -181,7 +181,8 @@ def unseen_errors(
 def _figures(half: Half, row: Row) -> list[tuple[str, str, float]]:
     """(predicted column, kind of figure, measured value)."""
     if half == "inference":
-        return [(name, "serving", value) for name, value in measured_figures(row)]
+        told = (*measured_figures(row), *answer_figures(row))
+        return [(name, "serving", value) for name, value in told]
     columns = (("step_time_s", "step"), ("peak_mem_gib", "memory"))
     return [(name, kind, value) for name, kind in columns if (value := number(row, name))]
 

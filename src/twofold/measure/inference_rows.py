@@ -5,11 +5,13 @@ prefixes and lengths are constants `benchmark_…`; what public data sets and fo
 """
 
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, expm1, inf, log, log2, sqrt
 from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError
+from twofold.inference import NORMAL_P99, model_kind
+from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, bytes_per_weight
 
@@ -41,6 +43,15 @@ TPOT_LIMITS_S = {
     "deepseek-r1": (0.08, 0.0),
 }
 ANSWER_TOKENS = {"sharegpt": 190.0}
+# The longest answers that the rules of MLPerf Inference let a server give, by data set.
+ANSWER_LIMIT_TOKENS = {
+    "llama2-70b": 1024.0,
+    "mixtral": 1024.0,
+    "llama3.1-405b": 2000.0,
+    "llama3_1-405b": 2000.0,
+    "llama3.1-8b": 128.0,
+    "deepseek-r1": 20000.0,
+}
 USUAL_TOKENS = 512.0
 FORMATS = {
     "fp16": "bf16",
@@ -72,7 +83,8 @@ class Case:
     decode_workers: float
     input_tokens: float
     output_tokens: float
-    length_spread: float
+    length_spread: float  # of prompts
+    answer_spread: float
     concurrency: float  # of the whole deployment; 0 where a rate or saturation sets it
     rate_per_s: float
     server_limit_s: float  # on p99 TPOT, where the rate is the highest that meets it; 0 for none
@@ -80,6 +92,7 @@ class Case:
     max_batch: float
     shared_prefix_fraction: float
     draft_tokens: float
+    scheduler: SchedulerSettings
     fixed_batch: bool  # the concurrency is the running batch itself
     assumed: tuple[str, ...]  # for a blank of the row: its errors are those of rows with such blanks
     usual: tuple[str, ...]  # for what no row states: said too, but no row has it better
@@ -140,6 +153,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         input_tokens=inputs,
         output_tokens=outputs,
         length_spread=_length_spread(row, constants),
+        answer_spread=_answer_spread(row, outputs, _length_spread(row, constants)),
         concurrency=concurrency,
         rate_per_s=rate,
         server_limit_s=limits[0],
@@ -147,6 +161,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         max_batch=batch,
         shared_prefix_fraction=_shared_prefix_fraction(row, constants, usual),
         draft_tokens=_draft_tokens(row, constants, usual),
+        scheduler=scheduler_settings(row, engine, model_kind(model), accelerator.family, weights, inputs),
         fixed_batch=kind == "closed" and batch > 0,
         assumed=tuple(assumed),
         usual=tuple(usual),
@@ -258,6 +273,22 @@ def _length_spread(row: Row, constants: Constants) -> float:
     if "uniform" in named:
         return 0.06
     return 0.0 if "fixed" in named else constants.get("benchmark_length_spread_ratio")
+
+
+def _answer_spread(row: Row, mean_tokens: float, usual: float) -> float:
+    """The usual spread, or the largest of which one answer in a hundred reaches the benchmark's limit.
+
+    Formula  exp(2.326·σ − σ²/2) = limit/mean for σ, the smaller root; spread √(exp(σ²) − 1)
+    """
+    named = text(row, "isl_dist").lower()
+    limit = next((tokens for name, tokens in ANSWER_LIMIT_TOKENS.items() if name in named), inf)
+    if not is_tuned(row) or limit == inf:
+        return usual
+    excess = log(max(limit / mean_tokens, 1.0))
+    under_root = NORMAL_P99**2 - 2.0 * excess
+    if under_root <= 0.0:
+        return usual
+    return min(usual, sqrt(expm1((NORMAL_P99 - sqrt(under_root)) ** 2)))
 
 
 def _lengths(row: Row, assumed: list[str]) -> tuple[float, float]:

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from twofold.catalog import Catalog
 from twofold.core import TwofoldError
 from twofold.inference import (
+    Admission,
     CacheOptions,
     Engine,
+    Latency,
     Lengths,
     LimitHabits,
     Replica,
     Served,
+    answer_latency,
     capacity,
     closed_loop,
     default_activation_format,
@@ -42,9 +45,12 @@ from twofold.perf import Cluster, Constants, Known, device, format_scope, load_k
 
 Array = NDArray[np.float64]
 ENDS = ("", "_low", "_high", "_low_95", "_high_95")
-METRICS = ("ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s")
+METRICS = (
+    "ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s", "e2e_p50_ms", "e2e_p99_ms",
+)  # fmt: skip
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
+USUAL_CHUNK_TOKENS = 8192.0  # what engines prefill in a step unless told
 MAX_BATCH = {"vllm": 1024.0, "trtllm": 2048.0, "sglang": 2048.0}
 SUSTAINED_FRACTION = 0.95  # of saturation, up to which a stated rate is taken at its word
 
@@ -129,10 +135,14 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     def column(name: str) -> Array:
         return np.array([getattr(case, name) for case in cases], float)
 
-    stated = column("max_batch")
+    def setting(name: str) -> Array:
+        return np.array([getattr(case.scheduler, name) for case in cases], float)
+
+    stated, chunk, queued = column("max_batch"), setting("chunk_tokens"), setting("queued_clients")
+    stated = np.where(queued > 0, np.maximum(column("concurrency") - queued, 1.0), stated)
     usual = MAX_BATCH.get(first.engine, 1024.0)
     lengths = Lengths(
-        column("input_tokens"), column("output_tokens"), column("length_spread"), column("length_spread")
+        column("input_tokens"), column("output_tokens"), column("length_spread"), column("answer_spread")
     )
     replica = Replica(
         shape=stack_shapes([model_shape(case.model) for case in cases]),
@@ -146,6 +156,10 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         ep=column("ep"),
         dp=column("dp"),
         max_batch=np.where(stated > 0, stated, usual * column("dp")),  # engines limit each rank
+        chunk_tokens=np.where(chunk > 0, chunk, USUAL_CHUNK_TOKENS),
+        admission=Admission(
+            setting("wait_steps"), setting("wait_tokens"), np.maximum(setting("poll_steps"), 1.0)
+        ),
         cache=CacheOptions(shared_prefix_fraction=column("shared_prefix_fraction")),
         draft_tokens=column("draft_tokens"),
         draft_accept_fraction=constants.get("benchmark_draft_accept_fraction"),
@@ -199,6 +213,8 @@ def price_batch(batch: Batch) -> dict[str, Array]:
         "tpot_mean_ms": served.tpot.mean_s * 1e3,
         "tpot_p50_ms": served.tpot.p50_s * 1e3,
         "output_tok_s": served.output_tokens_per_s * copies,
+        "e2e_p50_ms": served.e2e.p50_s * 1e3,
+        "e2e_p99_ms": served.e2e.p99_s * 1e3,
     }
     # Weights beyond the whole memory cannot run; a cache that looks too small still serves one sequence.
     held = capacity(batch.replica)
@@ -230,7 +246,9 @@ def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
         return found, replicas
     limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
     tpot_s = near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
-    return replace(found, tpot=replace(found.tpot, mean_s=tpot_s, p50_s=tpot_s)), replicas
+    later = (np.maximum(each, tpot_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
+    tpot = Latency(tpot_s, tpot_s, *later)
+    return replace(found, tpot=tpot, e2e=answer_latency(batch.lengths, found.ttft, tpot)), replicas
 
 
 def _saturated(batch: Batch, replicas: Array) -> tuple[Served, Array]:

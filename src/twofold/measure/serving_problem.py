@@ -22,10 +22,9 @@ from twofold.perf import Constants
 Array = NDArray[np.float64]
 Key = tuple[str, str]  # name and scope of a constant
 FITTED_TIERS = ("A", "B")
-SOURCE_WEIGHT = 15.0  # rows that each source counts as, however many: priors hold where few agree
+SOURCE_WEIGHT = 30.0  # rows that each source counts as, however many: priors hold where few agree
 ROWS_PER_SOURCE = 150  # taken evenly from larger ones
 ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.2  # of the weight, where a row leaves out lengths, or the layout
-METRIC_WEIGHT = {"tpot": 1.0, "output": 1.0, "ttft": 0.4}
 STEP = 0.02  # in the logarithm, for slopes
 WORST = 4.0  # largest log error that a figure may show
 ENGINE_FIELDS = tuple(field.name for field in fields(Engine) if field.name not in ("name", "era"))
@@ -120,13 +119,19 @@ def measured_figures(row: Row) -> list[tuple[str, float]]:
     return [(name, value) for name, value in figures if value]
 
 
+def answer_figures(row: Row) -> list[tuple[str, float]]:
+    """(predicted metric, measured value) of whole answers: sums of what is fitted, so never fitted."""
+    figures = ((name, number(row, name)) for name in ("e2e_p50_ms", "e2e_p99_ms"))
+    return [(name, value) for name, value in figures if value]
+
+
 def _targets(rows: Sequence[Row], cases: Sequence[Case]) -> Targets:
     found: list[tuple[int, str, float, str, float]] = []
     for place, (row, case) in enumerate(zip(rows, cases, strict=True)):
         for metric, value in measured_figures(row):
-            share = METRIC_WEIGHT[metric.split("_")[0]]
+            share = 1.0
             if case.assumed:
-                share *= OPEN_LAYOUT_SHARE if "layout" in case.assumed else ASSUMED_SHARE
+                share = OPEN_LAYOUT_SHARE if "layout" in case.assumed else ASSUMED_SHARE
             found.append((place, metric, float(np.log(value)), row["source"], share))
     columns = [np.array(column) for column in zip(*found, strict=True)]
     sources = columns[3]

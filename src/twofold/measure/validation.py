@@ -70,6 +70,8 @@ FIGURES = (
         (("tpot_mean_ms", "pred_tpot_mean_ms"), ("tpot_p50_ms", "pred_tpot_p50_ms")),
     ),
     Figure("inference", "output_rate", "output tokens/s", (("output_tok_s", "pred_output_tok_s"),)),
+    Figure("inference", "e2e", "whole answer, median", (("e2e_p50_ms", "pred_e2e_p50_ms"),)),
+    Figure("inference", "e2e_p99", "whole answer, p99", (("e2e_p99_ms", "pred_e2e_p99_ms"),)),
 )
 
 

@@ -1,0 +1,53 @@
+"""What public scripts set: which rows it holds for, and that each setting names where it was read."""
+
+import csv
+
+import pytest
+
+from twofold.measure.benchmark_settings import FILE, SchedulerSettings, scheduler_settings
+
+ROW = {
+    "isl_dist": "uniform 0.8-1.0 of 1024/1024 (nominal)",
+    "mode": "aggregated",
+    "tp": "4",
+    "concurrency": "64",
+    "framework_version": "",
+}
+
+
+def told(engine="trtllm", model="dense", family="blackwell", weights="fp8", **changes):
+    return scheduler_settings({**ROW, **changes}, engine, model, family, weights, 921.6)
+
+
+def test_a_row_that_names_no_benchmark_keeps_the_engine_s_defaults():
+    assert told(isl_dist="sharegpt") == SchedulerSettings()
+    assert told(mode="offline") == SchedulerSettings()
+
+
+def test_a_wait_for_company_holds_where_the_script_sets_it():
+    assert told().wait_steps == 20.0
+    assert told(tp="8").wait_steps == 0.0
+    assert told(isl_dist="uniform 0.8-1.0 of 1024/8192 (nominal)").wait_steps == 0.0
+
+
+def test_an_engine_that_does_not_split_prompts_carries_whole_ones():
+    assert told().chunk_tokens == pytest.approx(17 * 921.6)
+    assert told(engine="sglang", model="mla", weights="nvfp4").chunk_tokens == 16384.0
+
+
+def test_later_rows_win_and_releases_compare_as_numbers():
+    old, new = (told(model="mla", framework_version=each) for each in ("1.1.0rc2", "1.2.0rc6.post2"))
+    assert old.chunk_tokens < new.chunk_tokens
+    few, many = (told("sglang", "mla", weights="nvfp4", concurrency=each) for each in ("8", "16"))
+    assert (few.poll_steps, many.poll_steps) == (10.0, 30.0)
+
+
+def test_every_rank_waits_for_a_prompt_of_its_own():
+    found = told(model="mla", tp="1", dp="8")
+    assert (found.wait_steps, found.wait_tokens) == (60.0, pytest.approx(8 * 921.6))
+
+
+def test_every_setting_names_its_source():
+    with FILE.open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert rows and all(row["source"] and row["note"] and row["setting"] for row in rows)
