@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil, inf
+from operator import mul
 
 from twofold.catalog import Catalog, Model, Node
 from twofold.contracts import EngineChange, Machine, Pool, ServicePlan, Supply
@@ -36,9 +38,11 @@ from twofold.twin import (
     engine_settings,
 )
 
-IN_FLIGHT_RATIO = 2.0  # requests sent to a replica over those that decode there at once: a short queue
+# Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
+# no more, since further ones would slow all that it has.
+IN_FLIGHT_RATIO = 1.5
+OUTSIDE = ("edge", "gateway")  # parts of a request's time that are not on the replica
 CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
-INFINITE = float("inf")
 AS_PLANNED = EngineChange()
 
 
@@ -86,16 +90,33 @@ def pool_world(
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
     model = ReplicaModel(
         new_engine=new_engine,
-        in_flight_limit=max(1, round(IN_FLIGHT_RATIO * pool.replica.max_batch)),
+        in_flight_limit=in_flight_limit(service, pool, one(replica.max_batch)),
         accelerator_count=pool.replica.accelerator_count,
         weight_bytes=weights,
         read_bytes_per_s_max=read_rate_bytes_per_s(tables.catalog),
-        warm_up_s=one(cold_start_s(replica, INFINITE)),
+        warm_up_s=one(cold_start_s(replica, inf)),
         idle_w=one(power_w(device, 0.0)) * whole,
         busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
         price_usd_per_h=price.usd_per_accelerator_h.value * pool.replica.accelerator_count if price else 0.0,
     )
     return PoolWorld(pool, replica, model, true_beliefs(replica, table))
+
+
+def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
+    """Requests that one replica may have at once, so that what it has keeps its goals.
+
+    Formula  1.5 · rate within the goals · mean time of a request (Little's law), at most two batches
+    Limits   classes that only promise a day's end fill two batches: nobody waits for a token.
+    """
+    classes = [each for each in service.classes if each.name in pool.classes]
+    times_s = [
+        sum(part.value.value for part in each.latency_budget if part.name not in OUTSIDE) for each in classes
+    ]
+    rates = [each.peak_per_s for each in classes]
+    mean_s = sum(map(mul, times_s, rates)) / max(sum(rates), 1e-9)
+    waited_for = any(slo.metric != "finish_within" for each in classes for slo in each.slos)
+    inside = IN_FLIGHT_RATIO * pool.rate_per_replica_per_s * mean_s if waited_for and mean_s else inf
+    return max(1, ceil(min(inside, 2.0 * max_batch)))
 
 
 def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
