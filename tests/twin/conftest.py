@@ -25,6 +25,9 @@ class FixedEngine:
     decode_tokens: int = 0
     hit_tokens: int = 0
     preempted_count: int = 0
+    saved_s: float = 0.0
+    held_token_s: float = 0.0
+    used_token_s: float = 0.0
     waiting: deque[EngineWork] = field(default_factory=deque)
     running: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # begin, end, tokens
     begun: set[int] = field(default_factory=set)

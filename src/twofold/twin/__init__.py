@@ -23,6 +23,7 @@ from twofold.twin.cluster_types import (
     Waits,
 )
 from twofold.twin.collectives import (
+    ALARM_INFLATION_FRACTION,
     JitterRow,
     Ring,
     RisingShare,
@@ -44,6 +45,7 @@ from twofold.twin.engine_types import (
     Reservation,
 )
 from twofold.twin.fault_types import (
+    Drain,
     Fault,
     Partition,
     RandomCrashes,
@@ -54,6 +56,7 @@ from twofold.twin.fault_types import (
     ThermalThrottle,
     ZoneLoss,
 )
+from twofold.twin.faults import span_s as fault_span_s
 from twofold.twin.fleet import simulate_fleet
 from twofold.twin.fleet_replicas import CAUSES as REPLICA_CAUSES
 from twofold.twin.histogram import Histogram, Stream
@@ -71,7 +74,7 @@ from twofold.twin.metrics_types import (
 from twofold.twin.node_faults import CauseRate, FaultRates, fleet_rates, published_rates
 from twofold.twin.pool import PoolComparison, accelerators_for, compare_pool, day_profile, serving_load
 from twofold.twin.step_table import StepTable
-from twofold.twin.storage import MetadataRow, SharedStore, metadata_sweep
+from twofold.twin.storage import METADATA_ALARM_FRACTION, MetadataRow, SharedStore, metadata_sweep
 from twofold.twin.traffic import Lengths, Profile, Sessions, Surge, TrafficModel, generate
 from twofold.twin.traffic_streams import faster, merged, sampled, shifted, spliced, until
 from twofold.twin.types import (
@@ -89,7 +92,9 @@ from twofold.twin.types import (
 )
 
 __all__ = [
+    "ALARM_INFLATION_FRACTION",
     "DAY_SHAPE",
+    "METADATA_ALARM_FRACTION",
     "PRESETS",
     "REPLICA_CAUSES",
     "SHAPES",
@@ -107,6 +112,7 @@ __all__ = [
     "ClusterRow",
     "ClusterWorld",
     "DisaggregatedEngine",
+    "Drain",
     "Engine",
     "EngineSettings",
     "EngineWork",
@@ -179,6 +185,7 @@ __all__ = [
     "day_profile",
     "engine_settings",
     "faster",
+    "fault_span_s",
     "fleet_rates",
     "generate",
     "generate_jobs",

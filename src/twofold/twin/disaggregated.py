@@ -68,6 +68,21 @@ class DisaggregatedEngine:
         """Of all workers."""
         return sum(each.preempted_count for each in self._prefill + self._decode)
 
+    @property
+    def saved_s(self) -> float:
+        """Seconds that cached prompts spared the engines."""
+        return sum(each.saved_s for each in self._prefill + self._decode)
+
+    @property
+    def held_token_s(self) -> float:
+        """Of all caches, what running requests held over time."""
+        return sum(each.held_token_s for each in self._prefill + self._decode)
+
+    @property
+    def used_token_s(self) -> float:
+        """Of that, what tokens filled."""
+        return sum(each.used_token_s for each in self._prefill + self._decode)
+
     def submit(self, work: EngineWork, now_s: float) -> None:
         """A request came. One that can never fit finishes at once, with no tokens."""
         self._reach(now_s)

@@ -64,6 +64,15 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Maintenance of a zone: it is sent nothing new, finishes what it has, and later starts cold again."""
+
+    at_s: float
+    zone: str
+    back_after_s: float | None = None  # None: never
+
+
+@dataclass(frozen=True, slots=True)
 class StorageBrownout:
     """The store gives `factor` (below 1) of its bandwidth."""
 
@@ -92,6 +101,7 @@ Fault = (
     | ThermalThrottle
     | ZoneLoss
     | Partition
+    | Drain
     | StorageBrownout
     | Release
 )

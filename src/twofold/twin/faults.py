@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 
 from twofold.core import ValueRefusedError
-from twofold.policy import Cause, Event, ReleaseOffered, ReleaseWithdrawn
+from twofold.policy import Cause, Event, ReleaseOffered, ReleaseWithdrawn, ReplicaRemoved, StartReplica
 from twofold.twin.fault_types import (
+    Drain,
     Fault,
     Partition,
     RandomCrashes,
@@ -65,7 +66,7 @@ def span_s(fault: Fault) -> tuple[float, float]:
     match fault:
         case ReplicaCrash(at_s=at_s):
             return at_s, at_s
-        case ZoneLoss(at_s=at_s, back_after_s=back_s):
+        case ZoneLoss(at_s=at_s, back_after_s=back_s) | Drain(at_s=at_s, back_after_s=back_s):
             return at_s, inf if back_s is None else at_s + back_s
         case Release(at_s=at_s, withdrawn_s=withdrawn_s):
             return at_s, inf if withdrawn_s is None else withdrawn_s
@@ -88,6 +89,8 @@ def spoken(fault: Fault) -> str:
             return f"zone {fault.zone} was lost"
         case Partition():
             return f"zone {fault.zone} was cut off"
+        case Drain():
+            return f"zone {fault.zone} was drained"
         case StorageBrownout():
             return f"storage fell to {fault.factor:.0%} of its bandwidth"
         case Release():
@@ -129,6 +132,8 @@ def begin(fleet: Fleet, number: int, fault: Fault, world: FleetWorld, heap: Heap
                 _slow(fleet, replica, number, fault.factor, now_s)
         case Partition():
             _cut(fleet, fault.zone, world, heap, now_s)
+        case Drain():
+            _drain(fleet, number, fault, now_s, struck)
         case StorageBrownout():
             fleet.brown_out(number, fault.factor, now_s)
         case Release():
@@ -155,6 +160,9 @@ def end(fleet: Fleet, number: int, fault: Fault, now_s: float) -> Struck:
                 replica.cut -= 1
                 if not replica.cut:
                     struck.freed.append(replica)
+        case Drain():
+            for place, replica_id in fleet.drained.pop(number, []):
+                fleet.start(StartReplica(replica_id, *place), now_s)
         case StorageBrownout():
             fleet.brown_out(number, None, now_s)
         case Release():
@@ -185,6 +193,17 @@ def _cut(fleet: Fleet, zone: str, world: FleetWorld, heap: Heap, now_s: float) -
         for attempt in replica.attempts.values():
             if attempt.begun:
                 heap.push(now_s + world.stall_timeout_s, Kind.STALLED, (attempt, replica, replica.stamp))
+
+
+def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck) -> None:
+    """The gate hears at once that nothing new may come; machines of other names stand for these later."""
+    drained = []
+    for replica in _in_zone(fleet, fault.zone):
+        struck.events.append(ReplicaRemoved(replica.replica_id))
+        place = (replica.pool, replica.zone, replica.model_name, replica.version)
+        drained.append((place, f"{replica.replica_id}-again"))
+        fleet.stop(replica, now_s)
+    fleet.drained[number] = drained
 
 
 def _in_zone(fleet: Fleet, zone: str) -> list[Replica]:

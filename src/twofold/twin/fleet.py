@@ -136,8 +136,17 @@ class FleetRun:
         self.fleet.close(now_s)
         self.metrics.settle(now_s)
         effects = {made.__name__: count for made, count in self.gateway.effects.items()}
-        event_count = self.gateway.event_count
-        return fleet_result(self.world, self.fleet, self.metrics, now_s, event_count, effects, waits_for)
+        since = self.gateway.since_fault
+        result = fleet_result(
+            self.world, self.fleet, self.metrics, now_s, self.gateway.event_count, effects, waits_for
+        )
+        return replace(
+            result,
+            first_effects_s={made.__name__: at_s for made, at_s in since.first_s.items()},
+            sent_counts=dict(since.sent_counts),
+            missent_count=since.missent_count,
+            missent_last_s=since.missent_last_s,
+        )
 
     def _next(self, arrivals: Iterator[Arrival], now_s: float) -> Arrival | None:
         arrival = next(arrivals, None)
@@ -182,6 +191,7 @@ class FleetRun:
 
     def _fault_begins(self, subject: tuple[int, Any], now_s: float) -> None:
         number, fault = subject
+        self.gateway.since_fault.begins()
         self.metrics.notes.append((now_s, faults.spoken(fault)))
         self._struck(faults.begin(self.fleet, number, fault, self.world, self.heap, now_s), now_s)
 

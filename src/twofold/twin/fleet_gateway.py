@@ -7,6 +7,7 @@ way, for two entries of the heap less per request.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -20,11 +21,13 @@ from twofold.policy import (
     GiveUp,
     Hold,
     Probe,
+    PromoteRelease,
     Refuse,
     RequestArrived,
     ResponseEnded,
     ResponseFailed,
     ResponseStarted,
+    RollBackRelease,
     Send,
     StartReplica,
     StopReplica,
@@ -38,6 +41,35 @@ from twofold.twin.heap import Heap
 from twofold.twin.types import FleetWorld
 
 
+@dataclass(slots=True)
+class SinceFault:
+    """What the gate did since the first fault began; without one, since the run did. Mutable."""
+
+    began: bool = False
+    first_s: dict[type, float] = field(default_factory=dict)  # when each effect was first answered
+    sent_counts: dict[str, int] = field(default_factory=dict)  # by version, until a release is decided
+    missent_count: int = 0  # requests sent to replicas that could not hear them
+    missent_last_s: float | None = None
+
+    def begins(self) -> None:
+        """A fault happens; the first one is what all is counted from."""
+        if not self.began:
+            self.began = True
+            self.first_s.clear()
+            self.sent_counts.clear()
+            self.missent_count, self.missent_last_s = 0, None
+
+    def sends(self, version: str) -> None:
+        """A request goes to a replica of this version."""
+        if PromoteRelease not in self.first_s and RollBackRelease not in self.first_s:
+            self.sent_counts[version] = self.sent_counts.get(version, 0) + 1
+
+    def misses(self, now_s: float) -> None:
+        """It was sent where nobody can hear it."""
+        self.missent_count += 1
+        self.missent_last_s = now_s
+
+
 class Gateway:
     """The gate, the attempts that it sent, and what becomes of them. Mutable."""
 
@@ -45,6 +77,7 @@ class Gateway:
         self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
         self.event_count = 0
         self.effects: dict[type, int] = {}
+        self.since_fault = SinceFault()
         self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
         self.asking: Visit | None = None  # whose request the gate has not named yet
         self.probing: list[str] = []  # asked for at this moment
@@ -94,10 +127,12 @@ class Gateway:
             self._act(effects, now_s)
 
     def _act(self, effects: list[Effect], now_s: float) -> None:
-        counts = self.effects
+        counts, first_s = self.effects, self.since_fault.first_s
         for effect in effects:
             made = type(effect)
             counts[made] = counts.get(made, 0) + 1
+            if made not in first_s:
+                first_s[made] = now_s
             done = self._do.get(made)
             if done is not None:
                 done(effect, now_s)
@@ -121,6 +156,7 @@ class Gateway:
         replica = self.fleet.replicas.get(effect.replica_id)
         if replica is None:
             replica = self.fleet.ended[effect.replica_id]
+        self.since_fault.sends(replica.version)
         attempt = Attempt(key, visit, effect.attempt, replica, tokens)
         visit.attempts.append(attempt)
         visit.replica_id = effect.replica_id
@@ -133,6 +169,7 @@ class Gateway:
             self.heap.push(silent[0][0], Kind.SILENT, None)
         engine = replica.engine
         if engine is None or replica.cut:
+            self.since_fault.misses(now_s)
             dark = replica.cut or replica.silent
             cause = Cause.TIMEOUT if dark else Cause.REFUSED
             in_s = self.world.connect_timeout_s if dark else self.round_trip_s

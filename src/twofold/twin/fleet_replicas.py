@@ -42,6 +42,9 @@ class Spent:
     prefill_tokens: float = 0.0
     hit_tokens: float = 0.0
     preempted_count: int = 0
+    saved_s: float = 0.0  # by cached prompts
+    held_token_s: float = 0.0  # of caches, by running requests …
+    used_token_s: float = 0.0  # … and of that, filled
     granted_s: float = 0.0
     accelerator_s: float = 0.0
     cost_usd: float = 0.0
@@ -64,6 +67,9 @@ class Fleet:
         self.throttles: dict[int, tuple[str, float]] = {}  # zone and factor by fault
         self.lost_zones: set[str] = set()
         self.cut_zones: dict[str, int] = {}
+        self.drained: dict[
+            int, list[tuple[tuple[str, str, str, str], str]]
+        ] = {}  # by fault: place and next id
         self.max_count = 0
         self._given_numbers = 0
         shares = world.storage.bytes_per_s < inf
@@ -252,6 +258,9 @@ class Fleet:
             spent.prefill_tokens += engine.prefill_tokens
             spent.hit_tokens += engine.hit_tokens
             spent.preempted_count += engine.preempted_count
+            spent.saved_s += engine.saved_s
+            spent.held_token_s += engine.held_token_s
+            spent.used_token_s += engine.used_token_s
             spent.energy_j += engine.busy_s * (replica.model.busy_w - replica.model.idle_w)
 
     def _bill(self, replica: Replica, now_s: float) -> None:

@@ -63,6 +63,11 @@ def fleet_result(
         little_error_fraction=little_error(metrics, now_s),
         broke_first=broke_first(metrics),
         timeline=metrics.timeline.rows(now_s),
+        computed_s=spent.busy_s,
+        saved_s=spent.saved_s,
+        kv_waste_fraction=max(0.0, 1.0 - spent.used_token_s / spent.held_token_s)
+        if spent.held_token_s
+        else 0.0,
     )
 
 

@@ -136,3 +136,15 @@ class FleetResult:
     little_error_fraction: float  # |L − λW| / L over the whole run
     broke_first: BrokeFirst | None
     timeline: tuple[TimelineRow, ...]
+    computed_s: float = 0.0  # by all replicas together
+    saved_s: float = 0.0  # that cached prompts spared them
+    kv_waste_fraction: float = 0.0  # of the cache that requests held, what no token filled
+    # Since the first fault began; without one, since the run did:
+    first_effects_s: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # when, by name
+    sent_counts: Mapping[str, int] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # by version, until …
+    missent_count: int = 0  # … a release is decided; and requests sent where nobody could hear them,
+    missent_last_s: float | None = None  # the last of them

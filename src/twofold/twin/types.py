@@ -48,6 +48,15 @@ class ServingEngine(Protocol):
     @property
     def preempted_count(self) -> int: ...
 
+    @property
+    def saved_s(self) -> float: ...
+
+    @property
+    def held_token_s(self) -> float: ...
+
+    @property
+    def used_token_s(self) -> float: ...
+
 
 # --- traffic ---
 
