@@ -1,6 +1,6 @@
 """`plan --rehearse`: the best fleet and its runner-up on the twin, at the peak and without their spares."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from twofold.contracts import (
@@ -85,13 +85,21 @@ def _tried(choice: ServingChoice, planned: Planned, context: Context) -> Trial:
 
 
 def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:
-    """The best fleet with more replicas where it misses, until it holds."""
+    """The best fleet with more replicas in the pools that miss, until it holds."""
+    missed = {each.pool for each in first.missed}
+    tables = _tables(first.choice, context)
     for ratio in GROWN_RATIOS:
-        missed = {each.pool for each in first.missed}
         tell(f"rehearsing {first.choice.entry.name} with {100 * (ratio - 1):.0f} % more replicas")
-        trial = _tried(_grown(first.choice, missed, ratio, context), planned, context)
-        if not trial.missed:
-            return [trial]
+        grown = _grown(first.choice, missed, ratio, context)
+        counts = {pool.classes[0]: pool.count for pool in grown.fleet.pools}
+        larger = tuple(
+            replace(pool, replica_count=counts[pool.name].total, spare_count=counts[pool.name].spare)
+            for pool in first.plan.pools
+        )
+        again = {each.name: each for each in on_twin(replace(first.plan, pools=larger), tables, missed)}
+        classes = tuple(again.get(each.name, each) for each in first.classes)
+        if all(slo.met is not False for each in classes for slo in each.slos):
+            return [Trial(grown, planned(grown), classes)]
     return []
 
 
@@ -121,17 +129,28 @@ def _grown_pool(pool: PoolChoice, ratio: float, choice: ServingChoice) -> PoolCh
     return replace(pool, count=count, usd_per_h=usd_per_h)
 
 
-def on_twin(plan: ServicePlan, tables: RehearsalTables) -> tuple[ClassFigures, ...]:
-    """The classes of a service at their peak; those that few requests leave open, with more of them."""
+def on_twin(
+    plan: ServicePlan, tables: RehearsalTables, only: Collection[str] = ()
+) -> tuple[ClassFigures, ...]:
+    """The classes of a service at their peak; those that few requests leave open, with more of them.
+
+    `only` names the pools that are run; none: all.
+    """
     scenario = Scenario.model_validate(PLAIN)
-    found = _run(scenario, pool_tasks(plan, Asked(scenario, finished_count=FINISHED_COUNT), tables))
+    found = _run(scenario, _tasks(plan, scenario, FINISHED_COUNT, tables, only))
     open_pools = {each.pool for each in found if not _decided(each)}
     if not open_pools:
         return found
-    longer = pool_tasks(plan, Asked(scenario, finished_count=FINISHED_COUNT_MORE), tables)
-    again = _run(scenario, tuple(task for task in longer if task.pool.pool.name in open_pools))
+    again = _run(scenario, _tasks(plan, scenario, FINISHED_COUNT_MORE, tables, open_pools))
     later = {each.name: each for each in again}
     return tuple(later.get(each.name, each) for each in found)
+
+
+def _tasks(
+    plan: ServicePlan, scenario: Scenario, count: int, tables: RehearsalTables, only: Collection[str]
+) -> tuple[PoolTask, ...]:
+    tasks = pool_tasks(plan, Asked(scenario, finished_count=count), tables)
+    return tuple(task for task in tasks if not only or task.pool.pool.name in only)
 
 
 def _run(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[ClassFigures, ...]:
