@@ -69,6 +69,7 @@ class Answers:
         path = self._path
         if request.rival is not None:
             loser = self._view.drop_rival(request)
+            request.late = loser if loser.number < request.attempt else None
             effects.append(Cancel(request.request_id, loser.replica_id, loser.number))
             effects += path.drained(now_s, 1)
         elif path.pace:

@@ -27,7 +27,9 @@ BANNED_MAX = 64  # versions that are remembered as rolled back
 class Outcome:
     """How an attempt ended, on either side; what is not known is None.
 
-    `beside_count`: requests that its replica had on average while it wrote, this one included.
+    `beside_count`: requests that its replica had on average while it wrote, this one included;
+    `beside_sent_count`: when it was sent; `ahead_tokens`: that had to be read then before its first token,
+    its own prompt included. A release on one replica queues where the others choose the idlest of many.
     """
 
     failed: bool = False
@@ -36,6 +38,8 @@ class Outcome:
     quality_score_value: float | None = None
     beside_count: float = 0.0
     input_tokens: int = 0
+    beside_sent_count: int = 0
+    ahead_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -94,20 +98,17 @@ class Trial:
                 self.close_blocks()
 
     def _measure(self, canary: bool, outcome: Outcome) -> None:
-        load, size = outcome.beside_count, math.log1p(outcome.input_tokens)
         score = outcome.quality_score_value
-        for name, value in (
-            ("ttft", _log(outcome.ttft_s)),
-            ("tpot", _log(outcome.tpot_s)),
-            ("quality", None if score is None else -score),
+        ahead, size = math.log1p(outcome.ahead_tokens), math.log1p(outcome.input_tokens)
+        for name, value, load, length in (
+            ("ttft", _log(outcome.ttft_s), outcome.beside_sent_count, ahead),
+            ("tpot", _log(outcome.tpot_s), outcome.beside_count, size),
+            # What an answer is worth does not hang on the load.
+            ("quality", None if score is None else -score, 0.0, 0.0),
         ):
             if value is not None:
                 metric = self.metrics[name]
-                sums = metric.canary if canary else metric.baseline
-                if name == "quality":  # what an answer is worth does not hang on the load
-                    sums.add(value, 0.0, 0.0)
-                else:
-                    sums.add(value, load, size)
+                (metric.canary if canary else metric.baseline).add(value, load, length)
 
     def close_blocks(self) -> None:
         """Hand what was gathered to the tests; a look is due."""

@@ -33,6 +33,9 @@ class Attempt:
     replica_id: str
     era: int
     hit_tokens: int
+    sent_s: float
+    ahead_tokens: int
+    beside_count: int
 
 
 @dataclass(slots=True)
@@ -56,9 +59,12 @@ class Request:
     sent_count: int = 0  # attempts so far
     era: int = 0  # of that replica's circuit when the attempt was sent
     sent_s: float = 0.0
+    ahead_tokens: int = 0  # that its replica had to read when it was sent, its own included
+    beside_count: int = 0  # requests that its replica had then, this one included
     started: bool = False  # the first byte of the answer came
     started_s: float = 0.0
     rival: Attempt | None = None  # another attempt that runs beside it
+    late: Attempt | None = None  # its first attempt, where a hedge answered sooner
     doubts: tuple[Doubt, ...] = ()  # at most one per attempt
     version: str | None = None  # the release that it is to try; None: what runs by now
     hit_tokens: int = 0  # of its input, believed to be cached where the latest attempt is
@@ -190,6 +196,7 @@ class FleetView:
         replica.in_flight_count += 1
         replica.unread_input_tokens += request.input_tokens - request.hit_tokens
         replica.output_limit_tokens += request.output_limit_tokens
+        request.ahead_tokens, request.beside_count = replica.unread_input_tokens, replica.in_flight_count
 
     def start(self, request: Request) -> None:
         """The first byte came: the input is read."""
@@ -206,7 +213,15 @@ class FleetView:
     def set_rival(self, request: Request) -> None:
         """The request's attempt runs on beside the next one."""
         assert request.replica_id is not None, request
-        request.rival = Attempt(request.attempt, request.replica_id, request.era, request.hit_tokens)
+        request.rival = Attempt(
+            request.attempt,
+            request.replica_id,
+            request.era,
+            request.hit_tokens,
+            request.sent_s,
+            request.ahead_tokens,
+            request.beside_count,
+        )
 
     def swap(self, request: Request) -> None:
         """Of two attempts that run at once, the other is the request's."""
@@ -214,7 +229,8 @@ class FleetView:
         assert rival is not None, request
         self.set_rival(request)
         request.attempt, request.replica_id = rival.number, rival.replica_id
-        request.era, request.hit_tokens = rival.era, rival.hit_tokens
+        request.era, request.hit_tokens, request.sent_s = rival.era, rival.hit_tokens, rival.sent_s
+        request.ahead_tokens, request.beside_count = rival.ahead_tokens, rival.beside_count
 
     def drop_rival(self, request: Request) -> Attempt:
         """The attempt beside the request's is over; neither had begun."""

@@ -14,6 +14,7 @@ from enum import Enum
 OVERDISPERSION_BLOCKS = 10.0  # blocks that the belief "outcomes of a block are independent" weighs
 BASE_REQUESTS = 100.0  # requests that the pooled failure rate weighs beside a block's own
 FAILURE_FRACTION_MIN = 0.001  # a believed baseline rate is not below it: two failures alone are no proof
+HALVINGS = 40  # to find how much evidence the cap leaves
 SLOPE_RIDGE = 1.0  # added to the sums of squares of the covariates: no slope is read from nothing
 
 
@@ -70,14 +71,66 @@ class MeanSums:
 
 
 @dataclass(slots=True)
+class Evidence:
+    """Sums over blocks: weight w, difference d, adjustment g that d contains. Mutable.
+
+    Model  d = δ + β g + noise of variance spread / w;  β ~ N(0, doubt_variance), the same in all blocks
+    Why    a line that was fitted inside the arms is believed to hold between them only so far: blocks whose
+           arms were alike say all, and any number of them that lean on the same adjustment say no more than
+           the adjustment is good for. β is integrated out of both hypotheses, so that their ratio stays one.
+    """
+
+    weight_value: float = 0.0
+    wd_value: float = 0.0
+    wg_value: float = 0.0
+    wgg_value: float = 0.0
+    wgd_value: float = 0.0
+    wdd_value: float = 0.0
+
+    def add(self, weight: float, difference: float, adjustment: float) -> None:
+        """One block."""
+        self.weight_value += weight
+        self.wd_value += weight * difference
+        self.wg_value += weight * adjustment
+        self.wgg_value += weight * adjustment * adjustment
+        self.wgd_value += weight * adjustment * difference
+        self.wdd_value += weight * difference * difference
+
+    def known(self, spread: float, doubt_variance: float, kept_fraction: float = 1.0) -> tuple[float, float]:
+        """What is known of δ with β integrated out, if so much of all is kept: its weight, and w δ."""
+        kept = kept_fraction / spread
+        lean = kept * self.wg_value / (kept * self.wgg_value + 1.0 / doubt_variance)
+        weight = kept * (self.weight_value - lean * self.wg_value)
+        return weight, kept * (self.wd_value - lean * self.wgd_value)
+
+    def keep(self, fraction: float) -> None:
+        """Forget all but so much."""
+        self.weight_value *= fraction
+        self.wd_value *= fraction
+        self.wg_value *= fraction
+        self.wgg_value *= fraction
+        self.wgd_value *= fraction
+        self.wdd_value *= fraction
+
+    def beyond(self, doubt_variance: float) -> float:
+        """Weighted squares of d about the δ and the β that fit best."""
+        mean, lean = self.wd_value / self.weight_value, self.wg_value / self.weight_value
+        beside = self.wgd_value - lean * self.wd_value
+        squares = self.wgg_value - lean * self.wg_value + 1.0 / doubt_variance
+        return self.wdd_value - mean * self.wd_value - beside * beside / squares
+
+
+@dataclass(slots=True)
 class MeanTest:
     """Is the canary's mean above the baseline's by `margin_value` (log of a ratio, or points)? Mutable.
 
-    Per block  d = (yc - yb) - slopes · (covariates c - b);  1/w = s² (1/nc + 1/nb + leverage)
-    Ratio      ln = margin · (sum w d - margin/2 · sum w) / spread
+    Per block  d = (yc - yb) - g;  g = slopes · (covariates c - b);  1/w = s² (1/nc + 1/nb + leverage)
+    Ratio      ln = margin · (S - margin/2 · W), with W and S = W δ of all blocks from `Evidence.known`
     Why        blocks of the same time have the same weather; slopes and s² come from scatter inside arms and
                blocks, pooled; `spread` is how much more the d differ than s² says (requests that share a
                batch are slow together), held at 1 or more by OVERDISPERSION_BLOCKS.
+    Doubt      in the adjustment: variance 1 / (2 ln(1/a)) of its size. If it is wholly wrong (d = -g), the
+               ratio is at most exp(1 / (2 variance)) = 1/a: extrapolation alone raises no alarm.
     """
 
     margin_value: float
@@ -85,11 +138,8 @@ class MeanTest:
     blocks_min_count: int = 3
     scatter: MeanSums = field(default_factory=MeanSums)  # centred in arm and block; `count` is freedom left
     block_count: int = 0
-    weight_value: float = 0.0  # sum of w since the evidence was last capped …
-    weighted_value: float = 0.0  # … and of w d
-    all_weight_value: float = 0.0
-    all_weighted_value: float = 0.0
-    all_squared_value: float = 0.0
+    evidence: Evidence = field(default_factory=Evidence)  # what the cap has left
+    everything: Evidence = field(default_factory=Evidence)
     cleared: bool = False
 
     def close_block(self, canary: MeanSums, baseline: MeanSums) -> None:
@@ -103,30 +153,28 @@ class MeanTest:
         nc, nb = canary.count, baseline.count
         du = canary.u_value / nc - baseline.u_value / nb
         dv = canary.v_value / nc - baseline.v_value / nb
-        difference = canary.y_value / nc - baseline.y_value / nb - slope_u * du - slope_v * dv
+        adjustment = slope_u * du + slope_v * dv
+        difference = canary.y_value / nc - baseline.y_value / nb - adjustment
         weight = 1.0 / (variance * (1.0 / nc + 1.0 / nb + self._leverage(du, dv)))
         self.block_count += 1
-        self.weight_value += weight
-        self.weighted_value += weight * difference
-        self.all_weight_value += weight
-        self.all_weighted_value += weight * difference
-        self.all_squared_value += weight * difference * difference
+        self.evidence.add(weight, difference, adjustment)
+        self.everything.add(weight, difference, adjustment)
         self._cap()
 
     def log_ratio(self) -> float:
         """ln of the odds that "worse by the margin" has gained over "no worse"."""
-        margin = self.margin_value
-        return margin * (self.weighted_value - margin / 2 * self.weight_value) / self.spread()
+        return self._log_ratio_of(1.0, self.spread())
 
     def expected_log_ratio(self) -> float:
         """What `log_ratio` is on average if the canary is worse by the margin: what is known at all."""
-        return self.margin_value**2 / 2 * self.weight_value / self.spread()
+        weight, _ = self.evidence.known(self.spread(), self._doubt_variance())
+        return self.margin_value**2 / 2 * weight
 
     def spread(self) -> float:
         """Variance of the blocks' differences over what outcomes inside them predict, at least 1."""
         if self.block_count < 2:
             return 1.0
-        beyond = self.all_squared_value - self.all_weighted_value**2 / self.all_weight_value
+        beyond = self.everything.beyond(self._doubt_variance())
         return max(1.0, (OVERDISPERSION_BLOCKS + beyond) / (OVERDISPERSION_BLOCKS + self.block_count - 1))
 
     def verdict(self) -> Verdict:
@@ -136,13 +184,27 @@ class MeanTest:
         return Verdict.CLEARED if self.cleared else Verdict.OPEN
 
     def _cap(self) -> None:
-        log_ratio, floor = self.log_ratio(), cleared_at(self.errors)
+        spread, floor = self.spread(), cleared_at(self.errors)
+        log_ratio = self._log_ratio_of(1.0, spread)
         if log_ratio <= floor:
             self.cleared = self.block_count >= self.blocks_min_count
-            self.weight_value *= floor / log_ratio
-            self.weighted_value *= floor / log_ratio
+            low, high = 0.0, 1.0  # the ratio of nothing is 0
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                if self._log_ratio_of(middle, spread) > floor:
+                    low = middle
+                else:
+                    high = middle
+            self.evidence.keep(high)
         elif log_ratio > 0:
             self.cleared = False
+
+    def _log_ratio_of(self, kept_fraction: float, spread: float) -> float:
+        weight, weighted = self.evidence.known(spread, self._doubt_variance(), kept_fraction)
+        return self.margin_value * (weighted - self.margin_value / 2 * weight)
+
+    def _doubt_variance(self) -> float:
+        return 0.5 / alarm_at(self.errors)
 
     def _slopes(self) -> tuple[float, float]:
         """Least squares of y on both covariates, from centred sums."""

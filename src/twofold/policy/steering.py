@@ -100,8 +100,18 @@ class Steering:
             self.outliers.observe(replica.replica_id, now_s, failed=False, ttft_s=ttft_s, tpot_s=tpot_s)
         if self.canary is None or not self.canary.trials:
             return []
-        beside = self._beside_count(request, replica, now_s)
-        outcome = Outcome(False, ttft_s, tpot_s, event.quality_score, beside, request.input_tokens)
+        # A hedge hides how late the first attempt was, and a release on few replicas is hardly ever hedged.
+        asked = request.late or request
+        outcome = Outcome(
+            False,
+            request.started_s - asked.sent_s if request.started else None,
+            tpot_s,
+            event.quality_score,
+            self._beside_count(request, replica, now_s),
+            request.input_tokens,
+            asked.beside_count,
+            asked.ahead_tokens,
+        )
         return self._judged(replica, outcome, now_s)
 
     def failed(self, request: Request, now_s: float) -> list[Effect]:
