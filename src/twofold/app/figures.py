@@ -36,6 +36,11 @@ def percent(fraction: float) -> str:
     return f"{value:,.0f} %" if abs(value) >= 10 else f"{round(value, 1):g} %"
 
 
+def share(fraction: float) -> str:
+    """A share that is not all is not shown as 100 %."""
+    return f"{100 * fraction:.2f} %" if 0.995 <= fraction < 1 else percent(fraction)
+
+
 def watt_hours(energy: Estimate) -> str:
     """Joules as they are billed: `230 MWh [207–253] f`."""
     low, value, high = (number / 3600 for number in (energy.low, energy.value, energy.high))

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.app.figures import percent
+from twofold.app.figures import percent, share
 from twofold.app.lines import both_ends, field, heading, table
+from twofold.app.screen_simulate_training import training_lines
 from twofold.contracts import (
     BeliefRun,
     ClassFigures,
@@ -12,7 +13,6 @@ from twofold.contracts import (
     LatencyFigures,
     Simulation,
     SloKept,
-    TrainingFigures,
 )
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.plan import metric_text, unit_of
@@ -36,7 +36,7 @@ def simulation_lines(simulation: Simulation) -> list[str]:
         ]
         lines += ["", *_fleet_lines(fleet, own, simulation)]
     if simulation.training:
-        lines += ["", *_training_lines(simulation.training)]
+        lines += ["", *training_lines(simulation.training)]
     if len(simulation.beliefs) > 1:
         lines += ["", *_belief_lines(simulation)]
     if simulation.comparison:
@@ -107,14 +107,9 @@ def _outcome_pieces(fleet: FleetFigures) -> list[str]:
     """Every way in which requests ended, the most frequent first."""
     total = max(1, sum(fleet.outcomes.values()))
     ordered = sorted(fleet.outcomes.items(), key=lambda item: (item[0] != FINISHED, -item[1]))
-    pieces = [f"{name} {_share(count / total)}" for name, count in ordered if count]
+    pieces = [f"{name} {share(count / total)}" for name, count in ordered if count]
     retried = [f"{fleet.retry_count:,} retries of clients"] if fleet.retry_count else []
     return [f"{fleet.arrived_count:,} requests", *pieces, *retried]
-
-
-def _share(fraction: float) -> str:
-    """A share that is not all is not shown as 100 %."""
-    return f"{100 * fraction:.2f} %" if 0.995 <= fraction < 1 else percent(fraction)
 
 
 def _token_pieces(fleet: FleetFigures) -> list[str]:
@@ -139,48 +134,6 @@ def _use_pieces(fleet: FleetFigures) -> list[str]:
     return [*pieces, f"gate: {fleet.event_count:,} events", *decisions]
 
 
-def _training_lines(training: TrainingFigures) -> list[str]:
-    nodes, accelerators = training.node_count, training.accelerator_count
-    span = format_seconds(training.duration_s)
-    waits = [f"{size} {format_seconds(wait_s)}" for size, wait_s in training.queue_s_p95.items()]
-    used = [(use, hours) for use, hours in training.accelerator_h.items() if hours > 0]
-    total = max(sum(hours for _, hours in used), 1e-9)
-    lines = [
-        *both_ends(f"TRAINING  {nodes} nodes, {accelerators:,} accelerators for {span}", ""),
-        *field("jobs", [f"{training.submitted_count:,} submitted", *_counted(training.outcomes)]),
-        *field("hours", [f"{use} {percent(hours / total)}" for use, hours in used]),
-        *field(
-            "goodput",
-            [
-                f"{percent(training.goodput_fraction)} of the time that jobs held accelerators",
-                f"cluster {percent(training.utilisation_fraction)} in use",
-                f"{training.accelerator_h.get('lost', 0.0):,.0f} accelerator-h lost",
-            ],
-        ),
-        *field("queue p95", waits or ["no job started"]),
-        *field("failures", _failure_pieces(training)),
-    ]
-    if training.serving_needed_h:
-        short = training.serving_shortfall_h / training.serving_needed_h
-        needed = f"{training.serving_needed_h:,.0f} accelerator-h needed"
-        lines += field("serving", [needed, f"{_share(1 - short)} there in time"])
-    return lines
-
-
-def _counted(counts: dict[str, int]) -> list[str]:
-    return [f"{name} {count:,}" for name, count in counts.items() if count]
-
-
-def _failure_pieces(training: TrainingFigures) -> list[str]:
-    back = f", back after {format_seconds(training.recovery_s_mean)}" if training.failure_count else ""
-    written = f"{training.checkpoint_count:,} checkpoints of {format_seconds(training.checkpoint_s_mean)}"
-    pieces = [f"{training.failure_count} hit a job{back}", f"{training.restart_count:,} restarts"]
-    pieces += [f"{training.preempted_count:,} preempted", written]
-    if training.share_deviation_fraction is not None:
-        pieces.append(f"teams within {percent(training.share_deviation_fraction)} of their share")
-    return pieces
-
-
 def _belief_lines(simulation: Simulation) -> list[str]:
     """The same run with beliefs put off, side by side."""
     runs = sorted(simulation.beliefs, key=lambda run: abs(run.belief_factor - 1.0))
@@ -190,7 +143,7 @@ def _belief_lines(simulation: Simulation) -> list[str]:
         for slo in each.slos
         if slo.metric.endswith("_p95")
     ]
-    rows.append(("within every goal", *(_share(run.goodput_fraction) for run in runs)))
+    rows.append(("within every goal", *(share(run.goodput_fraction) for run in runs)))
     rows.append(("all goals", *("met" if run.slos_met else "missed" for run in runs)))
     return table(("BELIEFS", *map(_belief_text, runs)), rows, numbers=tuple(range(1, len(runs) + 1)))
 

@@ -10,20 +10,45 @@ COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen
 # What a person looks at first, where it is there and differs.
 SERVING_ENDS = ("e2e_p95_s", "ttft_p95_s", "tpot_p95_s", "e2e_p99_s", "goodput_fraction")
 SERVING_WHOLE = ("output_tokens_per_s", "used_fraction", "kv_fraction", "prefix_hit_fraction", "cost_usd")
-TRAINING = ("goodput_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean", "checkpoint_s_mean")
+TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
+STEP = ("step_p99_s", "step_inflation_fraction")
+TRAINING_OF = {  # by key: what it is swept for
+    "cluster.jitter": (*STEP, "slowdown_factor", "goodput_fraction"),
+    "cluster.files": (
+        "checkpoint_files_count",
+        "checkpoint_metadata_s",
+        "checkpoint_data_s",
+        "goodput_fraction",
+    ),
+    "cluster.run_nodes": (
+        *("run_accelerators", "step_compute_s", "step_communication_s", "step_input_s", "step_sync_s"),
+        "step_p99_s",
+    ),
+}
 SHORT = {
     "output_tokens_per_s": "output tok/s",
     "used_fraction": "computing",
     "kv_fraction": "KV cache",
     "prefix_hit_fraction": "cache hits",
     "cost_usd": "cost",
+    "training.work_fraction": "work of all paid",
+    "training.step_inflation_fraction": "over undisturbed",
+    "training.slowdown_factor": "times as long",
+    "training.checkpoint_files_count": "files in all",
+    "training.checkpoint_metadata_s": "to create them",
+    "training.checkpoint_data_s": "to write bytes",
+    "training.run_accelerators": "accelerators",
+    "training.step_compute_s": "compute",
+    "training.step_communication_s": "network",
+    "training.step_input_s": "input",
+    "training.step_sync_s": "sync",
 }
 
 
 def sweep_lines(sweep: Sweep) -> list[str]:
     """The whole screen, at most 100 columns wide."""
     seeds = f"{len(sweep.seeds)} seeds" if len(sweep.seeds) > 1 else f"seed {sweep.seeds[0]}"
-    names = _columns(sweep.points)
+    names = _columns(sweep.key, sweep.points)
     heads = (sweep.key.split(".")[-1], *(_short(name) for name in names), "goals")
     rows = [
         (point.value, *(_cell(name, point.figures.get(name)) for name in names), _verdict(point))
@@ -41,15 +66,16 @@ def sweep_lines(sweep: Sweep) -> list[str]:
     return lines
 
 
-def _columns(points: Sequence[SweepPoint]) -> list[str]:
+def _columns(key: str, points: Sequence[SweepPoint]) -> list[str]:
     """The figures to show: those of the first class and of the whole that differ between the values."""
     known = list(points[0].figures)
-    training = [f"training.{name}" for name in TRAINING if f"training.{name}" in known]
+    training = [f"training.{name}" for name in TRAINING_OF.get(key, TRAINING) if f"training.{name}" in known]
     if training:
         return training[:COLUMNS_MAX]
     first = next((name.split(".")[0] for name in known if "." in name), "")
     wanted = [f"{first}.{name}" for name in SERVING_ENDS if f"{first}.{name}" in known]
-    whole = [name for name in SERVING_WHOLE if name in known and _differs(name, points)]
+    unanswered = f"{first}.unanswered_fraction"
+    whole = [name for name in (unanswered, *SERVING_WHOLE) if name in known and _differs(name, points)]
     return [*wanted[:3], *whole][:COLUMNS_MAX]
 
 

@@ -1,4 +1,4 @@
-"""CSV tables of a rehearsal: one row per request, and one per bucket of time."""
+"""CSV tables of a rehearsal: one row per request or job, and one per bucket of time."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -8,9 +8,11 @@ from pathlib import Path
 
 from twofold.app.files import whole_file
 from twofold.plan import PoolTask
-from twofold.twin import FleetResult, RequestRecord, TimelineRow
+from twofold.twin import FleetResult, JobRecord, RequestRecord, TimelineRow
 
 Record = Callable[[RequestRecord], None]
+Placed = tuple[tuple[str, int], ...]  # node and accelerators on it
+JobNote = Callable[[JobRecord, Placed], None]
 
 
 @contextmanager
@@ -27,6 +29,23 @@ def request_table(path: Path | None) -> Iterator[Record | None]:
             writer.writerow(["" if value is None else value for value in astuple(request)])
 
         yield record
+
+
+@contextmanager
+def job_table(path: Path | None) -> Iterator[JobNote | None]:
+    """A function that writes a job as it ends, with where it stood last; None where no table is wanted."""
+    if path is None:
+        yield None
+        return
+    with whole_file(path) as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow([*(field.name for field in fields(JobRecord)), "placement"])
+
+        def note(job: JobRecord, placement: Placed) -> None:
+            stood = " ".join(f"{node_id}:{count}" for node_id, count in placement)
+            writer.writerow([*("" if value is None else value for value in astuple(job)), stood])
+
+        yield note
 
 
 def timeline_table(path: Path, tasks: Sequence[PoolTask], results: Sequence[FleetResult]) -> None:

@@ -9,7 +9,7 @@ from twofold import __version__
 from twofold.app.screen_simulate import simulation_lines
 from twofold.app.shown import as_html
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
-from twofold.app.simulate_tables import request_table, timeline_table
+from twofold.app.simulate_tables import job_table, request_table, timeline_table
 from twofold.app.sources import SpecSource
 from twofold.app.sweeping import SweepAsked, Swept, sweep_of
 from twofold.contracts import Plan, Scenario, Simulation, find_scenario, simulation_to_json
@@ -66,6 +66,7 @@ class SimulateOptions:
     compare: tuple[str, str] | None = None  # two scenarios, instead of one
     requests: Path | None = None  # a CSV of every request is written here
     timeline: Path | None = None  # a CSV of the run over time
+    jobs: Path | None = None  # a CSV of every job of a training cluster
 
 
 def simulate(
@@ -87,6 +88,11 @@ def simulate(
     scenario = _scenario(options.scenario, classes)
     if scenario.cluster is not None:
         return Simulated(_training(given, scenario, options, tell))
+    if options.jobs:
+        raise ValueRefusedError(
+            f"`{scenario.name}` is of serving: no job is submitted there",
+            hint="leave `--jobs` out, or name a scenario of a cluster, such as training-week",
+        )
     tasks = _tasks(given, scenario, options)
     error = scenario.beliefs.error_fraction
     factors = (1.0, *((1.0 - error, 1.0 + error) if error else ()))
@@ -216,7 +222,10 @@ def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, 
         )
     tell("rehearsing the cluster")
     tables = given.tables
-    figures = rehearse_training(given.plan.training, scenario, options.seed, tables.catalog, tables.constants)
+    with job_table(options.jobs) as note:
+        figures = rehearse_training(
+            given.plan.training, scenario, options.seed, tables.catalog, tables.constants, note
+        )
     made = simulation_of(given.plan.name, scenario, options.seed, (), {1.0: ()})
     made = replace(
         made,
@@ -225,6 +234,7 @@ def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, 
         event_count=figures.event_count,
         decision_count=figures.decision_count,
         policies=("cluster brain",),
+        broke_first=figures.alarms[0] if figures.alarms else None,
     )
     return _signed(made, given, scenario)
 

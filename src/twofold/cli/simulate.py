@@ -45,6 +45,7 @@ def _scenarios() -> str:
 @click.option("--sweep", metavar="KEY=A,B,…", help="One key of the scenario at several values.")
 @click.option("--requests", type=click.Path(path_type=Path), help="Write every request to this CSV.")
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the run over time to this CSV.")
+@click.option("--jobs", type=click.Path(path_type=Path), help="Write every training job to this CSV.")
 @json_option
 @out_option
 @force_option
@@ -60,6 +61,7 @@ def command(
     sweep: str | None,
     requests: Path | None,
     timeline: Path | None,
+    jobs: Path | None,
     as_json: bool,
     out: Path | None,
     force: bool,
@@ -70,9 +72,10 @@ def command(
     """
     from twofold.app import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
 
-    if sweep and (compare or requests or timeline):
-        raise UsageError("a sweep has many runs", hint="leave --compare, --requests and --timeline out")
-    for path in (out, requests, timeline):
+    if sweep and (compare or requests or timeline or jobs):
+        hint = "leave --compare, --requests, --timeline and --jobs out"
+        raise UsageError("a sweep has many runs", hint=hint)
+    for path in (out, requests, timeline, jobs):
         if path:
             check_free(path, force)
     options = SimulateOptions(
@@ -83,6 +86,7 @@ def command(
         compare=_pair(compare),
         requests=requests,
         timeline=timeline,
+        jobs=jobs,
     )
     with patient_bar() as tell:
         given = (options, today(), tell, PROCESSES)

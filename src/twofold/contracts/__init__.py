@@ -66,7 +66,7 @@ from twofold.contracts.plan import (
 from twofold.contracts.reader import parse_spec, read_spec
 from twofold.contracts.render import render_error
 from twofold.contracts.scenario import Reading, Scenario, parse_scenario, read_scenario
-from twofold.contracts.scenario_cluster import ClusterChange
+from twofold.contracts.scenario_cluster import ClusterChange, ClusterJobs
 from twofold.contracts.scenario_engine import EngineChange
 from twofold.contracts.scenario_parts import FaultEvent, FleetChange
 from twofold.contracts.scenario_policies import Policies
@@ -83,8 +83,12 @@ from twofold.contracts.simulation import (
     Difference,
     FleetFigures,
     LatencyFigures,
+    RunFigures,
     Simulation,
     SloKept,
+    SplitFigures,
+    StepFigures,
+    TeamFigures,
     TrainingFigures,
     simulation_to_json,
 )
@@ -115,6 +119,7 @@ __all__ = [
     "ClassFigures",
     "ClassPlan",
     "ClusterChange",
+    "ClusterJobs",
     "Comparison",
     "Count",
     "CrossCell",
@@ -159,6 +164,7 @@ __all__ = [
     "Replica",
     "Row",
     "Run",
+    "RunFigures",
     "ScalingPoint",
     "Scenario",
     "Service",
@@ -171,7 +177,9 @@ __all__ = [
     "SloOutcome",
     "SloTargets",
     "Spec",
+    "SplitFigures",
     "StarterKind",
+    "StepFigures",
     "StepParts",
     "StepRow",
     "Supply",
@@ -179,6 +187,7 @@ __all__ = [
     "SweepFinding",
     "SweepPoint",
     "Swept",
+    "TeamFigures",
     "Tenancy",
     "TokenSummary",
     "Trace",

@@ -30,7 +30,7 @@ class SweepPoint:
 class SweepFinding:
     """One thing that the points say together."""
 
-    rule: str  # knee, remedy, target (utilisation), cheapest, pareto, enough
+    rule: str  # knee, cheapest, pareto, enough, alarm, imbalance … what kind of thing it is
     text: str  # on one line
     value: float | None  # what it names; null: it names none
     low: float | None  # of its interval over the seeds

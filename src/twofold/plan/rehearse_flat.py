@@ -74,12 +74,21 @@ def _of_training(figures: TrainingFigures) -> Flat:
         for name in (
             *("goodput_fraction", "utilisation_fraction", "fragmentation_fraction"),
             *("checkpoint_s_mean", "recovery_s_mean", "serving_shortfall_h"),
+            *("slowdown_factor", "serving_slowdown_factor", "checkpoint_metadata_s", "checkpoint_data_s"),
+            *("checkpoint_files_count", "largest_free_count_mean"),
         )
     }
     found |= {f"{use}_h": hours for use, hours in figures.accelerator_h.items()}
+    paid_h = sum(figures.accelerator_h.values())
+    found["work_fraction"] = figures.accelerator_h["busy"] / paid_h if paid_h else 0.0
     found |= {f"queue_{size}_p95_s": seconds for size, seconds in figures.queue_s_p95.items()}
     found |= {"preempted": float(figures.preempted_count), "restarts": float(figures.restart_count)}
     found["completed"] = float(figures.outcomes.get("completed", 0))
+    if figures.step:
+        step = figures.step
+        found |= {"step_p99_s": step.step_s_p99, "step_inflation_fraction": step.inflation_fraction}
+        found |= {f"step_{part}_s": seconds for part, seconds in step.parts_s.items()}
+        found["run_accelerators"] = float(step.accelerator_count)
     return found
 
 

@@ -1,6 +1,6 @@
 """A sweep of one key of a scenario: figures at each value, and what the values say together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import log, sqrt
 
@@ -8,6 +8,7 @@ from twofold.contracts import SWEEP_SCHEMA as SCHEMA
 from twofold.contracts import Simulation, Sweep, SweepFinding, SweepPoint, Swept
 from twofold.core import format_seconds, format_si
 from twofold.plan.rehearse_flat import Flat, flat_figures, mean_interval
+from twofold.plan.rehearse_sweep_training import training_findings
 
 GROWTH = 1.0  # of ln(latency) per ln(rate): from here on latency grows faster than what is asked
 KV_FULL_FRACTION = 0.9
@@ -25,7 +26,7 @@ def swept(key: str, values: Sequence[str], runs: Runs) -> Sweep:
     )
     first = runs[0][0]
     findings = (
-        _training_findings(key, points) if first.training else _serving_findings(key, points, flat, runs)
+        training_findings(key, points) if first.training else _serving_findings(key, points, flat, runs)
     )
     seeds = tuple(run.seed for run in runs[0])
     return Sweep(SCHEMA, first.name, "", "", first.scenario, key, seeds, points, tuple(findings))
@@ -166,23 +167,3 @@ def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
 
 def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one[0] >= other[0] and one[1] >= other[1] and one != other
-
-
-ENOUGH = 0.002  # of goodput: what a further step has to gain to be worth it
-
-
-def _training_findings(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
-    """The smallest value beyond which nothing is gained."""
-    worth = [_hours(one.figures) for one in points]
-    best = max(worth)
-    enough = next(one for one, each in zip(points, worth, strict=True) if each >= best * (1.0 - ENOUGH))
-    recovery = enough.figures["training.recovery_s_mean"].mean
-    text = (
-        f"enough: {key} {enough.value}: more gains less than {100 * ENOUGH:g} % of the hours that count "
-        f"(back after a failure in {format_seconds(recovery)})"
-    )
-    return [SweepFinding("enough", text, None, None, None)]
-
-
-def _hours(figures: Mapping[str, Swept]) -> float:
-    return figures["training.busy_h"].mean

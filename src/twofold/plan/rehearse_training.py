@@ -1,33 +1,38 @@
 """The training half of a rehearsal: the plan's run and others' jobs on a cluster under the real brain."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from heapq import merge
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 
 from twofold.catalog import Catalog
-from twofold.contracts import ClusterChange, Scenario, TrainingFigures, TrainingPlan, read_jobs
-from twofold.core import EmptyError, UnknownNameError
+from twofold.contracts import ClusterChange, ClusterJobs, Scenario, TrainingFigures, TrainingPlan, read_jobs
+from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device, power_w
 from twofold.plan.rehearse_pools import power_factor
-from twofold.policy import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.plan.rehearse_step import run_node_count, step_rehearsal
+from twofold.plan.rehearse_training_figures import Rehearsed, training_figures
+from twofold.plan.rehearse_watch import OnJob, Watch
+from twofold.policy import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota
 from twofold.twin import (
     SHAPES,
     CheckpointModel,
     CheckpointStore,
-    ClusterResult,
+    ClusterMachine,
     ClusterWorld,
     FaultRates,
     JobArrival,
     JobTraffic,
     NodeGroup,
+    RunEnd,
     ServingLoad,
+    SlowNode,
     StepModel,
-    Use,
     arrivals_of,
+    compare_pool,
     generate_jobs,
+    metadata_sweep,
     published_rates,
     simulate_cluster,
 )
@@ -44,14 +49,21 @@ OTHERS_FRACTION = 0.25  # of the plan's nodes, that the jobs of others have besi
 # Where no plan says it: weights, gradients and moments of an accelerator that is a fifth full.
 CHECKPOINT_BYTES_PER_ACCELERATOR = 16e9
 PLAN_TEAM = "plan"
+NODE_NAME = "node-"
 
 
 def rehearse_training(
-    runs: Sequence[TrainingPlan], scenario: Scenario, seed: int, catalog: Catalog, constants: Constants
+    runs: Sequence[TrainingPlan],
+    scenario: Scenario,
+    seed: int,
+    catalog: Catalog,
+    constants: Constants,
+    on_job: OnJob | None = None,
 ) -> TrainingFigures:
     """The plan's first run among other jobs on its cluster, or on the scenario's.
 
-    Raises EmptyError where neither the plan nor the scenario has nodes to train on.
+    `on_job` is told of every job at its end, and of what is left when the run is over. Raises EmptyError
+    where neither the plan nor the scenario has nodes to train on, ValueRefusedError for a node that is not.
     """
     change = scenario.cluster
     assert change is not None
@@ -61,9 +73,55 @@ def rehearse_training(
             "the plan trains nothing, and the scenario names no nodes",
             hint="write `nodes: 16` under `cluster`, or rehearse a plan with a training run",
         )
-    world = _world(run, change, scenario.horizon_s or HORIZON_S, seed, catalog, constants)
-    result = simulate_cluster(world, _jobs(run, change, world, seed))
-    return _figures(result, world)
+    watch = Watch(_settings(run, change), PLAN_TEAM, on_job)
+    horizon_s = scenario.horizon_s or HORIZON_S
+    world = _world(run, change, horizon_s, seed, catalog, constants, watch.new_brain)
+    if change.against_split:
+        _check_split(world)
+        pool = compare_pool(world, lambda: _jobs(run, change, world, seed), on_job=watch.note)
+        result = pool.shared
+    else:
+        pool, result = None, simulate_cluster(world, _jobs(run, change, world, seed), watch.note)
+    step = step_rehearsal(run, change, seed) if run and _fits(run, change, world) else None
+    (metadata,) = metadata_sweep(
+        watch.largest_count,
+        max(1, watch.largest_count) * world.checkpoint.bytes_per_accelerator,
+        world.store.bytes_per_s,
+        world.store.operations_per_s,
+        (change.files_per_accelerator,),
+    )
+    return training_figures(Rehearsed(world, result, watch, pool, step, metadata))
+
+
+def _settings(run: TrainingPlan | None, change: ClusterChange) -> ClusterSettings:
+    """What the brain is told: quotas of teams, spares, and how often checkpoints are written."""
+    total = _accelerator_count(run, change)
+    teams = tuple(
+        TeamQuota(team, ceil(share * total), weight_ratio=max(share, 1e-6))
+        for team, share in _shares(change).items()
+    )
+    return ClusterSettings(
+        teams=teams,
+        faults=FaultSettings(spare_count=change.spares),
+        cadence=CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
+    )
+
+
+def _shares(change: ClusterChange) -> dict[str, float]:
+    """Of the cluster, by team: as the scenario promises, else alike for those whose jobs are drawn."""
+    if change.quotas:
+        return {quota.team: quota.share_fraction for quota in change.quotas}
+    count = change.jobs.teams if change.jobs else 0
+    return {f"team-{number + 1}": 1.0 / count for number in range(count)}
+
+
+def _per_node_count(run: TrainingPlan | None, change: ClusterChange) -> int:
+    planned = run.machine.accelerators_per_node if run else ACCELERATORS_PER_NODE
+    return change.accelerators_per_node or planned
+
+
+def _accelerator_count(run: TrainingPlan | None, change: ClusterChange) -> int:
+    return (change.nodes or _node_count(run, change)) * _per_node_count(run, change)
 
 
 def _world(
@@ -73,9 +131,9 @@ def _world(
     seed: int,
     catalog: Catalog,
     constants: Constants,
+    new_brain: Callable[[], ClusterMachine],
 ) -> ClusterWorld:
-    planned = run.machine.accelerators_per_node if run else ACCELERATORS_PER_NODE
-    per_node = change.accelerators_per_node or planned
+    per_node = _per_node_count(run, change)
     nodes = change.nodes or _node_count(run, change)
     faults = published_rates(catalog.reliability())
     if change.failures_per_node_per_s is not None:
@@ -83,33 +141,71 @@ def _world(
         faults = faults.scaled(per_accelerator_h / faults.failures_per_accelerator_h)
     faults = _repaired(faults, change)
     store = change.storage_bytes_per_s or (run.run.checkpoints.storage_bytes_per_s if run else None)
-    teams = [f"team-{number + 1}" for number in range(change.jobs.teams if change.jobs else 0)]
-    quota = 1.0 / max(1, len(teams))
-    settings = ClusterSettings(
-        teams=tuple(TeamQuota(team, ceil(quota * nodes * per_node)) for team in teams),
-        faults=FaultSettings(spare_count=change.spares),
-    )
+    shares = _shares(change)
     part = device(catalog.accelerator(run.machine.accelerator if run else "H100-SXM"), constants)
     whole = power_factor(constants)
     return ClusterWorld(
-        nodes=(NodeGroup("node-", nodes, per_node),),
-        new_brain=partial(ClusterBrain, settings),
+        nodes=(NodeGroup(NODE_NAME, nodes, per_node),),
+        new_brain=new_brain,
         horizon_s=horizon_s,
+        # Where all jobs are known the run ends with them; drawn jobs and serving go on.
+        ends=RunEnd.HORIZON if change.jobs or change.serving else RunEnd.LAST_JOB,
         faults=faults,
-        step=StepModel(communication_fraction=_communication_fraction(run)),
-        checkpoint=CheckpointModel(bytes_per_accelerator=_checkpoint_bytes(run)),
-        store=CheckpointStore(bytes_per_s=store or STORE_BYTES_PER_S_PER_NODE * nodes),
+        slow_nodes=_slow_nodes(change, nodes),
+        step=StepModel(
+            communication_fraction=_communication_fraction(run),
+            jitter_fraction=change.jitter_fraction,
+            training_interference_fraction=change.training_interference_fraction,
+            serving_interference_fraction=change.serving_interference_fraction,
+        ),
+        checkpoint=CheckpointModel(
+            bytes_per_accelerator=_checkpoint_bytes(run), files_per_accelerator=change.files_per_accelerator
+        ),
+        store=CheckpointStore(
+            bytes_per_s=store or STORE_BYTES_PER_S_PER_NODE * nodes,
+            operations_per_s=change.metadata_per_s or inf,
+        ),
         serving=_serving(change, horizon_s),
-        quotas=dict.fromkeys(teams, quota) if len(teams) > 1 else None,
+        quotas=shares if len(shares) > 1 else None,
         idle_w=float(power_w(part, 0.0)) * whole,
         busy_w=float(power_w(part, 1.0)) * whole,
         seed=seed,
     )
 
 
+def _slow_nodes(change: ClusterChange, node_count: int) -> tuple[SlowNode, ...]:
+    """Those that the scenario names. Raises ValueRefusedError for one that the cluster does not have."""
+    absent = next((slow.node for slow in change.slow if slow.node >= node_count), None)
+    if absent is not None:
+        hint = f"its {node_count} nodes are numbered from 0"
+        raise ValueRefusedError(f"the cluster has no node {absent} that could be slow", hint=hint)
+    return tuple(
+        SlowNode(
+            f"{NODE_NAME}{slow.node}",
+            from_s=slow.at_s,
+            until_s=inf if slow.for_s is None else slow.at_s + slow.for_s,
+            device_factor=slow.device_ratio,
+            link_factor=slow.link_ratio,
+        )
+        for slow in change.slow
+    )
+
+
+def _check_split(world: ClusterWorld) -> None:
+    """Raises ValueRefusedError where serving's own fleet would leave no node to train on."""
+    assert world.serving is not None  # the scenario was read
+    (group,) = world.nodes
+    peak_count = max(count for _, count in world.serving.asked)
+    if ceil(peak_count / group.accelerator_count) >= group.count:
+        raise ValueRefusedError(
+            f"serving's peak of {peak_count} accelerators leaves a fleet of its own nothing to train on",
+            hint="write more `nodes`, or leave `against_split` out",
+        )
+
+
 def _node_count(run: TrainingPlan | None, change: ClusterChange) -> int:
     """The plan's nodes and the spares, and some for the jobs of others where there are such jobs."""
-    own = run.machine.node_count if run else 1
+    own = run_node_count(run, change) if run else 1
     return own + change.spares + (ceil(own * OTHERS_FRACTION) if change.jobs else 0)
 
 
@@ -153,50 +249,65 @@ def _jobs(
     run: TrainingPlan | None, change: ClusterChange, world: ClusterWorld, seed: int
 ) -> Iterator[JobArrival]:
     """The plan's run at the first second, and the scenario's jobs, in order of time."""
-    own = [_plan_job(run)] if run is not None and _fits(run, world) else []
+    own = [_plan_job(run, change)] if run is not None and _fits(run, change, world) else []
+    given = sorted(
+        (
+            JobArrival(job.at_s, job.for_s, job.accelerators, job.team, priority=job.priority)
+            for job in change.given
+            for _ in range(job.copies)
+        ),
+        key=lambda job: job.submit_s,
+    )
     others: Iterator[JobArrival] = iter(())
     jobs = change.jobs
     if jobs is not None and jobs.trace is not None:
         others = arrivals_of(read_jobs(jobs.trace))
     elif jobs is not None:
-        others = generate_jobs(_drawn_jobs(jobs.like, jobs.rate_per_s, jobs.teams, world, seed, run))
-    return merge(own, others, key=lambda job: job.submit_s)
+        others = generate_jobs(_drawn_jobs(jobs, change, world, seed, run))
+    return merge(own, given, others, key=lambda job: job.submit_s)
 
 
-def _fits(run: TrainingPlan, world: ClusterWorld) -> bool:
-    return run.machine.accelerator_count <= sum(
-        group.count * group.accelerator_count for group in world.nodes
-    )
+def _run_count(run: TrainingPlan, change: ClusterChange) -> int:
+    """Accelerators of the plan's run here."""
+    return run_node_count(run, change) * run.machine.accelerators_per_node
 
 
-def _plan_job(run: TrainingPlan) -> JobArrival:
+def _fits(run: TrainingPlan, change: ClusterChange, world: ClusterWorld) -> bool:
+    return _run_count(run, change) <= sum(group.count * group.accelerator_count for group in world.nodes)
+
+
+def _plan_job(run: TrainingPlan, change: ClusterChange) -> JobArrival:
+    """It keeps its steps and its work per node: on more nodes it reads more in the same time."""
+    count = _run_count(run, change)
+    scale = count / run.machine.accelerator_count
     return JobArrival(
         submit_s=0.0,
         duration_s=run.run.compute_s.value,
-        accelerator_count=run.machine.accelerator_count,
+        accelerator_count=count,
         team=PLAN_TEAM,
         job_id=run.name,
         priority=1,
-        tokens=run.tokens or 0.0,
-        samples=run.samples or 0.0,
+        tokens=(run.tokens or 0.0) * scale,
+        samples=(run.samples or 0.0) * scale,
     )
 
 
 def _drawn_jobs(
-    like: str, rate_per_s: float | None, teams: int, world: ClusterWorld, seed: int, run: TrainingPlan | None
+    jobs: ClusterJobs, change: ClusterChange, world: ClusterWorld, seed: int, run: TrainingPlan | None
 ) -> JobTraffic:
     """Jobs like a published cluster's, at the stated rate or at one that loads what the plan's run leaves."""
+    like, rate_per_s = jobs.like, jobs.rate_per_s
     if like not in SHAPES:
         raise UnknownNameError(f"`{like}` is no published cluster", hint=f"one of: {', '.join(SHAPES)}")
     shape = SHAPES[like]
     total = sum(group.count * group.accelerator_count for group in world.nodes)
-    free = total - (run.machine.accelerator_count if run is not None and _fits(run, world) else 0)
+    free = total - (_run_count(run, change) if run is not None and _fits(run, change, world) else 0)
     free = free if free > 0 else total
     traffic = JobTraffic(
         shape,
         until_s=world.horizon_s,
         sizes_max=max(1, int(free * LARGEST_FRACTION)),
-        teams=tuple((f"team-{number + 1}", 1.0 / teams) for number in range(teams)),
+        teams=tuple((team, max(share, 1e-6)) for team, share in _shares(change).items()),
         seed=seed,
     )
     published_per_s = shape.jobs_count / shape.days / DAY_S
@@ -205,37 +316,3 @@ def _drawn_jobs(
         mean_s = sum(job.duration_s * job.accelerator_count for job in sampled) / len(sampled)
         rate_per_s = LOAD_FRACTION * free / max(mean_s, 1.0)
     return replace(traffic, rate_factor=rate_per_s / published_per_s)
-
-
-def _figures(result: ClusterResult, world: ClusterWorld) -> TrainingFigures:
-    deviations = [
-        abs(team.deviation_fraction) for team in result.teams if team.deviation_fraction is not None
-    ]
-    serving = result.serving
-    return TrainingFigures(
-        duration_s=result.duration_s,
-        node_count=sum(group.count for group in world.nodes),
-        accelerator_count=result.accelerator_count,
-        submitted_count=sum(result.jobs.values()),
-        outcomes=dict(result.jobs),
-        accelerator_h={use.value: result.accelerator_h.get(use, 0.0) for use in Use},
-        goodput_fraction=result.goodput_fraction,
-        utilisation_fraction=result.utilisation_fraction,
-        queue_s_mean={waits.name: waits.mean_s for waits in result.waits_by_size if waits.count},
-        queue_s_p95={waits.name: waits.p95_s for waits in result.waits_by_size if waits.count},
-        share_deviation_fraction=max(deviations) if deviations else None,
-        fragmentation_fraction=result.fragmentation_fraction_mean,
-        failure_count=result.failure_count,
-        restart_count=result.restart_count,
-        preempted_count=result.preempted_count,
-        checkpoint_count=result.checkpoint_count,
-        checkpoint_s_mean=result.checkpoint_s_mean,
-        recovery_s_mean=result.recovery_s_mean,
-        serving_needed_h=serving.needed_h if serving else 0.0,
-        serving_shortfall_h=serving.shortfall_h if serving else 0.0,
-        energy_j=result.energy_j,
-        event_count=result.event_count,
-        decision_count=result.decision_count,
-        effects=dict(result.effects),
-        waits_for=result.waiting_for or None,
-    )

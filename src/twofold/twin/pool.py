@@ -13,7 +13,7 @@ from math import ceil, pi, sin
 import numpy as np
 
 from twofold.twin.cluster import simulate_cluster
-from twofold.twin.cluster_types import ClusterResult, ClusterWorld, NodeGroup, ServingLoad, Use
+from twofold.twin.cluster_types import ClusterResult, ClusterWorld, JobRecord, NodeGroup, ServingLoad, Use
 from twofold.twin.jobs import JobArrival
 
 DAY_S = 86_400.0
@@ -103,18 +103,22 @@ class PoolComparison:
 
 
 def compare_pool(
-    world: ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], headroom_fraction: float = 0.0
+    world: ClusterWorld,
+    jobs: Callable[[], Iterable[JobArrival]],
+    headroom_fraction: float = 0.0,
+    on_job: Callable[[JobRecord], None] | None = None,
 ) -> PoolComparison:
     """The world's pool as it is, and cut in two: serving gets whole nodes for its peak (R-091).
 
     `jobs` gives the same jobs each time; `headroom_fraction` is what a fleet of fixed size keeps above the
-    highest demand that is asked for, margin and all. Raises AssertionError where that takes all nodes.
+    highest demand that is asked for, margin and all; `on_job` is told of the shared pool's jobs. Raises
+    AssertionError where that takes all nodes.
     """
     load = world.serving
     assert load is not None, "a pool without serving has nothing to share"
     peak_count = ceil(max(count for _, count in load.asked) * (1 + headroom_fraction))
     for_training, for_serving = _cut(world.nodes, peak_count)
-    shared = simulate_cluster(world, jobs())
+    shared = simulate_cluster(world, jobs(), on_job)
     training = simulate_cluster(replace(world, nodes=for_training, serving=None), jobs())
     serving = simulate_cluster(replace(world, nodes=for_serving), ())
     assert shared.serving is not None and serving.serving is not None
