@@ -98,8 +98,9 @@ def test_student_t_is_the_published_one(freedom: int, published: float) -> None:
 
 
 def test_many_alike_are_as_many_one_by_one() -> None:
-    alike, single = Histogram(), Histogram()
-    for value, count in ((0.0, 2), (0.013, 5), (4.0, 1)):
-        alike.add_alike(value, count)
+    values, counts = np.array([0.0, 0.013, 4.0, 0.013]), np.array([2, 5, 1, 3])
+    counted, single = Histogram(), Histogram()
+    counted.add_counted(values, counts)
+    for value, count in zip(values, counts, strict=True):
         single.add(np.full(count, value))
-    assert (alike.bins, alike.count, alike.ticks) == (single.bins, single.count, single.ticks)
+    assert (counted.bins, counted.count, counted.ticks) == (single.bins, single.count, single.ticks)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 _NO_HITS: dict[str, int] = {}
+SETS_MAX = 1024  # sets of replicas that are remembered
 
 
 class PrefixIndex:
@@ -20,6 +21,9 @@ class PrefixIndex:
         self._places: dict[str, int] = {}  # replica -> its bit's place
         self._names: dict[int, str] = {}
         self._recent: dict[str, OrderedDict[int, None]] = {}  # oldest first
+        self._sets: dict[
+            int, tuple[str, ...]
+        ] = {}  # who some bits are, by the lowest first; while nobody goes
 
     def hits(self, blocks: Sequence[int]) -> dict[str, int]:
         """Leading blocks of the prompt that each replica holds; those that hold none are left out."""
@@ -68,6 +72,7 @@ class PrefixIndex:
         place = self._places.pop(replica_id, None)
         if place is not None:
             del self._names[place]
+            self._sets.clear()
 
     def block_count(self) -> int:
         """Blocks remembered, over all replicas."""
@@ -81,7 +86,12 @@ class PrefixIndex:
             del self._holders[block]
 
     def _note(self, found: dict[str, int], bits: int, depth: int) -> None:
-        while bits:
-            lowest = bits & -bits
-            found[self._names[lowest.bit_length() - 1]] = depth
-            bits ^= lowest
+        holders = self._sets.get(bits)
+        if holders is None:
+            if len(self._sets) >= SETS_MAX:
+                self._sets.clear()
+            holders = self._sets[bits] = tuple(
+                [self._names[place] for place in range(bits.bit_length()) if bits >> place & 1]
+            )
+        for replica_id in holders:
+            found[replica_id] = depth

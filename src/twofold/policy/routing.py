@@ -171,14 +171,19 @@ class Router:
             return best
         # The last token of a prompt is always computed: from it comes the first token of the answer.
         most_tokens = max(request.input_tokens - 1, 0)
+        by_id, block_tokens = group.by_id, self.settings.prefix_block_tokens
         for replica_id, depth in self.prefixes.hits(request.prefix_blocks).items():
-            holder = group.by_id.get(replica_id)
-            if holder is None or holder.in_flight_count >= holder.in_flight_limit:
+            holder = by_id.get(replica_id)
+            if holder is None:
                 continue
-            hit_tokens = min(depth * self.settings.prefix_block_tokens, most_tokens)
-            left_s = (
-                holder.unread_input_tokens - hit_tokens
-            ) * input_s + holder.output_limit_tokens * output_s / holder.in_flight_limit
+            limit = holder.in_flight_limit
+            if holder.in_flight_count >= limit:
+                continue
+            hit_tokens = depth * block_tokens
+            if hit_tokens > most_tokens:
+                hit_tokens = most_tokens
+            unread_tokens = holder.unread_input_tokens - hit_tokens
+            left_s = unread_tokens * input_s + holder.output_limit_tokens * output_s / limit
             if left_s < best_s or holder is best:
                 best, best_s, request.hit_tokens = holder, left_s, hit_tokens
         return best

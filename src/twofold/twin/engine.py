@@ -11,6 +11,8 @@ from collections import deque
 from heapq import heappop, heappush
 from math import floor
 
+import numpy as np
+
 from twofold.twin.engine_memory import (
     DECODING,
     GONE,
@@ -33,6 +35,8 @@ from twofold.twin.engine_types import (
 from twofold.twin.histogram import Histogram
 from twofold.twin.step_table import StepTable, steps_to_gain
 
+GAPS_COUNT_MAX, GAPS_WIDTH = 1024, 2
+
 
 class Engine:
     """Mutable. Every method that takes `now_s` first lives through what happened until then.
@@ -41,11 +45,12 @@ class Engine:
     """
 
     __slots__ = (
-        "_admitted_count", "_at_s", "_base_tokens", "_blocked", "_chunks", "_clock", "_decoding", "_end_s",
-        "_ending", "_extra_s", "_finishing", "_first_late_s", "_gained", "_gone_count", "_held_up_count",
-        "_held_up_s", "_hit_count", "_hit_target_tokens", "_host_tokens", "_known", "_late_s", "_memory",
-        "_mixed", "_out", "_outside", "_prefilling", "_run_steps", "_settings", "_slowness",
-        "_static_tokens", "_steps", "_table", "_waiting", "busy_s", "decode_tokens", "gaps", "held_token_s",
+        "_admitted_count", "_at_s", "_base_tokens", "_blocked", "_chunks", "_clock", "_counted_gaps",
+        "_decoding", "_end_s", "_ending", "_extra_s", "_finishing", "_first_late_s", "_gained", "_gaps",
+        "_gone_count", "_held_up_count", "_held_up_s", "_hit_count", "_hit_target_tokens", "_host_tokens",
+        "_known", "_late_s", "_memory", "_mixed", "_out", "_outside", "_prefilling", "_run_steps",
+        "_settings", "_slowness",
+        "_static_tokens", "_steps", "_table", "_waiting", "busy_s", "decode_tokens", "held_token_s",
         "hit_tokens", "preempted_count", "prefill_tokens", "sequence_s", "step_count", "swapped_tokens",
         "used_token_s",
     )  # fmt: skip
@@ -83,7 +88,8 @@ class Engine:
         self.sequence_s = 0.0  # decoding sequences over time
         self.held_token_s = self.used_token_s = 0.0  # of the cache, over the time of steps that decode
         self._hit_count = self._hit_target_tokens = 0  # prompts that found a part of them cached
-        self.gaps = Histogram()  # seconds between steps that brought a sequence tokens
+        self._counted_gaps = Histogram()
+        self._gaps: list[float] = []  # not counted yet: seconds, and how often
         self._held_up_s, self._held_up_count = 0.0, 0
         self.prefill_tokens = self.decode_tokens = self.hit_tokens = self.swapped_tokens = 0
         self.preempted_count = self.step_count = 0
@@ -200,6 +206,12 @@ class Engine:
         return max(0.0, 1.0 - self.used_token_s / self.held_token_s) if self.held_token_s else 0.0
 
     @property
+    def gaps(self) -> Histogram:
+        """Seconds between steps that brought a sequence tokens."""
+        self._settle_gaps()
+        return self._counted_gaps
+
+    @property
     def saved_s(self) -> float:
         """Engine seconds that hits saved: a mean prompt among those that hit, alone in a step, with and
         without what it found."""
@@ -295,15 +307,16 @@ class Engine:
         free = kv.total_count - kv.held_count
         # Drafts may make a little more than was due.
         short = free < kv.growing_count * (tokens // kv.block_tokens + 1 + self._memory.step_blocks)
-        fit = kv.tokens_until_short(clock, free) if short else tokens
+        fit = kv.tokens_until_short(clock, free) if short else 0
         if gained == 1.0:
-            steps = min(tokens, fit)
+            steps = fit if short and fit < tokens else tokens
         else:
             steps = steps_to_gain(heap[0][0], gained) - self._steps
             if short:
                 steps = min(steps, steps_to_gain(clock + fit + 1, gained) - 1 - self._steps)
         assert steps > 0, "no room for a step"
-        return min(steps, self._settings.longest_run_steps)
+        longest = self._settings.longest_run_steps
+        return steps if steps < longest else longest
 
     def _finish_run(self) -> None:
         """The planned run is over: its tokens are there, whoever is done leaves."""
@@ -337,11 +350,12 @@ class Engine:
         step_s = seconds / step_count
         if self._held_up_s:  # whoever decoded before prompts had a step for themselves
             late = min(self._held_up_count, count)
-            self.gaps.add_alike(step_s + self._held_up_s, late)
-            self.gaps.add_alike(step_s, step_count * count - late)
+            self._gaps += (step_s + self._held_up_s, late, step_s, step_count * count - late)
             self._held_up_s = 0.0
         else:
-            self.gaps.add_alike(step_s, step_count * count)
+            self._gaps += (step_s, step_count * count)
+        if len(self._gaps) >= GAPS_WIDTH * GAPS_COUNT_MAX:
+            self._settle_gaps()
         begun = sum(running.target_tokens for running in self._prefilling) if self._prefilling else 0
         self.used_token_s += (self._base_tokens + (self._clock - 0.5 * gain) * count + begun) * seconds
         self.held_token_s += kv.held_count * kv.block_tokens * seconds
@@ -349,6 +363,13 @@ class Engine:
         self.busy_s += seconds
         self.sequence_s += seconds * count
         self.step_count += step_count
+
+    def _settle_gaps(self) -> None:
+        # HOT: by the thousand; each gap at once was as slow as all of `_decode` besides: bench/twin.py
+        if self._gaps:
+            values, counts = np.array(self._gaps).reshape(-1, GAPS_WIDTH).T
+            self._gaps.clear()
+            self._counted_gaps.add_counted(values, counts.astype(np.int64))
 
     def _finish_decoders(self) -> None:
         """Whoever has all its tokens leaves."""

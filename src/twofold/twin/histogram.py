@@ -7,7 +7,8 @@ follow each other wait in the same queue, and only the spread between long batch
 
 from collections.abc import Iterable
 from itertools import pairwise
-from math import ceil, exp, inf, log, sqrt
+from math import exp, inf, log, sqrt
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +57,21 @@ class Histogram:
         # In two halves, whose sums cannot overflow.
         self.ticks += (int((ticks >> _HALF).sum()) << _HALF) + int((ticks & ((1 << _HALF) - 1)).sum())
 
-    def add_alike(self, value: float, count: int) -> None:
-        """`count` times the same value, from 0."""
-        index = ceil(log(value) * _BINS_PER_LOG) if value > _SMALLEST else _ZERO
-        self.bins[index] = self.bins.get(index, 0) + count
-        self.count += count
-        self.ticks += count * int(value * _TICKS)
+    def add_counted(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        """More values, from 0, each so many times."""
+        bins, above = self.bins, values > _SMALLEST
+        zeros = int(counts[~above].sum())
+        if zeros:
+            bins[_ZERO] = bins.get(_ZERO, 0) + zeros
+        if above.any():
+            indices = np.ceil(np.log(values[above]) * _BINS_PER_LOG).astype(np.int64)
+            first = int(indices.min())
+            sums = np.bincount(indices - first, counts[above])  # as floats, which are exact to 2**53
+            for place in np.flatnonzero(sums).tolist():
+                bins[first + place] = bins.get(first + place, 0) + int(sums[place])
+        self.count += int(counts.sum())
+        # Products overflow what numpy has.
+        self.ticks += sum(map(mul, (values * _TICKS).astype(np.int64).tolist(), counts.tolist()))
 
     def merge(self, other: "Histogram") -> None:
         """Take in all of another's values."""
