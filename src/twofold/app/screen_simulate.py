@@ -6,6 +6,7 @@ from twofold.app.figures import percent, share
 from twofold.app.lines import both_ends, field, heading, table
 from twofold.app.screen_simulate_training import training_lines
 from twofold.contracts import (
+    AfterFault,
     BeliefRun,
     ClassFigures,
     Comparison,
@@ -13,6 +14,7 @@ from twofold.contracts import (
     LatencyFigures,
     Simulation,
     SloKept,
+    TenantFigures,
 )
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.plan import metric_text, unit_of
@@ -20,7 +22,13 @@ from twofold.plan import metric_text, unit_of
 HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
 MARKS = {True: "✓", False: "✗", None: "–"}
 FINISHED = "finished"
+# What a person wants to know the time of.
+TOLD_EFFECTS = (
+    *("OpenCircuit", "EjectReplica", "FailOverZone", "RestoreZone", "CloseCircuit", "StartReplica"),
+    *("StageRelease", "RollBackRelease", "PromoteRelease"),
+)
 ALWAYS_COMPARED = ("ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "goodput_fraction", "cost_usd", "retries")
+COMPARED_WHERE_OTHER = ("output_tokens_per_s", "prefix_hit_fraction", "unanswered_fraction", "start_s")
 
 
 def simulation_lines(simulation: Simulation) -> list[str]:
@@ -35,6 +43,8 @@ def simulation_lines(simulation: Simulation) -> list[str]:
             each for each in simulation.classes if (each.service, each.pool) == (fleet.service, fleet.pool)
         ]
         lines += ["", *_fleet_lines(fleet, own, simulation)]
+    if simulation.tenants:
+        lines += ["", *_tenant_lines(simulation.tenants)]
     if simulation.training:
         lines += ["", *training_lines(simulation.training)]
     if len(simulation.beliefs) > 1:
@@ -59,6 +69,7 @@ def _fleet_lines(fleet: FleetFigures, classes: Sequence[ClassFigures], simulatio
         *field("outcomes", _outcome_pieces(fleet)),
         *field("goodput", [f"{kept} of {asked} within every goal", *_token_pieces(fleet)]),
         *field("used", _use_pieces(fleet)),
+        *(field("fault", _fault_pieces(fleet.after_fault)) if fleet.after_fault else []),
     ]
 
 
@@ -117,7 +128,11 @@ def _token_pieces(fleet: FleetFigures) -> list[str]:
     pieces = [format_si(rate, "tok/s")]
     if fleet.usd_per_1k_output_tokens is not None:
         pieces.append(f"{format_usd(fleet.usd_per_1k_output_tokens)} per 1k output tokens")
-    return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh")]
+    if fleet.usd_per_request is not None:
+        pieces.append(f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests")
+    most, ramp = format_si(fleet.power_w_max, "W"), format_si(fleet.power_ramp_w_per_s, "W/s")
+    power = f"{most} at most, changing by {ramp}"
+    return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh"), power]
 
 
 def _use_pieces(fleet: FleetFigures) -> list[str]:
@@ -126,12 +141,46 @@ def _use_pieces(fleet: FleetFigures) -> list[str]:
         f"KV cache {percent(fleet.kv_utilisation_fraction)}",
         f"prefix hits {percent(fleet.prefix_hit_fraction)}",
     ]
+    if fleet.saved_s:
+        pieces.append(
+            f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
+        )
+    pieces.append(f"{percent(fleet.kv_waste_fraction)} of held cache empty")
     if fleet.preempted_count:
         pieces.append(f"{fleet.preempted_count:,} preempted")
     if fleet.started_count:
         pieces.append(f"{fleet.started_count} starts of {format_seconds(fleet.start_s_mean)}")
     decisions = [f"{name} {count:,}" for name, count in fleet.effects.items() if name not in ("Probe",)]
     return [*pieces, f"gate: {fleet.event_count:,} events", *decisions]
+
+
+def _fault_pieces(after: AfterFault) -> list[str]:
+    """What the gate did, by when, and what was lost on the way."""
+    pieces = [f"at {format_seconds(after.at_s)}"]
+    for name in TOLD_EFFECTS:
+        if name in after.first_effects_s:
+            pieces.append(f"{name} after {format_seconds(after.first_effects_s[name])}")
+    last = f", the last after {format_seconds(after.missent_s)}" if after.missent_s is not None else ""
+    pieces.append(f"{after.missent_count} sent where nobody could hear{last}")
+    if after.affected_fraction is not None:
+        pieces.append(f"the release got {share(after.affected_fraction)} of the requests until then")
+    recovered = after.recovered_s
+    back = f"recovered after {format_seconds(recovered)}" if recovered is not None else "not recovered"
+    return [*pieces, back]
+
+
+def _tenant_lines(tenants: Sequence[TenantFigures]) -> list[str]:
+    rows = [
+        (
+            tenant.name or "others",
+            f"{tenant.arrived_count:,}",
+            share(tenant.finished_count / max(1, tenant.arrived_count)),
+            "–" if tenant.ttft_p95_s is None else format_seconds(tenant.ttft_p95_s),
+            "–" if tenant.e2e_p95_s is None else format_seconds(tenant.e2e_p95_s),
+        )
+        for tenant in tenants
+    ]
+    return table(("TENANTS", "requests", "finished", "TTFT p95", "E2E p95"), rows, numbers=(1, 2, 3, 4))
 
 
 def _belief_lines(simulation: Simulation) -> list[str]:
@@ -164,7 +213,8 @@ def _comparison_lines(comparison: Comparison) -> list[str]:
     rows, others = [], 0
     for one in comparison.differences:
         differs = not one.low <= 0 <= one.high
-        if not one.figure.endswith(ALWAYS_COMPARED):
+        is_shown = one.figure.endswith(ALWAYS_COMPARED)
+        if not is_shown and not (differs and one.figure.endswith(COMPARED_WHERE_OTHER)):
             others += differs
             continue
         a, b, gap, low, high = (

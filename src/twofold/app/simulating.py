@@ -9,7 +9,7 @@ from twofold import __version__
 from twofold.app.screen_simulate import simulation_lines
 from twofold.app.shown import as_html
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
-from twofold.app.simulate_tables import job_table, request_table, timeline_table
+from twofold.app.simulate_tables import Record, job_table, request_table, timeline_table
 from twofold.app.sources import SpecSource
 from twofold.app.sweeping import SweepAsked, Swept, sweep_of
 from twofold.contracts import Plan, Scenario, Simulation, find_scenario, simulation_to_json
@@ -17,6 +17,7 @@ from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.plan import (
     Asked,
     PoolTask,
+    TenantTally,
     compared,
     policies_on,
     pool_tasks,
@@ -24,6 +25,7 @@ from twofold.plan import (
     run_pools,
     simulation_of,
 )
+from twofold.twin import RequestRecord
 
 AS_PLANNED = "as-planned"
 SEED_MAX = 2**32 - 1
@@ -96,14 +98,39 @@ def simulate(
     tasks = _tasks(given, scenario, options)
     error = scenario.beliefs.error_fraction
     factors = (1.0, *((1.0 - error, 1.0 + error) if error else ()))
+    tally = _tally(scenario, tasks)
     with request_table(options.requests) as record:
-        runs = run_pools(tasks, factors, tell, process_count, record)
+        runs = run_pools(tasks, factors, tell, process_count, _both(record, tally))
     if options.timeline:
         timeline_table(options.timeline, tasks, runs[0])
     made = simulation_of(
         given.plan.name, scenario, options.seed, tasks, dict(zip(factors, runs, strict=True))
     )
-    return Simulated(_signed(made, given, scenario))
+    return Simulated(_signed(_with_tenants(made, tally), given, scenario))
+
+
+def _tally(scenario: Scenario, tasks: Sequence[PoolTask]) -> TenantTally | None:
+    """Counts by tenant where the scenario names some."""
+    if not scenario.traffic.tenants or not tasks:
+        return None
+    return TenantTally(max(task.world.warm_up_s for task in tasks))
+
+
+def _both(record: Record | None, tally: TenantTally | None) -> Record | None:
+    """Whatever wants to know of each request."""
+    if record is None or tally is None:
+        return record or (tally.record if tally else None)
+    given, counted = record, tally.record
+
+    def tell_both(request: RequestRecord) -> None:
+        given(request)
+        counted(request)
+
+    return tell_both
+
+
+def _with_tenants(simulation: Simulation, tally: TenantTally | None) -> Simulation:
+    return replace(simulation, tenants=tally.figures()) if tally else simulation
 
 
 def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:
@@ -184,9 +211,10 @@ def _once(given: Rehearsable, scenario: Scenario, options: SimulateOptions, proc
     if scenario.cluster is not None:
         return _training(given, scenario, options, lambda _: None)
     tasks = _tasks(given, scenario, options)
-    (results,) = run_pools(tasks, (1.0,), lambda _: None, process_count)
+    tally = _tally(scenario, tasks)
+    (results,) = run_pools(tasks, (1.0,), lambda _: None, process_count, _both(None, tally))
     made = simulation_of(given.plan.name, scenario, options.seed, tasks, {1.0: results})
-    return _signed(made, given, scenario)
+    return _signed(_with_tenants(made, tally), given, scenario)
 
 
 def _comparison(

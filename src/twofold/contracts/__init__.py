@@ -75,6 +75,7 @@ from twofold.contracts.schema import shipped_schema_text, spec_json_schema
 from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
 from twofold.contracts.simulation import SCHEMA as SIMULATION_SCHEMA
 from twofold.contracts.simulation import (
+    AfterFault,
     BeliefRun,
     Bounds,
     BrokeFirst,
@@ -89,6 +90,7 @@ from twofold.contracts.simulation import (
     SplitFigures,
     StepFigures,
     TeamFigures,
+    TenantFigures,
     TrainingFigures,
     simulation_to_json,
 )
@@ -105,6 +107,7 @@ __all__ = [
     "CALIBRATION_SCHEMA",
     "SIMULATION_SCHEMA",
     "SWEEP_SCHEMA",
+    "AfterFault",
     "Arrival",
     "BeliefRun",
     "Bound",
@@ -189,6 +192,7 @@ __all__ = [
     "Swept",
     "TeamFigures",
     "Tenancy",
+    "TenantFigures",
     "TokenSummary",
     "Trace",
     "Traffic",

@@ -81,6 +81,29 @@ class BrokeFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class AfterFault:
+    """What the gate did about the first thing that went wrong, from when it did."""
+
+    at_s: float  # since the run began
+    first_effects_s: dict[str, float]  # until the gate first answered so, by name
+    missent_count: int  # requests sent to replicas that could not hear them
+    missent_s: float | None  # until the last of them; null: none
+    recovered_s: float | None  # until what is answered in time is back at 90 %; null: not to the end
+    affected_fraction: float | None  # of requests until a release was decided, what it got; null: no release
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFigures:
+    """One tenant's requests that arrived after the warm-up."""
+
+    name: str  # of the tenant; empty: those who were not named
+    arrived_count: int  # requests
+    finished_count: int  # of them, with a whole answer
+    ttft_p95_s: float | None  # to the first token; null: nothing finished
+    e2e_p95_s: float | None  # to the whole answer; null: nothing finished
+
+
+@dataclass(frozen=True, slots=True)
 class FleetFigures:
     """One pool of a service over the whole run."""
 
@@ -101,17 +124,24 @@ class FleetFigures:
     utilisation_fraction: float  # of ready time in which a replica computed
     kv_utilisation_fraction: float  # of the cache, in the mean
     prefix_hit_fraction: float  # of input tokens found in the cache
+    computed_s: float  # by all replicas together
+    saved_s: float  # of computing, that found tokens spared
+    kv_waste_fraction: float  # of the cache that requests held, what no token filled
     preempted_count: int  # requests that lost their cache and began again
     started_count: int  # replicas started meanwhile
     start_s_mean: float  # from the decision to ready
     accelerator_h: float  # accelerator-hours
     cost_usd: float | None  # of the run; null: no price
     usd_per_1k_output_tokens: float | None  # USD; null: no price, or no token
+    usd_per_request: float | None  # USD of a finished request; null: no price, or none finished
     energy_j: float  # J
     output_tokens_per_j: float | None  # tokens/J; null: no token
+    power_w_max: float  # of its machines together, over 30 s
+    power_ramp_w_per_s: float  # the steepest change of it within 30 s, up or down
     event_count: int  # that the gate handled
     decision_count: int  # effects that it answered with
     effects: dict[str, int]  # by name
+    after_fault: AfterFault | None  # null: nothing went wrong
     little_error_fraction: float  # how far Little's law is off: our own check
     waits_for: str | None  # why the run was stopped before all requests had ended; null: it was not
     broke_first: BrokeFirst | None  # null: every limit held
@@ -274,6 +304,7 @@ class Simulation:
     decision_count: int  # effects that they answered with
     notes: tuple[str, ...] = ()  # what to know of the figures
     comparison: Comparison | None = None  # with `--compare`
+    tenants: tuple[TenantFigures, ...] = ()  # where the scenario names some
 
 
 def simulation_to_json(simulation: Simulation) -> str:

@@ -34,6 +34,7 @@ from twofold.plan.rehearse_pools import RehearsalTables
 from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks
 from twofold.plan.rehearse_simulation import run_pools, simulation_of
 from twofold.plan.rehearse_sweep import swept
+from twofold.plan.rehearse_tenants import TenantTally
 from twofold.plan.rehearse_training import rehearse_training
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
@@ -64,6 +65,7 @@ __all__ = [
     "ServingEstimate",
     "ServingQuestion",
     "ServingTables",
+    "TenantTally",
     "TrainingEstimate",
     "TrainingQuestion",
     "Variation",

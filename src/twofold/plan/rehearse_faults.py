@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from twofold.contracts import FaultEvent, FleetChange, Pool, Scenario
 from twofold.core import ValueRefusedError
 from twofold.twin import (
+    Drain,
     Fault,
     Partition,
     RandomCrashes,
@@ -83,6 +84,8 @@ def _faults(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float)
             yield ZoneLoss(event.at_s, _zone(event, groups), event.back_after_s)
         case "partition":
             yield Partition(event.at_s, until_s, _zone(event, groups))
+        case "drain":
+            yield Drain(event.at_s, _zone(event, groups), event.back_after_s)
         case "storage-brownout":
             yield StorageBrownout(event.at_s, until_s, max(event.bandwidth_fraction, 1e-6))
         case "release":

@@ -1,9 +1,11 @@
 """From what a twin's run came to, to the figures of `twofold/simulation/1`, beside what the plan says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import isfinite, sqrt
 
 from twofold.contracts import (
+    AfterFault,
     Bounds,
     BrokeFirst,
     ClassFigures,
@@ -15,12 +17,25 @@ from twofold.contracts import (
 from twofold.plan.rehearse_pools import PoolWorld
 from twofold.twin import BrokeFirst as Broken
 from twofold.twin import ClassFigures as Counted
-from twofold.twin import FleetResult, FleetWorld, Interval, Latency
+from twofold.twin import (
+    FleetResult,
+    FleetWorld,
+    Interval,
+    Latency,
+    RandomCrashes,
+    Release,
+    ReplicaModel,
+    TimelineRow,
+    fault_span_s,
+)
 
 RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
 UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
 METRICS = ("ttft", "tpot", "e2e")
+POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
+RECOVERED_FRACTION = 0.9  # of what was answered in time before
+RECOVERY_S = 10.0  # over which that is judged
 
 
 def class_figures(
@@ -115,6 +130,7 @@ def fleet_figures(
 ) -> FleetFigures:
     """One pool over the whole run."""
     has_price = pool.model.price_usd_per_h > 0
+    watts = power_w(result, pool.model)
     tokens = result.output_tokens
     return FleetFigures(
         service=service,
@@ -134,17 +150,26 @@ def fleet_figures(
         utilisation_fraction=result.busy_fraction,
         kv_utilisation_fraction=result.kv_used_fraction,
         prefix_hit_fraction=result.prefix_hit_fraction,
+        computed_s=result.computed_s,
+        saved_s=result.saved_s,
+        kv_waste_fraction=result.kv_waste_fraction,
         preempted_count=result.preempted_count,
         started_count=result.started_count,
         start_s_mean=result.start_s_mean,
         accelerator_h=result.accelerator_h,
         cost_usd=result.cost_usd if has_price else None,
         usd_per_1k_output_tokens=result.cost_usd / tokens * 1e3 if has_price and tokens else None,
+        usd_per_request=result.cost_usd / result.finished_count
+        if has_price and result.finished_count
+        else None,
         energy_j=result.energy_j,
         output_tokens_per_j=tokens / result.energy_j if tokens and result.energy_j else None,
+        power_w_max=max(watts, default=0.0),
+        power_ramp_w_per_s=max((abs(b - a) / POWER_S for a, b in pairwise(watts)), default=0.0),
         event_count=result.event_count,
         decision_count=result.decision_count,
         effects=dict(result.effects),
+        after_fault=after_fault(result, world),
         little_error_fraction=result.little_error_fraction,
         waits_for=result.waits_for,
         broke_first=broke_first(result.broke_first),
@@ -156,3 +181,65 @@ def broke_first(broken: Broken | None) -> BrokeFirst | None:
     if broken is None:
         return None
     return BrokeFirst(broken.at_s, broken.signal, broken.value, broken.limit, broken.text)
+
+
+def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
+    """What all ready machines draw together, in the mean of each span of `POWER_S`, the last part left out.
+
+    Formula  ready replicas · (idle + busy fraction · (busy − idle))
+    """
+    rows = [
+        (row, row.ready_replica_count * (model.idle_w + row.busy_fraction * (model.busy_w - model.idle_w)))
+        for row in result.timeline
+    ]
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for row, watts in rows:
+        spans.setdefault(int(row.from_s / POWER_S), []).append((row.until_s - row.from_s, watts))
+    whole = [parts for number, parts in spans.items() if (number + 1) * POWER_S <= result.duration_s]
+    return [sum(s * w for s, w in parts) / max(sum(s for s, _ in parts), 1e-9) for parts in whole]
+
+
+def after_fault(result: FleetResult, world: FleetWorld) -> AfterFault | None:
+    """What the gate did from the first fault on; None where there was none, or it came by chance."""
+    starts = [fault_span_s(fault)[0] for fault in world.faults if not isinstance(fault, RandomCrashes)]
+    if not starts:
+        return None
+    at_s = min(starts)
+    last_s = result.missent_last_s
+    decided = {"PromoteRelease", "RollBackRelease"} & set(result.first_effects_s)
+    sent = sum(result.sent_counts.values())
+    tried = sum(count for version, count in result.sent_counts.items() if version in _releases(world))
+    return AfterFault(
+        at_s=at_s,
+        first_effects_s={name: when_s - at_s for name, when_s in result.first_effects_s.items()},
+        missent_count=result.missent_count,
+        missent_s=None if last_s is None else last_s - at_s,
+        recovered_s=_recovered_s(result.timeline, at_s, world),
+        affected_fraction=tried / sent if sent and decided else None,
+    )
+
+
+def _releases(world: FleetWorld) -> set[str]:
+    return {fault.version for fault in world.faults if isinstance(fault, Release)}
+
+
+def _recovered_s(rows: Sequence[TimelineRow], at_s: float, world: FleetWorld) -> float | None:
+    """From the fault until what is answered in time is back, judged over three spans in a row.
+
+    Formula  the first span from which on Σ in time ≥ 90 % · (the share in time before) · Σ arrived over three
+    """
+    kept = [row for row in rows if row.until_s <= world.horizon_s]
+    before = [row for row in kept if world.warm_up_s <= row.from_s and row.until_s <= at_s]
+    arrived = sum(row.arrived_count for row in before)
+    usual = sum(row.within_slo_count for row in before) / arrived if arrived else 1.0
+    spans: dict[int, tuple[int, int]] = {}
+    for row in kept:
+        if row.from_s >= at_s:
+            number = int((row.from_s - at_s) / RECOVERY_S)
+            within, asked = spans.get(number, (0, 0))
+            spans[number] = within + row.within_slo_count, asked + row.arrived_count
+    for number in range(len(spans) - 2):
+        parts = [spans.get(number + more, (0, 0)) for more in range(3)]
+        if sum(w for w, _ in parts) >= RECOVERED_FRACTION * usual * sum(asked for _, asked in parts):
+            return number * RECOVERY_S
+    return None

@@ -22,6 +22,11 @@ def flat_figures(simulation: Simulation) -> Flat:
     flat: Flat = {}
     for each in simulation.classes:
         flat |= {f"{each.name}.{name}": value for name, value in _of_class(each).items()}
+    for tenant in simulation.tenants:
+        name = f"tenant {tenant.name or 'others'}"
+        found = {"ttft_p95_s": tenant.ttft_p95_s, "e2e_p95_s": tenant.e2e_p95_s}
+        flat |= {f"{name}.{metric}": value for metric, value in found.items() if value is not None}
+        flat[f"{name}.unanswered_fraction"] = 1.0 - tenant.finished_count / max(1, tenant.arrived_count)
     flat |= _of_fleets(simulation)
     if simulation.training:
         flat |= {f"training.{name}": value for name, value in _of_training(simulation.training).items()}
@@ -56,12 +61,17 @@ def _of_fleets(simulation: Simulation) -> Flat:
         "output_tokens_per_s": sum(fleet.output_tokens for fleet in fleets) / spans_s,
         "used_fraction": by_hours("utilisation_fraction"),
         "kv_fraction": by_hours("kv_utilisation_fraction"),
+        "computed_s": sum(fleet.computed_s for fleet in fleets),
+        "saved_s": sum(fleet.saved_s for fleet in fleets),
+        "kv_waste_fraction": by_hours("kv_waste_fraction"),
         "prefix_hit_fraction": sum(f.prefix_hit_fraction * f.input_tokens for f in fleets) / max(1, inputs),
         "retries": float(sum(fleet.retry_count for fleet in fleets)),
         "starts": float(sum(fleet.started_count for fleet in fleets)),
         "start_s": max(fleet.start_s_mean for fleet in fleets),
         "accelerator_h": hours,
         "energy_j": sum(fleet.energy_j for fleet in fleets),
+        "power_ramp_w_per_s": max(fleet.power_ramp_w_per_s for fleet in fleets),
+        "missent": float(sum(one.after_fault.missent_count for one in fleets if one.after_fault)),
     }
     if all(fleet.cost_usd is not None for fleet in fleets):
         found["cost_usd"] = sum(fleet.cost_usd or 0.0 for fleet in fleets)

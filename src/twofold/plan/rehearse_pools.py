@@ -84,7 +84,11 @@ def pool_world(
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
     settings = engine_settings(replica, steps)
-    new_engine = partial(Engine, steps, changed_engine(settings, change))
+    settings = changed_engine(settings, change)
+    if settings.reservation is Reservation.CONTEXT:  # a piece is no longer than the cache
+        held = int(one(capacity(replica).kv_tokens))
+        settings = replace(settings, context_tokens=min(settings.context_tokens, held))
+    new_engine = partial(Engine, steps, settings)
     whole = power_factor(tables.constants) * pool.replica.accelerator_count
     device, price = replica.cluster.device, service.machine.price
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)

@@ -10,10 +10,11 @@ from twofold.core import format_seconds, format_si
 from twofold.plan.rehearse_flat import Flat, flat_figures, mean_interval
 from twofold.plan.rehearse_sweep_training import training_findings
 
-GROWTH = 1.0  # of ln(latency) per ln(rate): from here on latency grows faster than what is asked
+GROWTH = 1.0  # of ln(latency) per ln(throughput): from here on latency grows faster
 KV_FULL_FRACTION = 0.9
 BUSY_FRACTION = 0.9
 RATE_KEYS = ("traffic.scale",)
+SPARES_KEY = "fleet.spares"
 Runs = Sequence[Sequence[Simulation]]  # by value, then by seed
 
 
@@ -45,41 +46,41 @@ def _serving_findings(
         for each in runs[0][0].classes:
             findings += _knee(each.name, points, flat)
         return [*findings, *_target_utilisation(points)]
-    return [*_cheapest(key, points), *_pareto(key, points)]
+    return [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(key, points)]
 
 
 def _knee(name: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]]) -> list[SweepFinding]:
-    """The rate from which a class's p95 grows faster than the rate itself, and what would move it.
+    """The rate from which a class's p95 grows faster than what the fleet puts out, and what would move it.
 
-    Formula  between neighbouring rates, Δ ln p95 / Δ ln rate > 1, at the geometric middle of the two
+    Formula  between neighbouring rates, Δ ln p95 > Δ ln output, p95 of the first token or of the answer; the
+             knee is at the geometric middle of the two
     Interval the knees of the single seeds: mean ± t·s/√n
     """
     knees = []
     for seed in range(len(flat[0])):
-        curve = [
-            (figures[seed][f"{name}.rate_per_s"], figures[seed].get(f"{name}.e2e_p95_s")) for figures in flat
-        ]
-        found = _knee_of([(rate, p95) for rate, p95 in curve if p95 is not None])
+        found = _knee_of(name, sorted((one[seed] for one in flat), key=lambda one: one[f"{name}.rate_per_s"]))
         if found is not None:
             knees.append(found)
     if len(knees) < len(flat[0]):
-        return [
-            SweepFinding(
-                "knee", f"{name}: e2e p95 grows no faster than its rate up to here", None, None, None
-            )
-        ]
+        text = f"{name}: p95 grows no faster than throughput up to here"
+        return [SweepFinding("knee", text, None, None, None)]
     knee, low, high = mean_interval(knees)
     low = max(low, 0.0)
     rate, span = format_si(knee, "1/s"), f"{format_si(low, '1/s')} to {format_si(high, '1/s')}"
-    text = f"{name}: from {rate} [{span}] e2e p95 grows faster than what is asked"
+    text = f"{name}: from {rate} [{span}] p95 grows faster than throughput"
     return [SweepFinding("knee", text, knee, low, high), _remedy(name, points, knee)]
 
 
-def _knee_of(curve: Sequence[tuple[float, float]]) -> float | None:
-    ordered = sorted(curve)
-    for (rate, p95), (more, slower) in pairwise(ordered):
-        if more > rate > 0 and p95 > 0 and log(slower / p95) > GROWTH * log(more / rate):
-            return sqrt(rate * more)
+def _knee_of(name: str, ordered: Sequence[Flat]) -> float | None:
+    """Figures of one seed by rising rate."""
+    rate = f"{name}.rate_per_s"
+    for before, after in pairwise(ordered):
+        more = log(max(after["output_tokens_per_s"], 1e-9) / max(before["output_tokens_per_s"], 1e-9))
+        for metric in (f"{name}.e2e_p95_s", f"{name}.ttft_p95_s"):
+            if metric not in before or metric not in after or not after[rate] > before[rate] > 0:
+                continue
+            if log(max(after[metric], 1e-9) / max(before[metric], 1e-9)) > GROWTH * max(more, 0.0):
+                return sqrt(before[rate] * after[rate])
     return None
 
 
@@ -109,10 +110,12 @@ def _target_utilisation(points: Sequence[SweepPoint]) -> list[SweepFinding]:
         held = after
     if held is None:
         return [SweepFinding("target", "no swept load meets every goal", None, None, None)]
-    used = held.figures["used_fraction"]
+    most = max(one.figures["output_tokens_per_s"].mean for one in points)
+    part = held.figures["output_tokens_per_s"]
+    value, low, high = (figure / max(most, 1e-12) for figure in (part.mean, part.low, part.high))
     why = "the highest load swept" if held is points[-1] else "beyond it p99 takes off or a goal is missed"
-    text = f"aim for {100 * used.mean:.0f} % of the time computing (at {held.value}): {why}"
-    return [SweepFinding("target", text, used.mean, used.low, used.high)]
+    text = f"aim for {100 * value:.0f} % of the most output that was reached (at {held.value}): {why}"
+    return [SweepFinding("target", text, value, low, high)]
 
 
 def _takes_off(before: SweepPoint, after: SweepPoint, name: str) -> bool:
@@ -136,6 +139,22 @@ def _cheapest(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
     return [SweepFinding("cheapest", text, None, None, None)]
 
 
+def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFinding]:
+    """Replicas beyond those that serve without spares, of all: what the scenario's faults and bursts ask for.
+
+    Formula  (replicas with the fewest spares that meet every goal − replicas with none) / the former
+    """
+    kept = [index for index, one in enumerate(points) if one.slos_met]
+    if key != SPARES_KEY or not kept:
+        return []
+    counts = [sum(fleet.replica_count for fleet in of_value[0].fleets) for of_value in runs]
+    held = min(counts[index] for index in kept)
+    bare = min(count - int(one.value) for count, one in zip(counts, points, strict=True))
+    part = (held - bare) / held
+    text = f"hold {held - bare} of {held} replicas back, {100 * part:.0f} %, for what happens here"
+    return [SweepFinding("buffer", text, part, None, None)]
+
+
 def _missed(points: Sequence[SweepPoint]) -> list[str]:
     return [one.value for one in points if not one.slos_met]
 
@@ -147,7 +166,8 @@ def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
         return []
 
     def worth(one: SweepPoint) -> tuple[float, float]:
-        slowest = max(one.figures[name].mean for name in names if name in one.figures)
+        known = [one.figures[name].mean for name in names if name in one.figures]
+        slowest = max(known, default=float("inf"))  # nothing finished
         return one.figures["output_tokens_per_s"].mean, -slowest
 
     front = [

@@ -1,7 +1,7 @@
 """The requests that a rehearsal sends: a plan's own rates and lengths, or the rows of a trace."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from pathlib import Path
 
@@ -105,9 +105,12 @@ def _model(
         # A turn holds all that was said before: what it adds is the mean of a turn less the answer before it.
         input_tokens = max(1.0, input_tokens / traffic.turns - output_tokens)
     most = max(2, int(context_tokens))
+    inputs = _lengths(input_tokens, planned.input_spread_ratio, int(most * INPUT_FRACTION))
+    if sessions is not None:  # what was said so far may fill the context, whatever one turn adds
+        inputs = replace(inputs, max_tokens=int(most * INPUT_FRACTION))
     return TrafficModel(
         rate_per_s=rate * share * traffic.scale_ratio,
-        input=_lengths(input_tokens, planned.input_spread_ratio, int(most * INPUT_FRACTION)),
+        input=inputs,
         output=_lengths(output_tokens, planned.output_spread_ratio, most - int(most * INPUT_FRACTION)),
         class_name=planned.name,
         gap_cv=traffic.burstiness_ratio if traffic.arrivals == "gamma" else 1.0,
