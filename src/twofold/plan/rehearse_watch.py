@@ -13,16 +13,16 @@ from twofold.policy import (
     StartJob,
     SwapNode,
 )
-from twofold.twin import JobRecord
+from twofold.twin import ClusterMachine, JobRecord
 
 OnJob = Callable[[JobRecord, Placement], None]
 
 
 class WatchedBrain:
-    """The real brain; what it orders is noted. Mutable."""
+    """A brain; what it orders is noted. Mutable."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        self._brain = ClusterBrain(settings)
+    def __init__(self, brain: ClusterMachine) -> None:
+        self._brain = brain
         self._needs: dict[str, tuple[int, int]] = {}  # fewest and most accelerators
         self._held: dict[str, Placement] = {}
         self.partial_count = 0  # orders that gave a job neither all it needs nor as few as would do
@@ -73,7 +73,7 @@ class Watch:
 
     def new_brain(self) -> WatchedBrain:
         """A brain; the first one is the one that is watched, others run beside it for comparison."""
-        made = WatchedBrain(self._settings)
+        made = WatchedBrain(ClusterBrain(self._settings))
         self._brain = self._brain or made
         return made
 
