@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from twofold.catalog import Catalog
 from twofold.contracts import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration, RefusedRow
 from twofold.core import InputError, TableError
-from twofold.measure.calibration_sheet import Half, Sheet, half_of, measured_logs, sheets_of
+from twofold.measure.calibration_sheet import (
+    TRAINING_METRICS,
+    Half,
+    Sheet,
+    half_of,
+    measured_logs,
+    sheets_of,
+)
 from twofold.measure.calibration_solve import (
     NOISE_LOG,
     Z_80,
@@ -29,7 +36,7 @@ from twofold.measure.calibration_solve import (
     spread_after,
 )
 from twofold.measure.lint import lint
-from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_inference import METRICS, predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, number
 from twofold.perf import Constants
@@ -133,10 +140,7 @@ def _possible(
 
 
 MEASURED: Mapping[Half, tuple[str, ...]] = MappingProxyType(
-    {
-        "training": ("step_time_s", "peak_mem_gib"),
-        "inference": ("ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s"),
-    }
+    {"training": TRAINING_METRICS, "inference": METRICS}
 )
 
 
