@@ -11,6 +11,7 @@ Source  Goyal, Vin & Cheng 1996, "Start-time fair queueing": over any time two b
         weight differ by at most one largest request of each.
 """
 
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
@@ -37,7 +38,7 @@ class Waiting:
 class Flow:
     """One tenant's requests in one class."""
 
-    waiting: dict[int, Waiting] = field(default_factory=dict)  # in order of arrival
+    waiting: OrderedDict[int, Waiting] = field(default_factory=OrderedDict)  # in order of arrival
     finish_tokens: float = 0.0  # on the class's clock: where its next request begins
     listed: bool = False  # among the class's heads
 

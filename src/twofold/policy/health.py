@@ -57,6 +57,8 @@ class Health:
         """
         era = replica.probe_eras.popleft()
         if isinstance(event, ProbeAnswered):
+            if replica.circuit.until_s is None:
+                return []  # it is closed, and stays so
             circuit = breaker.after_probe_answered(replica.circuit, era, now_s)
         else:
             settings = self._view.settings

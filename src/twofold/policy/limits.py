@@ -5,6 +5,7 @@ A bucket fills at its rate up to `burst_s` of it. A request larger than that may
 and leaves a debt. So over any t seconds no more than (t + burst_s) of the rate goes out, one request aside.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from math import inf
 
@@ -72,7 +73,7 @@ class Limiter:
         self._settings = settings
         self._named = dict(settings.tenants)
         self._class_rates = dict(settings.classes)
-        self._tenants: dict[str, Bucket] = {}  # the longest unseen first
+        self._tenants: OrderedDict[str, Bucket] = OrderedDict()  # the longest unseen first
         self._classes: dict[str, Bucket] = {}  # only of classes that have a rate
         self._others: Bucket | None = None
 

@@ -356,7 +356,9 @@ class Engine:
             self._gaps += (step_s, step_count * count)
         if len(self._gaps) >= GAPS_WIDTH * GAPS_COUNT_MAX:
             self._settle_gaps()
-        begun = sum(running.target_tokens for running in self._prefilling) if self._prefilling else 0
+        begun = 0
+        for running in self._prefilling:
+            begun += running.target_tokens
         self.used_token_s += (self._base_tokens + (self._clock - 0.5 * gain) * count + begun) * seconds
         self.held_token_s += kv.held_count * kv.block_tokens * seconds
         self.decode_tokens += gain * count
