@@ -14,6 +14,8 @@ from enum import Enum
 OVERDISPERSION_BLOCKS = 10.0  # blocks that the belief "outcomes of a block are independent" weighs
 BASE_REQUESTS = 100.0  # requests that the pooled failure rate weighs beside a block's own
 FAILURE_FRACTION_MIN = 0.001  # a believed baseline rate is not below it: two failures alone are no proof
+WRONG_ALARM_FRACTION = 0.75  # of the way to an alarm that a wholly wrong adjustment may lead
+JUMP_SPREADS = 3.0  # by which an adjustment moves if it is not chance
 HALVINGS = 40  # to find how much evidence the cap leaves
 SLOPE_RIDGE = 1.0  # added to the sums of squares of the covariates: no slope is read from nothing
 
@@ -72,7 +74,7 @@ class MeanSums:
 
 @dataclass(slots=True)
 class Evidence:
-    """Sums over blocks: weight w, difference d, adjustment g that d contains. Mutable.
+    """Sums over blocks: weight w, difference d, adjustment g that d contains, without chance. Mutable.
 
     Model  d = δ + β g + noise of variance spread / w;  β ~ N(0, doubt_variance), the same in all blocks
     Why    a line that was fitted inside the arms is believed to hold between them only so far: blocks whose
@@ -129,8 +131,9 @@ class MeanTest:
     Why        blocks of the same time have the same weather; slopes and s² come from scatter inside arms and
                blocks, pooled; `spread` is how much more the d differ than s² says (requests that share a
                batch are slow together), held at 1 or more by OVERDISPERSION_BLOCKS.
-    Doubt      in the adjustment: variance 1 / (2 ln(1/a)) of its size. If it is wholly wrong (d = -g), the
-               ratio is at most exp(1 / (2 variance)) = 1/a: extrapolation alone raises no alarm.
+    Doubt      in the adjustment: a variance, in units of its square. If it is wholly wrong (d = -g), the
+               ratio comes to exp(1 / (2 variance)) at most, which is set to WRONG_ALARM_FRACTION of the way
+               to an alarm: extrapolation alone raises none, and noise has the rest.
     """
 
     margin_value: float
@@ -140,6 +143,8 @@ class MeanTest:
     block_count: int = 0
     evidence: Evidence = field(default_factory=Evidence)  # what the cap has left
     everything: Evidence = field(default_factory=Evidence)
+    steady_value: float = 0.0  # mean adjustment …
+    steady_count: int = 0  # … of so many blocks, since it last jumped
     cleared: bool = False
 
     def close_block(self, canary: MeanSums, baseline: MeanSums) -> None:
@@ -157,9 +162,26 @@ class MeanTest:
         difference = canary.y_value / nc - baseline.y_value / nb - adjustment
         weight = 1.0 / (variance * (1.0 / nc + 1.0 / nb + self._leverage(du, dv)))
         self.block_count += 1
-        self.evidence.add(weight, difference, adjustment)
-        self.everything.add(weight, difference, adjustment)
+        chance = (scatter.yy_value - left) / max(scatter.count, 1) * (1.0 / nc + 1.0 / nb)
+        steady = self._steady(adjustment, math.sqrt(max(chance, 0.0)))
+        self.everything.add(weight, difference, steady)
+        beyond = difference - self.margin_value / 2
+        if beyond > 0.0:  # one slow batch is one event, however many requests shared it
+            share = alarm_at(self.errors) / self.blocks_min_count
+            weight = min(weight, share * self.spread() / (self.margin_value * beyond))
+        self.evidence.add(weight, difference, steady)
         self._cap()
+
+    def _steady(self, adjustment: float, spread: float) -> float:
+        """The adjustment without chance: its mean since it last jumped.
+
+        Who came to which arm by chance is adjusted rightly, and would seem to prove the rest right as well.
+        """
+        if abs(adjustment - self.steady_value) > JUMP_SPREADS * spread:
+            self.steady_count, self.steady_value = 0, 0.0
+        self.steady_count += 1
+        self.steady_value += (adjustment - self.steady_value) / self.steady_count
+        return self.steady_value
 
     def log_ratio(self) -> float:
         """ln of the odds that "worse by the margin" has gained over "no worse"."""
@@ -204,7 +226,7 @@ class MeanTest:
         return self.margin_value * (weighted - self.margin_value / 2 * weight)
 
     def _doubt_variance(self) -> float:
-        return 0.5 / alarm_at(self.errors)
+        return 0.5 / (WRONG_ALARM_FRACTION * alarm_at(self.errors))
 
     def _slopes(self) -> tuple[float, float]:
         """Least squares of y on both covariates, from centred sums."""
