@@ -10,6 +10,7 @@ COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen
 # What a person looks at first, where it is there and differs.
 SERVING_ENDS = ("e2e_p95_s", "ttft_p95_s", "tpot_p95_s", "e2e_p99_s", "goodput_fraction")
 SERVING_WHOLE = ("output_tokens_per_s", "used_fraction", "kv_fraction", "prefix_hit_fraction", "cost_usd")
+SERVING_OF = {"engine.reserve": ("kv_waste_fraction",)}  # by key: what it is swept for, before the rest
 TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
 STEP = ("step_p99_s", "step_inflation_fraction")
 TRAINING_OF = {  # by key: what it is swept for
@@ -31,6 +32,7 @@ SHORT = {
     "kv_fraction": "KV cache",
     "prefix_hit_fraction": "cache hits",
     "cost_usd": "cost",
+    "kv_waste_fraction": "cache empty",
     "training.work_fraction": "work of all paid",
     "training.step_inflation_fraction": "over undisturbed",
     "training.slowdown_factor": "times as long",
@@ -75,7 +77,11 @@ def _columns(key: str, points: Sequence[SweepPoint]) -> list[str]:
     first = next((name.split(".")[0] for name in known if "." in name), "")
     wanted = [f"{first}.{name}" for name in SERVING_ENDS if f"{first}.{name}" in known]
     unanswered = f"{first}.unanswered_fraction"
-    whole = [name for name in (unanswered, *SERVING_WHOLE) if name in known and _differs(name, points)]
+    whole = [
+        name
+        for name in (*SERVING_OF.get(key, ()), unanswered, *SERVING_WHOLE)
+        if name in known and _differs(name, points)
+    ]
     return [*wanted[:3], *whole][:COLUMNS_MAX]
 
 
