@@ -49,7 +49,7 @@ class Hedger:
     def __init__(self, settings: HedgeSettings) -> None:
         self._settings = settings
         # First attempts without a first token, the oldest first. A plain dict finds its first key ever more
-        # slowly as others go: 6 times with 20,000 that wait.
+        # slowly as others go.
         self._sent_s: OrderedDict[int, float] = OrderedDict()
         least_log = math.log(settings.wait_s_min)
         self._late_log = Quantile(settings.after_fraction, least_log, STEP_LOG, least_log)

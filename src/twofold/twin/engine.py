@@ -367,7 +367,7 @@ class Engine:
         self.step_count += step_count
 
     def _settle_gaps(self) -> None:
-        # HOT: by the thousand; each gap at once was as slow as all of `_decode` besides: bench/twin.py
+        # HOT: by the thousand; gap by gap the histogram was most of `_decode`: bench/twin_engine.py
         if self._gaps:
             values, counts = np.array(self._gaps).reshape(-1, GAPS_WIDTH).T
             self._gaps.clear()
