@@ -76,6 +76,14 @@ def test_r_049_routing_to_cached_prefixes_beats_taking_turns(differences: Differ
     assert first["low"] > 0
 
 
+def test_r_050_long_prompts_do_not_hold_up_those_who_are_being_answered(points: dict[str, Any]) -> None:
+    """Prompts of up to 6,000 tokens and more come in pieces beside others' tokens."""
+    mixed, alone = points["mixed"], points["exclusive"]
+    assert mixed["slos_met"]
+    assert mixed["figures"]["chat.tpot_p99_s"]["high"] <= 0.15  # the goal
+    assert mean(mixed, "chat.tpot_p95_s") < mean(alone, "chat.tpot_p95_s")
+
+
 def test_r_055_the_plans_replicas_and_the_twins_agree_within_one(points: dict[str, Any], ask: Ask) -> None:
     """Without spares: those are there for what fails, and nothing does."""
     plan = ask("twofold plan tests/requirements/specs/chat.yaml --json").data
@@ -197,6 +205,16 @@ def test_r_081_traffic_is_bursty_by_a_parameter_and_the_same_again_with_its_seed
     assert mean(bursty, "chat.ttft_p95_s") > mean(plain, "chat.ttft_p95_s")
     assert ask(f"{command} --seed 0 --json").data == data
     assert ask(f"{command} --seed 7 --json").data["points"] != data["points"]
+
+
+def test_r_082_two_formats_of_one_model_are_held_against_the_same_goals(data: Any, screen: str) -> None:
+    whole, half = data["classes"]
+    assert [(slo["metric"], slo["limit_s"]) for slo in whole["slos"]] == [
+        (slo["metric"], slo["limit_s"]) for slo in half["slos"]
+    ]
+    assert all(slo["met"] for one in (whole, half) for slo in one["slos"])
+    assert half["tpot_s"]["p95"] < whole["tpot_s"]["p95"]  # half of the weights are half of the reading
+    assert "chat-bf16" in screen and "chat-fp8" in screen
 
 
 def test_r_085_what_is_held_back_follows_from_the_fault(

@@ -86,8 +86,9 @@ def pool_world(
     settings = engine_settings(replica, steps)
     settings = changed_engine(settings, change)
     if settings.reservation is Reservation.CONTEXT:  # a piece is no longer than the cache
-        held_tokens = settings.block_tokens * int(one(capacity(replica).kv_tokens) / settings.block_tokens)
-        settings = replace(settings, context_tokens=min(settings.context_tokens, held_tokens))
+        blocks = int(one(capacity(replica).kv_tokens) / settings.block_tokens)
+        piece_tokens = min(settings.context_tokens, blocks * settings.block_tokens)
+        settings = replace(settings, context_tokens=piece_tokens)
     new_engine = partial(Engine, steps, settings)
     whole = power_factor(tables.constants) * pool.replica.accelerator_count
     device, price = replica.cluster.device, service.machine.price
