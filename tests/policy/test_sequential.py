@@ -38,7 +38,7 @@ def test_the_first_block_weighs_its_difference_as_two_samples_of_one_spread(
     variance = max(scatter, 1e-12) / freedom * (1 / len(canary) + 1 / len(baseline))
     if scatter > 1e-6:
         difference = np.mean(canary) - np.mean(baseline)
-        ratio = 0.1 * (difference - 0.05) / variance
+        ratio = 0.1 * (float(difference) - 0.05) / float(variance)
         ratio = min(max(ratio, cleared_at(ERRORS)), alarm_at(ERRORS) / test.blocks_min_count)
         assert test.log_ratio() == pytest.approx(ratio, rel=1e-6, abs=1e-6)
 
