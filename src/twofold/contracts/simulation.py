@@ -198,9 +198,7 @@ class StepFigures:
 class SplitFigures:
     """The same nodes as one pool and as two fleets, serving's as large as its peak."""
 
-    shared_utilisation_fraction: (
-        float  # of accelerator-hours, those that were needed or did work that is kept
-    )
+    shared_utilisation_fraction: float  # of accelerator-hours, those needed or whose work is kept
     split_utilisation_fraction: float  # the same of two fleets
     shared_shortfall_s: float  # in which serving lacked any accelerator
     split_shortfall_s: float  # the same of two fleets
