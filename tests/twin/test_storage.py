@@ -1,5 +1,6 @@
 """The shared store: everybody gets his share, nothing is lost, many small files are seen."""
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -61,7 +62,7 @@ def test_nothing_is_served_faster_than_the_store_or_its_limit(work: list[tuple[f
     for number, (start_s, amount, limit) in enumerate(sorted(work)):
         while store.next_at_s() <= start_s:
             at_s = store.next_at_s()
-            ended |= {key: at_s for key in store.advance(at_s)}
+            ended |= dict.fromkeys(store.advance(at_s), at_s)
         store.start(str(number), amount, start_s, limit)
     ended |= drain(store)
     assert len(ended) == len(work)
@@ -75,4 +76,4 @@ def test_nothing_is_served_faster_than_the_store_or_its_limit(work: list[tuple[f
 def test_many_small_files_are_flagged_and_few_are_not() -> None:  # R-023
     rows = metadata_sweep(16384, 5.67e12, 2e12 / 20, 20_000.0)
     assert [row.throttles for row in rows] == [False, False, False, True, True, True]
-    assert all(a.metadata_s <= b.metadata_s for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a.metadata_s <= b.metadata_s for a, b in pairwise(rows))
