@@ -209,10 +209,14 @@ def _belief_text(run: BeliefRun) -> str:
 
 
 def _comparison_lines(comparison: Comparison) -> list[str]:
-    """What people ask for in any case; how much else differs beyond chance is counted."""
+    """What people ask for in any case; how much else differs beyond chance is counted.
+
+    Where every seed gives the same, as a trace under faults at fixed times does, nothing speaks of chance.
+    """
     rows, others = [], 0
+    drawn = any(one.low < one.high for one in comparison.differences)
     for one in comparison.differences:
-        differs = not one.low <= 0 <= one.high
+        differs = drawn and not one.low <= 0 <= one.high
         is_shown = one.figure.endswith(ALWAYS_COMPARED)
         if not is_shown and not (differs and one.figure.endswith(COMPARED_WHERE_OTHER)):
             others += differs
@@ -220,9 +224,10 @@ def _comparison_lines(comparison: Comparison) -> list[str]:
         a, b, gap, low, high = (
             _signed(one.figure, value) for value in (one.a, one.b, one.difference, one.low, one.high)
         )
-        rows.append((one.figure, a, b, gap, f"{low} to {high}", "*" if differs else ""))
+        rows.append((one.figure, a, b, gap, f"{low} to {high}" if drawn else "–", "*" if differs else ""))
     names = ("COMPARED", comparison.a, comparison.b, "difference", "95 % interval", "")
-    pieces = [f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"]
+    paired = f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"
+    pieces = [paired if drawn else "the same under every seed: nothing is drawn, so there is no interval"]
     pieces += [f"so do {others} further figures: `--json`"] if others else []
     return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", pieces)]
 

@@ -1,0 +1,14 @@
+"""The screen of a rehearsal claims no more certainty than its runs have."""
+
+import pytest
+
+from twofold.app.screen_simulate import _comparison_lines
+from twofold.contracts import Comparison, Difference
+
+
+@pytest.mark.parametrize(("half_s", "marked"), [(0.0, False), (0.1, True), (2.0, False)])
+def test_a_difference_is_beyond_chance_only_where_chance_was_at_work(half_s: float, marked: bool) -> None:
+    gap = Difference("chat.ttft_p95_s", 1.0, 2.0, 1.0, 1.0 - half_s, 1.0 + half_s)
+    lines = _comparison_lines(Comparison("a", "b", (0, 1), (gap,)))
+    assert lines[1].endswith("*") == marked
+    assert ("nothing is drawn" in lines[-1]) == (half_s == 0.0)
