@@ -18,13 +18,15 @@ FLOORS = {
     "training": 3,
     "inference": 3,
     "twin": 4,
+    "supply": 4,
+    "facility": 4,
     "plan": 5,
     "measure": 5,
     "live": 7,
     "app": 8,
     "cli": 9,
 }
-PURE_ROOMS = ("perf", "policy", "training", "inference", "twin")
+PURE_ROOMS = ("perf", "policy", "training", "inference", "twin", "facility")
 BANNED_IN_PURE = {
     "asyncio",
     "datetime",

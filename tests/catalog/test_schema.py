@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from twofold.catalog import (
     Accelerator,
+    ApiPrice,
     Column,
     Fabric,
+    FacilityFigure,
+    HardwarePrice,
     Model,
     Node,
     Price,
@@ -22,8 +25,10 @@ from twofold.catalog import (
 from twofold.catalog.schema import DATA, SI_FACTOR
 
 SAME_IN_SI = {"", "W", "d", "deg", "$", "$/h", "$/kWh", "$/TB/month", "g/kWh", "l/kWh", "tok", "see unit"}
+SAME_IN_SI |= {"$/Mtok"}
 RECORDS = {"accelerators": Accelerator, "nodes": Node, "fabrics": Fabric, "prices": Price, "models": Model}
 RECORDS |= {"regions": Region, "storage": Storage}
+RECORDS |= {"api_prices": ApiPrice, "hardware_prices": HardwarePrice, "facility": FacilityFigure}
 
 
 def column(kind: str, unit: str = "", default: str = "", bounds: str = "") -> Column:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from twofold.app.figures import LETTERS, percent, ranged
 from twofold.app.lines import DOT, both_ends, heading, table
 from twofold.app.screen_serving import serving_lines
+from twofold.app.screen_supply import supply_blocks
 from twofold.app.screen_training import training_lines
 from twofold.contracts import Count, Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
@@ -22,6 +23,7 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
         *(training_lines(run) for run in plan.training),
         *(serving_lines(service, plan.rehearsed) for service in plan.serving),
         two_halves_lines(plan),
+        *supply_blocks(plan),
         [*why_not_lines(plan), *note_lines(plan), *number_lines(plan), *next_lines(plan, spec)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")

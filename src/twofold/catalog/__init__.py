@@ -19,9 +19,12 @@ from twofold.catalog.schema import Cell, Column, schema
 from twofold.catalog.tables import Row, Table
 from twofold.catalog.types import (
     Accelerator,
+    ApiPrice,
     Attention,
     Fabric,
+    FacilityFigure,
     Format,
+    HardwarePrice,
     Model,
     ModelFamily,
     NetworkPart,
@@ -36,13 +39,16 @@ from twofold.catalog.where import select, unmatched
 
 __all__ = [
     "Accelerator",
+    "ApiPrice",
     "Attention",
     "Catalog",
     "Cell",
     "Column",
     "Fabric",
+    "FacilityFigure",
     "Finding",
     "Format",
+    "HardwarePrice",
     "Model",
     "ModelFamily",
     "NetworkPart",

@@ -16,7 +16,10 @@ from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, sch
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
 from twofold.catalog.types import (
     Accelerator,
+    ApiPrice,
     Fabric,
+    FacilityFigure,
+    HardwarePrice,
     Model,
     ModelFamily,
     NetworkPart,
@@ -142,6 +145,19 @@ class Catalog:
     def reliability(self) -> tuple[Observation, ...]:
         """What fleets reported about failures, one figure per row."""
         return tuple(self._records("reliability", Observation).values())
+
+    def api_prices(self) -> tuple[ApiPrice, ...]:
+        """What hosted interfaces ask for tokens."""
+        return tuple(self._records("api_prices", ApiPrice).values())
+
+    def hardware_prices(self) -> tuple[HardwarePrice, ...]:
+        """What accelerators, servers and racks cost to buy."""
+        return tuple(self._records("hardware_prices", HardwarePrice).values())
+
+    def facility(self, category: str) -> tuple[FacilityFigure, ...]:
+        """The figures of one kind about buildings, in the table's order; empty where there is none."""
+        figures = self._records("facility", FacilityFigure).values()
+        return tuple(figure for figure in figures if figure.category == category)
 
     def partitions(self, accelerator_name: str) -> tuple[Partition, ...]:
         """The profiles that this accelerator can be cut into; empty where it cannot."""

@@ -256,3 +256,55 @@ class Observation:
     licence: str
     confidence: str
     notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPrice:
+    """What a provider asks for tokens of one model. Caches and lengths that a row does not state are None."""
+
+    provider: str
+    model_id: str
+    model: str
+    open_weights: bool
+    input_usd_per_mtok: float
+    output_usd_per_mtok: float
+    cached_input_usd_per_mtok: float | None
+    max_input_tokens: int | None
+    max_output_tokens: int | None
+    date: str
+    date_precision: str
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class HardwarePrice:
+    """What buying one accelerator, server or rack costs: the middle and ends of what was reported."""
+
+    name: str
+    kind: Literal["gpu", "server", "rack"]
+    usd_low: float
+    usd: float
+    usd_high: float
+    date: str
+    date_precision: str
+    source: str
+    licence: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class FacilityFigure:
+    """One figure about buildings, in its own `unit`; ends that the source does not state are None."""
+
+    category: str
+    item: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+    source: str
+    licence: str
+    confidence: str
+    notes: str = ""

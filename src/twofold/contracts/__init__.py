@@ -28,6 +28,7 @@ from twofold.contracts.loop import (
     write_training_measured,
 )
 from twofold.contracts.measured_rows import ServiceRow, StepRow, read_service_rows, read_step_rows
+from twofold.contracts.money import LineItem, cents, line_item, total_usd
 from twofold.contracts.names import Names
 from twofold.contracts.parts import FixedCluster, ModelReference, parse_cluster
 from twofold.contracts.plan import (
@@ -145,6 +146,7 @@ __all__ = [
     "LatencyFigures",
     "Layout",
     "Lengths",
+    "LineItem",
     "LoadPoint",
     "LoopPage",
     "Loser",
@@ -203,10 +205,12 @@ __all__ = [
     "Variant",
     "Window",
     "calibration_to_data",
+    "cents",
     "defaults_used",
     "estimate_from",
     "find_scenario",
     "infer_spec",
+    "line_item",
     "loop_to_data",
     "ordered_arrivals",
     "parse_cluster",
@@ -231,5 +235,6 @@ __all__ = [
     "spec_json_schema",
     "starter_spec",
     "sweep_to_json",
+    "total_usd",
     "write_training_measured",
 ]

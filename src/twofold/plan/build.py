@@ -26,6 +26,7 @@ from twofold.plan.rehearse import rehearsed_service
 from twofold.plan.rehearse_run import Tell
 from twofold.plan.serving_choice import ServingChoice, choose_serving, main_pool
 from twofold.plan.serving_plan import service_plan
+from twofold.plan.supply_side import with_supply_side
 from twofold.plan.tornado import factor_swings
 from twofold.plan.training_choice import TrainingChoice, choose_training
 from twofold.plan.training_plan import training_plan
@@ -106,7 +107,7 @@ def build_plan(
     measured_runs = [(measured[plan.name], plan) for plan in training if plan.name in measured]
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     cross = cross_cells(planned_runs, planned_services, context)
-    return Plan(
+    plan = Plan(
         schema=SCHEMA,
         name=spec.name,
         twofold=__version__,
@@ -130,6 +131,7 @@ def build_plan(
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
+    return with_supply_side(plan, context)
 
 
 def _calibration_notes(

@@ -1,0 +1,45 @@
+"""Figures about buildings in SI units, with the range that their source states."""
+
+from twofold.catalog import Catalog, FacilityFigure
+from twofold.core import Estimate, Source, UnknownNameError
+
+W_PER_KW = 1e3
+# A table's unit → the unit inside, and how many of it one is.
+UNITS = {
+    "ratio": ("ratio", 1.0),
+    "fraction": ("fraction", 1.0),
+    "multiplier": ("ratio", 1.0),
+    "kW": ("W", W_PER_KW),
+    "usd_per_kw": ("USD/W", 1.0 / W_PER_KW),
+    "usd_per_kwh": ("USD/kWh", 1.0),
+    "usd_per_kw_month": ("USD/W/month", 1.0 / W_PER_KW),
+    "years": ("year", 1.0),
+    "months": ("month", 1.0),
+    "l_per_kwh": ("l/kWh", 1.0),
+    "fte_per_mw": ("FTE/W", 1e-6),
+    "kgco2e": ("gCO2", 1e3),
+    "celsius": ("°C", 1.0),
+}
+
+
+def figure(catalog: Catalog, category: str, item: str) -> Estimate:
+    """One row of the table `facility` in SI units; ends that it does not state are the value itself.
+
+    Raises UnknownNameError, with what there is, for a row that the table does not have.
+    """
+    rows = catalog.facility(category)
+    for row in rows:
+        if row.item == item:
+            return _estimate(row)
+    raise UnknownNameError(
+        f"`{category}: {item}` is not a row of the table facility",
+        hint="rows: " + ", ".join(row.item for row in rows),
+    )
+
+
+def _estimate(row: FacilityFigure) -> Estimate:
+    unit, factor = UNITS[row.unit]
+    low = row.value if row.low is None else min(row.low, row.value)
+    high = row.value if row.high is None else max(row.high, row.value)
+    source = Source.VENDOR if row.confidence == "vendor" else Source.ASSUMED
+    return Estimate(row.value * factor, low * factor, high * factor, unit, source)
