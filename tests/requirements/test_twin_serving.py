@@ -164,11 +164,51 @@ def test_r_064_a_paged_cache_wastes_least(points: dict[str, Any]) -> None:
     assert waste["prompt"] < 0.2  # the last block of each sequence alone
 
 
+def test_r_065_shared_prioritised_and_split_pools_are_held_against_each_other(
+    points: dict[str, Any], findings: dict[str, Any], ask: Ask
+) -> None:
+    """A heap of reports, and chat beside it: p95, who goes unanswered, and what it costs."""
+    shared, priority, split = (points[value] for value in ("shared", "priority", "split"))
+    lost = [mean(point, "chat.unanswered_fraction") for point in (shared, priority, split)]
+    assert lost[0] > 2 * lost[1] > 0 and lost[2] == 0
+    first = [mean(point, "chat.ttft_p95_s") for point in (shared, priority, split)]
+    assert first[0] > first[1] > first[2]
+    cost = [mean(point, "cost_usd") for point in (shared, priority, split)]
+    assert 0 < cost[0] == pytest.approx(cost[1], rel=0.02) and cost[1] < cost[2]  # two pools, two reserves
+    assert (
+        "cheapest that meets every goal: fleet.pools priority; missed at shared"
+        in (findings["cheapest"]["text"])
+    )
+    heap = "tests/requirements/specs/heap.yaml"
+    paired = ask(
+        f"twofold simulate tests/requirements/specs/kinds.yaml --compare {heap},{heap}:split --json"
+    )
+    gaps = {one["figure"]: one for one in paired.data["comparison"]["differences"]}
+    assert gaps["chat.ttft_p95_s"]["high"] < 0 < gaps["cost_usd"]["low"]
+
+
 def test_r_072_a_lost_zone_keeps_the_goals_with_so_many_spares(
     points: dict[str, Any], findings: dict[str, Any]
 ) -> None:
     assert not points["0"]["slos_met"] and points["6"]["slos_met"]
     assert "meets every goal: fleet.spares" in findings["cheapest"]["text"]
+
+
+def test_r_073_a_dependency_that_fails_does_not_raise_the_errors_of_other_routes(
+    differences: Differences, ask: Ask
+) -> None:
+    """All replicas for reports fall silent behind chat's gate, and their clients storm it."""
+    reports, chat = (differences[f"{name}.unanswered_fraction"] for name in ("reports", "chat"))
+    assert reports["low"] > 0.25
+    assert chat["low"] <= 0 and chat["b"] - chat["a"] < 0.005
+    assert differences["chat.goodput_fraction"]["high"] >= 0
+    struck = "twofold simulate tests/requirements/specs/kinds.yaml --json --scenario tests/requirements/specs"
+    effects = ask(f"{struck}/dependency.yaml").data["fleets"][0]["effects"]
+    assert effects["OpenCircuit"] >= 3
+    together, apart = (
+        ask(f"{struck}/dependency.yaml{variant}").data["classes"][0] for variant in (":shared", "")
+    )
+    assert together["goodput_fraction"] < apart["goodput_fraction"]  # without parted pools chat would notice
 
 
 def test_r_074_one_spare_keeps_errors_below_one_percent_when_a_replica_fails(

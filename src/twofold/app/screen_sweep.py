@@ -10,7 +10,10 @@ COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen
 # What a person looks at first, where it is there and differs.
 SERVING_ENDS = ("e2e_p95_s", "ttft_p95_s", "tpot_p95_s", "e2e_p99_s", "goodput_fraction")
 SERVING_WHOLE = ("output_tokens_per_s", "used_fraction", "kv_fraction", "prefix_hit_fraction", "cost_usd")
-SERVING_OF = {"engine.reserve": ("kv_waste_fraction",)}  # by key: what it is swept for, before the rest
+SERVING_OF = {  # by key: what it is swept for, before the rest
+    "engine.reserve": ("kv_waste_fraction",),
+    "fleet.pools": ("cost_usd",),
+}
 TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
 STEP = ("step_p99_s", "step_inflation_fraction")
 TRAINING_OF = {  # by key: what it is swept for
@@ -77,12 +80,10 @@ def _columns(key: str, points: Sequence[SweepPoint]) -> list[str]:
     first = next((name.split(".")[0] for name in known if "." in name), "")
     wanted = [f"{first}.{name}" for name in SERVING_ENDS if f"{first}.{name}" in known]
     unanswered = f"{first}.unanswered_fraction"
-    whole = [
-        name
-        for name in (*SERVING_OF.get(key, ()), unanswered, *SERVING_WHOLE)
-        if name in known and _differs(name, points)
-    ]
-    return [*wanted[:3], *whole][:COLUMNS_MAX]
+    asked = [name for name in SERVING_OF.get(key, ()) if name in known]
+    others = [name for name in (unanswered, *SERVING_WHOLE) if name in known and name not in asked]
+    whole = [name for name in others if _differs(name, points)]
+    return [*wanted[:3], *asked, *whole][:COLUMNS_MAX]
 
 
 def _differs(name: str, points: Sequence[SweepPoint]) -> bool:

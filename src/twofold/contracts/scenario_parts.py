@@ -135,6 +135,17 @@ class FleetChange(Part):
     zones: fields.PositiveCount | None = Field(
         default=None, description="over which replicas are spread; else as planned"
     )
+    pools: Literal["planned", "shared", "priority", "split"] = Field(
+        default="planned",
+        description="the plan's pools, each behind a gate of its own; or all replicas behind one gate: one "
+        "pool for all classes, the same with those that wait for an answer first, or a pool for these and "
+        "one for bulk work",
+    )
+    borrow_fraction: fields.Fraction = Field(
+        default=0.0,
+        alias="borrow",
+        description="pools split: bulk work goes to the other pool too while that is at most so full",
+    )
     start: Literal["ready", "cold"] = Field(default="ready", description="how the run finds its replicas")
     storage_bytes_per_s: Bandwidth | None = Field(
         default=None, alias="storage", description="what the store of weights gives to all starts together"
@@ -142,6 +153,9 @@ class FleetChange(Part):
     peer_bytes_per_s: Bandwidth | None = Field(
         default=None, alias="peers", description="what a ready replica gives to others that start"
     )
+
+    def idle_fields(self) -> dict[str, str]:
+        return {} if self.pools == "split" else {"borrow_fraction": "belongs to `pools: split`"}
 
     @model_validator(mode="after")
     def _some(self) -> "FleetChange":
@@ -173,15 +187,15 @@ FaultKind = Literal[
 # What each kind needs, then what it may have besides.
 FAULT_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
-        "replica-crash": (("at",), ("replicas", "cause", "back_after")),
-        "random-crashes": (("rate",), ("at", "for", "cause", "back_after")),
-        "slow-replica": (("at", "slowdown"), ("for", "replicas")),
+        "replica-crash": (("at",), ("replicas", "cause", "back_after", "pool")),
+        "random-crashes": (("rate",), ("at", "for", "cause", "back_after", "pool")),
+        "slow-replica": (("at", "slowdown"), ("for", "replicas", "pool")),
         "thermal-throttle": (("at", "slowdown"), ("for", "zone")),
         "zone-loss": (("at",), ("zone", "back_after")),
         "partition": (("at", "for"), ("zone",)),
         "drain": (("at",), ("zone", "back_after")),
         "storage-brownout": (("at", "bandwidth"), ("for",)),
-        "release": (("at",), ("version", "slowdown", "errors", "quality_drop")),
+        "release": (("at",), ("version", "slowdown", "errors", "quality_drop", "pool")),
         "node-failure": (("at",), ("nodes", "cause", "back_after")),
     }
 )
@@ -205,6 +219,9 @@ class FaultEvent(Part):
     bandwidth_fraction: fields.Fraction = Field(
         default=1.0, alias="bandwidth", description="what the store of weights still gives"
     )
+    pool: ClassName | None = Field(
+        default=None, description="of the pool that serves this class; else of every pool"
+    )
     rate_per_s: fields.Rate = Field(default=1.0, alias="rate", description="crashes of one replica")
     cause: fields.Text = Field(default="process", description="in words")
     version: fields.Name = Field(default="next", description="of the release")
@@ -215,9 +232,14 @@ class FaultEvent(Part):
         default=0.0, alias="quality_drop", description="that its answers lose"
     )
 
-    def idle_fields(self) -> dict[str, str]:
+    @property
+    def may_say(self) -> frozenset[str]:
+        """The keys that a fault of this kind needs or may have."""
         needed, allowed = FAULT_KEYS[self.kind]
-        used = {"kind", *needed, *allowed}
+        return frozenset((*needed, *allowed))
+
+    def idle_fields(self) -> dict[str, str]:
+        used = {"kind", *self.may_say}
         keys = {name: field.alias or name for name, field in type(self).model_fields.items()}
         return {name: f"means nothing for `{self.kind}`" for name, key in keys.items() if key not in used}
 

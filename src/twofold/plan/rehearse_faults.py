@@ -1,6 +1,7 @@
 """A scenario's fleet and faults in the twin's terms: zones by number, replicas by id, spans by seconds."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from twofold.contracts import FaultEvent, FleetChange, Pool, Scenario
 from twofold.core import ValueRefusedError
@@ -21,8 +22,27 @@ from twofold.twin import (
 BASE_VERSION = "base"
 
 
-def replica_groups(pool: Pool, planned_zones: int, change: FleetChange) -> tuple[ReplicaGroup, ...]:
-    """The replicas of a pool, spread over its zones as evenly as whole numbers allow, fullest first."""
+@dataclass(frozen=True, slots=True)
+class FaultyPool:
+    """One pool of a world, whose replicas are counted on from those of the pools before it."""
+
+    name: str  # in the twin; "" where it is the only one
+    classes: tuple[str, ...]  # that it serves
+    groups: tuple[ReplicaGroup, ...]
+
+    @property
+    def replica_count(self) -> int:
+        """When the run begins."""
+        return sum(group.count for group in self.groups)
+
+
+def replica_groups(
+    pool: Pool, planned_zones: int, change: FleetChange, name: str = ""
+) -> tuple[ReplicaGroup, ...]:
+    """The replicas of a pool, spread over its zones as evenly as whole numbers allow, fullest first.
+
+    `name` is the pool's in a world of several.
+    """
     count = pool.replica_count
     if change.replicas is not None:
         count = change.replicas
@@ -35,7 +55,7 @@ def replica_groups(pool: Pool, planned_zones: int, change: FleetChange) -> tuple
     zones = min(change.zones or planned_zones, count)
     each, more = divmod(count, zones)
     return tuple(
-        ReplicaGroup(each + (1 if zone < more else 0), zone_name(zone + 1), version=BASE_VERSION)
+        ReplicaGroup(each + (1 if zone < more else 0), zone_name(zone + 1), name, version=BASE_VERSION)
         for zone in range(zones)
     )
 
@@ -45,25 +65,33 @@ def zone_name(number: int) -> str:
     return f"zone-{number}"
 
 
-def faults_of(scenario: Scenario, groups: Sequence[ReplicaGroup], horizon_s: float) -> tuple[Fault, ...]:
-    """What goes wrong in a serving pool; what concerns training alone is left out.
+def faults_of(scenario: Scenario, pools: Sequence[FaultyPool], horizon_s: float) -> tuple[Fault, ...]:
+    """What goes wrong in a world of serving pools; what concerns other pools or training is left out.
 
-    Raises ValueRefusedError for a zone or a replica that the pool does not have.
+    Raises ValueRefusedError for a zone or a replica that a pool does not have.
     """
-    cold = _cold_start(groups) if scenario.fleet.start == "cold" else ()
-    return (*cold, *(fault for event in scenario.faults for fault in _faults(event, groups, horizon_s)))
+    groups = max((pool.groups for pool in pools), key=len)
+    found: list[Fault] = []
+    if scenario.fleet.start == "cold":  # all replicas are lost as the run begins, and start again at once
+        found += (ZoneLoss(0.0, group.zone, back_after_s=0.0) for group in groups)
+    for event in scenario.faults:
+        if "pool" not in event.may_say:
+            found += _of_all(event, groups, horizon_s)
+            continue
+        before = 0
+        for pool in pools:
+            if event.pool is None or event.pool in pool.classes:
+                found += _of_pool(event, pool, before, horizon_s)
+            before += pool.replica_count
+    return tuple(found)
 
 
-def _cold_start(groups: Sequence[ReplicaGroup]) -> tuple[Fault, ...]:
-    """All replicas are lost as the run begins, and start again at once."""
-    return tuple(ZoneLoss(0.0, group.zone, back_after_s=0.0) for group in groups)
-
-
-def _faults(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float) -> Iterator[Fault]:
-    total = sum(group.count for group in groups)
-    until_s = min(event.until_s, max(horizon_s, event.at_s))
-    ids = [f"r{number}" for number in range(event.replicas)]
-    if event.kind in ("replica-crash", "slow-replica") and event.replicas > total:
+def _of_pool(event: FaultEvent, pool: FaultyPool, before: int, horizon_s: float) -> Iterator[Fault]:
+    """What befalls some replicas of one pool, or its releases; `before` it in the world stand so many."""
+    total = pool.replica_count
+    until_s = _until_s(event, horizon_s)
+    ids = [f"r{before + number}" for number in range(event.replicas)]
+    if "replicas" in event.may_say and event.replicas > total:
         raise ValueRefusedError(
             f"a {event.kind} of {event.replicas} replicas, where the pool has {total}",
             hint=f"write `replicas: {total}` or fewer",
@@ -74,9 +102,26 @@ def _faults(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float)
         case "random-crashes":
             rate_h = event.rate_per_s * 3600.0
             back_s = 60.0 if event.back_after_s is None else event.back_after_s
-            yield RandomCrashes(rate_h, event.cause, back_s, event.at_s, event.until_s)
+            yield RandomCrashes(rate_h, event.cause, back_s, event.at_s, event.until_s, pool.name)
         case "slow-replica":
             yield from (SlowReplica(event.at_s, until_s, one, event.slowdown_ratio) for one in ids)
+        case "release":
+            yield Release(
+                event.at_s,
+                event.version,
+                pool.name,
+                step_factor=event.slowdown_ratio,
+                error_fraction=event.errors_fraction,
+                quality_drop=event.quality_drop_fraction,
+            )
+        case _:
+            return
+
+
+def _of_all(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float) -> Iterator[Fault]:
+    """What befalls a zone or the store of weights, whatever pools have replicas there."""
+    until_s = _until_s(event, horizon_s)
+    match event.kind:
         case "thermal-throttle":
             zone = _zone(event, groups) if "zone" in event.model_fields_set else ""
             yield ThermalThrottle(event.at_s, until_s, event.slowdown_ratio, zone)
@@ -88,16 +133,12 @@ def _faults(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float)
             yield Drain(event.at_s, _zone(event, groups), event.back_after_s)
         case "storage-brownout":
             yield StorageBrownout(event.at_s, until_s, max(event.bandwidth_fraction, 1e-6))
-        case "release":
-            yield Release(
-                event.at_s,
-                event.version,
-                step_factor=event.slowdown_ratio,
-                error_fraction=event.errors_fraction,
-                quality_drop=event.quality_drop_fraction,
-            )
-        case "node-failure":
+        case _:  # of training alone
             return
+
+
+def _until_s(event: FaultEvent, horizon_s: float) -> float:
+    return min(event.until_s, max(horizon_s, event.at_s))
 
 
 def _zone(event: FaultEvent, groups: Sequence[ReplicaGroup]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.contracts import ClassPlan, Policies, Pool, Scenario
+from twofold.contracts import ClassPlan, Policies, Scenario
 from twofold.policy import (
     AdmissionSettings,
     CanarySettings,
@@ -36,26 +36,39 @@ BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is 
 
 @dataclass(frozen=True, slots=True)
 class GatedPool:
-    """What a gate's settings follow from, besides the scenario."""
+    """One pool behind a gate."""
 
-    pool: Pool
-    classes: tuple[ClassPlan, ...]
+    name: str  # "" where it is the only one
     replica_count: int  # when the run begins
     zones: tuple[str, ...]
+    in_flight_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """What a gate's settings follow from, besides the scenario."""
+
+    pools: tuple[GatedPool, ...]
+    classes: tuple[ClassPlan, ...]
     version: str
     start_s: float  # from a decision to a ready replica, as planned
-    in_flight_limit: int
     routes: RoutingSettings
 
+    @property
+    def has_zones(self) -> bool:
+        """Whether there is another zone to go to."""
+        return any(len(pool.zones) > 1 for pool in self.pools)
 
-def gate_settings(scenario: Scenario, gated: GatedPool) -> GateSettings:
-    """What is on, with the promises of the pool's classes and limits from its peak."""
+
+def gate_settings(scenario: Scenario, gated: Gated) -> GateSettings:
+    """What is on, with the promises of the pools' classes and limits from their peak."""
     policies = scenario.policies
-    zones = ZoneSettings(spare_zones_count=1 if len(gated.zones) > 1 else 0)
+    zones = ZoneSettings(spare_zones_count=1 if gated.has_zones else 0)
+    alike = scenario.fleet.pools == "shared"
     return GateSettings(
         routing=Routing(policies.routing),
         routes=gated.routes,
-        classes=tuple(_class_settings(each, policies) for each in gated.classes),
+        classes=tuple(_class_settings(each, policies, alike=alike) for each in gated.classes),
         limits=_limits(scenario, gated.classes) if policies.limits.is_on else None,
         admission=AdmissionSettings() if policies.admission.is_on else None,
         queue=QueueSettings() if policies.queue.is_on else None,
@@ -67,7 +80,7 @@ def gate_settings(scenario: Scenario, gated: GatedPool) -> GateSettings:
         ),
         hedge=HedgeSettings() if policies.hedge.is_on else None,
         outliers=OutlierSettings() if policies.outliers.is_on else None,
-        zones=zones if policies.zones.is_on and len(gated.zones) > 1 else None,
+        zones=zones if policies.zones.is_on and gated.has_zones else None,
         scaling=_scaling(scenario, gated) if policies.scaling.is_on else None,
         warm=_warm(policies) if policies.warm.is_on else None,
         canary=_canary(scenario, gated.classes) if policies.canary.is_on else None,
@@ -99,14 +112,16 @@ def policies_on(policies: Policies) -> tuple[str, ...]:
     return (f"{policies.routing} routing", "breaker", *named)
 
 
-def _class_settings(planned: ClassPlan, policies: Policies) -> ClassSettings:
+def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> ClassSettings:
+    """A class's promises and its place in the queue; `alike`: the gate tells no bulk work from the rest."""
     limits = limits_of(planned)
     bulk = is_bulk(planned)
+    later = bulk and not alike
     shortest = policies.degradation.shortest_fraction if policies.degradation.is_on else 1.0
     return ClassSettings(
         name=planned.name,
-        kind=ClassKind.BULK if bulk else ClassKind.LATENCY,
-        priority=1 if bulk else 0,
+        kind=ClassKind.BULK if later else ClassKind.LATENCY,
+        priority=1 if later else 0,
         ttft_slo_s=limits.get("ttft"),
         e2e_slo_s=limits.get("e2e"),
         wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,
@@ -123,22 +138,19 @@ def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
     return LimitSettings(tenant=Rate(requests_per_s=stated or LIMIT_RATIO * peak_per_s / sharing))
 
 
-def _scaling(scenario: Scenario, gated: GatedPool) -> ScalingSettings:
+def _scaling(scenario: Scenario, gated: Gated) -> ScalingSettings:
     """Bounds around the planned replicas; starts take as long as the plan says."""
     scaling, traffic = scenario.policies.scaling, scenario.traffic
     season_s = traffic.day_s if traffic.arrivals == "diurnal" else ForecastSettings().season_s
     forecast = ForecastSettings(season_s=season_s, bin_s=min(60.0, season_s / 24))
-    most = scaling.most or SCALED_RATIO * gated.replica_count
+    pools = []
+    for pool in gated.pools:
+        most = scaling.most or SCALED_RATIO * pool.replica_count
+        least = min(scaling.least, most)
+        held = pool.in_flight_limit
+        pools.append(PoolScaling(pool.name, least, most, "", gated.version, pool.zones, held))
     return ScalingSettings(
-        pools=(
-            PoolScaling(
-                min_count=min(scaling.least, most),
-                max_count=most,
-                version=gated.version,
-                zones=gated.zones,
-                in_flight_limit_count=gated.in_flight_limit,
-            ),
-        ),
+        pools=tuple(pools),
         start_s=gated.start_s,
         forecast=forecast if scaling.kind == "predictive" else None,
     )

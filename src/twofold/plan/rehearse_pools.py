@@ -111,7 +111,8 @@ def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
     """Requests that one replica may have at once, so that what it has keeps its goals.
 
     Formula  1.5 · rate within the goals · mean time of a request (Little's law), at most two batches
-    Limits   classes that only promise a day's end fill two batches: nobody waits for a token.
+    Limits   classes that only promise a day's end fill two batches: nobody waits for a token. Beside classes
+             that somebody waits for they fill one: the gate, which knows who goes first, holds the rest.
     """
     classes = [each for each in service.classes if each.name in pool.classes]
     times_s = [
@@ -119,9 +120,10 @@ def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
     ]
     rates = [each.peak_per_s for each in classes]
     mean_s = sum(map(mul, times_s, rates)) / max(sum(rates), 1e-9)
-    waited_for = any(slo.metric != "finish_within" for each in classes for slo in each.slos)
-    inside = IN_FLIGHT_RATIO * pool.rate_per_replica_per_s * mean_s if waited_for and mean_s else inf
-    return max(1, ceil(min(inside, 2.0 * max_batch)))
+    waited_for = [any(slo.metric != "finish_within" for slo in each.slos) for each in classes]
+    batches = 2.0 if all(waited_for) or not any(waited_for) else 1.0
+    inside = IN_FLIGHT_RATIO * pool.rate_per_replica_per_s * mean_s if any(waited_for) and mean_s else inf
+    return max(1, ceil(min(inside, batches * max_batch)))
 
 
 def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
 from twofold.inference import capacity
-from twofold.plan.rehearse_faults import faults_of, replica_groups
-from twofold.plan.rehearse_gate import GatedPool, gate_settings, is_bulk, limits_of
+from twofold.plan.rehearse_arrange import arranged
+from twofold.plan.rehearse_faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
+from twofold.plan.rehearse_gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
 from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
 from twofold.plan.rehearse_traffic import (
     DRAWN_BLOCK_TOKENS,
@@ -22,7 +23,7 @@ from twofold.plan.rehearse_traffic import (
     scan_trace,
 )
 from twofold.plan.serving_pools import one
-from twofold.policy import RoutingSettings
+from twofold.policy import PoolRules, RoutingSettings
 from twofold.twin import (
     ClassModel,
     ClientModel,
@@ -69,18 +70,22 @@ class PoolTask:
 
 
 def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
-    """A task for each pool that somebody sends requests to.
+    """A task for each gate that somebody sends requests to: one for a pool, or for all as a scenario wants.
 
-    Raises ValueRefusedError for a service of measured rows, TraceError for a trace that cannot be replayed.
+    Raises ValueRefusedError for a service of measured rows and for pools that cannot be put together,
+    TraceError for a trace that cannot be replayed.
     """
     tasks = []
-    for pool in pools_of(service):
+    for together in arranged(service, pools_of(service), asked.scenario.fleet):
         classes = tuple(
-            each for each in service.classes if each.name in pool.classes and asked.only in (None, each.name)
+            each
+            for each in service.classes
+            if each.name in together.classes and asked.only in (None, each.name)
         )
         if classes:
-            world = pool_world(service, pool, tables, asked.scenario.engine)
-            tasks.append(_task(service, classes, world, asked))
+            change = asked.scenario.engine
+            worlds = tuple(pool_world(service, pool, tables, change) for pool in together.pools)
+            tasks.append(_task(service, classes, Behind(worlds, together.rules), asked))
     return tuple(tasks)
 
 
@@ -104,19 +109,36 @@ def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
     )
 
 
-def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], pool: PoolWorld, asked: Asked) -> PoolTask:
-    parts, origins, end_s = _traffic(service, classes, pool, asked)
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
+
+    worlds: tuple[PoolWorld, ...]
+    rules: PoolRules | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the twin: the only pool needs none."""
+        return ("",) if self.rules is None else tuple(world.pool.name for world in self.worlds)
+
+
+def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, asked: Asked) -> PoolTask:
+    first = behind.worlds[0]
+    parts, origins, end_s = _traffic(service, classes, first, asked)
     scenario = asked.scenario
     horizon_s, warm_up_s = _span_s(classes, end_s, asked)
-    groups = replica_groups(pool.pool, service.zones, scenario.fleet)
+    pools = tuple(
+        FaultyPool(name, world.pool.classes, _groups(service, world, scenario, name))
+        for name, world in zip(behind.names, behind.worlds, strict=True)
+    )
     world = FleetWorld(
-        models={("", ""): pool.model},
-        replicas=groups,
-        gate=gate_settings(scenario, _gated(service, classes, pool, groups, parts, asked.seed)),
-        beliefs=pool.beliefs,
+        models={(name, ""): each.model for name, each in zip(behind.names, behind.worlds, strict=True)},
+        replicas=tuple(group for pool in pools for group in pool.groups),
+        gate=gate_settings(scenario, _gated(service, classes, behind, pools, parts, asked.seed)),
+        beliefs=first.beliefs,
         classes=tuple(_class_model(each, scenario) for each in classes),
         storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
-        faults=faults_of(scenario, groups, horizon_s),
+        faults=faults_of(scenario, pools, horizon_s),
         metrics_every_s=scenario.metrics.every_s,
         metrics_delay_s=scenario.metrics.delay_s,
         first_token_timeout_s=BULK_TIMEOUT_S if all(map(is_bulk, classes)) else 60.0,
@@ -125,7 +147,16 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], pool: PoolWorld,
         warm_up_s=warm_up_s,
         seed=asked.seed,
     )
-    return PoolTask(service, classes, pool, world, TrafficMix(parts, horizon_s, asked.seed), origins)
+    shown = replace(
+        first, pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds))
+    )
+    return PoolTask(service, classes, shown, world, TrafficMix(parts, horizon_s, asked.seed), origins)
+
+
+def _groups(
+    service: ServicePlan, world: PoolWorld, scenario: Scenario, name: str
+) -> tuple[ReplicaGroup, ...]:
+    return replica_groups(world.pool, service.zones, scenario.fleet, name)
 
 
 def _traffic(
@@ -162,21 +193,27 @@ def _traffic(
 def _gated(
     service: ServicePlan,
     classes: tuple[ClassPlan, ...],
-    pool: PoolWorld,
-    groups: Sequence[ReplicaGroup],
+    behind: Behind,
+    pools: Sequence[FaultyPool],
     parts: Sequence[Traffic],
     seed: int,
-) -> GatedPool:
-    start = service.cold_start_s
-    return GatedPool(
-        pool.pool,
+) -> Gated:
+    start, first = service.cold_start_s, behind.worlds[0]
+    gated = tuple(
+        GatedPool(
+            pool.name,
+            pool.replica_count,
+            tuple(group.zone for group in pool.groups),
+            world.model.in_flight_limit,
+        )
+        for pool, world in zip(pools, behind.worlds, strict=True)
+    )
+    return Gated(
+        gated,
         classes,
-        sum(group.count for group in groups),
-        tuple(group.zone for group in groups),
-        groups[0].version,
-        start.value if start else pool.model.warm_up_s,
-        pool.model.in_flight_limit,
-        _routes(pool, parts, seed),
+        BASE_VERSION,
+        start.value if start else first.model.warm_up_s,
+        replace(_routes(first, parts, seed), pools=behind.rules),
     )
 
 

@@ -23,6 +23,7 @@ class RandomCrashes:
     back_after_s: float | None = 60.0
     from_s: float = 0.0
     until_s: float = inf
+    pool: str = ""  # of its replicas alone; "": of every pool
 
 
 @dataclass(frozen=True, slots=True)

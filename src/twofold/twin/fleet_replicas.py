@@ -168,7 +168,8 @@ class Fleet:
             self.spent.started_count += 1
             self.spent.start_s += now_s - replica.asked_s
         for number, fault in enumerate(self.crashes):
-            self._draw_crash(replica, number, fault, now_s)
+            if fault.pool in ("", replica.pool):
+                self._draw_crash(replica, number, fault, now_s)
         self._share(now_s)
         if known:
             return []
