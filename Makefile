@@ -4,6 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # What training and serving need beside: PyTorch and an engine.
 EXTRAS := .venv/.extras
+ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 
 .PHONY: demo loop extras test check bench golden fit accuracy lock clean
 
@@ -26,8 +27,10 @@ loop: $(EXTRAS)
 	$(BIN)/twofold up examples/laptop
 	$(BIN)/twofold down examples/laptop
 
+# Two at a time; what starts processes and listens to clocks of its own runs after that, alone.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

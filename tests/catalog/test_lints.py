@@ -85,6 +85,6 @@ def test_every_exception_gives_a_reason() -> None:
     assert rows and all(len(str(row["reason"])) > 15 for row in rows)
 
 
-@pytest.mark.parametrize("check", LINTS.values(), ids=str)
+@pytest.mark.parametrize("check", LINTS.values(), ids=LINTS)
 def test_lints_say_what_they_hold(check: Callable[..., object]) -> None:
     assert check.__doc__
