@@ -11,6 +11,7 @@ from twofold.catalog import (
     Accelerator,
     ApiPrice,
     Column,
+    EconomicFigure,
     Fabric,
     FacilityFigure,
     HardwarePrice,
@@ -29,6 +30,7 @@ SAME_IN_SI |= {"$/Mtok"}
 RECORDS = {"accelerators": Accelerator, "nodes": Node, "fabrics": Fabric, "prices": Price, "models": Model}
 RECORDS |= {"regions": Region, "storage": Storage}
 RECORDS |= {"api_prices": ApiPrice, "hardware_prices": HardwarePrice, "facility": FacilityFigure}
+RECORDS |= {"economics": EconomicFigure}
 
 
 def column(kind: str, unit: str = "", default: str = "", bounds: str = "") -> Column:

@@ -1,6 +1,15 @@
 """What can be bought and run: accelerators, nodes, fabrics, prices, regions and model shapes, as tables."""
 
 from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.compliance_types import (
+    Authorisation,
+    ComplianceFigure,
+    ControlRow,
+    CostItem,
+    KeyPoint,
+    MandateRow,
+    Regime,
+)
 from twofold.catalog.lints import Finding, lint
 from twofold.catalog.model_config import read_model_config
 from twofold.catalog.names import canonical, did_you_mean
@@ -21,6 +30,7 @@ from twofold.catalog.types import (
     Accelerator,
     ApiPrice,
     Attention,
+    EconomicFigure,
     Fabric,
     FacilityFigure,
     Format,
@@ -41,14 +51,21 @@ __all__ = [
     "Accelerator",
     "ApiPrice",
     "Attention",
+    "Authorisation",
     "Catalog",
     "Cell",
     "Column",
+    "ComplianceFigure",
+    "ControlRow",
+    "CostItem",
+    "EconomicFigure",
     "Fabric",
     "FacilityFigure",
     "Finding",
     "Format",
     "HardwarePrice",
+    "KeyPoint",
+    "MandateRow",
     "Model",
     "ModelFamily",
     "NetworkPart",
@@ -58,6 +75,7 @@ __all__ = [
     "PartitionRefused",
     "Placement",
     "Price",
+    "Regime",
     "Region",
     "Row",
     "Storage",

@@ -9,6 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from twofold.catalog.compliance_types import (
+    Authorisation,
+    ComplianceFigure,
+    ControlRow,
+    CostItem,
+    KeyPoint,
+    MandateRow,
+    Regime,
+)
 from twofold.catalog.geography import distance_rtt_s
 from twofold.catalog.names import canonical, did_you_mean, resolve
 from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
@@ -17,6 +26,7 @@ from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_ta
 from twofold.catalog.types import (
     Accelerator,
     ApiPrice,
+    EconomicFigure,
     Fabric,
     FacilityFigure,
     HardwarePrice,
@@ -41,6 +51,7 @@ class Catalog:
     def __init__(self, ours: Mapping[str, Source], users: Mapping[str, tuple[Source, ...]]) -> None:
         self._ours, self._users = ours, users
         self._read: dict[object, Any] = {}
+        self._permits: Callable[[Price], bool] | None = None
 
     @property
     def digest(self) -> str:
@@ -122,8 +133,22 @@ class Catalog:
         known = canonical(name) in {*names, *aliases} or canonical(bare) not in {*names, *aliases}
         return resolve(name if known else bare, "framework", names, aliases, "aliases")
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether prices were left out because a rule forbids their places."""
+        return self._permits is not None
+
+    def restricted(self, permits: Callable[[Price], bool]) -> "Catalog":
+        """The same tables, of whose prices only those count that `permits`; its digest is the whole's."""
+        other = Catalog(self._ours, self._users)
+        other._read = {key: value for key, value in self._read.items() if key != "prices by accelerator"}
+        other._permits = permits
+        return other
+
     def prices(self) -> tuple[Price, ...]:
-        return tuple(self._records("prices", Price).values())
+        prices: tuple[Price, ...] = tuple(self._records("prices", Price).values())
+        permits = self._permits
+        return prices if permits is None else tuple(price for price in prices if permits(price))
 
     def prices_for(self, accelerator_name: str) -> tuple[Price, ...]:
         """Every price of an instance with this accelerator; empty where none is known."""
@@ -158,6 +183,44 @@ class Catalog:
         """The figures of one kind about buildings, in the table's order; empty where there is none."""
         figures = self._records("facility", FacilityFigure).values()
         return tuple(figure for figure in figures if figure.category == category)
+
+    def economic(self, item: str) -> EconomicFigure:
+        """One figure about money that no offer states: egress, support, salaries, an hour of outage."""
+        figures = {figure.item: figure for figure in self._records("economics", EconomicFigure).values()}
+        if item in figures:
+            return figures[item]
+        raise UnknownNameError(
+            f"`{item}` is not a row of the table economics", hint=did_you_mean(item, figures)
+        )
+
+    def regimes(self) -> dict[str, Regime]:
+        """What a spec's `compliance` may name, with a user's own."""
+        return self._records("regimes", Regime)
+
+    def authorisations(self, regime: str) -> tuple[Authorisation, ...]:
+        """Who is authorised for a regime, and where."""
+        rows = self._records("authorisations", Authorisation).values()
+        return tuple(row for row in rows if row.regime == regime)
+
+    def compliance_items(self) -> tuple[CostItem, ...]:
+        """What regimes make one pay for."""
+        return tuple(self._records("compliance_items", CostItem).values())
+
+    def compliance_figures(self) -> tuple[ComplianceFigure, ...]:
+        """Sizes and rates that logs, keys, transfers and spares are reckoned with."""
+        return tuple(self._records("compliance_figures", ComplianceFigure).values())
+
+    def key_points(self) -> tuple[KeyPoint, ...]:
+        """Where keys are used."""
+        return tuple(self._records("key_uses", KeyPoint).values())
+
+    def controls(self) -> tuple[ControlRow, ...]:
+        """The moderate and high baselines of NIST SP 800-53 rev 5."""
+        return tuple(self._records("controls", ControlRow).values())
+
+    def mandates(self) -> dict[str, MandateRow]:
+        """Laws, orders, memoranda and standards by name."""
+        return self._records("mandates", MandateRow)
 
     def partitions(self, accelerator_name: str) -> tuple[Partition, ...]:
         """The profiles that this accelerator can be cut into; empty where it cannot."""

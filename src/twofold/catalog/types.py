@@ -308,3 +308,19 @@ class FacilityFigure:
     licence: str
     confidence: str
     notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EconomicFigure:
+    """One figure about money that no offer states, in its own `unit`, with its 80 % range."""
+
+    item: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    date: str
+    source: str
+    licence: str
+    confidence: str
+    notes: str = ""

@@ -1,0 +1,282 @@
+"""The same machines bought and rented: lines of both bills, yearly cash, and the use at which they cross."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import expm1, log1p
+
+from twofold.contracts import LineItem, line_item, total_usd
+from twofold.supply.economics import JOULES_PER_KWH
+
+HOURS_PER_YEAR = 8760.0
+W_PER_KW = 1e3
+NO_INTEREST = 1e-12
+PAID_OFF = ("capex", "financing")  # what a loan pays; everything else is operating expense
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A figure of money with where it was read."""
+
+    usd: float
+    source: str
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """Machines of one kind that are bought, with their share of network and storage."""
+
+    what: str  # `64 × DGX-H100`
+    node_count: int
+    accelerator_count: int
+    node: Priced  # one server
+    network: Priced  # per server: switch ports, optics and cables
+    storage_tb: float
+    storage_tb_month: Priced
+    provisioned_w: float  # of all servers: what the hall must provide
+    it_j_per_year: float  # what they draw as the plan uses them, before cooling
+
+
+@dataclass(frozen=True, slots=True)
+class OwningTerms:
+    """What owning costs beside the machines."""
+
+    years: int  # machines are held and paid off over
+    life_years: float  # over which they are written off
+    cost_of_capital_fraction: float  # a year
+    electricity: Priced  # one kWh
+    pue_ratio: float
+    pue_source: str
+    hall: Priced  # one kW of IT and a month: space, power and cooling plant
+    maintenance_fraction: float  # of the machines' price and a year
+    maintenance_source: str
+    staff_count: float
+    salary: Priced  # one person and year
+    tax_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CashYear:
+    """What leaves the account in one year, owned and rented; `resale_usd` comes back in the last."""
+
+    year: int
+    capex_usd: float
+    financing_usd: float
+    opex_usd: float
+    resale_usd: float
+    owned_usd: float
+    rented_usd: float
+
+
+def annuity_fraction(rate_fraction: float, years: int) -> float:
+    """Part of a loan that is paid back, with interest, in each of `years` equal payments.
+
+    Formula  r / (1 − (1 + r)^−n); 1/n without interest
+
+    >>> round(annuity_fraction(0.08, 5), 4)
+    0.2505
+    """
+    if rate_fraction < NO_INTEREST:
+        return 1.0 / years
+    return -rate_fraction / expm1(-years * log1p(rate_fraction))
+
+
+def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem, ...]:
+    """Everything that owning costs over the years it is held: the lines sum to the total to the cent (R-129).
+
+    Formula  capex + interest of a loan over the same years + (power + cooling + hall + upkeep + storage +
+             staff)·years − what the machines are still worth
+    Why      Capital, operation and financing are apart, since who decides pays them from different budgets.
+    Units    USD over `terms.years`.
+    Source   Barroso, Hölzle and Ranganathan 2018, the datacenter as a computer, chapter 6.
+    Limits   straight-line value: nothing is left after `life_years`. No tax on interest.
+    """
+    lines: list[LineItem] = []
+    for each in bought:
+        lines += [*_capital(each, terms), *_operation(each, terms)]
+    capex = total_usd(line for line in lines if line.category == "capex")
+    interest = capex * (annuity_fraction(terms.cost_of_capital_fraction, terms.years) * terms.years - 1.0)
+    rate = f"{100 * terms.cost_of_capital_fraction:g} % a year over {terms.years} years"
+    lines.append(
+        line_item(
+            f"interest: {rate}", "financing", 1.0, "loan", interest, source=f"capex lines, {rate}", date=""
+        )
+    )
+    lines.append(
+        line_item(
+            "staff",
+            "staff",
+            terms.staff_count * terms.years,
+            "person-year",
+            terms.salary.usd,
+            source=terms.salary.source,
+            date=terms.salary.date,
+        )
+    )
+    left = max(0.0, 1.0 - terms.years / terms.life_years)
+    if left > 0:
+        servers = sum(each.node_count * each.node.usd for each in bought)
+        what = f"still worth after {terms.years} of {terms.life_years:g} years"
+        lines.append(
+            line_item(what, "capex", left, "of servers", -servers, source="straight-line over their life")
+        )
+    return tuple(lines)
+
+
+def _capital(each: Bought, terms: OwningTerms) -> list[LineItem]:
+    network = each.network
+    return [
+        line_item(
+            f"servers: {each.what}",
+            "capex",
+            float(each.node_count),
+            "server",
+            each.node.usd,
+            tax_fraction=terms.tax_fraction,
+            source=each.node.source,
+            date=each.node.date,
+        ),
+        line_item(
+            f"network of {each.what}",
+            "capex",
+            float(each.node_count),
+            "server",
+            network.usd,
+            tax_fraction=terms.tax_fraction,
+            source=network.source,
+            date=network.date,
+        ),
+    ]
+
+
+def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
+    years, tax = terms.years, terms.tax_fraction
+    kwh = each.it_j_per_year / JOULES_PER_KWH * years
+    price = terms.electricity
+    capital = each.node_count * (each.node.usd + each.network.usd)
+    rows = (
+        ("power", "energy", kwh, "kWh", price),
+        (
+            "cooling",
+            "cooling",
+            kwh * (terms.pue_ratio - 1.0),
+            "kWh",
+            Priced(price.usd, f"{price.source}; {terms.pue_source}", price.date),
+        ),
+        ("hall", "facility", each.provisioned_w / W_PER_KW * 12.0 * years, "kW-month", terms.hall),
+        (
+            "upkeep",
+            "support",
+            float(years),
+            "year",
+            Priced(capital * terms.maintenance_fraction, terms.maintenance_source),
+        ),
+        ("storage", "storage", each.storage_tb * 12.0 * years, "TB-month", each.storage_tb_month),
+    )
+    return [
+        line_item(
+            f"{name} of {each.what}",
+            category,
+            amount,
+            unit,
+            money.usd,
+            tax_fraction=tax,
+            source=money.source,
+            date=money.date,
+        )
+        for name, category, amount, unit, money in rows
+        if amount > 0
+    ]
+
+
+def cash_flow(
+    owned: Sequence[LineItem], rented: Sequence[LineItem], terms: OwningTerms
+) -> tuple[CashYear, ...]:
+    """The same plan as cash, year by year: the years add up to both totals to the cent (R-136).
+
+    Formula  a loan over the years: each pays annuity = repayment + interest on what is left of it
+    Why      Repayment is capital, interest is financing, the rest is operation; rent is operation alone.
+    Units    USD. `rented` is the bill of one year.
+    """
+    positive = [line for line in owned if line.category == "capex" and line.total_usd >= 0]
+    capex, resale = total_usd(positive), -total_usd(line for line in owned if line.total_usd < 0)
+    financing = total_usd(line for line in owned if line.category == "financing")
+    opex = total_usd(line for line in owned if line.category not in PAID_OFF)
+    rent = total_usd(rented)
+    years = terms.years
+    repaid = _repayments(capex, terms)
+    interest = _interest(capex, terms)
+    capital_cents, opex_cents = _in_cents(repaid, capex), _in_cents([opex / years] * years, opex)
+    interest_cents = _in_cents(interest, financing)
+    rows = []
+    for index in range(years):
+        back = round(resale * 100) if index == years - 1 else 0
+        parts = capital_cents[index], interest_cents[index], opex_cents[index]
+        rows.append(
+            CashYear(index + 1, *(part / 100 for part in parts), back / 100, (sum(parts) - back) / 100, rent)
+        )
+    return tuple(rows)
+
+
+def _interest(capex: float, terms: OwningTerms) -> list[float]:
+    left, found = capex, []
+    for repaid in _repayments(capex, terms):
+        found.append(left * terms.cost_of_capital_fraction)
+        left -= repaid
+    return found
+
+
+def _repayments(capex: float, terms: OwningTerms) -> list[float]:
+    rate = terms.cost_of_capital_fraction
+    payment, left, found = capex * annuity_fraction(rate, terms.years), capex, []
+    for _ in range(terms.years):
+        repaid = payment - left * rate
+        found.append(repaid)
+        left -= repaid
+    return found
+
+
+def _in_cents(amounts: Sequence[float], total: float) -> list[int]:
+    """Whole cents that add up to the total's: what rounding leaves goes to the last."""
+    cents = [round(amount * 100) for amount in amounts]
+    return [*cents[:-1], round(total * 100) - sum(cents[:-1])]
+
+
+def present_usd(flows: Sequence[float], rate_fraction: float) -> float:
+    """Flows at the ends of years 1, 2, … as money of today.
+
+    >>> round(present_usd([110.0, 121.0], 0.1), 6)
+    200.0
+    """
+    return sum(flow / (1.0 + rate_fraction) ** (year + 1) for year, flow in enumerate(flows))
+
+
+def crossing_utilisation(
+    owned_usd_per_year: float, accelerator_count: int, rent_usd_per_accelerator_h: float
+) -> float:
+    """Part of the year for which machines must be used so that owning costs as much as renting by the hour.
+
+    Formula  owned / (accelerators · 8760 · rent)
+    Why      An owned machine costs the same whether it is used or not; a rented one goes back.
+    Limits   above 1: renting is cheaper even all year round. Power that idle machines save is left out.
+
+    >>> crossing_utilisation(8760.0, 1, 2.0)
+    0.5
+    """
+    rented = accelerator_count * HOURS_PER_YEAR * rent_usd_per_accelerator_h
+    return owned_usd_per_year / rented if rented > 0 else float("inf")
+
+
+def fabric_usd_per_port(switch_usd: float, switch_ports: int, transceiver_usd: float, tiers: int) -> float:
+    """Switches and optics for one port of a server in a non-blocking fat tree.
+
+    Formula  (2·tiers − 1) · switch price / ports + 2 · tiers · transceiver
+    Why      A tree of t tiers without oversubscription has a port down and a port up at each tier but the
+             last; each of its t links per server port has a transceiver at both ends.
+    Units    USD.
+    Source   Leiserson 1985, fat trees; port counts of k-ary fat trees (Al-Fares et al. 2008).
+
+    >>> fabric_usd_per_port(64000.0, 64, 500.0, 2)
+    5000.0
+    """
+    return (2 * tiers - 1) * switch_usd / switch_ports + 2 * tiers * transceiver_usd

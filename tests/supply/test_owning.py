@@ -1,0 +1,102 @@
+"""Owned and rented: what adds up, and where they cross."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.contracts import line_item, total_usd
+from twofold.supply import (
+    Bought,
+    OwningTerms,
+    Priced,
+    annuity_fraction,
+    cash_flow,
+    crossing_utilisation,
+    fabric_usd_per_port,
+    owned_lines,
+    present_usd,
+)
+
+
+def terms(years: int = 5, rate: float = 0.08, life: float = 5.5) -> OwningTerms:
+    return OwningTerms(
+        years=years,
+        life_years=life,
+        cost_of_capital_fraction=rate,
+        electricity=Priced(0.08, "tariff", "2025"),
+        pue_ratio=1.2,
+        pue_source="a hall",
+        hall=Priced(184.0, "colocation", "2025"),
+        maintenance_fraction=0.05,
+        maintenance_source="a contract",
+        staff_count=1.5,
+        salary=Priced(220000.0, "salaries", "2025"),
+    )
+
+
+def machines(nodes: int = 64, usd: float = 330000.0) -> Bought:
+    return Bought(
+        what=f"{nodes} servers",
+        node_count=nodes,
+        accelerator_count=8 * nodes,
+        node=Priced(usd, "hardware_prices.csv DGX-H100", "2025"),
+        network=Priced(20000.0, "network.csv", "2026"),
+        storage_tb=100.0,
+        storage_tb_month=Priced(25.0, "storage.csv"),
+        provisioned_w=nodes * 10200.0,
+        it_j_per_year=nodes * 7000.0 * 8760 * 3600,
+    )
+
+
+@given(st.integers(1, 200), st.floats(1e3, 4e6), st.integers(1, 8), st.floats(0.0, 0.2))
+def test_every_line_adds_up_and_the_years_are_the_same_money(
+    nodes: int, usd: float, years: int, rate: float
+) -> None:
+    held = terms(years, rate)
+    owned = owned_lines([machines(nodes, usd)], held)
+    rented = [line_item("rent", "rent", 1000.3, "h", 2.01, source="an offer", date="2026")]
+    rows = cash_flow(owned, rented, held)
+    assert len(rows) == years
+    assert round(sum(round(row.owned_usd * 100) for row in rows)) == round(total_usd(owned) * 100)
+    assert round(sum(row.rented_usd for row in rows), 2) == round(total_usd(rented) * years, 2)
+    for row in rows:
+        parts = row.capex_usd + row.financing_usd + row.opex_usd - row.resale_usd
+        assert row.owned_usd == pytest.approx(parts, abs=0.006)
+
+
+def test_owning_lists_capital_energy_network_storage_staff_and_cooling() -> None:
+    lines = owned_lines([machines()], terms())
+    assert {"capex", "energy", "cooling", "storage", "staff", "financing", "facility"} <= {
+        line.category for line in lines
+    }
+    assert any("network" in line.what for line in lines)
+    assert all(line.source for line in lines)
+    power, cooling = (
+        next(line.total_usd for line in lines if line.category == each) for each in ("energy", "cooling")
+    )
+    assert cooling == pytest.approx(0.2 * power, rel=1e-6)
+
+
+def test_what_is_held_to_the_end_of_its_life_is_worth_nothing() -> None:
+    assert all(line.total_usd > 0 for line in owned_lines([machines()], terms(years=6)))
+    left = [line.total_usd for line in owned_lines([machines()], terms(years=2)) if line.total_usd < 0]
+    assert left == [pytest.approx(-64 * 330000 * (1 - 2 / 5.5), abs=0.01)]
+
+
+def test_a_loan_of_payments_is_worth_what_was_borrowed() -> None:
+    payment = 1000.0 * annuity_fraction(0.07, 4)
+    assert present_usd([payment] * 4, 0.07) == pytest.approx(1000.0)
+    assert annuity_fraction(0.0, 4) == 0.25
+
+
+@given(st.floats(1e3, 1e8), st.integers(1, 4096), st.floats(0.1, 20.0))
+def test_at_the_crossing_renting_by_the_hour_costs_what_owning_does(
+    owned: float, count: int, price: float
+) -> None:
+    share = crossing_utilisation(owned, count, price)
+    assert share * 8760 * count * price == pytest.approx(owned)
+
+
+def test_a_taller_tree_costs_more_ports_and_optics() -> None:
+    assert fabric_usd_per_port(64000.0, 64, 500.0, 1) == 2000.0
+    assert fabric_usd_per_port(64000.0, 64, 500.0, 3) == 8000.0
