@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from twofold.contracts import TrainingRun
 from twofold.core import Estimate
+from twofold.facility import fabric_parts
 from twofold.perf import Cluster, network
 from twofold.plan.context import Context
-from twofold.plan.fabric_parts import fabric_parts
 from twofold.plan.given import Given, resized
 from twofold.plan.quick_refusal import machines_text
 from twofold.plan.quick_run import quick_run

@@ -1,0 +1,88 @@
+"""Air or liquid: every way to cool so many servers, with the racks and the year that it costs."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from twofold.catalog import Catalog, Node
+from twofold.facility.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, pue
+from twofold.facility.figures import figure
+from twofold.facility.node_power import node_power, planned_w
+from twofold.facility.racks import Limit, RackFill, nodes_per_rack, rack_limits
+
+HOURS_PER_YEAR = 8760.0
+W_PER_KW = 1e3
+ON_REQUEST: tuple[CoolingKind, ...] = ("immersion",)  # takes servers of its own: chosen only where asked for
+
+
+@dataclass(frozen=True, slots=True)
+class CoolingOption:
+    """One way to cool so many nodes of one kind. Money per year of the facility, its energy and its racks."""
+
+    kind: CoolingKind
+    rack_limit_w: float  # heat that one rack may give off
+    nodes_per_rack: int  # 0: not one
+    binding: Limit
+    rack_count: int
+    pue_ratio: float
+    usd_per_year: float
+    feasible: bool
+    why: str  # the limit in words
+
+
+def cooling_options(
+    catalog: Catalog,
+    node: Node,
+    node_count: int,
+    usd_per_kwh: float,
+    climate: Climate = "temperate",
+    rack_power_w: float | None = None,
+) -> tuple[CoolingOption, ...]:
+    """Every way to cool these nodes: feasible ones first, the cheapest year first, immersion behind them.
+
+    Formula  year = E·PUE·price + (capex + racks · rack)/life
+    Why      Denser cooling saves racks and energy, and costs more to build.
+    Units    USD a year; E is the energy of a year at the vendor's maximum.
+    Source   `facility: rack_kw, pue, capex_facility, depreciation, rack`.
+    Limits   Direct-to-chip takes the liquid-cooled variant of a server, whose power is taken to be the same.
+    """
+    options = [_option(catalog, node, node_count, kind, usd_per_kwh, climate, rack_power_w) for kind in KINDS]
+    return tuple(
+        sorted(
+            options,
+            key=lambda option: (not option.feasible, option.kind in ON_REQUEST, option.usd_per_year),
+        )
+    )
+
+
+def _option(
+    catalog: Catalog,
+    node: Node,
+    node_count: int,
+    kind: CoolingKind,
+    usd_per_kwh: float,
+    climate: Climate,
+    rack_power_w: float | None,
+) -> CoolingOption:
+    limits = rack_limits(catalog, kind, power_w=rack_power_w)
+    fill = nodes_per_rack(catalog, node, limits)
+    node_w, per_rack = planned_w(node_power(catalog, node)), fill.nodes_per_rack
+    racks = ceil(node_count / per_rack) if per_rack else 0
+    ratio = pue(catalog, kind, climate)
+    energy_usd = node_count * node_w / W_PER_KW * HOURS_PER_YEAR * ratio * usd_per_kwh
+    built_usd = node_count * node_w * capex_usd_per_w(catalog, kind).value
+    racks_usd = racks * figure(catalog, "rack", "rack with power strips").value
+    years = figure(catalog, "depreciation", "facility useful life").value
+    year_usd = energy_usd + (built_usd + racks_usd) / years
+    why = _why(node, node_w, kind, limits.cooling_w, fill)
+    return CoolingOption(
+        kind, limits.cooling_w, per_rack, fill.binding, racks, ratio, year_usd, per_rack > 0, why
+    )
+
+
+def _why(node: Node, node_w: float, kind: CoolingKind, limit_w: float, fill: RackFill) -> str:
+    """`contained air: 3 nodes of 14.3 kW in a rack of at most 45 kW, bound by cooling`."""
+    words, kw = kind.replace("_", " "), f"{node_w / W_PER_KW:.4g} kW"
+    if fill.nodes_per_rack == 0 and limit_w >= node_w:
+        return f"{words}: {node.rack_units} U with {kw} is too dense for it"
+    nodes = f"{fill.nodes_per_rack} node{'s' if fill.nodes_per_rack != 1 else ''} of {kw}"
+    return f"{words}: {nodes} in a rack of at most {limit_w / W_PER_KW:.4g} kW, bound by {fill.binding}"
