@@ -10,7 +10,8 @@ from twofold.app.plan_values import plan_value
 from twofold.app.planning import plan, rehearsed_plan
 from twofold.app.shown import ShownPlan
 from twofold.app.simulate_inputs import rehearsable
-from twofold.app.simulating import Simulated, SimulateOptions, simulate
+from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep
+from twofold.app.sweeping import parse_sweep
 from twofold.contracts import Scenario, parse_scenario, plan_to_json, scenario_names
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
 
@@ -171,6 +172,28 @@ def test_two_scenarios_are_paired_by_their_seeds(planned: ShownPlan, tmp_path: P
         assert one.difference == pytest.approx(one.b - one.a, abs=1e-9)
     slower = next(one for one in made.comparison.differences if one.figure == "chat.tpot_p95_s")
     assert slower.low > 0
+
+
+TENANTS = "tenants: [{name: one, share: 50 %}, {name: two, share: 50 %}]"
+
+
+def test_runs_side_by_side_in_processes_give_the_same_bytes(planned: ShownPlan, tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(f"name: s\nhorizon: 12 s\nwarm_up: 2 s\ntraffic:\n  {TENANTS}\n")
+    asked = parse_sweep("traffic.scale=0.5x,1x")
+    told: list[str] = []
+    swept = [
+        simulate_sweep(planned, asked, SimulateOptions(str(path)), tell=told.append, process_count=count)
+        for count in (1, 2)
+    ]
+    assert swept[0].json == swept[1].json
+    assert any(name.startswith("tenant one.") for name in swept[0].data.points[0].figures)
+    assert told[-1] == "rehearsing, run 6 of 6"
+
+
+def test_an_engine_that_is_none_is_refused(planned: ShownPlan) -> None:
+    with pytest.raises(UnknownNameError, match="`spark` runs no rehearsals"):
+        simulate(planned, SimulateOptions(scenario(), engine="spark"))
 
 
 def test_tables_hold_every_request_and_the_whole_run(planned: ShownPlan, tmp_path: Path) -> None:

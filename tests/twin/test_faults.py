@@ -8,6 +8,7 @@ import pytest
 from twofold.core import ValueRefusedError
 from twofold.twin import (
     Arrival,
+    Drain,
     Fault,
     FleetResult,
     FleetWorld,
@@ -194,3 +195,38 @@ def test_a_start_in_a_lost_zone_is_no_start(fixed_world: Worlds, steady: Request
 def test_a_fault_that_cannot_be_is_refused(fixed_world: Worlds, fault: Fault, said: str) -> None:
     with pytest.raises(ValueRefusedError, match=said):
         simulate_fleet(fixed_world(faults=(fault,)), [])
+
+
+def test_a_drained_zone_finishes_what_it_has_and_gets_nothing_new(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    zones = ("zone-1", "zone-2")
+    world = fixed_world(4, zones, faults=(Drain(2.0, "zone-1"),), start_s=0.5)
+    result, records = run(world, steady(200, 0.05, output_tokens=51))
+    assert {r.outcome for r in records} == {"finished"}  # an answer that had begun is not cut
+    of_zone = {"r0", "r1"}
+    assert any(r.replica_id in of_zone and r.arrival_s + r.e2e_s > 2.0 for r in records)
+    assert not {r.replica_id for r in records if r.arrival_s > 2.0} & of_zone
+    whole, _ = run(fixed_world(4, zones), steady(200, 0.05, output_tokens=51))
+    assert result.replica_h < whole.replica_h  # and is not paid for once it is empty
+
+
+def test_a_drained_zone_comes_back_cold_under_new_names(fixed_world: Worlds, steady: Requests) -> None:
+    zones = ("zone-1", "zone-2")
+    world = fixed_world(4, zones, faults=(Drain(2.0, "zone-1", back_after_s=3.0),), start_s=0.5)
+    result, records = run(world, steady(200, 0.05))
+    assert result.started_count == 2 and result.start_s_mean == pytest.approx(0.5)
+    again = [r.arrival_s for r in records if r.replica_id in ("r0-again", "r1-again")]
+    assert again and min(again) >= 5.5  # 2 s + 3 s away + 0.5 s to start
+    assert {r.outcome for r in records} == {"finished"}
+
+
+def test_an_empty_zone_is_drained_at_once_and_an_unknown_one_is_refused(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    zones = ("zone-1", "zone-2")
+    result, records = run(fixed_world(4, zones, faults=(Drain(0.0, "zone-1"),)), steady(20, 0.5))
+    assert {r.replica_id for r in records} <= {"r2", "r3"}
+    assert result.broke_first is None
+    with pytest.raises(ValueRefusedError, match="there is no zone `zone-3`"):
+        run(fixed_world(4, zones, faults=(Drain(0.0, "zone-3"),)), [])

@@ -9,7 +9,7 @@ from twofold import __version__
 from twofold.app.screen_simulate import simulation_lines
 from twofold.app.shown import as_html
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
-from twofold.app.simulate_tables import Record, job_table, request_table, timeline_table
+from twofold.app.simulate_tables import job_table, request_table, timeline_table
 from twofold.app.sources import SpecSource
 from twofold.app.sweeping import SweepAsked, Swept, sweep_of
 from twofold.contracts import Plan, Scenario, Simulation, find_scenario, simulation_to_json
@@ -17,15 +17,15 @@ from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.plan import (
     Asked,
     PoolTask,
-    TenantTally,
+    Staged,
+    WorkEngine,
+    Workers,
     compared,
     policies_on,
     pool_tasks,
-    rehearse_training,
-    run_pools,
-    simulation_of,
+    rehearsed,
+    staged_training,
 )
-from twofold.twin import RequestRecord
 
 AS_PLANNED = "as-planned"
 SEED_MAX = 2**32 - 1
@@ -69,6 +69,7 @@ class SimulateOptions:
     requests: Path | None = None  # a CSV of every request is written here
     timeline: Path | None = None  # a CSV of the run over time
     jobs: Path | None = None  # a CSV of every job of a training cluster
+    engine: str = "processes"  # what the runs happen on: these, or `ray`
 
 
 def simulate(
@@ -84,9 +85,10 @@ def simulate(
     """
     given = _rehearsable(source, options, today)
     classes = _class_names(given.plan)
+    workers = _workers(options, process_count)
     if options.compare:
         first, second = (_scenario(name, classes) for name in options.compare)
-        return Simulated(_comparison(given, options, first, second, tell, process_count))
+        return Simulated(_comparison(given, options, first, second, tell, workers))
     scenario = _scenario(options.scenario, classes)
     if scenario.cluster is not None:
         return Simulated(_training(given, scenario, options, tell))
@@ -95,42 +97,14 @@ def simulate(
             f"`{scenario.name}` is of serving: no job is submitted there",
             hint="leave `--jobs` out, or name a scenario of a cluster, such as training-week",
         )
-    tasks = _tasks(given, scenario, options)
     error = scenario.beliefs.error_fraction
     factors = (1.0, *((1.0 - error, 1.0 + error) if error else ()))
-    tally = _tally(scenario, tasks)
+    staged = replace(_staged(given, scenario, options), factors=factors)
     with request_table(options.requests) as record:
-        runs = run_pools(tasks, factors, tell, process_count, _both(record, tally))
+        (made,) = rehearsed([staged], tell, workers, record)
     if options.timeline:
-        timeline_table(options.timeline, tasks, runs[0])
-    made = simulation_of(
-        given.plan.name, scenario, options.seed, tasks, dict(zip(factors, runs, strict=True))
-    )
-    return Simulated(_signed(_with_tenants(made, tally), given, scenario))
-
-
-def _tally(scenario: Scenario, tasks: Sequence[PoolTask]) -> TenantTally | None:
-    """Counts by tenant where the scenario names some."""
-    if not scenario.traffic.tenants or not tasks:
-        return None
-    return TenantTally(max(task.world.warm_up_s for task in tasks))
-
-
-def _both(record: Record | None, tally: TenantTally | None) -> Record | None:
-    """Whatever wants to know of each request."""
-    if record is None or tally is None:
-        return record or (tally.record if tally else None)
-    given, counted = record, tally.record
-
-    def tell_both(request: RequestRecord) -> None:
-        given(request)
-        counted(request)
-
-    return tell_both
-
-
-def _with_tenants(simulation: Simulation, tally: TenantTally | None) -> Simulation:
-    return replace(simulation, tenants=tally.figures()) if tally else simulation
+        timeline_table(options.timeline, staged.tasks, made.results)
+    return Simulated(_signed(made.simulation, given, scenario))
 
 
 def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:
@@ -139,6 +113,13 @@ def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: dat
             f"a seed of {options.seed}", hint=f"write a whole number from 0 to {SEED_MAX}"
         )
     return rehearsable(source, today)
+
+
+def _workers(options: SimulateOptions, process_count: int) -> Workers:
+    known = [engine.value for engine in WorkEngine]
+    if options.engine not in known:
+        raise UnknownNameError(f"`{options.engine}` runs no rehearsals", hint=f"engines: {', '.join(known)}")
+    return Workers(process_count, WorkEngine(options.engine))
 
 
 def _class_names(plan: Plan) -> list[str]:
@@ -198,23 +179,33 @@ def simulate_sweep(
         value: find_scenario(options.scenario, classes, ((asked.key, value),)) for value in asked.values
     }
 
-    def run(value: str, seed: int) -> Simulation:
-        tell(f"sweeping {asked.key}, {value}")
-        return _once(given, scenarios[value], replace(options, seed=seed), process_count)
-
     seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
-    return Swept(sweep_of(asked, seeds, run))
+    runs = [(scenarios[value], seed) for value in asked.values for seed in seeds]
+    made = _all(given, runs, options, tell, _workers(options, process_count))
+    by_value = [made[index : index + len(seeds)] for index in range(0, len(made), len(seeds))]
+    return Swept(sweep_of(asked, by_value))
 
 
-def _once(given: Rehearsable, scenario: Scenario, options: SimulateOptions, process_count: int) -> Simulation:
-    """One run with perfect beliefs, of the fleet or of the cluster."""
+def _staged(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> Staged:
+    """One rehearsal with perfect beliefs, of the fleet or of the cluster."""
+    name = given.plan.name
     if scenario.cluster is not None:
-        return _training(given, scenario, options, lambda _: None)
-    tasks = _tasks(given, scenario, options)
-    tally = _tally(scenario, tasks)
-    (results,) = run_pools(tasks, (1.0,), lambda _: None, process_count, _both(None, tally))
-    made = simulation_of(given.plan.name, scenario, options.seed, tasks, {1.0: results})
-    return _signed(_with_tenants(made, tally), given, scenario)
+        _check_training(scenario, options)
+        return staged_training(name, scenario, options.seed, given.plan.training, given.tables)
+    return Staged(name, scenario, options.seed, _tasks(given, scenario, options))
+
+
+def _all(
+    given: Rehearsable,
+    runs: Sequence[tuple[Scenario, int]],
+    options: SimulateOptions,
+    tell: Tell,
+    workers: Workers,
+) -> list[Simulation]:
+    """Scenarios each under a seed, all runs of all of them side by side."""
+    staged = [_staged(given, scenario, replace(options, seed=seed)) for scenario, seed in runs]
+    made = rehearsed(staged, tell, workers)
+    return [_signed(one.simulation, given, scenario) for one, (scenario, _) in zip(made, runs, strict=True)]
 
 
 def _comparison(
@@ -223,7 +214,7 @@ def _comparison(
     first: Scenario,
     second: Scenario,
     tell: Tell,
-    process_count: int,
+    workers: Workers,
 ) -> Simulation:
     """Both scenarios under the same seeds; the first one's run with the first seed is the one shown."""
     if (first.cluster is None) != (second.cluster is None):
@@ -232,39 +223,27 @@ def _comparison(
             hint="compare two of one kind, such as zone-loss,zone-loss-no-spares",
         )
     seeds = tuple(options.seed + index for index in range(PAIRED_SEEDS))
-    made: list[list[Simulation]] = []
-    for scenario in (first, second):
-        runs: list[Simulation] = []
-        for seed in seeds:
-            tell(f"comparing, {scenario.name}, run {len(runs) + 1} of {len(seeds)}")
-            runs.append(_once(given, scenario, replace(options, seed=seed), process_count))
-        made.append(runs)
-    return replace(made[0][0], comparison=compared(made[0], made[1]))
+    runs = [(scenario, seed) for scenario in (first, second) for seed in seeds]
+    made = _all(given, runs, options, tell, workers)
+    return replace(made[0], comparison=compared(made[: len(seeds)], made[len(seeds) :]))
 
 
 def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, tell: Tell) -> Simulation:
+    """The cluster in this process, each job told as it ends."""
+    _check_training(scenario, options)
+    plan, tables = given.plan, given.tables
+    with job_table(options.jobs) as note:
+        staged = staged_training(plan.name, scenario, options.seed, plan.training, tables, note)
+        (made,) = rehearsed([staged], tell)
+    return _signed(made.simulation, given, scenario)
+
+
+def _check_training(scenario: Scenario, options: SimulateOptions) -> None:
     if options.traces or options.only:
         raise ValueRefusedError(
             f"`{scenario.name}` is of a training cluster: no request is sent there",
             hint="leave `--trace` and `--only` out, or name a scenario of serving",
         )
-    tell("rehearsing the cluster")
-    tables = given.tables
-    with job_table(options.jobs) as note:
-        figures = rehearse_training(
-            given.plan.training, scenario, options.seed, tables.catalog, tables.constants, note
-        )
-    made = simulation_of(given.plan.name, scenario, options.seed, (), {1.0: ()})
-    made = replace(
-        made,
-        training=figures,
-        horizon_s=figures.duration_s,
-        event_count=figures.event_count,
-        decision_count=figures.decision_count,
-        policies=("cluster brain",),
-        broke_first=figures.alarms[0] if figures.alarms else None,
-    )
-    return _signed(made, given, scenario)
 
 
 def _signed(simulation: Simulation, given: Rehearsable, scenario: Scenario) -> Simulation:

@@ -1,8 +1,7 @@
 """`simulate --sweep`: one key of a scenario at several values, each under the same seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from twofold import __version__
 from twofold.app.screen_sweep import sweep_lines
@@ -13,7 +12,6 @@ from twofold.plan import swept
 
 VALUES_MAX = 24
 HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
-RunOne = Callable[[str, int], Simulation]  # of a value and a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,8 @@ def parse_sweep(text: str) -> SweepAsked:
     return SweepAsked(key.strip(), values)
 
 
-def sweep_of(asked: SweepAsked, seeds: Sequence[int], run: RunOne) -> Sweep:
-    """The sweep, its version and plan those of its runs."""
-    runs = {(value, seed): run(value, seed) for value, seed in product(asked.values, seeds)}
-    made = swept(asked.key, asked.values, [[runs[value, seed] for seed in seeds] for value in asked.values])
-    first = runs[asked.values[0], seeds[0]]
+def sweep_of(asked: SweepAsked, runs: Sequence[Sequence[Simulation]]) -> Sweep:
+    """The sweep of runs by value, then by seed; its version and plan are those of its runs."""
+    made = swept(asked.key, asked.values, runs)
+    first = runs[0][0]
     return replace(made, twofold=__version__, plan_digest=first.plan_digest, notes=first.notes)

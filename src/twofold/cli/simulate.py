@@ -1,5 +1,6 @@
 """`twofold simulate`: a plan in the twin, under its own traffic or yours, and under what goes wrong."""
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from twofold.cli.progress import patient_bar
 from twofold.core import UsageError
 
 MISSED = 3
-PROCESSES = 2
 
 
 def _scenarios() -> str:
@@ -43,6 +43,14 @@ def _scenarios() -> str:
 @click.option("--seed", default=0, show_default=True, type=int, help="Of every draw.")
 @click.option("--compare", metavar="A,B", help="Two scenarios under the same seeds, with intervals.")
 @click.option("--sweep", metavar="KEY=A,B,…", help="One key of the scenario at several values.")
+@click.option(
+    "--engine",
+    type=click.Choice(["processes", "ray"]),
+    default="processes",
+    show_default=True,
+    metavar="NAME",
+    help="Runs happen in `processes` of this machine, or on `ray` (extra `ray`).",
+)
 @click.option("--requests", type=click.Path(path_type=Path), help="Write every request to this CSV.")
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the run over time to this CSV.")
 @click.option("--jobs", type=click.Path(path_type=Path), help="Write every training job to this CSV.")
@@ -59,6 +67,7 @@ def command(
     seed: int,
     compare: str | None,
     sweep: str | None,
+    engine: str,
     requests: Path | None,
     timeline: Path | None,
     jobs: Path | None,
@@ -87,9 +96,10 @@ def command(
         requests=requests,
         timeline=timeline,
         jobs=jobs,
+        engine=engine,
     )
     with patient_bar() as tell:
-        given = (options, today(), tell, PROCESSES)
+        given = (options, today(), tell, _core_count())
         answer = simulate_sweep(source, parse_sweep(sweep), *given) if sweep else simulate(source, *given)
     if out:
         write_text(out, answer.json)
@@ -99,6 +109,13 @@ def command(
         print_lines(answer.lines)
     if isinstance(answer, Simulated) and not answer.data.slos_met:
         ctx.exit(MISSED)
+
+
+def _core_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _by_class(traces: tuple[str, ...]) -> dict[str, Path]:

@@ -7,6 +7,7 @@ from twofold.core.errors import MissingExtraError
 MODULES = {
     "train": ("torch", "transformers", "tokenizers", "safetensors"),
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
+    "ray": ("ray",),
 }
 
 

@@ -32,10 +32,9 @@ from twofold.plan.rehearse_flat import compared, flat_figures
 from twofold.plan.rehearse_gate import policies_on
 from twofold.plan.rehearse_pools import RehearsalTables
 from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks
-from twofold.plan.rehearse_simulation import run_pools, simulation_of
+from twofold.plan.rehearse_staged import Staged, rehearsed, staged_training
 from twofold.plan.rehearse_sweep import swept
-from twofold.plan.rehearse_tenants import TenantTally
-from twofold.plan.rehearse_training import rehearse_training
+from twofold.plan.rehearse_workers import WorkEngine, Workers
 from twofold.plan.rungs import Ladder, Rung
 from twofold.plan.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.plan.serving_choice import NEWEST_RELEASES
@@ -65,10 +64,12 @@ __all__ = [
     "ServingEstimate",
     "ServingQuestion",
     "ServingTables",
-    "TenantTally",
+    "Staged",
     "TrainingEstimate",
     "TrainingQuestion",
     "Variation",
+    "WorkEngine",
+    "Workers",
     "build_plan",
     "calibration_notes",
     "calibration_rows",
@@ -93,11 +94,10 @@ __all__ = [
     "pool_tasks",
     "read_rate_bytes_per_s",
     "reason_text",
-    "rehearse_training",
-    "run_pools",
+    "rehearsed",
     "run_scope",
     "service_scope",
-    "simulation_of",
+    "staged_training",
     "swept",
     "token_model",
     "unit_of",

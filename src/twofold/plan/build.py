@@ -23,7 +23,7 @@ from twofold.plan.measured_serving import measured_plan
 from twofold.plan.measured_training import measured_training_plan
 from twofold.plan.offers import Offer
 from twofold.plan.rehearse import rehearsed_service
-from twofold.plan.rehearse_run import Tell
+from twofold.plan.rehearse_workers import Tell
 from twofold.plan.serving_choice import ServingChoice, choose_serving, main_pool
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.supply_side import with_supply_side

@@ -17,8 +17,9 @@ from twofold.inference import Fleet, PoolChoice, ReplicaCount, replicas_for
 from twofold.plan.context import Context, model_of
 from twofold.plan.reasons import metric_text
 from twofold.plan.rehearse_pools import RehearsalTables
-from twofold.plan.rehearse_run import Asked, PoolTask, Tell, pool_tasks, run_all
+from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks, run_all
 from twofold.plan.rehearse_simulation import simulation_of
+from twofold.plan.rehearse_workers import Tell, Workers
 from twofold.plan.serving_choice import ServingChoice, with_fleet
 from twofold.plan.serving_pools import one
 from twofold.twin import FleetResult
@@ -27,7 +28,7 @@ FINISHED_COUNT = 2500  # of a class and point at first: more than the 2,000 that
 FINISHED_COUNT_MORE = 10_000  # … and where these leave it open
 GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
 TARGET_UTILISATION = 0.9  # as `replicas_for` counts
-PROCESSES = 2
+WORKERS = Workers(2)
 # Nobody is turned away, and nothing but the fleet itself answers: what a closed form predicts.
 PLAIN = {
     "name": "peak",
@@ -154,7 +155,7 @@ def _tasks(
 
 
 def _run(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[ClassFigures, ...]:
-    results: list[FleetResult] = run_all([(task, 1.0) for task in tasks], lambda _: None, PROCESSES)
+    results: list[FleetResult] = run_all([(task, 1.0) for task in tasks], lambda _: None, WORKERS)
     return simulation_of("", scenario, 0, tasks, {1.0: results}).classes
 
 

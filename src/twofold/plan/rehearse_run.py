@@ -1,10 +1,9 @@
 """Runs of a service's pools on the twin: each pool is a world of its own, with its classes' requests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
-from multiprocessing import get_context
 from pathlib import Path
 
 from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
@@ -13,6 +12,7 @@ from twofold.plan.rehearse_arrange import arranged
 from twofold.plan.rehearse_faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
 from twofold.plan.rehearse_gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
 from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
+from twofold.plan.rehearse_tenants import TenantTally
 from twofold.plan.rehearse_traffic import (
     DRAWN_BLOCK_TOKENS,
     TRACE_BLOCK_TOKENS,
@@ -22,6 +22,7 @@ from twofold.plan.rehearse_traffic import (
     drawn_parts,
     scan_trace,
 )
+from twofold.plan.rehearse_workers import Tell, Workers, run_calls
 from twofold.plan.serving_pools import one
 from twofold.policy import PoolRules, RoutingSettings
 from twofold.twin import (
@@ -42,7 +43,6 @@ WARM_UP_S_MIN = 20.0
 MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
 HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
 BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,44 +276,39 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
     )
 
 
-def run_task(task: PoolTask, belief_factor: float = 1.0) -> FleetResult:
-    """One run; the same task gives the same result."""
-    return run_world(task.world, task.traffic, belief_factor)
-
-
-def run_world(world: FleetWorld, traffic: TrafficMix, belief_factor: float) -> FleetResult:
-    """One run as plain data, which another process can send back."""
-    result = simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals())
+def run_world(
+    world: FleetWorld,
+    traffic: TrafficMix,
+    belief_factor: float,
+    record: Callable[[RequestRecord], None] | None = None,
+) -> FleetResult:
+    """One run as plain data, which another process can send back. The same world gives the same result."""
+    result = simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals(), record)
     classes = tuple(replace(each, outcomes=dict(each.outcomes)) for each in result.classes)
     return replace(result, classes=classes, outcomes=dict(result.outcomes), effects=dict(result.effects))
 
 
-def recorded_run(
-    task: PoolTask, belief_factor: float, record: Callable[[RequestRecord], None]
-) -> FleetResult:
-    """One run, each request told as it ends."""
-    world = replace(task.world, belief_factor=belief_factor)
-    return simulate_fleet(world, task.traffic.arrivals(), record)
+def tallied_run(
+    world: FleetWorld,
+    traffic: TrafficMix,
+    belief_factor: float,
+    tallied_from_s: float | None,
+    record: Callable[[RequestRecord], None] | None = None,
+) -> tuple[FleetResult, TenantTally | None]:
+    """One run as plain data, and what tenants got from a time on; None: nobody asks."""
+    if tallied_from_s is None:
+        return run_world(world, traffic, belief_factor, record), None
+    tally = TenantTally(tallied_from_s)
+
+    def both(request: RequestRecord) -> None:
+        tally.record(request)
+        if record is not None:
+            record(request)
+
+    return run_world(world, traffic, belief_factor, both), tally
 
 
-def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, process_count: int = 1) -> list[FleetResult]:
+def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, workers: Workers) -> list[FleetResult]:
     """The results of tasks with their belief factors, in their order, whatever finishes first."""
-    results: dict[int, FleetResult] = {}
-    tell(f"rehearsing, run 0 of {len(tasks)}")
-    for index, result in _runs(tasks, process_count):
-        results[index] = result
-        tell(f"rehearsing, run {len(results)} of {len(tasks)}")
-    return [results[index] for index in range(len(tasks))]
-
-
-def _runs(tasks: Sequence[tuple[PoolTask, float]], process_count: int) -> Iterator[tuple[int, FleetResult]]:
-    if process_count <= 1 or len(tasks) <= 1:
-        yield from ((index, run_task(*task)) for index, task in enumerate(tasks))
-        return
-    with ProcessPoolExecutor(min(process_count, len(tasks)), get_context("spawn")) as pool:
-        running = {
-            pool.submit(run_world, task.world, task.traffic, factor): index
-            for index, (task, factor) in enumerate(tasks)
-        }
-        for future in as_completed(running):
-            yield running[future], future.result()
+    calls = [partial(run_world, task.world, task.traffic, factor) for task, factor in tasks]
+    return run_calls(calls, tell, workers)

@@ -1,7 +1,6 @@
 """Runs of all pools put together: one simulation, its beliefs beside each other, and two scenarios paired."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 
 from twofold.contracts import SIMULATION_SCHEMA as SCHEMA
 from twofold.contracts import (
@@ -13,29 +12,11 @@ from twofold.contracts import (
 )
 from twofold.plan.rehearse_figures import class_figures, fleet_figures
 from twofold.plan.rehearse_gate import policies_on
-from twofold.plan.rehearse_run import PoolTask, Tell, recorded_run, run_all
-from twofold.twin import FleetResult, RequestRecord
+from twofold.plan.rehearse_run import PoolTask
+from twofold.twin import FleetResult
 
 METRICS = ("ttft", "tpot", "e2e")
-Record = Callable[[RequestRecord], None]
 Results = Sequence[FleetResult]
-
-
-def run_pools(
-    tasks: Sequence[PoolTask],
-    factors: Sequence[float],
-    tell: Tell,
-    process_count: int,
-    record: Record | None = None,
-) -> list[Results]:
-    """The results of all tasks for each belief factor. With `record`, the first factor's runs are told."""
-    if record is None:
-        pairs = [(task, factor) for factor, task in product(factors, tasks)]
-        flat = run_all(pairs, tell, process_count)
-        return [flat[index : index + len(tasks)] for index in range(0, len(flat), max(1, len(tasks)))]
-    tell("rehearsing, every request recorded")
-    first = [recorded_run(task, factors[0], record) for task in tasks]
-    return [first, *run_pools(tasks, factors[1:], tell, process_count)] if factors[1:] else [first]
 
 
 def simulation_of(

@@ -30,6 +30,14 @@ class TenantTally:
             if request.ttft_s is not None:
                 self._ttft_s.setdefault(name, []).append(request.ttft_s)
 
+    def add(self, other: "TenantTally") -> None:
+        """What another counted of other requests."""
+        for name, count in other._arrived.items():
+            self._arrived[name] = self._arrived.get(name, 0) + count
+        for own, theirs in ((self._ttft_s, other._ttft_s), (self._e2e_s, other._e2e_s)):
+            for name, values in theirs.items():
+                own.setdefault(name, []).extend(values)
+
     def figures(self) -> tuple[TenantFigures, ...]:
         """By name."""
         return tuple(

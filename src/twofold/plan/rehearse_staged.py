@@ -1,0 +1,120 @@
+"""Rehearsals before they happen: the runs that each needs, all of them at once, and what they make."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from twofold.contracts import Scenario, Simulation, TrainingFigures, TrainingPlan
+from twofold.plan.rehearse_pools import RehearsalTables
+from twofold.plan.rehearse_run import PoolTask, tallied_run
+from twofold.plan.rehearse_simulation import simulation_of
+from twofold.plan.rehearse_tenants import TenantTally
+from twofold.plan.rehearse_training import rehearse_training
+from twofold.plan.rehearse_watch import OnJob
+from twofold.plan.rehearse_workers import HERE, Call, Tell, Workers, run_calls
+from twofold.twin import FleetResult, RequestRecord
+
+Record = Callable[[RequestRecord], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One rehearsal of a fleet or of a cluster: everything that its runs need."""
+
+    name: str  # of the plan
+    scenario: Scenario
+    seed: int
+    tasks: tuple[PoolTask, ...] = ()
+    factors: tuple[float, ...] = (1.0,)  # of the gate's beliefs; the first is of perfect ones
+    training: Call | None = None  # instead of tasks
+
+    def calls(self) -> tuple[Call, ...]:
+        """Its runs: of every task for each belief, or of the cluster."""
+        if self.training is not None:
+            return (self.training,)
+        from_s = self._tallied_from_s()
+        return tuple(
+            partial(tallied_run, task.world, task.traffic, factor, None if number else from_s)
+            for number, factor in enumerate(self.factors)
+            for task in self.tasks
+        )
+
+    def _tallied_from_s(self) -> float | None:
+        """From when on tenants are told apart, where the scenario names some."""
+        if not self.scenario.traffic.tenants:
+            return None
+        return max((task.world.warm_up_s for task in self.tasks), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of a rehearsal."""
+
+    simulation: Simulation
+    results: tuple[FleetResult, ...]  # with perfect beliefs, by task
+
+
+def staged_training(
+    name: str,
+    scenario: Scenario,
+    seed: int,
+    runs: Sequence[TrainingPlan],
+    tables: RehearsalTables,
+    on_job: OnJob | None = None,
+) -> Staged:
+    """A rehearsal of the cluster. With `on_job` it can only happen in this process."""
+    call = partial(rehearse_training, runs, scenario, seed, tables.catalog, tables.constants, on_job)
+    return Staged(name, scenario, seed, training=call)
+
+
+def rehearsed(
+    staged: Sequence[Staged], tell: Tell, workers: Workers = HERE, record: Record | None = None
+) -> list[Performed]:
+    """All of them, in their order: every run of every one may happen beside every other.
+
+    With `record` the first one's runs with perfect beliefs happen here, and each request is told.
+    """
+    calls = [call for one in staged for call in one.calls()]
+    told = len(staged[0].tasks) if record is not None else 0
+    if told:
+        tell("rehearsing, every request recorded")
+    first = [call(record=record) for call in calls[:told]]  # type: ignore[call-arg]  # partial of tallied_run
+    results = [*first, *run_calls(calls[told:], tell, workers)]
+    made, begin = [], 0
+    for one in staged:
+        end = begin + len(one.calls())
+        made.append(_performed(one, results[begin:end]))
+        begin = end
+    return made
+
+
+def _performed(one: Staged, results: Sequence[Any]) -> Performed:
+    if one.training is not None:
+        return Performed(_of_training(one, *results), ())
+    count = len(one.tasks)
+    found: list[FleetResult] = [result for result, _ in results]
+    by_factor = {
+        factor: found[index * count : (index + 1) * count] for index, factor in enumerate(one.factors)
+    }
+    made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
+    tallies = [tally for _, tally in results[:count] if tally is not None]
+    if tallies:
+        whole = TenantTally(tallies[0].warm_up_s)
+        for tally in tallies:
+            whole.add(tally)
+        made = replace(made, tenants=whole.figures())
+    return Performed(made, tuple(found[:count]))
+
+
+def _of_training(one: Staged, figures: TrainingFigures) -> Simulation:
+    made = simulation_of(one.name, one.scenario, one.seed, (), {1.0: ()})
+    return replace(
+        made,
+        training=figures,
+        horizon_s=figures.duration_s,
+        event_count=figures.event_count,
+        decision_count=figures.decision_count,
+        policies=("cluster brain",),
+        broke_first=figures.alarms[0] if figures.alarms else None,
+    )

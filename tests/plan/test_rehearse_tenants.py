@@ -1,0 +1,70 @@
+"""Tenants are told apart, those of the warm-up left out, and counts of several runs add up."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.plan.rehearse_tenants import TenantTally
+from twofold.twin import RequestRecord
+
+FINISHED = "finished"
+
+
+def ended(
+    tenant: str, e2e_s: float = 1.0, *, arrival_s: float = 10.0, outcome: str = FINISHED
+) -> RequestRecord:
+    first_s = e2e_s / 10 if outcome == FINISHED else None
+    return RequestRecord(arrival_s, "chat", tenant, "", 10, 5, outcome, 1, "r0", first_s, e2e_s)
+
+
+def tally_of(requests: Iterable[RequestRecord], warm_up_s: float = 0.0) -> TenantTally:
+    tally = TenantTally(warm_up_s)
+    for request in requests:
+        tally.record(request)
+    return tally
+
+
+def test_what_arrived_in_the_warm_up_is_left_out() -> None:
+    early, late = ended("a", arrival_s=4.9), ended("a", arrival_s=5.0)
+    (figures,) = tally_of([early, late], warm_up_s=5.0).figures()
+    assert figures.arrived_count == 1
+
+
+def test_a_tenant_of_whom_nothing_finished_has_counts_and_no_percentile() -> None:
+    a, b = tally_of([ended("b"), ended("a", outcome="refused: rate")]).figures()
+    assert (a.name, a.arrived_count, a.finished_count) == ("a", 1, 0)
+    assert a.ttft_p95_s is None and a.e2e_p95_s is None
+    assert (b.name, b.finished_count, b.e2e_p95_s) == ("b", 1, 1.0)
+
+
+def test_the_95th_of_a_hundred_is_the_smallest_that_95_do_not_exceed() -> None:
+    (figures,) = tally_of(ended("a", float(number)) for number in range(1, 101)).figures()
+    assert (figures.e2e_p95_s, figures.ttft_p95_s) == (95.0, 9.5)
+    (one,) = tally_of([ended("a", 3.0)]).figures()
+    assert one.e2e_p95_s == 3.0
+
+
+REQUESTS = st.lists(
+    st.builds(
+        ended,
+        st.sampled_from(["a", "b", ""]),
+        st.floats(0.01, 100.0),
+        arrival_s=st.floats(0.0, 20.0),
+        outcome=st.sampled_from([FINISHED, "left"]),
+    )
+)
+
+
+@given(first=REQUESTS, second=REQUESTS)
+def test_counts_of_two_runs_add_up_to_those_of_both(
+    first: list[RequestRecord], second: list[RequestRecord]
+) -> None:
+    added = tally_of(first, 5.0)
+    added.add(tally_of(second, 5.0))
+    both = tally_of([*first, *second], 5.0)
+    assert added.figures() == both.figures()
+    for figures in both.figures():
+        own = [each for each in first + second if each.tenant == figures.name and each.arrival_s >= 5.0]
+        assert figures.arrived_count == len(own)
+        assert figures.finished_count == sum(each.outcome == FINISHED for each in own)
