@@ -1,9 +1,9 @@
 """A plan's further screen: portfolio, money, building and rules, each a block of lines."""
 
+from twofold.app.screen_compliance import compliance_lines
 from twofold.contracts import Plan
 
 
 def supply_blocks(plan: Plan) -> list[list[str]]:
     """One block for each part that the plan has."""
-    assert plan.schema
-    return []
+    return [compliance_lines(plan.compliance)] if plan.compliance else []

@@ -52,6 +52,7 @@ class Catalog:
         self._ours, self._users = ours, users
         self._read: dict[object, Any] = {}
         self._permits: Callable[[Price], bool] | None = None
+        self._whole: Catalog | None = None
 
     @property
     def digest(self) -> str:
@@ -142,8 +143,13 @@ class Catalog:
         """The same tables, of whose prices only those count that `permits`; its digest is the whole's."""
         other = Catalog(self._ours, self._users)
         other._read = {key: value for key, value in self._read.items() if key != "prices by accelerator"}
-        other._permits = permits
+        other._permits, other._whole = permits, self.whole
         return other
+
+    @property
+    def whole(self) -> "Catalog":
+        """The same tables with every price."""
+        return self._whole or self
 
     def prices(self) -> tuple[Price, ...]:
         prices: tuple[Price, ...] = tuple(self._records("prices", Price).values())

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from twofold.contracts.compliance import Compliance
 from twofold.core import Estimate, InputError, Source
 
 SCHEMA = "twofold/plan/1"
@@ -412,6 +413,7 @@ class Plan:
     derivations: tuple[Derivation, ...]  # where numbers come from
     defaults: tuple[tuple[str, str], ...]  # path, value
     warnings: tuple[str, ...]  # of the whole plan
+    compliance: Compliance | None = None  # what rules change; null: the spec names none
 
 
 def plan_to_dict(value: Any) -> Any:

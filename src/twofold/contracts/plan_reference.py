@@ -29,6 +29,8 @@ Lengths of time are seconds, sizes bytes, money USD, energy joules; names carry 
 the run has no such number, for example no latency of a class of which nothing finished. New fields may be
 added, none is renamed or changes its unit within version 1.
 """
+# What a page is made of, innermost first.
+MODULES = {"plan": ("money", "compliance", "plan"), "simulation": ("simulation",)}
 INTRODUCTIONS = {"plan": PLAN, "simulation": SIMULATION}
 KINDS = {
     "str": "text",
@@ -99,8 +101,8 @@ def kind_text(annotation: str, names: set[str]) -> str:
 
 
 def source_of(page: str) -> str:
-    """The text of the module whose page it is: `plan` or `simulation`."""
-    return Path(__file__).with_name(f"{page}.py").read_text("utf-8")
+    """The text of the modules whose page it is: `plan` or `simulation`; the outermost part stands last."""
+    return "\n".join(Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in MODULES[page])
 
 
 def reference_page(page: str) -> str:

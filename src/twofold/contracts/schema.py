@@ -60,7 +60,7 @@ def _allow_lists_of_one(schema: dict[str, Any]) -> None:
             if value.get("type") == "array":
                 outer = {name: value.pop(name) for name in ("description", "default") if name in value}
                 part["properties"][key] = {**outer, "anyOf": [value["items"], value]}
-    for name in ("ModelReference", "FixedCluster", "Lengths", "Variant"):
+    for name in ("ComplianceSpec", "ModelReference", "FixedCluster", "Lengths", "Variant"):
         mapping = {**schema["$defs"][name], "type": "object"}
         description = mapping.pop("description", "")
         schema["$defs"][name] = {"description": description, "anyOf": [{"type": "string"}, mapping]}

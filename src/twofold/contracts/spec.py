@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from twofold.contracts import fields
+from twofold.contracts.compliance_spec import ComplianceSpec
 from twofold.contracts.fields import Part, refusal
 from twofold.contracts.parts import ModelReference
 from twofold.contracts.service import Service
@@ -26,6 +27,9 @@ class Spec(Part):
         default=(), alias="serving", description="one service, or a list of them"
     )
     supply: Supply = Field(default=Supply(), description="where capacity comes from")
+    compliance: ComplianceSpec | None = Field(
+        default=None, description="rules that bind the system: a regime such as `fedramp-high`"
+    )
 
     @model_validator(mode="before")
     @classmethod

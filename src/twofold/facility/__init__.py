@@ -1,5 +1,9 @@
 """The building: racks, cooling, power, fabric, storage, sites, and what rules ask of them."""
 
+from twofold.facility.compliance import compliance_of
+from twofold.facility.compliance_costs import Premium
+from twofold.facility.compliance_regimes import find_regime, permits, places_in_words, refusal_reason
+from twofold.facility.compliance_system import RuledFleet, RuledSystem
 from twofold.facility.cooling import (
     KINDS,
     Climate,
@@ -64,15 +68,19 @@ __all__ = [
     "NodeList",
     "NodePower",
     "PowerPart",
+    "Premium",
     "Rack",
     "RackFill",
     "RackLimits",
+    "RuledFleet",
+    "RuledSystem",
     "band",
     "band_verdict",
     "build_fat_tree",
     "build_rail_optimised",
     "capex_usd_per_w",
     "climate_of",
+    "compliance_of",
     "cooling_limit_w",
     "cooling_options",
     "draw_w",
@@ -80,17 +88,21 @@ __all__ = [
     "fabric_parts",
     "fat_tree",
     "figure",
+    "find_regime",
     "heat_map",
     "idle_w",
     "is_liquid_cooled",
     "network_cards",
     "node_power",
     "nodes_per_rack",
+    "permits",
+    "places_in_words",
     "planned_w",
     "pue",
     "rack_limits",
     "rail_optimised",
     "rail_parts",
+    "refusal_reason",
     "serving_racks",
     "serving_w",
     "training_peak_w",

@@ -14,6 +14,7 @@ from twofold.contracts import Digests, Plan, ServicePlan, Spec, TrainingPlan, de
 from twofold.core import Estimate, InfeasibleError, format_usd
 from twofold.perf import Constants
 from twofold.plan.calibrated import calibration_notes, is_calibrated, run_scope, service_scope
+from twofold.plan.compliance_supply import authorised
 from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
@@ -76,7 +77,7 @@ def build_plan(
     cannot be done within its deadline, objectives or budget.
     """
     draws = draw_factors(constants, options.draw_count, options.seed)
-    context = Context(spec, catalog, constants, draws, options.today)
+    context = Context(spec, authorised(spec, catalog), constants, draws, options.today)
     runs = {
         entry.name: choose_training(entry, context) for entry in spec.training if not entry.model.measured
     }

@@ -8,6 +8,7 @@ from twofold.catalog import Catalog
 from twofold.contracts import Spec
 from twofold.core import UnknownNameError, ValueRefusedError
 from twofold.perf import Constants
+from twofold.plan.compliance_supply import authorised
 from twofold.plan.context import Context
 from twofold.plan.ladder_serving import (
     ServingSite,
@@ -71,7 +72,7 @@ def compare_along(axis: str, spec: Spec, catalog: Catalog, constants: Constants)
     """
     if axis not in AXES:
         raise UnknownNameError(f"`{axis}` is no ladder", hint="write one of: " + ", ".join(AXES))
-    context = Context(spec, catalog, constants, draw_factors(constants), None)
+    context = Context(spec, authorised(spec, catalog), constants, draw_factors(constants), None)
     tables: list[Ladder] = []
     runs = spec.training if axis in OF_RUNS else ()
     services = spec.services if axis in OF_SERVICES else ()

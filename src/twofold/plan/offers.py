@@ -253,7 +253,7 @@ def _rentable(
         offer = Offer(accelerator, node, price, None, False, _overhead(node, supply))
         if node.name not in offers or _price_order(offer) < _price_order(offers[node.name]):
             offers[node.name] = offer
-    if supply.shop.accelerators and not catalog.prices_for(accelerator.name):
+    if supply.shop.accelerators and not catalog.whole.prices_for(accelerator.name):
         offers[""] = _unpriced(catalog, supply, accelerator)
     return list(offers.values())
 
@@ -284,8 +284,10 @@ def _in_regions(catalog: Catalog, price: Price, regions: tuple[str, ...]) -> boo
     own = price.region.lower()
     if any(own.startswith(region.lower()) for region in regions):
         return True
-    if "gov" in own or any("gov" in region.lower() for region in regions):
-        return False  # closed to most customers, and nothing else will do for the others: only by name
+    named = any("gov" in region.lower() for region in regions)
+    # Closed to most customers, and nothing else will do for the others: only by name, or where a rule says so.
+    if named or ("gov" in own and not catalog.is_restricted):
+        return False
     return not regions or own in ANYWHERE or f"{price.provider}:{price.region}" in _near(catalog, regions)
 
 

@@ -1,10 +1,14 @@
 """What follows from a plan's machines: the portfolio that supplies them, money, the building, rules."""
 
+from dataclasses import replace
+
 from twofold.contracts import Plan
+from twofold.plan.compliance_part import compliance_part
 from twofold.plan.context import Context
 
 
 def with_supply_side(plan: Plan, context: Context) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
-    assert context.spec
-    return plan
+    compliance = compliance_part(plan, context)
+    warnings = (*plan.warnings, *compliance.notes) if compliance else plan.warnings
+    return replace(plan, compliance=compliance, warnings=warnings)

@@ -1,0 +1,115 @@
+"""The block of a plan about rules: supply, the bill, enclaves, keys, logs, controls, mandates."""
+
+from collections.abc import Sequence
+
+from twofold.app.figures import percent, ranged
+from twofold.app.lines import both_ends, field
+from twofold.contracts import Compliance, ComplianceItem, Control, LogPlan, Mandate, TransferPlan, Uplift
+from twofold.core import format_bytes, format_seconds, format_si, format_usd
+
+SHOWN_PLACES, SHOWN_GAPS, SHOWN_DEPENDANTS, SHOWN_CATEGORIES = 2, 5, 3, 4
+
+
+def compliance_lines(rules: Compliance) -> list[str]:
+    """At most fifteen lines; `--json` has every line of the bill, every control and every mandate."""
+    years = f"{ranged(rules.first_year_usd)}, then {format_usd(rules.later_year_usd.value)} a year"
+    lines = both_ends(f"COMPLIANCE   {rules.regime} · {rules.baseline} baseline", f"first year {years}")
+    lines += field("supply", _supply(rules))
+    lines += field("cost", _categories(rules.items))
+    lines += field("uplift", _uplifts(rules))
+    lines += field("enclaves", [_enclave(each.name, each.node_count) for each in rules.enclaves])
+    keys = rules.keys
+    offline = f", {keys.offline_count} offline" if keys.offline_count else ""
+    lines += field(
+        "keys", [f"{len(keys.points)} key-use points", f"{keys.module_count} HSMs{offline}: {keys.reason}"]
+    )
+    if rules.transfer is not None:
+        lines += field("one-way", _transfer(rules.transfer))
+    lines += field("logs", _logs(rules.logs))
+    lines += field("controls", _controls(rules))
+    lines += field("mandates", _mandates(rules.mandates))
+    return lines
+
+
+def _supply(rules: Compliance) -> list[str]:
+    count = sum(place.offer_count for place in rules.permitted)
+    places = ", ".join(place.where for place in rules.permitted[:SHOWN_PLACES])
+    more = len(rules.permitted) - SHOWN_PLACES
+    tail = f", {more} more" if more > 0 else ""
+    where = f": {places}{tail}" if places else ": your own site"
+    return [f"{count} of {rules.offers_in_all} offers authorised{where}"]
+
+
+def _categories(items: Sequence[ComplianceItem]) -> list[str]:
+    """The bill by category, dearest first; the small ones together."""
+    sums: dict[str, float] = {}
+    for item in items:
+        sums[item.category] = sums.get(item.category, 0.0) + item.line.total_usd
+    ranked = sorted(sums.items(), key=lambda each: -each[1])
+    shown = [f"{name} {format_usd(usd)}" for name, usd in ranked[:SHOWN_CATEGORIES]]
+    others = sum(usd for _, usd in ranked[SHOWN_CATEGORIES:])
+    return [*shown, f"others {format_usd(others)}"] if others else shown
+
+
+def _uplifts(rules: Compliance) -> list[str]:
+    own = [f"here {percent(rules.uplift.uplift_fraction.value)}"] if rules.uplift else []
+    if not own and not rules.sizes:
+        return ["no price of the machines to hold it against"]
+    return [*own, *map(_size, rules.sizes), "claimed: 20–40 %"]
+
+
+def _size(uplift: Uplift) -> str:
+    fraction = uplift.uplift_fraction
+    spread = f"[{100 * fraction.low:.0f}–{100 * fraction.high:.0f}]"
+    return f"{uplift.accelerator_count:,} accelerators {100 * fraction.value:.0f} % {spread}"
+
+
+def _enclave(name: str, nodes: int) -> str:
+    return f"{name} {nodes} nodes" if nodes else name
+
+
+def _transfer(transfer: TransferPlan) -> list[str]:
+    return [
+        f"first load {format_seconds(transfer.first_s)}",
+        f"updates of {format_bytes(transfer.update_bytes)} every {transfer.update_every_days:.0f} d",
+    ]
+
+
+def _logs(logs: LogPlan) -> list[str]:
+    volume = f"{format_bytes(logs.bytes_per_year.value)} a year, kept {logs.retention_days:.0f} d"
+    if logs.bytes_per_request is None or logs.synchronous_s is None:
+        return [volume]
+    rate = f"{format_si(logs.requests_per_s, '/s')}"
+    record = f"{logs.recorded} {format_bytes(logs.bytes_per_request)} × {rate}, and hosts: {volume}"
+    if logs.budget_s is None:
+        return [record, f"a request waits {ranged(logs.synchronous_s)}"]
+    fits = "within" if logs.synchronous_fits else "over"
+    return [record, f"a request waits {ranged(logs.synchronous_s)}, {fits} {format_seconds(logs.budget_s)}"]
+
+
+def _controls(rules: Compliance) -> list[str]:
+    by = dict.fromkeys(("product", "platform", "organisation"), 0)
+    for control in rules.controls:
+        by[control.implementer] += 1
+    gaps = [control for control in rules.controls if control.status == "gap"]
+    return [
+        f"{len(rules.controls)}: {', '.join(f'{who} {count}' for who, count in by.items())}",
+        f"product's gaps {len(gaps)}: {_named(gaps)}",
+    ]
+
+
+def _named(gaps: Sequence[Control]) -> str:
+    names = ", ".join(control.id for control in gaps[:SHOWN_GAPS])
+    return names + (" …" if len(gaps) > SHOWN_GAPS else "")
+
+
+def _mandates(register: Sequence[Mandate]) -> list[str]:
+    """The order that most papers still cite, and what rests on it."""
+    revoked = [each for each in register if each.status == "revoked"]
+    first = next((each for each in revoked if each.name == "EO 14110"), None)
+    texts = [f"{len(register)} listed, {len(revoked)} revoked"]
+    if first is not None:
+        resting = [each.name for each in register if f"rests on {first.name}," in each.because]
+        named = ", ".join(resting[:SHOWN_DEPENDANTS]) + (" …" if len(resting) > SHOWN_DEPENDANTS else "")
+        texts.append(f"{first.name} revoked {first.because}; rest on it: {named}")
+    return texts

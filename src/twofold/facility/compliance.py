@@ -1,0 +1,75 @@
+"""Rules over a system: one `Compliance` from its parts."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from twofold.catalog import Catalog
+from twofold.contracts import Compliance, ComplianceSpec
+from twofold.facility.compliance_costs import SIZES, Premium, bill_of, totals_of, uplift_at, uplift_of
+from twofold.facility.compliance_evidence import cited_notes, controls_of, families_of, register_of
+from twofold.facility.compliance_keys import keys_of
+from twofold.facility.compliance_logs import logs_of
+from twofold.facility.compliance_regimes import permitted_places, refused_places
+from twofold.facility.compliance_system import RuledSystem, differences_of, enclaves_of, transfer_of
+
+DAY_S = 86400.0
+
+
+def compliance_of(
+    spec: ComplianceSpec,
+    system: RuledSystem,
+    premiums: Sequence[Premium],
+    base_usd: float | None,
+    hour: Premium | None,
+    catalog: Catalog,
+    today: date | None,
+) -> Compliance:
+    """Everything that a regime changes.
+
+    `catalog` holds all prices, those that are refused too. `base_usd` is a year of the machines at the prices
+    that they would have without the rules, `hour` one accelerator-hour of them; None: no price is known.
+    Raises UnknownNameError for a mandate that `cites` names and the register does not have.
+    """
+    regime = system.regime
+    enclaves = enclaves_of(system)
+    keys = keys_of(system, enclaves, catalog)
+    kept_days = spec.retention_s / DAY_S if spec.retention_s else None
+    logs = logs_of(system, spec.recorded, kept_days, catalog)
+    items = bill_of(system, enclaves, keys, logs, premiums, catalog)
+    first, later = totals_of(items)
+    transfer = transfer_of(system, catalog)
+    controls = controls_of(catalog, regime, any(fleet.rented for fleet in system.fleets))
+    register = register_of(catalog, today)
+    accelerators = sum(fleet.accelerator_count for fleet in system.fleets)
+    return Compliance(
+        regime=regime.name,
+        title=regime.title,
+        baseline=regime.baseline,
+        offers_in_all=len(catalog.prices()),
+        permitted=permitted_places(catalog.prices(), catalog, regime),
+        refused=refused_places(catalog.prices(), catalog, regime),
+        enclaves=enclaves,
+        keys=keys,
+        transfer=transfer,
+        logs=logs,
+        items=items,
+        first_year_usd=first,
+        later_year_usd=later,
+        uplift=uplift_of(accelerators, base_usd, items, catalog) if base_usd else None,
+        sizes=tuple(uplift_at(size, system, spec, hour, catalog) for size in SIZES) if hour else (),
+        differences=differences_of(system, transfer, catalog),
+        families=families_of(controls),
+        controls=controls,
+        mandates=register,
+        notes=(*_notes(system), *cited_notes(register, spec.cites)),
+    )
+
+
+def _notes(system: RuledSystem) -> tuple[str, ...]:
+    """What figures cannot say."""
+    notes = ["an authorised region is not an authorised service: compare the provider's list of services"]
+    if system.regime.notes:
+        notes.append(f"{system.regime.title}: {system.regime.notes}")
+    if any(not fleet.rented for fleet in system.fleets):
+        notes.append("machines without a price count as your own site: nothing is inherited there")
+    return tuple(notes)

@@ -1,0 +1,245 @@
+"""What rules cost: a bill of items, each bought for nodes, enclaves, users or terabytes; no percentage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import hypot
+
+from twofold.catalog import Catalog, CostItem
+from twofold.contracts import (
+    ComplianceItem,
+    ComplianceSpec,
+    Enclave,
+    KeyPlan,
+    LogPlan,
+    Uplift,
+    cents,
+    line_item,
+    total_usd,
+)
+from twofold.core import Estimate, Source
+from twofold.facility.compliance_keys import clusters_of, keys_of
+from twofold.facility.compliance_logs import logs_of
+from twofold.facility.compliance_regimes import asks, figure_of
+from twofold.facility.compliance_system import (
+    STAGING,
+    RuledFleet,
+    RuledSystem,
+    administrators,
+    enclaves_of,
+    spare_nodes,
+)
+
+HOURS_A_YEAR, DAY_S = 8760.0, 86400.0
+B_PER_TB = 1e12
+CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
+SIZES = (64, 512, 4096)  # accelerators
+ONCE, YEAR, REGION = "once", "year", "region"
+
+
+@dataclass(frozen=True, slots=True)
+class Premium:
+    """What the dearer, authorised regions cost: hours, and prices with the rules and without."""
+
+    name: str  # of the run or service
+    accelerator_h: float  # of the first year
+    paid_usd_per_h: float
+    open_usd_per_h: float
+    source: str  # both price rows
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantities:
+    """How many of each driver a system has, by the place of its machines."""
+
+    by_driver: dict[tuple[str, str], Estimate]
+
+    def of(self, item: CostItem) -> Estimate:
+        """Units of an item: its count for each of its driver."""
+        return _scaled(self.by_driver[item.driver, item.place], item.count)
+
+
+def bill_of(
+    system: RuledSystem,
+    enclaves: Sequence[Enclave],
+    keys: KeyPlan,
+    logs: LogPlan,
+    premiums: Sequence[Premium],
+    catalog: Catalog,
+) -> tuple[ComplianceItem, ...]:
+    """Every line of the first year: dearer regions first, then the table's items that apply.
+
+    Formula  quantity = count × driver (nodes, enclaves, users, modules, TB of logs …)
+    Why      Assessors and staff come once per system, agents and patches per node, logs per byte: a share of
+             the total would be wrong at every size but one.
+    Source   table compliance_items.
+    """
+    counts = quantities_of(system, enclaves, keys, logs, catalog)
+    wanted = [item for item in catalog.compliance_items() if asks(system.regime) & set(item.regimes.split())]
+    lines = [_line(_priced(item, system, catalog), counts.of(item)) for item in wanted]
+    return (*map(_premium_line, premiums), *(line for line in lines if line.line.quantity > 0))
+
+
+def quantities_of(
+    system: RuledSystem, enclaves: Sequence[Enclave], keys: KeyPlan, logs: LogPlan, catalog: Catalog
+) -> Quantities:
+    """Each driver for machines that are rented, owned, or any."""
+    clusters = clusters_of(system, enclaves)
+    whole = system.nodes_count()
+    found: dict[tuple[str, str], Estimate] = {}
+    for place in ("any", "rented", "owned"):
+        nodes = system.nodes_count(place)
+        own = [part for part in enclaves if place in ("any", part.place) and part.name != STAGING]
+        share = nodes / whole if whole else 0.0
+        modules = sum(place in ("any", each) for each in clusters) * keys.module_count / len(clusters)
+        counts = {
+            "system": 1.0 if own else 0.0,
+            "site": float(system.site_count) if own else 0.0,
+            "enclave": float(len(own)),
+            "node": float(nodes),
+            "spare_node": float(spare_nodes(system, catalog)) if place != "rented" else 0.0,
+            "user": float(system.users_count),
+            "admin": float(administrators(system, catalog)),
+            "hsm": modules,
+            "offline_hsm": float(keys.offline_count),
+        }
+        found |= {(driver, place): _exact(count) for driver, count in counts.items()}
+        found |= {
+            ("tb_log", place): _scaled(logs.bytes_per_year, share / B_PER_TB),
+            ("tb_online", place): _scaled(logs.online_bytes, share / B_PER_TB),
+            ("tb_archive", place): _scaled(logs.archive_bytes, share / B_PER_TB),
+        }
+    return Quantities(found)
+
+
+def totals_of(items: Sequence[ComplianceItem]) -> tuple[Estimate, Estimate]:
+    """USD of the first year, and of each later one. The middle is the sum of the lines, to the cent."""
+    return _sum(items), _sum([item for item in items if item.recurs == YEAR])
+
+
+def uplift_of(
+    accelerators: int, base_usd: float, items: Sequence[ComplianceItem], catalog: Catalog
+) -> Uplift:
+    """A year of the items over a year of the machines, and where that stands against the claim.
+
+    Formula  (yearly items + items paid once / years) / machines
+    Why      An authorisation and its devices serve for years: their first year alone would overstate them.
+    """
+    years = figure_of(catalog, "spread", "years that what is paid once serves").value
+    total = _sum([item if item.recurs == YEAR else _spread(item, years) for item in items])
+    fraction = Estimate(
+        total.value / base_usd, total.low / base_usd, total.high / base_usd, "fraction", total.source
+    )
+    low, high = CLAIM
+    claim = "below" if fraction.value < low else "above" if fraction.value > high else "within"
+    return Uplift(accelerators, base_usd, total, fraction, claim)
+
+
+def uplift_at(
+    size: int, system: RuledSystem, spec: ComplianceSpec, premium: Premium, catalog: Catalog
+) -> Uplift:
+    """The same system with so many accelerators in use all year: nodes and requests grow, people do not."""
+    grown = _grown(system, size)
+    enclaves = enclaves_of(grown)
+    kept_days = spec.retention_s / DAY_S if spec.retention_s else None
+    keys, logs = keys_of(grown, enclaves, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
+    scaled = replace(premium, name=f"{size:,} accelerators", accelerator_h=size * HOURS_A_YEAR)
+    premiums = [scaled] if scaled.paid_usd_per_h > scaled.open_usd_per_h else []
+    items = bill_of(grown, enclaves, keys, logs, premiums, catalog)
+    return uplift_of(size, size * HOURS_A_YEAR * premium.open_usd_per_h, items, catalog)
+
+
+def _grown(system: RuledSystem, size: int) -> RuledSystem:
+    factor = size / sum(fleet.accelerator_count for fleet in system.fleets)
+    return replace(
+        system,
+        fleets=tuple(_grown_fleet(fleet, factor) for fleet in system.fleets),
+        requests_per_s=system.requests_per_s * factor,
+        peak_requests_per_s=system.peak_requests_per_s * factor,
+    )
+
+
+def _grown_fleet(fleet: RuledFleet, factor: float) -> RuledFleet:
+    nodes = max(1, round(fleet.node_count * factor))
+    return replace(fleet, node_count=nodes, accelerator_count=round(fleet.accelerator_count * factor))
+
+
+def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
+    """A spare node at the price of the node itself, where the catalogue knows it."""
+    if item.driver != "spare_node":
+        return item
+    used = {fleet.node for fleet in system.fleets if not fleet.rented}
+    known = [row for row in catalog.hardware_prices() if row.name in used]
+    if not known:
+        return item
+    row = max(known, key=lambda each: each.usd)
+    source = f"hardware_prices: {row.name}, {row.source}"
+    return replace(
+        item, usd_low=row.usd_low, usd=row.usd, usd_high=row.usd_high, date=row.date, source=source
+    )
+
+
+def _line(item: CostItem, quantity: Estimate) -> ComplianceItem:
+    line = line_item(
+        item.name,
+        "compliance",
+        quantity.value,
+        item.unit,
+        item.usd,
+        source=f"compliance_items: {item.name} ({item.source})",
+        date=item.date,
+    )
+    low, high = quantity.low * item.usd_low, quantity.high * item.usd_high
+    return ComplianceItem(
+        item.category,
+        item.recurs,
+        line,
+        min(low, line.total_usd),
+        max(high, line.total_usd),
+        item.confidence,
+    )
+
+
+def _premium_line(premium: Premium) -> ComplianceItem:
+    line = line_item(
+        f"authorised region: {premium.name}",
+        "compliance",
+        premium.accelerator_h,
+        "accelerator-h",
+        premium.paid_usd_per_h - premium.open_usd_per_h,
+        source=premium.source,
+        date=premium.date,
+    )
+    return ComplianceItem(REGION, YEAR, line, line.total_usd, line.total_usd, "high")
+
+
+def _sum(items: Sequence[ComplianceItem]) -> Estimate:
+    """The lines' sum; half of each line's spread is common to all of them, half is its own."""
+    middle = total_usd(item.line for item in items)
+    below = [item.line.total_usd - item.low_usd for item in items]
+    above = [item.high_usd - item.line.total_usd for item in items]
+    low, high = (0.5 * sum(ends) + 0.5 * _root(ends) for ends in (below, above))
+    return Estimate(middle, middle - low, middle + high, "USD", Source.ASSUMED)
+
+
+def _root(ends: Sequence[float]) -> float:
+    return hypot(*ends)
+
+
+def _spread(item: ComplianceItem, years: float) -> ComplianceItem:
+    line = replace(item.line, total_usd=cents(item.line.total_usd / years))
+    return replace(item, line=line, low_usd=item.low_usd / years, high_usd=item.high_usd / years)
+
+
+def _exact(count: float) -> Estimate:
+    return Estimate(count, count, count, "count", Source.ASSUMED)
+
+
+def _scaled(estimate: Estimate, factor: float) -> Estimate:
+    return Estimate(
+        estimate.value * factor,
+        estimate.low * factor,
+        estimate.high * factor,
+        estimate.unit,
+        estimate.source,
+    )

@@ -1,0 +1,69 @@
+"""Where keys are used, and how many hardware security modules hold them."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from twofold.catalog import Catalog, KeyPoint
+from twofold.contracts import Enclave, KeyPlan, KeyUse
+from twofold.facility.compliance_regimes import asks, figure_of
+from twofold.facility.compliance_system import STAGING, RuledSystem
+
+DAY_S, YEAR_S = 86400.0, 365 * 86400.0
+RELEASES_A_YEAR = 52.0
+OFFLINE = frozenset({"il5", "air-gapped"})  # regimes whose root never is online
+
+
+def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> KeyPlan:
+    """The points of table `key_uses` that a regime asks for, and the modules for them.
+
+    Formula  modules = clusters × max(least, ⌈rate / clusters / rate of one⌉ + 1)
+    Why      One more than the load needs, so that a module may fail at the peak; never fewer than a cluster
+             needs to be available.
+    Source   tables key_uses and compliance_figures.
+    """
+    halves = {"any", *(fleet.half for fleet in system.fleets)}
+    points = tuple(
+        KeyUse(row.name, row.protects, row.standard, row.evidence, _rate(row, system, enclaves, catalog))
+        for row in catalog.key_points()
+        if row.half in halves and asks(system.regime) & set(row.regimes.split())
+    )
+    rate_per_s = sum(point.operations_per_s for point in points)
+    one = figure_of(catalog, "hsm", "RSA-2048 signatures of one module").value
+    least = int(figure_of(catalog, "hsm", "modules of a cluster, at least").value)
+    clusters = len(clusters_of(system, enclaves))
+    each = max(least, ceil(rate_per_s / clusters / one) + 1)
+    offline = int(figure_of(catalog, "hsm", "offline modules").value) if _is_offline(system) else 0
+    kind = "site" if system.regime.hsm_per == "site" else "enclave"
+    reason = f"{each} in each of {clusters} ({kind}): {rate_per_s:,.3g} operations/s at the peak"
+    return KeyPlan(points, rate_per_s, one, clusters, clusters * each, offline, reason)
+
+
+def clusters_of(system: RuledSystem, enclaves: Sequence[Enclave]) -> tuple[str, ...]:
+    """The place, rented or owned, of each cluster of modules: by site, or by enclave."""
+    inside = [enclave for enclave in enclaves if enclave.name != STAGING]
+    if system.regime.hsm_per == "site":
+        return (inside[-1].place,) * system.site_count
+    return tuple(enclave.place for enclave in inside)
+
+
+def _is_offline(system: RuledSystem) -> bool:
+    return system.regime.name in OFFLINE or system.regime.closed
+
+
+def _rate(point: KeyPoint, system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> float:
+    """Operations a second of a point at the peak."""
+    start_s = figure_of(catalog, "hsm", "window of a fleet's start").value
+    update_s = figure_of(catalog, "transfer", "days between updates").value * DAY_S
+    training = sum(fleet.node_count for fleet in system.fleets if fleet.half == "training")
+    checkpoint_s = system.checkpoint_interval_s or YEAR_S
+    per_s = {
+        "year": 1 / YEAR_S,
+        "day": 1 / DAY_S,
+        "release": RELEASES_A_YEAR / YEAR_S,
+        "transfer": 1 / update_s,
+        "enclave_s": float(len(enclaves)),
+        "node_start": system.nodes_count() / start_s,
+        "checkpoint_node": training / checkpoint_s,
+        "request": system.peak_requests_per_s,
+    }
+    return point.operations * per_s[point.per]

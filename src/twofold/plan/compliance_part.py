@@ -1,0 +1,137 @@
+"""From a plan to the system that rules bind, and what they change in it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from twofold.catalog import Catalog, Price
+from twofold.contracts import Compliance, Machine, Plan, PriceUsed, ServicePlan, Spec, TrainingPlan
+from twofold.facility import Premium, RuledFleet, RuledSystem, compliance_of, figure, find_regime
+from twofold.plan.context import Context
+from twofold.plan.offers import Offer, node_of_size, priced_near
+
+YEAR_S, HOURS_A_YEAR = 8760 * 3600.0, 8760.0
+BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
+BYTES_PER_TOKEN = 4.0  # of text, before it is numbers
+OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """One run or service with the accelerator-hours of its first year."""
+
+    half: str
+    name: str
+    machine: Machine
+    accelerator_h: float
+
+
+def compliance_part(plan: Plan, context: Context) -> Compliance | None:
+    """What the spec's rules change; None where it names none."""
+    spec = context.spec.compliance
+    if spec is None:
+        return None
+    whole = context.catalog.whole
+    used = tuple(_used(plan, context.spec))
+    system = system_of(plan, used, spec.regime, spec.users_count, whole)
+    hours = {each.name: _hour(each, context, whole) for each in used}
+    premiums = [
+        hour for hour in hours.values() if hour is not None and hour.paid_usd_per_h > hour.open_usd_per_h
+    ]
+    known = [hour for hour in hours.values() if hour is not None]
+    base_usd = sum(hour.accelerator_h * hour.open_usd_per_h for hour in known)
+    largest = max(known, key=lambda hour: hour.accelerator_h, default=None)
+    whole_base = base_usd if len(known) == len(used) else None
+    return compliance_of(spec, system, premiums, whole_base, largest, whole, context.today)
+
+
+def system_of(
+    plan: Plan, used: tuple[Used, ...], regime: str, users_count: int, catalog: Catalog
+) -> RuledSystem:
+    """The plan as rules see it: nodes by half, requests with their lengths, what is stored and moved."""
+    classes = [each for service in plan.serving for each in service.classes]
+    rate = sum(each.rate_per_s for each in classes)
+    inputs, outputs = (
+        sum(each.rate_per_s * (getattr(each, field) or 0.0) for each in classes) / rate if rate else 0.0
+        for field in ("input_tokens", "output_tokens")
+    )
+    goals = [slo.limit_s for each in classes for slo in each.slos if slo.metric.startswith(OF_REQUESTS)]
+    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
+    models = {half.model: half.parameters or 0 for half in halves}
+    places = {(price.provider, price.region) for half in halves if (price := half.machine.price)}
+    return RuledSystem(
+        regime=find_regime(catalog, regime),
+        fleets=tuple(_fleet(each) for each in used),
+        site_count=max(1, len(places)),
+        users_count=users_count,
+        requests_per_s=rate,
+        peak_requests_per_s=sum(each.peak_per_s for each in classes),
+        input_tokens=inputs,
+        output_tokens=outputs,
+        tightest_goal_s=min(goals, default=None),
+        checkpoint_interval_s=min(
+            (run.run.checkpoints.interval_s.value for run in plan.training), default=None
+        ),
+        weights_bytes=BYTES_PER_WEIGHT * sum(models.values()),
+        data_bytes=BYTES_PER_TOKEN * sum(run.tokens or 0.0 for run in plan.training),
+    )
+
+
+def _used(plan: Plan, spec: Spec) -> Iterator[Used]:
+    for run, entry in zip(plan.training, spec.training, strict=True):
+        times = max(1.0, YEAR_S / entry.repeats_every_s) if entry.repeats_every_s else 1.0
+        yield Used("training", run.name, run.machine, run.run.accelerator_h.value * times)
+    for service in plan.serving:
+        hours = service.machine.accelerator_count * HOURS_A_YEAR
+        yield Used("serving", service.name, service.machine, hours)
+
+
+def _fleet(used: Used) -> RuledFleet:
+    machine = used.machine
+    return RuledFleet(
+        used.half, machine.node, machine.node_count, machine.accelerator_count, machine.price is not None
+    )
+
+
+def _hour(used: Used, context: Context, whole: Catalog) -> Premium | None:
+    """An accelerator-hour as it is paid, and as it would be without the rules; None where neither is known.
+
+    Without the rules it is the cheapest of the same node by the same term in the same shop. Machines of your
+    own cost their price over the years of use, with rules and without.
+    """
+    price = used.machine.price
+    if price is None:
+        return _own_hour(used, whole)
+    paid = price.usd_per_accelerator_h.value
+    other = _open_price(used, price, context, whole)
+    if other is None or other.usd_per_accelerator_h >= paid:
+        return Premium(used.name, used.accelerator_h, paid, paid, _row(price), price.date)
+    source = f"{_row(price)} against {other.provider} {other.instance} {other.region} {other.term}"
+    return Premium(used.name, used.accelerator_h, paid, other.usd_per_accelerator_h, source, price.date)
+
+
+def _open_price(used: Used, price: PriceUsed, context: Context, whole: Catalog) -> Price | None:
+    accelerator = whole.accelerator(used.machine.accelerator)
+    node = node_of_size(whole, accelerator, used.machine.accelerators_per_node)
+    offer = Offer(accelerator, replace(node, name=price.instance), None, None, False, 0.0)
+    supply = context.spec.supply
+    shop = supply.shop.model_copy(update={"terms": (price.term,)})
+    return priced_near(offer, whole, supply.model_copy(update={"shop": shop}), ()).price
+
+
+def _own_hour(used: Used, whole: Catalog) -> Premium | None:
+    machine = used.machine
+    rows = {row.name: row for row in whole.hardware_prices()}
+    row = rows.get(machine.node) or rows.get(machine.accelerator)
+    if row is None:
+        return None
+    life_years = figure(whole, "depreciation", "AI server useful life (accounting)").value
+    count = machine.accelerators_per_node if row.kind == "server" else 1
+    usd_per_h = row.usd / (count * life_years * HOURS_A_YEAR)
+    # Bought machines are there all year, busy or not.
+    hours = machine.accelerator_count * HOURS_A_YEAR
+    source = f"hardware_prices: {row.name}, over {life_years:g} years"
+    return Premium(used.name, hours, usd_per_h, usd_per_h, source, row.date)
+
+
+def _row(price: PriceUsed) -> str:
+    return f"prices: {price.provider} {price.instance} {price.region} {price.term}"
