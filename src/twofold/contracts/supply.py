@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from twofold.contracts import fields
+from twofold.contracts.economics_keys import Economics
 from twofold.contracts.fields import Listed, Part, refusal
 from twofold.core import ValueRefusedError
 
@@ -71,3 +72,4 @@ class Supply(Part):
     oversubscription_ratio: fields.PeakRatio = Field(
         default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"
     )
+    economics: Economics = Field(default=Economics(), description="discount, tax, currency, downtime, owning")

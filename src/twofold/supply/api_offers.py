@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from twofold.catalog import ApiPrice, Catalog, Model
-from twofold.core import InputError
+from twofold.catalog import ApiPrice, Catalog, Model, canonical
 
 SAME_SIZE = 0.1  # two open models whose parameters differ by less, all and active, cost alike to serve
 # What providers put behind a model's name: revisions, formats, sizes that the name repeats, service words.
@@ -33,14 +32,21 @@ def api_model(price: ApiPrice, catalog: Catalog) -> Model | None:
 
     Raises nothing: a name that fits no row is no error, the table names far more models than have shapes.
     """
-    if not price.open_weights:
-        return None
-    for name in _spellings(price.model):
-        try:
-            return catalog.model(name)
-        except InputError:
-            continue
-    return None
+    return _meant(price, catalog, _known_names(catalog)) if price.open_weights else None
+
+
+def _meant(price: ApiPrice, catalog: Catalog, known: set[str]) -> Model | None:
+    name = next((name for name in _spellings(price.model) if canonical(name) in known), None)
+    return catalog.model(name) if name else None
+
+
+def _known_names(catalog: Catalog) -> set[str]:
+    """Names and aliases of models that mean one row: asking for any other would search for near misses."""
+    aliases = [
+        canonical(str(row["alias"])) for row in catalog.table("aliases").rows if row["kind"] == "model"
+    ]
+    once = {alias for alias in aliases if aliases.count(alias) == 1}
+    return once | {canonical(model.name) for model in catalog.models()}
 
 
 def _spellings(text: str) -> Iterator[str]:
@@ -65,7 +71,9 @@ def _spellings(text: str) -> Iterator[str]:
 
 def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
     """Every hosted offer of a model, by price; where none names it, those of open models of its size."""
-    known = [(price, found) for price in catalog.api_prices() if (found := api_model(price, catalog))]
+    names = _known_names(catalog)
+    open_prices = [price for price in catalog.api_prices() if price.open_weights]
+    known = [(price, found) for price in open_prices if (found := _meant(price, catalog, names))]
     own = [ApiOffer(price, found.name, True) for price, found in known if found.name == model.name]
     alike = [ApiOffer(price, found.name, False) for price, found in known if _alike(found, model)]
     return tuple(

@@ -53,6 +53,7 @@ class OwningTerms:
     staff_count: float
     salary: Priced  # one person and year
     tax_fraction: float = 0.0
+    figures_date: str = ""  # when the figures without a date of their own held
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,13 @@ def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem,
     rate = f"{100 * terms.cost_of_capital_fraction:g} % a year over {terms.years} years"
     lines.append(
         line_item(
-            f"interest: {rate}", "financing", 1.0, "loan", interest, source=f"capex lines, {rate}", date=""
+            f"interest: {rate}",
+            "financing",
+            1.0,
+            "loan",
+            interest,
+            source=f"capex lines, {rate}",
+            date=terms.figures_date,
         )
     )
     lines.append(
@@ -118,7 +125,15 @@ def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem,
         servers = sum(each.node_count * each.node.usd for each in bought)
         what = f"still worth after {terms.years} of {terms.life_years:g} years"
         lines.append(
-            line_item(what, "capex", left, "of servers", -servers, source="straight-line over their life")
+            line_item(
+                what,
+                "capex",
+                left,
+                "of servers",
+                -servers,
+                source=f"straight-line over {terms.life_years:g} years",
+                date=terms.figures_date,
+            )
         )
     return tuple(lines)
 
@@ -169,7 +184,7 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
             "support",
             float(years),
             "year",
-            Priced(capital * terms.maintenance_fraction, terms.maintenance_source),
+            Priced(capital * terms.maintenance_fraction, terms.maintenance_source, terms.figures_date),
         ),
         ("storage", "storage", each.storage_tb * 12.0 * years, "TB-month", each.storage_tb_month),
     )

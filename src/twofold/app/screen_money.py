@@ -1,0 +1,358 @@
+"""The block MONEY of a plan's screen, and what `--money` adds to it."""
+
+from twofold.app.figures import percent, ranged
+from twofold.app.lines import both_ends, field, table
+from twofold.contracts import (
+    ApiComparison,
+    ClassMoney,
+    Crossing,
+    LineItem,
+    Money,
+    MoneyDetail,
+    Owning,
+    RatioRow,
+    ServiceMoney,
+    SpareStep,
+    cents,
+    total_usd,
+)
+from twofold.core import Estimate, format_seconds, format_si, format_usd
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+SHOWN_CLASSES = 4  # of a service; `--money` has them all
+
+
+def money_lines(money: Money) -> list[str]:
+    """The bill by kind, what a query costs, hosted against own, lifetime, owning, outages, ratios."""
+    lines = both_ends("MONEY        bill of the first year", f"{dollars(money.total_usd)} v{_other(money)}")
+    lines += field("bill", [*_kinds(money), *([money.difference] if money.difference else [])])
+    queries = [_class_text(one) for service in money.services for one in service.classes]
+    lines += field("1k queries", [*queries[:SHOWN_CLASSES], "at the goals above"]) if queries else []
+    rates = _per_watt(money)
+    lines += field("tok/s/W", [*rates, "at the meter"]) if rates else []
+    for service in money.services:
+        if service.api:
+            lines += field("hosted", _hosted(service, service.api))
+    lines += _lifetime(money)
+    if money.owning:
+        lines += field("own", _own(money.owning))
+    for service in money.services:
+        lines += field("outages", _outages(service)) if service.spares else []
+    if money.ratios:
+        lines += field("ratios", [_ratio(row) for row in money.ratios])
+    return lines
+
+
+def dollars(usd: float) -> str:
+    """To the cent: `2,303,477.52 $`."""
+    return f"{cents(usd):,.2f} $"
+
+
+def _other(money: Money) -> str:
+    """The same in the spec's currency."""
+    if money.currency == "USD":
+        return ""
+    return f" = {money.total_usd * money.exchange_ratio:,.2f} {money.currency} at {money.exchange_ratio:g}"
+
+
+def _kinds(money: Money) -> list[str]:
+    """The sum of each kind of line; discount and tax as they are in it."""
+    kinds: dict[str, list[LineItem]] = {}
+    for line in money.lines:
+        kinds.setdefault(line.category, []).append(line)
+    words = [f"{kind} {dollars(total_usd(lines))}" for kind, lines in kinds.items()]
+    terms = f"discount {percent(money.discount_fraction)}, tax {percent(money.tax_fraction)} in it"
+    return (
+        [*words, terms] if money.discount_fraction or money.tax_fraction else [*words, "no discount, no tax"]
+    )
+
+
+def _class_text(one: ClassMoney) -> str:
+    """`chat 0.92 $ [0.68–1.75] f, 0.671 $/Mtok`."""
+    tokens = f", {one.usd_per_mtok.value:.3g} $/Mtok" if one.usd_per_mtok else ""
+    return f"{one.name} {_thousand(one)}{tokens}"
+
+
+def _thousand(one: ClassMoney) -> str:
+    """What a thousand queries cost: a single one is a fraction of a cent."""
+    low, value, high = (
+        1e3 * part for part in (one.usd_per_query.low, one.usd_per_query.value, one.usd_per_query.high)
+    )
+    return ranged(Estimate(value, low, high, "USD", one.usd_per_query.source))
+
+
+def _per_watt(money: Money) -> list[str]:
+    rates = [(each.name, each.output_tokens_per_s_per_w) for each in money.services]
+    rates += [(each.name, each.tokens_per_s_per_w) for each in money.runs]
+    return [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in rates if rate][:SHOWN_CLASSES]
+
+
+def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:
+    """The cheapest API for this mix, and the volume from which the own fleet costs less."""
+    like = "" if api.same_model else " (as large)"
+    volume = api.break_even_mtok_per_month
+    if volume is None:
+        when = "the API stays cheaper at any volume"
+    else:
+        has = format_si(api.mtok_per_month * 1e6, "tok")
+        when = f"own is cheaper from {format_si(volume * 1e6, 'tok')} a month; it has {has}"
+    back = []
+    if api.once_usd and api.pays_back_months is not None:
+        day = f", on {api.pays_back_date}" if api.pays_back_date else ""
+        back = [f"the run is paid back in {api.pays_back_months:.3g} months{day}"]
+    elif api.once_usd:
+        back = ["the run is never paid back"]
+    asked = f"{api.provider} {api.model}{like} {api.usd_per_mtok:.3g} $/Mtok ({api.date})"
+    return [
+        f"{service.name}: {asked}",
+        f"{format_usd(api.api_usd_per_year)}/y against {format_usd(api.own_usd_per_year)}/y",
+        when,
+        *back,
+    ]
+
+
+def _lifetime(money: Money) -> list[str]:
+    lines: list[str] = []
+    for run in money.runs:
+        if run.crossing_days is not None:
+            day = f" ({run.crossing_date})" if run.crossing_date else ""
+            after = format_seconds(run.crossing_days * DAY_S)
+            text = f"{run.served_by} has cost as much as {run.name} after {after} of serving{day}"
+            lines += field("lifetime" if not lines else "", [text])
+    return lines
+
+
+def _own(owning: Owning) -> list[str]:
+    """Both totals over the years, and for each machine the use from which owning is cheaper."""
+    totals = f"{format_usd(owning.owned_usd)} owned, {format_usd(owning.rented_usd)} rented"
+    return [
+        f"over {owning.years} years {totals}",
+        *(_crossing(row) for row in owning.crossings),
+        *owning.left_out,
+    ]
+
+
+def _crossing(row: Crossing) -> str:
+    used = f"used {percent(row.used_fraction)}"
+    if not row.rented_usd_per_accelerator_h:
+        return f"{row.name}: {used}, no rent to compare"
+    if row.utilisation_fraction > 1:
+        return f"{row.name}: {used}, renting is cheaper at any use"
+    return f"{row.name}: {used}, owning pays above {percent(row.utilisation_fraction)} of the year"
+
+
+def _outages(service: ServiceMoney) -> list[str]:
+    """What an hour costs, the spares that make the sum least, and what the next nine is worth."""
+    planned, best = (
+        next(step for step in service.spares if getattr(step, key)) for key in ("planned", "best")
+    )
+    assumed = " a" if service.downtime_source.startswith("assumed") else ""
+    hour = f"{service.name}: an hour down {format_usd(service.downtime_usd_per_h)}{assumed}"
+    choice = f"least cost with {_spares(best)}"
+    if planned.spare_count != best.spare_count:
+        choice += f", planned {_spares(planned)}"
+    nine = service.nines[1]
+    worth = f"{share_text(nine.from_fraction)} to {share_text(nine.to_fraction)} is worth"
+    return [hour, choice, f"{worth} {format_usd(nine.worth_usd_per_year)}/y"]
+
+
+def _spares(step: SpareStep) -> str:
+    down = format_seconds(step.outage_h_per_year * HOUR_S)
+    return f"{step.spare_count} spare ({format_usd(step.total_usd_per_year)}/y, {down} down)"
+
+
+def share_text(fraction: float) -> str:
+    """Availability with all its nines: `99.99 %`."""
+    return f"{100 * fraction:.6g} %"
+
+
+def _ratio(row: RatioRow) -> str:
+    what = row.name if row.name != "lifetime" else "serving over training in all years"
+    return f"{what} {row.ratio:.3g}× ({row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict})"
+
+
+def detail_money_lines(money: Money) -> list[str]:
+    """What `--money` prints below the screen: every line, both cash flows, spares, levers, how sure."""
+    blocks = [_bill(money), _promises(money), *_curves(money), *_owning_tables(money), *_spare_tables(money)]
+    if money.detail:
+        blocks += _detail_tables(money.detail)
+    notes = [line for note in money.notes for line in field("note", [note])]
+    return "\n\n".join("\n".join(block) for block in [*blocks, notes] if block).split("\n")
+
+
+def _bill(money: Money) -> list[str]:
+    rows = [_bill_row(line) for line in money.lines]
+    rows.append(("total", "", "", "", dollars(money.total_usd), ""))
+    return table(("BILL", "amount", "each", "discount, tax", "USD", "offer and date"), rows, numbers=(4,))
+
+
+def _bill_row(line: LineItem) -> tuple[str, ...]:
+    amount = (
+        f"{line.quantity:,.4g} {line.unit}" if line.quantity < 1e4 else f"{line.quantity:,.0f} {line.unit}"
+    )
+    terms = f"−{line.discount_usd:,.2f} +{line.tax_usd:,.2f}" if line.discount_usd or line.tax_usd else "–"
+    cited = f"{line.source}, {line.date}" if line.date else line.source
+    return line.what, amount, f"{line.unit_usd:,.4g}", terms, dollars(line.total_usd), cited
+
+
+def _promises(money: Money) -> list[str]:
+    """What a query and a thousand tokens cost, with the promise that they are sold with (R-131)."""
+    rows = [
+        (
+            f"{service.name}.{one.name}",
+            _thousand(one),
+            ranged(one.usd_per_1k_tokens) if one.usd_per_1k_tokens else "–",
+            one.slo,
+        )
+        for service in money.services
+        for one in service.classes
+    ]
+    return (
+        table(("UNIT COST", "1k queries", "1k tokens in and out", "with the promise"), rows) if rows else []
+    )
+
+
+def _curves(money: Money) -> list[list[str]]:
+    blocks = []
+    for run in money.runs:
+        rows = [
+            (
+                f"{step.requests_per_day:,.0f}",
+                f"{format_usd(step.serving_usd_per_year)}/y",
+                "never" if step.crossing_days is None else format_seconds(step.crossing_days * DAY_S),
+            )
+            for step in run.curve
+        ]
+        if rows:
+            heads = ("requests/day", f"serving {run.served_by}", f"costs as much as {run.name} after")
+            blocks.append(["LIFETIME", *table(heads, rows, numbers=(0,))])
+    return blocks
+
+
+def _owning_tables(money: Money) -> list[list[str]]:
+    owning = money.owning
+    if owning is None:
+        return []
+    lines = [
+        (
+            line.what,
+            f"{line.quantity:,.4g} {line.unit}",
+            f"{line.unit_usd:,.4g}",
+            dollars(line.total_usd),
+            line.source,
+        )
+        for line in owning.lines
+    ]
+    lines.append((f"total of {owning.years} years", "", "", dollars(owning.owned_usd), ""))
+    cash = [
+        (
+            str(row.year),
+            *(
+                f"{usd:,.2f}"
+                for usd in (
+                    row.capex_usd,
+                    row.financing_usd,
+                    row.opex_usd,
+                    row.resale_usd,
+                    row.owned_usd,
+                    row.rented_usd,
+                )
+            ),
+        )
+        for row in owning.cash
+    ]
+    heads = ("year", "capex", "financing", "opex", "resale", "owned", "rented")
+    return [
+        table(("OWNED", "amount", "each", "USD", "from"), lines, numbers=(3,)),
+        ["CASH FLOW    USD", *table(heads, cash, numbers=(1, 2, 3, 4, 5, 6))],
+    ]
+
+
+def _spare_tables(money: Money) -> list[list[str]]:
+    blocks = []
+    for service in money.services:
+        rows = [
+            (
+                f"{step.spare_count}{' planned' if step.planned else ''}{' best' if step.best else ''}",
+                share_text(step.available_fraction),
+                format_seconds(step.outage_h_per_year * HOUR_S),
+                format_usd(step.fleet_usd_per_year),
+                format_usd(step.outage_usd_per_year),
+                format_usd(step.total_usd_per_year),
+            )
+            for step in service.spares
+        ]
+        if rows:
+            heads = ("spares", "available", "down a year", "machines/y", "outages/y", "sum/y")
+            nines = [
+                f"{share_text(nine.from_fraction)} to {share_text(nine.to_fraction)}: "
+                f"{format_seconds(nine.saved_h_per_year * HOUR_S)}/y, {format_usd(nine.worth_usd_per_year)}/y"
+                for nine in service.nines
+            ]
+            head = f"OUTAGES      {service.name}, an hour down {format_usd(service.downtime_usd_per_h)}"
+            source = field("", [f"({service.downtime_source})"])
+            blocks.append([head, *source, *table(heads, rows, numbers=(2, 3, 4, 5)), *field("nines", nines)])
+    return blocks
+
+
+def _detail_tables(detail: MoneyDetail) -> list[list[str]]:
+    """Levers, shapes, tornado, Monte-Carlo, and what measuring is worth."""
+    levers = [
+        (
+            str(rank),
+            row.name,
+            row.of,
+            row.pulled,
+            f"{format_usd(row.saves_usd_per_year)}/y",
+            percent(row.saves_fraction),
+            row.how,
+        )
+        for rank, row in enumerate(detail.levers, 1)
+    ]
+    shapes = [
+        (
+            row.name,
+            row.given,
+            row.enough,
+            "–" if row.saves_usd_per_year is None else f"{format_usd(row.saves_usd_per_year)}/y",
+            str(row.freed_accelerator_count),
+            row.keeps,
+        )
+        for row in detail.shapes
+    ]
+    swings = [
+        (
+            row.name,
+            f"×{row.low_factor:.2f} to ×{row.high_factor:.2f}",
+            format_usd(row.at_low_usd),
+            format_usd(row.at_high_usd),
+        )
+        for row in detail.swings
+    ]
+    measuring = [
+        (
+            row.name,
+            format_usd(row.before_usd),
+            format_usd(row.after_usd),
+            format_usd(row.before_usd - row.after_usd),
+            row.command,
+        )
+        for row in detail.measuring
+    ]
+    over = detail.over_budget_fraction
+    draws = [
+        f"{detail.draw_count} draws: {format_usd(detail.median_usd)} [{format_usd(detail.low_usd)} to "
+        f"{format_usd(detail.high_usd)}], mean {format_usd(detail.mean_usd)}",
+        *([] if over is None else [f"above the budget in {percent(over)} of them"]),
+    ]
+    blocks = [
+        ["LEVERS", *table(("", "lever", "of", "is", "saves", "of it", "how"), levers)],
+        ["SHAPES", *table(("of", "given", "enough", "saves", "freed", "keeps"), shapes)] if shapes else [],
+        ["FIRST YEAR", *field("", draws)],
+        ["TORNADO", *table(("input", "80 % range", "at its low", "at its high"), swings, numbers=(2, 3))],
+        [
+            "MEASURING",
+            *table(("what", "range now", "then", "narrower by", "how"), measuring, numbers=(1, 2, 3)),
+        ],
+    ]
+    return [block for block in blocks if block]

@@ -1,0 +1,202 @@
+"""The bill of the first year: rent by run and service, and what rent does not hold."""
+
+from collections.abc import Iterator
+from math import ceil
+
+from twofold.catalog import Storage
+from twofold.contracts import (
+    LineItem,
+    Plan,
+    PriceUsed,
+    ServicePlan,
+    TrainingPlan,
+    TrainingRun,
+    line_item,
+    total_usd,
+)
+from twofold.core import format_usd
+from twofold.plan.context import Context
+from twofold.plan.money_terms import (
+    COLLECTED,
+    YEAR_S,
+    by_provider,
+    cited,
+    electricity,
+    is_owned,
+    runs_per_year,
+)
+from twofold.supply import energy_usd
+
+MONTH_S = YEAR_S / 12
+TB, TIB = 1e12, 2.0**40
+LEAST_USD = 0.005  # what rounds to nothing is no line
+
+
+def bill_lines(plan: Plan, context: Context) -> tuple[LineItem, ...]:
+    """Every line of the first year, each with its offer and date; discount and tax stand on the lines.
+
+    Formula  rent = accelerator-hours · list price; support = share of the rent; egress = bytes · price;
+             storage = TB-months · price; energy of owned machines = kWh · tariff
+    Why      What a quote for machines leaves out is what a first bill surprises with.
+    """
+    lines: list[LineItem] = []
+    for run, entry in zip(plan.training, context.spec.training, strict=True):
+        lines += _run_lines(run, entry, context)
+    for service in plan.serving:
+        lines += _service_lines(service, context)
+    return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
+
+
+def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | None) -> str:
+    """Why the bill is not the plan's first year, in words; empty where both are the same to the cent."""
+    total = total_usd(lines)
+    if first_year_usd is not None and abs(total - first_year_usd) < 0.01 * max(1, len(lines)):
+        return ""
+    parts: dict[str, float] = {}
+    for line in lines:
+        if line.category != "rent":
+            parts[line.category] = parts.get(line.category, 0.0) + line.total_usd - line.tax_usd
+    discount = sum(line.discount_usd for line in lines if line.category == "rent")
+    tax = sum(line.tax_usd for line in lines)
+    words = [f"+ {format_usd(usd)} {name}" for name, usd in parts.items()]
+    words += [f"− {format_usd(discount)} discount"] if discount else []
+    words += [f"+ {format_usd(tax)} tax"] if tax else []
+    rent = format_usd(first_year_usd or 0.0)
+    return f"rent at list price {rent} {' '.join(words)} = {format_usd(total)}"
+
+
+def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: str) -> Iterator[LineItem]:
+    """Accelerator-hours at the list price, and the provider's support on them."""
+    keys = context.spec.supply.economics
+    listed = price.usd_per_accelerator_h.value
+    offer = f"prices.csv {price.provider} {price.instance} {price.region} {price.term}"
+    yield line_item(
+        what,
+        "rent",
+        usd / listed,
+        "accelerator-h",
+        listed,
+        discount_fraction=keys.discount_fraction,
+        tax_fraction=keys.tax_fraction,
+        source=offer,
+        date=price.date,
+    )
+    share = by_provider("support by", price.provider, context)
+    yield line_item(
+        support,
+        "support",
+        share.value,
+        "of the rent",
+        usd * (1.0 - keys.discount_fraction),
+        tax_fraction=keys.tax_fraction,
+        source=f"{cited(share)}, {price.provider}",
+        date=share.date,
+    )
+
+
+def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Iterator[LineItem]:
+    times, keys = runs_per_year(entry), context.spec.supply.economics
+    price = run.machine.price
+    size = f"{run.machine.accelerator_count} × {run.machine.accelerator}"
+    repeated = f", {times:.3g} times" if times != 1 else ""
+    if run.cost_usd and price:
+        days = run.run.total_s.value / 86400
+        what = f"{run.name}: {size}, {days:.1f} d{repeated}"
+        yield from _rent(what, run.cost_usd.value * times, price, context, f"{run.name}: support")
+    elif is_owned(run.machine, context):
+        yield _energy(f"{run.name}: energy of {size}{repeated}", run.run.energy_j.value * times, context)
+    if price is None:
+        return
+    checkpoint = run.run.checkpoints
+    if checkpoint.size_bytes is None:
+        return
+    kept = context.catalog.economic("checkpoints kept").value
+    held_tb = checkpoint.size_bytes * kept / TB
+    needed = checkpoint.storage_bytes_per_s or 0.0
+    if entry.kind != "lora" and (store := cheapest_file_system(held_tb, needed, context)):
+        row, terabytes = store
+        months = run.run.total_s.value / MONTH_S * times
+        yield line_item(
+            f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s",
+            "storage",
+            terabytes * months,
+            "TB-month",
+            row.usd_per_tb_month or 0.0,
+            tax_fraction=keys.tax_fraction,
+            source=f"storage.csv {row.name}",
+            date=COLLECTED,
+        )
+    held, store_price = (
+        context.catalog.economic(each) for each in ("months of object storage", "object storage")
+    )
+    yield line_item(
+        f"{run.name}: {kept:.0f} checkpoints kept {held.value:.0f} months",
+        "storage",
+        held_tb * held.value,
+        "TB-month",
+        store_price.value,
+        tax_fraction=keys.tax_fraction,
+        source=cited(store_price),
+        date=store_price.date,
+    )
+
+
+def cheapest_file_system(
+    held_tb: float, bytes_per_s: float, context: Context
+) -> tuple[Storage, float] | None:
+    """The file system that costs least for a size and a write rate, with the TB to rent.
+
+    Formula  TB = max(held, rate / rate per TiB), times its price; the least product
+    Why      File systems are sold by the TiB, and each TiB brings its rate: fast ones are smaller and dearer.
+    """
+    found = []
+    for row in context.catalog.storage():
+        rate, price = row.write_bytes_per_s_per_unit, row.usd_per_tb_month
+        if row.kind == "parallel_fs" and row.unit == "TiB" and rate and price:
+            units = ceil(max(held_tb * TB / TIB, bytes_per_s / rate, 1.0))
+            found.append((units * TIB / TB * price, row.name, row, units * TIB / TB))
+    if not found:
+        return None
+    _, _, row, terabytes = min(found, key=lambda each: each[:2])
+    return row, terabytes
+
+
+def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]:
+    keys, price = context.spec.supply.economics, service.machine.price
+    size = f"{service.machine.accelerator_count} × {service.machine.accelerator}"
+    if service.cost_usd_per_year and price:
+        what = f"{service.name}: {size}, a year"
+        yield from _rent(what, service.cost_usd_per_year.value, price, context, f"{service.name}: support")
+    elif is_owned(service.machine, context):
+        yield _energy(f"{service.name}: energy of {size}, a year", service.energy_j_per_year.value, context)
+    if price is None:
+        return
+    out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
+    streamed = context.catalog.economic("bytes of a streamed token")
+    asked = by_provider("egress from", price.provider, context)
+    yield line_item(
+        f"{service.name}: {out / 1e9:,.1f} Gtok answered, {streamed.value:g} B each on the wire",
+        "egress",
+        out * streamed.value / TB,
+        "TB",
+        asked.value,
+        tax_fraction=keys.tax_fraction,
+        source=f"{cited(asked)}, {price.provider}",
+        date=asked.date,
+    )
+
+
+def _energy(what: str, energy_j: float, context: Context) -> LineItem:
+    """Energy of machines that are the user's own, at the meter, with cooling."""
+    tariff = electricity([], context)
+    kwh = energy_usd(energy_j, 1.0)
+    return line_item(
+        what,
+        "energy",
+        kwh,
+        "kWh",
+        tariff.usd,
+        tax_fraction=context.spec.supply.economics.tax_fraction,
+        source=tariff.source,
+        date=tariff.date,
+    )

@@ -1,0 +1,304 @@
+"""The machines of a plan as bought ones: what they cost to buy, connect, house, cool and run."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import median
+
+from twofold.catalog import HardwarePrice, NetworkPart, Node
+from twofold.contracts import (
+    CashStep,
+    Crossing,
+    LineItem,
+    Machine,
+    Owning,
+    Plan,
+    PriceUsed,
+    RatioRow,
+    total_usd,
+)
+from twofold.plan.context import Context
+from twofold.plan.money_terms import (
+    COLLECTED,
+    YEAR_H,
+    YEAR_S,
+    facility_value,
+    owning_terms,
+    pue_ratio,
+    runs_per_year,
+)
+from twofold.supply import (
+    Bought,
+    OwningTerms,
+    Priced,
+    cash_flow,
+    cost_ratio,
+    crossing_utilisation,
+    fabric_usd_per_port,
+    owned_lines,
+    present_usd,
+)
+
+PORT_BYTES_PER_S = 50e9  # 400 Gb/s
+SERVING_PORTS = 2  # of a server: small flows, and a second one for failover
+ONE_TIER = 64  # ports of one switch
+TWO_TIERS = 2048  # ports that two tiers of 64-port switches connect without oversubscription
+TB = 1e12
+TOKEN_BYTES = 4.0  # an id on disk
+# What is claimed about training over serving, and of what (R-130).
+PER_ACCELERATOR, WHOLE_BUILD, LIFETIME = (3.0, 5.0), (5.0, 10.0), (1.5, 3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One half's use of machines of one kind."""
+
+    half: str  # training or serving
+    machine: Machine
+    used_fraction: float  # of the year
+    energy_j: float  # of the year, at the meter
+    storage_tb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Machines of one kind as they would be bought, and who uses them."""
+
+    half: str
+    bought: Bought
+    price: PriceUsed | None
+    used_fraction: float
+
+
+def owning(plan: Plan, bill: Sequence[LineItem], context: Context) -> Owning | None:
+    """The same plan on bought machines beside its rent; None where none of them has a price to buy."""
+    fleets, left_out = fleets_of(plan, context)
+    if not fleets:
+        return None
+    terms = owning_terms(_provisioned_w(fleets), [each.price for each in fleets], context)
+    lines = owned_lines([each.bought for each in fleets], terms)
+    cash = cash_flow(lines, bill, terms)
+    capital = terms.cost_of_capital_fraction
+    return Owning(
+        years=terms.years,
+        lines=lines,
+        owned_usd=total_usd(lines),
+        rented_usd=round(total_usd(bill) * terms.years, 2),
+        cash=tuple(
+            CashStep(
+                row.year,
+                row.capex_usd,
+                row.financing_usd,
+                row.opex_usd,
+                row.resale_usd,
+                row.owned_usd,
+                row.rented_usd,
+            )
+            for row in cash
+        ),
+        owned_present_usd=present_usd([row.owned_usd for row in cash], capital),
+        rented_present_usd=present_usd([row.rented_usd for row in cash], capital),
+        crossings=tuple(_crossing(each, fleets, terms, context) for each in fleets),
+        left_out=left_out,
+    )
+
+
+def _provisioned_w(fleets: Iterable[Fleet]) -> float:
+    return sum(each.bought.provisioned_w for each in fleets)
+
+
+def owned_usd_per_year(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms) -> float:
+    """A year of one fleet alone, with its share of the people by the power that it takes."""
+    share = fleet.bought.provisioned_w / _provisioned_w(fleets)
+    alone = replace(terms, staff_count=terms.staff_count * share)
+    return total_usd(owned_lines([fleet.bought], alone)) / terms.years
+
+
+def _crossing(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms, context: Context) -> Crossing:
+    owned = owned_usd_per_year(fleet, fleets, terms)
+    count, keys = fleet.bought.accelerator_count, context.spec.supply.economics
+    listed = fleet.price.usd_per_accelerator_h.value if fleet.price else 0.0
+    rented = listed * (1.0 - keys.discount_fraction) * (1.0 + keys.tax_fraction)
+    return Crossing(
+        name=fleet.bought.what,
+        accelerator_count=count,
+        owned_usd_per_accelerator_h=owned / count / YEAR_H,
+        rented_usd_per_accelerator_h=rented,
+        utilisation_fraction=crossing_utilisation(owned, count, rented) if rented else 0.0,
+        used_fraction=fleet.used_fraction,
+    )
+
+
+def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
+    """The machines to buy: runs of one kind follow each other on the largest, services stand side by side."""
+    groups: dict[tuple[str, str], list[Use]] = defaultdict(list)
+    for use in _uses(plan, context):
+        groups[use.half, use.machine.accelerator].append(use)
+    fleets, left_out = [], []
+    for (half, accelerator), uses in groups.items():
+        fleet = _fleet(half, uses, context)
+        if fleet is None:
+            left_out.append(f"{accelerator}: nobody prices it to buy")
+        else:
+            fleets.append(fleet)
+    return tuple(fleets), tuple(dict.fromkeys(left_out))
+
+
+def _uses(plan: Plan, context: Context) -> Iterable[Use]:
+    for run, entry in zip(plan.training, context.spec.training, strict=True):
+        times = runs_per_year(entry)
+        kept = context.catalog.economic("checkpoints kept").value
+        held = (run.run.checkpoints.size_bytes or 0.0) * kept + (run.tokens or 0.0) * TOKEN_BYTES
+        share = min(1.0, run.run.total_s.value * times / YEAR_S)
+        yield Use("training", run.machine, share, run.run.energy_j.value * times, held / TB)
+    for service in plan.serving:
+        price, cost = service.machine.price, service.cost_usd_per_year
+        whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
+        share = min(1.0, cost.value / whole) if cost and whole else 1.0
+        yield Use("serving", service.machine, share, service.energy_j_per_year.value, 0.0)
+
+
+def _fleet(half: str, uses: Sequence[Use], context: Context) -> Fleet | None:
+    counts = [use.machine.accelerator_count for use in uses]
+    accelerators = max(counts) if half == "training" else sum(counts)
+    machine = max(uses, key=lambda use: use.machine.accelerator_count).machine
+    found = server_price(machine, context)
+    if found is None:
+        return None
+    node, price = found
+    servers = ceil(accelerators / node.accelerator_count)
+    held = servers * node.accelerator_count
+    used = min(1.0, sum(use.used_fraction * use.machine.accelerator_count for use in uses) / held)
+    nameplate_w = node.power_w_max or _nameplate_w(node, context)
+    idle = facility_value("power_fraction", "node, 8-GPU idle (of nameplate)", context)
+    drawn = sum(use.energy_j / pue_ratio(use.machine.price, context) for use in uses)
+    drawn += servers * nameplate_w * idle * (1.0 - used) * YEAR_S
+    disk = next(row for row in context.catalog.storage() if row.name == "DDN AI400X2")
+    bought = Bought(
+        what=f"{servers} × {node.name}, {half}",
+        node_count=servers,
+        accelerator_count=held,
+        node=price,
+        network=_network(half, node, servers, context),
+        storage_tb=sum(use.storage_tb for use in uses),
+        storage_tb_month=Priced(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
+        provisioned_w=servers * nameplate_w,
+        it_j_per_year=drawn,
+    )
+    return Fleet(half, bought, machine.price, used)
+
+
+def _nameplate_w(node: Node, context: Context) -> float:
+    """Watts of a server that states none: its accelerators, and the share that all else takes."""
+    others = facility_value("power_fraction", "non-GPU share of node power (8xH100)", context)
+    return node.accelerator_count * context.catalog.accelerator(node.accelerator).tdp_w / (1.0 - others)
+
+
+def server_price(machine: Machine, context: Context) -> tuple[Node, Priced] | None:
+    """A server with these accelerators and what it costs: a price for it, else for its parts.
+
+    Formula  of parts: accelerator price · count · f, f the median of server over accelerators where both
+             are priced
+    Why      Most servers are quoted whole; of the others only the accelerators are.
+    """
+    catalog = context.catalog
+    rows = {row.name: row for row in catalog.hardware_prices()}
+    whole = [node for node in catalog.nodes_with(machine.accelerator) if node.name in rows]
+    if whole:
+        exact = [node for node in whole if node.name == machine.node]
+        node = min(exact or whole, key=lambda each: (rows[each.name].usd / each.accelerator_count, each.name))
+        return node, _cited(rows[node.name], rows[node.name].usd)
+    part = rows.get(machine.accelerator)
+    servers = [node for node in catalog.nodes_with(machine.accelerator) if node.provider == "onprem"]
+    if part is None or not servers:
+        return None
+    node = max(servers, key=lambda each: (each.accelerator_count, each.name))
+    return node, _cited(part, part.usd * node.accelerator_count * _server_factor(rows, context))
+
+
+def _server_factor(rows: dict[str, HardwarePrice], context: Context) -> float:
+    """What a server costs over its accelerators, where both are priced."""
+    found = [
+        rows[node.name].usd / (node.accelerator_count * rows[node.accelerator].usd)
+        for node in context.catalog.nodes()
+        if node.name in rows and node.accelerator in rows
+    ]
+    return median(found)
+
+
+def _cited(row: HardwarePrice, usd: float) -> Priced:
+    return Priced(usd, f"hardware_prices.csv {row.name}", row.date)
+
+
+def _network(half: str, node: Node, servers: int, context: Context) -> Priced:
+    """Switch ports and optics of one server: every port of a trainer, two of a server that answers."""
+    ports = max(1, round(node.nic_bytes_per_s / PORT_BYTES_PER_S)) if half == "training" else SERVING_PORTS
+    endpoints = servers * ports
+    flat = half == "serving" or endpoints <= ONE_TIER
+    tiers = 1 if flat else 2 if endpoints <= TWO_TIERS else 3
+    kind = "switch_ib" if half == "training" and node.fabric == "infiniband" else "switch_eth"
+    switch, optic = _part(kind, context), _part("transceiver", context)
+    per_port = fabric_usd_per_port(
+        switch.usd or 0.0, switch.port_count, (optic.usd or 0.0) / optic.port_count, tiers
+    )
+    source = f"network.csv {switch.name}, {optic.name}; {ports} ports a server, {tiers} tiers"
+    return Priced(ports * per_port, source, COLLECTED)
+
+
+def _part(kind: str, context: Context) -> NetworkPart:
+    """The cheapest priced part of a kind whose ports carry 400 Gb/s."""
+    parts = [
+        part
+        for part in context.catalog.network()
+        if part.kind == kind and part.usd and part.port_bytes_per_s == PORT_BYTES_PER_S
+    ]
+    return min(parts, key=lambda part: ((part.usd or 0.0) / part.port_count, part.name))
+
+
+def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
+    """Training over serving per accelerator, per build and over the years, beside what is claimed (R-130)."""
+    fleets, _ = fleets_of(plan, context)
+    halves = {half: [each for each in fleets if each.half == half] for half in ("training", "serving")}
+    keys = context.spec.supply.economics
+    found = []
+    if all(halves.values()):
+        train, serve = (max(each, key=lambda one: one.bought.accelerator_count) for each in halves.values())
+        per = [_per_accelerator(each) for each in (train, serve)]
+        words = f"{train.bought.what} against {serve.bought.what}, with network and hall"
+        found.append(cost_ratio("per accelerator, bought", *per, PER_ACCELERATOR, words))
+        built = [sum(_build_usd(one) for one in each) for each in halves.values()]
+        counts = [sum(one.bought.accelerator_count for one in each) for each in halves.values()]
+        words = f"{counts[0]:,} accelerators against {counts[1]:,}"
+        found.append(cost_ratio("whole build", built[0], built[1], WHOLE_BUILD, words))
+    runs = sum(
+        run.cost_usd.value * runs_per_year(entry) * (keys.years if entry.repeats_every_s else 1)
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+        if run.cost_usd
+    )
+    served = keys.years * sum(one.cost_usd_per_year.value for one in plan.serving if one.cost_usd_per_year)
+    if runs and served:
+        words = f"serving over training, rented, {keys.years} years; a run that does not repeat is paid once"
+        row = cost_ratio("lifetime", served, runs, LIFETIME, words)
+        found.append(row)
+    return tuple(
+        RatioRow(
+            row.name,
+            runs if row.name == "lifetime" else row.training_usd,
+            served if row.name == "lifetime" else row.serving_usd,
+            row.ratio,
+            row.claimed_low,
+            row.claimed_high,
+            row.verdict,
+            row.inputs,
+        )
+        for row in found
+    )
+
+
+def _build_usd(fleet: Fleet) -> float:
+    return fleet.bought.node_count * (fleet.bought.node.usd + fleet.bought.network.usd)
+
+
+def _per_accelerator(fleet: Fleet) -> float:
+    return _build_usd(fleet) / fleet.bought.accelerator_count

@@ -1,0 +1,175 @@
+"""A service's money: what its tokens cost, what a hosted interface asks, and what its outages are worth."""
+
+from datetime import timedelta
+
+from twofold.catalog import Model
+from twofold.contracts import (
+    ApiComparison,
+    Derivation,
+    NineStep,
+    Plan,
+    Pool,
+    ServiceMoney,
+    ServicePlan,
+    SpareStep,
+)
+from twofold.core import InputError
+from twofold.plan.context import Context
+from twofold.plan.money_terms import YEAR_H, YEAR_S, downtime, electricity
+from twofold.plan.money_units import class_money, least_fraction, tokens_per_w
+from twofold.supply import (
+    ApiOffer,
+    Failing,
+    OwnCost,
+    Redundancy,
+    TokenMix,
+    api_offers,
+    break_even_months,
+    break_even_mtok_per_month,
+    cheapest_redundancy,
+    energy_usd,
+    nines,
+    query_price_usd,
+    redundancy_steps,
+    usd_per_mtok,
+)
+
+MTOK, MONTHS_PER_YEAR = 1e6, 12.0
+SPARES_BEYOND = 2  # shown past the best and past the planned
+
+
+def service_money(
+    service: ServicePlan, plan: Plan, context: Context
+) -> tuple[ServiceMoney, list[Derivation]]:
+    """Everything about one service's money, with the derivations of what has a range."""
+    found = [class_money(service, one) for one in service.classes]
+    per_w, power_rows = tokens_per_w(service)
+    hour = downtime(context)
+    tariff = electricity([service.machine.price], context)
+    money = ServiceMoney(
+        name=service.name,
+        classes=tuple(one for one, _ in found if one),
+        output_tokens_per_s_per_w=per_w,
+        energy_usd_per_year=energy_usd(service.energy_j_per_year.value, tariff.usd),
+        api=_api(service, plan, context),
+        downtime_usd_per_h=hour.usd_per_h,
+        downtime_source=hour.source,
+        spares=_spares(service, hour.usd_per_h, context),
+        nines=tuple(
+            NineStep(row.from_fraction, row.to_fraction, row.saved_h_per_year, row.worth_usd_per_year)
+            for row in nines(hour.usd_per_h)
+        ),
+    )
+    return money, [row for _, rows in found for row in rows] + power_rows
+
+
+def _api(service: ServicePlan, plan: Plan, context: Context) -> ApiComparison | None:
+    """The cheapest hosted interface for this mix, and from which volume the own fleet is cheaper (R-109)."""
+    model, cost = _model(service, context), service.cost_usd_per_year
+    if model is None or cost is None or any(one.input_tokens is None for one in service.classes):
+        return None
+    offers = api_offers(model, context.catalog)
+    if not offers:
+        return None
+    best = min(offers, key=lambda each: (_api_usd_per_year(each, service), each.price.provider))
+    price, asked = best.price, _api_usd_per_year(best, service)
+    tokens = YEAR_S * sum(
+        one.rate_per_s * ((one.input_tokens or 0.0) + (one.output_tokens or 0.0)) for one in service.classes
+    )
+    own = _own_cost(service, tokens / MTOK, plan, context)
+    hosted = usd_per_mtok(asked, tokens)
+    volume = tokens / MTOK / MONTHS_PER_YEAR
+    months = break_even_months(own, hosted, volume)
+    day = ""
+    if months is not None and context.today is not None and months < 1200:
+        day = (context.today + timedelta(days=months * 365 / 12)).isoformat()
+    return ApiComparison(
+        provider=price.provider,
+        model=best.model,
+        same_model=best.same_model,
+        input_usd_per_mtok=price.input_usd_per_mtok,
+        output_usd_per_mtok=price.output_usd_per_mtok,
+        date=price.date,
+        source=price.source,
+        usd_per_mtok=hosted,
+        api_usd_per_year=asked,
+        own_usd_per_year=cost.value,
+        least_own_usd_per_month=own.least_usd_per_month,
+        once_usd=own.once_usd,
+        break_even_mtok_per_month=break_even_mtok_per_month(own, hosted),
+        mtok_per_month=volume,
+        pays_back_months=months,
+        pays_back_date=day,
+    )
+
+
+def _model(service: ServicePlan, context: Context) -> Model | None:
+    """The catalogue's model; None for a config file of one's own and for measured rows."""
+    try:
+        return context.catalog.model(service.model)
+    except InputError:
+        return None
+
+
+def _api_usd_per_year(offer: ApiOffer, service: ServicePlan) -> float:
+    price = offer.price
+    return YEAR_S * sum(
+        one.rate_per_s
+        * query_price_usd(
+            TokenMix(one.input_tokens or 0.0, one.output_tokens or 0.0, one.shared_prefix_fraction),
+            price.input_usd_per_mtok,
+            price.output_usd_per_mtok,
+            price.cached_input_usd_per_mtok,
+        )
+        for one in service.classes
+    )
+
+
+def _own_cost(service: ServicePlan, mtok_per_year: float, plan: Plan, context: Context) -> OwnCost:
+    """The fleet as a floor and a slope; the run that makes its model was paid once."""
+    assert service.cost_usd_per_year
+    yearly = service.cost_usd_per_year.value
+    once = [run.cost_usd.value for run in plan.training if run.cost_usd and run.model == service.model]
+    return OwnCost(
+        least_usd_per_month=yearly * min(1.0, least_fraction(service)) / MONTHS_PER_YEAR,
+        usd_per_mtok=yearly / mtok_per_year if mtok_per_year else 0.0,
+        once_usd=sum(once),
+        months=MONTHS_PER_YEAR * context.spec.supply.economics.years,
+    )
+
+
+def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[SpareStep, ...]:
+    """Spares of the largest pool that somebody waits for, beside what its outages cost (R-134)."""
+    price, pool = service.machine.price, _waited_pool(service)
+    if price is None or pool is None:
+        return ()
+    keys = context.spec.supply.economics
+    needed = pool.replica_count - pool.spare_count
+    paid = price.usd_per_accelerator_h.value * (1.0 - keys.discount_fraction)
+    per_replica = pool.replica.accelerator_count * paid * YEAR_H
+    rows = (context.catalog.economic(each).value for each in ("replica available", "zone available"))
+    failing = Failing(*rows, zones=service.zones)
+    best = cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
+    shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
+    steps = redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))
+    return tuple(_spare_step(step, pool.spare_count, best) for step in steps)
+
+
+def _spare_step(step: Redundancy, planned: int, best: int) -> SpareStep:
+    return SpareStep(
+        spare_count=step.spare_count,
+        available_fraction=step.available_fraction,
+        outage_h_per_year=step.outage_h_per_year,
+        fleet_usd_per_year=step.fleet_usd_per_year,
+        outage_usd_per_year=step.outage_usd_per_year,
+        total_usd_per_year=step.total_usd_per_year,
+        planned=step.spare_count == planned,
+        best=step.spare_count == best,
+    )
+
+
+def _waited_pool(service: ServicePlan) -> Pool | None:
+    """The largest pool that answers somebody who waits; work of a day has no outage of an hour."""
+    batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
+    waited = [pool for pool in service.pools if not set(pool.classes) <= batch]
+    return max(waited, key=lambda pool: pool.replica_count, default=None)

@@ -1,0 +1,138 @@
+"""The terms of money of a spec, with what the catalogue assumes where the spec says nothing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twofold.catalog import EconomicFigure, Region
+from twofold.contracts import Machine, PriceUsed, TrainingRun
+from twofold.core import Estimate, InputError, Source, UnknownNameError
+from twofold.plan.context import Context
+from twofold.supply import OwningTerms, Priced
+
+YEAR_H, YEAR_S = 8760.0, 8760 * 3600.0
+W_PER_MW = 1e6
+# They bill what leaves them and sell support apart; the others include both or leave them to a contract.
+HYPERSCALERS = frozenset({"aws", "azure", "gcp", "google", "oci", "oracle", "alibaba", "ibm"})
+COLLECTED = "2026"  # the year in which tables without a date of their own were read
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """What an hour down costs, and who says so."""
+
+    usd_per_h: float
+    source: str
+
+
+def downtime(context: Context) -> Downtime:
+    """The spec's cost of an hour down, else the catalogue's, marked as assumed."""
+    stated = context.spec.supply.economics.downtime_usd_per_h
+    if stated is not None:
+        return Downtime(stated, "spec supply.economics.downtime_cost")
+    row = context.catalog.economic("hour of outage")
+    return Downtime(row.value, f"assumed: economics.csv {row.item}, {row.low:g} to {row.high:g} $/h")
+
+
+def cited(figure: EconomicFigure) -> str:
+    """How a line names a row of the table of economics."""
+    return f"economics.csv {figure.item}"
+
+
+def is_owned(machine: Machine, context: Context) -> bool:
+    """Whether the spec has these machines: they cost energy, not rent."""
+    if machine.price is not None:
+        return False
+    catalog, own = context.catalog, context.spec.supply.own
+    names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
+    return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
+
+
+def by_provider(what: str, provider: str, context: Context) -> EconomicFigure:
+    """A row that hyperscalers and specialised clouds have apart: `egress from`, `support by`."""
+    kind = "a hyperscaler" if provider.lower() in HYPERSCALERS else "a specialised cloud"
+    return context.catalog.economic(f"{what} {kind}")
+
+
+def runs_per_year(entry: TrainingRun) -> float:
+    """How often a run is paid for in the first year."""
+    return max(1.0, YEAR_S / entry.repeats_every_s) if entry.repeats_every_s else 1.0
+
+
+def electricity(prices: Iterable[PriceUsed | None], context: Context) -> Priced:
+    """USD per kWh where the first priced machines stand; else the average of US industry."""
+    for used in prices:
+        region = place_of(used, context)
+        if region is not None:
+            usd, name, provider = region.electricity_usd_per_kwh, region.name, region.provider
+            return Priced(usd, f"regions.csv {provider}:{name}", COLLECTED)
+    row = next(each for each in context.catalog.facility("electricity") if "industrial" in each.item)
+    return Priced(row.value, f"facility.csv {row.item}", "2024")
+
+
+def place_of(used: PriceUsed | None, context: Context) -> Region | None:
+    """The region of a price; None where the catalogue does not know the place."""
+    if used is None:
+        return None
+    try:
+        return context.catalog.region(f"{used.provider}:{used.region}")
+    except InputError:
+        return None
+
+
+def pue_ratio(used: PriceUsed | None, context: Context) -> float:
+    """The PUE that the plan's energy was counted with at a price's place."""
+    region = place_of(used, context)
+    return region.pue if region else context.constants.get("pue_ratio")
+
+
+def facility_value(category: str, item: str, context: Context) -> float:
+    """A cell of the table of buildings, in the table's own unit."""
+    for row in context.catalog.facility(category):
+        if row.item == item:
+            return row.value
+    raise UnknownNameError(f"`{category}: {item}` is not a row of the table facility")
+
+
+def owning_terms(provisioned_w: float, prices: Iterable[PriceUsed | None], context: Context) -> OwningTerms:
+    """What owning costs beside the machines, from the spec where it says so."""
+    keys, catalog = context.spec.supply.economics, context.catalog
+    capital, upkeep = catalog.economic("cost of capital"), catalog.economic("maintenance of hardware")
+    pay = catalog.economic("engineer")
+    hall, cooling = "wholesale colocation rent", "modern air with containment and economiser"
+    people = keys.staff_count
+    if people is None:
+        people = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
+    stated = keys.salary_usd is not None
+    return OwningTerms(
+        years=keys.years,
+        life_years=facility_value("depreciation", "AI server useful life (accounting)", context),
+        cost_of_capital_fraction=capital.value
+        if keys.cost_of_capital_fraction is None
+        else keys.cost_of_capital_fraction,
+        electricity=electricity(prices, context),
+        pue_ratio=facility_value("pue", cooling, context),
+        pue_source=f"facility.csv pue {cooling}",
+        hall=Priced(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),
+        maintenance_fraction=upkeep.value,
+        maintenance_source=cited(upkeep),
+        staff_count=float(people),
+        salary=Priced(
+            keys.salary_usd if keys.salary_usd is not None else pay.value,
+            "spec supply.economics.salary" if stated else cited(pay),
+            "" if stated else pay.date,
+        ),
+        tax_fraction=keys.tax_fraction,
+        figures_date=capital.date,
+    )
+
+
+def scaled(estimate: Estimate, factor: float, unit: str) -> Estimate:
+    """The estimate times an exact number, in another unit."""
+    low, value, high = (part * factor for part in (estimate.low, estimate.value, estimate.high))
+    return Estimate(value, low, high, unit, estimate.source)
+
+
+def inverted(numerator: float, estimate: Estimate, unit: str) -> Estimate:
+    """An exact number over the estimate: its ends change places. Energy is an assumption, so is this."""
+    low, value, high = (numerator / part for part in (estimate.high, estimate.value, estimate.low))
+    return Estimate(value, low, high, unit, Source.ASSUMED)
