@@ -1,9 +1,12 @@
 """A plan's further screen: portfolio, money, building and rules, each a block of lines."""
 
 from twofold.app.screen_compliance import compliance_lines
+from twofold.app.screen_money import money_lines
 from twofold.contracts import Plan
 
 
 def supply_blocks(plan: Plan) -> list[list[str]]:
     """One block for each part that the plan has."""
-    return [compliance_lines(plan.compliance)] if plan.compliance else []
+    blocks = [money_lines(plan.money)] if plan.money else []
+    blocks += [compliance_lines(plan.compliance)] if plan.compliance else []
+    return blocks

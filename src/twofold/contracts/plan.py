@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.contracts.compliance import Compliance
+from twofold.contracts.money import Money
 from twofold.core import Estimate, InputError, Source
 
 SCHEMA = "twofold/plan/1"
@@ -413,6 +414,7 @@ class Plan:
     derivations: tuple[Derivation, ...]  # where numbers come from
     defaults: tuple[tuple[str, str], ...]  # path, value
     warnings: tuple[str, ...]  # of the whole plan
+    money: Money | None = None  # the bill, what tokens cost, owning; null: nothing has a price
     compliance: Compliance | None = None  # what rules change; null: the spec names none
 
 

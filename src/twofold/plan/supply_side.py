@@ -5,10 +5,12 @@ from dataclasses import replace
 from twofold.contracts import Plan
 from twofold.plan.compliance_part import compliance_part
 from twofold.plan.context import Context
+from twofold.plan.money_side import with_money
 
 
 def with_supply_side(plan: Plan, context: Context) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)
     warnings = (*plan.warnings, *compliance.notes) if compliance else plan.warnings
+    plan = with_money(plan, context)
     return replace(plan, compliance=compliance, warnings=warnings)
