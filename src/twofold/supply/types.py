@@ -28,3 +28,5 @@ class CapacityOffer:
     source: str
     date: str
     confidence: str
+    first_week: int = 0  # of the plan, from which it can be had
+    until_week: int | None = None  # first week in which it cannot; None: to the end
