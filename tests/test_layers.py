@@ -22,6 +22,7 @@ FLOORS = {
     "facility": 4,
     "plan": 5,
     "measure": 5,
+    "claims": 6,
     "live": 7,
     "app": 8,
     "cli": 9,

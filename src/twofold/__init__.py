@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from twofold.app import catalog_rows as catalog_rows
     from twofold.app import check as check
+    from twofold.app import claims as claims
     from twofold.app import compare as compare
     from twofold.app import diff as diff
     from twofold.app import estimate as estimate
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "catalog_rows",
     "check",
+    "claims",
     "compare",
     "diff",
     "estimate",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from twofold.app.calibrating import Calibrated, calibrate
     from twofold.app.catalogue import CatalogTable, catalog_columns, catalog_rows, catalog_tables
     from twofold.app.checking import Checked, check
+    from twofold.app.claiming import Claims, claim_value, claims
     from twofold.app.comparing import Compared, compare
     from twofold.app.details import default_lines, detail_lines
     from twofold.app.estimating import Answer, Machines, estimate
@@ -40,6 +41,7 @@ __all__ = [
     "Calibrated",
     "CatalogTable",
     "Checked",
+    "Claims",
     "Compared",
     "Difference",
     "Explanation",
@@ -63,6 +65,8 @@ __all__ = [
     "catalog_rows",
     "catalog_tables",
     "check",
+    "claim_value",
+    "claims",
     "compare",
     "default_lines",
     "detail_lines",
@@ -104,6 +108,7 @@ _MODULES = {
     "calibrating": ("Calibrated", "calibrate"),
     "catalogue": ("CatalogTable", "catalog_columns", "catalog_rows", "catalog_tables"),
     "checking": ("Checked", "check"),
+    "claiming": ("Claims", "claim_value", "claims"),
     "comparing": ("Compared", "compare"),
     "details": ("default_lines", "detail_lines"),
     "estimating": ("Answer", "Machines", "estimate"),

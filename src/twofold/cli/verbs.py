@@ -26,6 +26,7 @@ VERBS = {
     "explain": Verb("decide", "explain", "Show where a number of a plan comes from"),
     "diff": Verb("decide", "diff", "Show what changed between two plans"),
     "catalog": Verb("decide", "catalog", "List and filter the tables that plans are made from"),
+    "claims": Verb("decide", "claims", "Judge what circulates about infrastructure by the product itself"),
     "simulate": Verb("rehearse", "simulate", "Rehearse a plan in the digital twin, under traffic and faults"),
     "up": Verb("run", "up", "Train, serve and measure on this machine; planned beside measured"),
     "down": Verb("run", "down", "Stop what `up` started, and remove its state"),

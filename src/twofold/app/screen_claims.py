@@ -1,0 +1,45 @@
+"""Judged claims as lines of a terminal."""
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+from twofold.app.lines import WIDTH, table
+from twofold.claims import Judged, Verdict
+
+INDENT = " " * 7
+ORDER = (Verdict.HOLDS, Verdict.CONDITIONAL, Verdict.CONTRADICTED, Verdict.UNVERIFIABLE)
+
+
+def claims_lines(judged: Sequence[Judged], with_cases: bool) -> list[str]:
+    """Every claim with its verdict and reason, and the counts."""
+    lines: list[str] = []
+    for each in judged:
+        lines += claim_lines(each)
+        lines += case_lines(each) if with_cases else []
+    return [*lines, "", summary_line(judged)]
+
+
+def claim_lines(each: Judged) -> list[str]:
+    """`S0-22  conditional   …`, the reason below it and the command that shows a figure of it."""
+    head = wrap(f"{each.id:<6} {each.verdict:<12} {each.claim}", WIDTH, subsequent_indent=INDENT + " " * 13)
+    reason = wrap(each.reason, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    # A command is never broken: a terminal wraps it, and it can be copied whole.
+    return [*head, *reason, f"{INDENT}$ {each.command}"]
+
+
+def case_lines(each: Judged) -> list[str]:
+    """What every case came to, predicate by predicate."""
+    lines: list[str] = []
+    for text in dict.fromkeys(case.expression for case in each.cases):
+        lines += wrap(text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT + "  ")
+        cases = [case for case in each.cases if case.expression == text]
+        rows = [["", "holds" if case.holds else "fails", case.text, case.when] for case in cases]
+        lines += [line.rstrip() for line in table(["     ", "", "value", "case"], rows)]
+    return lines
+
+
+def summary_line(judged: Sequence[Judged]) -> str:
+    """`214 claims: 60 hold · 90 conditional · …`."""
+    counts = [f"{sum(each.verdict == verdict for each in judged)} {verdict}" for verdict in ORDER]
+    noun = "claim" if len(judged) == 1 else "claims"
+    return f"{len(judged)} {noun}: " + " · ".join(counts)

@@ -1,0 +1,556 @@
+"""Quantities of serving: iterations, loads, caches, fleets, by the models that plans use."""
+
+# ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from twofold.claims.machines import machines, price_usd_per_h
+from twofold.claims.quantity import Quantity, options
+from twofold.claims.world import World
+from twofold.core import InfeasibleError
+from twofold.inference import (
+    CacheOptions,
+    HardwareRow,
+    Lengths,
+    ModelVariant,
+    Offer,
+    Replica,
+    ReplicaCount,
+    Served,
+    Slo,
+    TrafficClass,
+    bottleneck,
+    capacity,
+    closed_loop,
+    cold_start_s,
+    communication_bytes_per_token,
+    default_activation_format,
+    engine,
+    fleet_cost,
+    hardware_table,
+    iteration_s,
+    kv_bytes,
+    layout_table,
+    max_sequences,
+    max_throughput,
+    model_kind,
+    model_shape,
+    open_loop,
+    rate_limit,
+    replicas_for,
+    static_batch,
+    throughput_of,
+    weights_bytes,
+)
+from twofold.plan import NEWEST_RELEASES
+
+SERVERS = (
+    "L4",
+    "A10",
+    "L40S",
+    "A100-SXM4-80GB",
+    "H100-SXM5-80GB",
+    "H200-SXM5-141GB",
+    "B200-SXM-180GB",
+    "MI300X",
+)
+"""Accelerators that a choice of hardware is made from, all with list prices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What one replica gives under a load."""
+
+    tpot_s: float
+    ttft_s: float
+    e2e_s: float
+    ttft_s_p50: float
+    ttft_s_p95: float
+    ttft_s_p99: float
+    tpot_s_p95: float
+    e2e_s_p50: float
+    e2e_s_p95: float
+    e2e_s_p99: float
+    requests_per_s: float
+    tokens_per_s: float
+    batch: float
+    utilisation: float
+    mfu: float
+    power_w: float
+    tokens_per_j: float
+    usd_per_mtok: float | None
+    usd_per_request: float | None
+    accelerators: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Seconds of one step that only decodes, and shares of it."""
+
+    total_s: float
+    communication_fraction: float
+    host_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one replica carries within its promises."""
+
+    requests_per_s: float
+    batch: float
+    binding: str  # the promise that breaks next, or throughput
+    knee_fraction: float  # of saturation, where p95 begins to grow faster than throughput
+    saturation_per_s: float
+
+
+def replica(
+    world: World,
+    model: str,
+    on: str,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    engine_name: str = "vllm",
+    tp: int | None = None,
+    max_batch: int = 1024,
+    prefix: float = 0.0,
+    offload: float = 0.0,
+    scale: str = "",
+) -> Replica:
+    """One copy of a model on all given accelerators, split by tensors unless `tp` says otherwise.
+
+    Raises InfeasibleError where weights or the cache of one short request do not fit.
+    """
+    found, shape = machines(world, on, scale=scale), world.catalog.model(model)
+    family = found.cluster.device.family
+    software = engine(
+        world.constants, engine_name, NEWEST_RELEASES.get(engine_name), family=family, model=model_kind(shape)
+    )
+    made = Replica(
+        model_shape(shape),
+        found.cluster,
+        software,
+        weights,
+        default_activation_format(found.cluster.device, weights),
+        kv,
+        tp=float(tp or found.accelerator_count),
+        pp=float(found.accelerator_count // (tp or found.accelerator_count)),
+        max_batch=float(max_batch),
+        cache=CacheOptions(shared_prefix_fraction=prefix, offload_bytes=offload),
+    )
+    if float(max_sequences(made, 256.0)) < 1:
+        raise InfeasibleError(f"{model} in {weights} does not fit {on}")
+    return made
+
+
+def serve(
+    world: World,
+    model: str,
+    on: str,
+    input: int = 1000,
+    output: int = 200,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    engine: str = "vllm",
+    tp: int | None = None,
+    prefix: float = 0.0,
+    offload: float = 0.0,
+    scale: str = "",
+    spread: float = 0.0,
+) -> Serving:
+    """One replica under `concurrency` clients, a `rate` of arrivals, or as much as it carries.
+
+    `spread` is the deviation of output lengths over their mean.
+    """
+    made = replica(world, model, on, weights, kv, engine, tp, prefix=prefix, offload=offload, scale=scale)
+    lengths = Lengths(float(input), float(output), 0.0, spread)
+    if float(max_sequences(made, float(input + output))) < 1:
+        raise InfeasibleError(f"{on} does not hold one request")
+    if concurrency is not None:
+        load = closed_loop(made, lengths, float(concurrency))
+    elif rate is not None:
+        load = open_loop(made, lengths, rate)
+    else:
+        load = max_throughput(made, lengths)
+    if not np.all(np.isfinite(np.asarray(load.e2e.mean_s, float))):
+        raise InfeasibleError(f"{on} saturates below {rate:g} requests/s")
+    return _serving(world, made, load, model, on, lengths)
+
+
+def _serving(world: World, made: Replica, load: Served, model: str, on: str, lengths: Lengths) -> Serving:
+    found = machines(world, on)
+    price, count = price_usd_per_h(found), int(_one(made.accelerator_count))
+    requests, tokens = _one(load.requests_per_s), _one(load.output_tokens_per_s)
+    cost = fleet_cost(made, load, ReplicaCount(1, 0, 1), price, requests)
+    peak = found.cluster.device.peak_flops_per_s.get("bf16", np.nan)
+    flops = 2.0 * world.catalog.model(model).parameters_active
+    work = requests * (_one(lengths.input_tokens) + _one(lengths.output_tokens)) * flops
+    return Serving(
+        tpot_s=_one(load.tpot.mean_s),
+        ttft_s=_one(load.ttft.mean_s),
+        e2e_s=_one(load.e2e.mean_s),
+        ttft_s_p50=_one(load.ttft.p50_s),
+        ttft_s_p95=_one(load.ttft.p95_s),
+        ttft_s_p99=_one(load.ttft.p99_s),
+        tpot_s_p95=_one(load.tpot.p95_s),
+        e2e_s_p50=_one(load.e2e.p50_s),
+        e2e_s_p95=_one(load.e2e.p95_s),
+        e2e_s_p99=_one(load.e2e.p99_s),
+        requests_per_s=requests,
+        tokens_per_s=tokens,
+        batch=_one(load.batch_sequences),
+        utilisation=_one(load.utilisation_fraction),
+        mfu=work / (count * _one(peak)),
+        power_w=cost.power_w,
+        tokens_per_j=cost.tokens_per_s_per_w,
+        usd_per_mtok=None if price is None else price * count / 3600 / tokens * 1e6,
+        usd_per_request=None if price is None else price * count / 3600 / requests,
+        accelerators=count,
+    )
+
+
+def decode_step(
+    world: World,
+    model: str,
+    on: str,
+    batch: int = 1,
+    context: int = 1000,
+    weights: str = "bf16",
+    scale: str = "",
+) -> Step:
+    """One step that decodes `batch` sequences of `context` tokens each, none prefilled."""
+    made = replica(world, model, on, weights, scale=scale)
+    step = iteration_s(made, 0.0, 0.0, float(batch), float(context))
+    total_s = _one(step.total_s)
+    return Step(total_s, _one(step.communication_s) / total_s, _one(step.host_s) / total_s)
+
+
+def prefill_s(
+    world: World, model: str, on: str, tokens: int, weights: str = "bf16", scale: str = ""
+) -> float:
+    """Seconds of one step that prefills so many tokens and decodes none."""
+    made = replica(world, model, on, weights, scale=scale)
+    return _one(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
+
+
+def static_tokens_per_s(
+    world: World,
+    model: str,
+    on: str,
+    batch: int,
+    input: int = 1000,
+    output: int = 200,
+    spread: float = 0.0,
+    weights: str = "bf16",
+) -> float:
+    """Useful output tokens/s of one batch that starts and ends together.
+
+    With lengths of deviation `spread` over their mean, the batch lasts as long as its longest answer, the
+    expected maximum of a log-normal: mean · exp(σ√(2 ln batch) − σ²/2), σ² = ln(1 + spread²).
+    """
+    made = replica(world, model, on, weights, max_batch=batch)
+    sigma = float(np.sqrt(np.log1p(spread**2)))
+    longest = float(np.exp(sigma * np.sqrt(2.0 * np.log(max(batch, 1))) - sigma**2 / 2.0)) if spread else 1.0
+    load = static_batch(made, Lengths(float(input), output * longest), float(batch))
+    return _one(load.output_tokens_per_s) / longest
+
+
+def limit(
+    world: World,
+    model: str,
+    on: str,
+    ttft_s: float | None = 1.0,
+    tpot_s: float | None = 0.05,
+    e2e_s: float | None = None,
+    input: int = 1000,
+    output: int = 200,
+    quantile: str = "p95",
+    weights: str = "bf16",
+    prefix: float = 0.0,
+) -> Limit:
+    """Requests/s of one replica within promises on a quantile of first token, token and whole answer."""
+    made = replica(world, model, on, weights, prefix=prefix)
+    promised = {"ttft": ttft_s or None, "tpot": tpot_s or None, "e2e": e2e_s or None}
+    slo = Slo(**{f"{name}_s_{quantile}": value for name, value in promised.items()})
+    found = rate_limit(made, TrafficClass("all", Lengths(float(input), float(output)), 1.0, slo, prefix))
+    saturation = _one(found.saturation_requests_per_s)
+    return Limit(
+        _one(found.requests_per_s),
+        _one(found.met_sequences),
+        str(np.ravel(found.binding)[0]),
+        _one(found.knee_requests_per_s) / saturation if saturation else 0.0,
+        saturation,
+    )
+
+
+def serving_gains(
+    world: World, model: str, on: str, input: int = 1000, output: int = 200, weights: str = "bf16"
+) -> Mapping[str, float]:
+    """Requests/s within promises that 20 % more gains, of bandwidth, compute, capacity, link and host."""
+
+    def compute() -> Mapping[str, float]:
+        lengths, slo = Lengths(float(input), float(output)), Slo(ttft_s_p95=1.0, tpot_s_p95=0.05)
+        return bottleneck(replica(world, model, on, weights), TrafficClass("all", lengths, 1.0, slo))
+
+    return world.once(("serving gains", model, on, input, output, weights), compute)
+
+
+def serving_gain(
+    world: World,
+    model: str,
+    on: str,
+    resource: str,
+    input: int = 1000,
+    output: int = 200,
+    weights: str = "bf16",
+) -> float:
+    """The same for one resource."""
+    return serving_gains(world, model, on, input, output, weights)[resource]
+
+
+def serving_needs_first(
+    world: World, model: str, on: str, input: int = 1000, output: int = 200, weights: str = "bf16"
+) -> str:
+    """The resource of which 20 % more carries most further requests."""
+    gains = serving_gains(world, model, on, input, output, weights)
+    return max(gains, key=lambda name: gains[name])
+
+
+def step_bound(world: World, model: str, on: str, phase: str, batch: int = 1, weights: str = "bf16") -> str:
+    """The resource of which 20 % more shortens a `decode` step most, or a `prefill` of 1,000 tokens each."""
+
+    def seconds(scale: str) -> float:
+        if phase == "decode":
+            return decode_step(world, model, on, batch, 1000, weights, scale).total_s
+        return prefill_s(world, model, on, 1000 * batch, weights, scale)
+
+    names = {"compute": "compute", "bandwidth": "memory_bandwidth", "link": "link"}
+    plain = seconds("")
+    gains = {name: plain - seconds(f"{resource}=1.2") for name, resource in names.items()}
+    return max(gains, key=lambda name: gains[name])
+
+
+def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences: int = 1) -> float:
+    """Cache bytes of sequences of `context` tokens."""
+    return sequences * _one(kv_bytes(model_shape(world.catalog.model(model)), kv, float(context)))
+
+
+def kv_cache_without_groups(world: World, model: str, context: int) -> float:
+    """The same, were every query head to keep keys and values of its own."""
+    shape = model_shape(world.catalog.model(model))
+    return _one(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
+
+
+def weights(world: World, model: str, number_format: str = "bf16") -> float:
+    """Bytes of a model's weights, scales included."""
+    return _one(weights_bytes(model_shape(world.catalog.model(model)), number_format).total_bytes)
+
+
+def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
+    """Share of a model's weights that each token of a decode step of `batch` sequences accounts for.
+
+    Every weight is read once for the whole batch; of the experts those that any sequence visits.
+    """
+    shape = world.catalog.model(model)
+    if not shape.experts:
+        return 1.0 / batch
+    parts = weights_bytes(model_shape(shape), "bf16")
+    touched = 1.0 - (1.0 - shape.experts_topk / shape.experts) ** batch
+    total, experts = _one(parts.total_bytes), _one(parts.experts_bytes)
+    return (total - experts + experts * touched) / total / batch
+
+
+def sequences(
+    world: World,
+    model: str,
+    on: str,
+    context: int,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    block: int = 16,
+    offload: float = 0.0,
+) -> float:
+    """Sequences of `context` tokens that the cache holds at once; `block` tokens are set aside together."""
+    made = replica(world, model, on, weights, kv)
+    made = replace(made, cache=CacheOptions(block_tokens=float(block), offload_bytes=offload))
+    return _one(max_sequences(made, float(context)))
+
+
+def holds(
+    world: World, model: str, on: str, weights: str = "bf16", context: int = 4096, users: int = 1
+) -> bool:
+    """Whether weights and the cache of so many users fit the machines."""
+    try:
+        return sequences(world, model, on, context, weights) >= users
+    except InfeasibleError:
+        return False
+
+
+def gpus_to_serve(
+    world: World, model: str, gpu: str, weights: str = "bf16", context: int = 4096, users: int = 8
+) -> int:
+    """The fewest accelerators, a power of two, that hold the weights and `users` of `context` tokens."""
+    for count in (1, 2, 4, 8, 16, 32):
+        if holds(world, model, f"1x{count}x{gpu}", weights, context, users):
+            return count
+    raise InfeasibleError(f"{model} does not fit 32 {gpu}")
+
+
+def buffers_bytes(world: World, model: str, on: str) -> float:
+    """Bytes of one accelerator beside weights and cache: a chunk's activations, logits, graphs."""
+    return _one(capacity(replica(world, model, on)).buffers_bytes)
+
+
+def replicas(world: World, peak_per_s: float, limit_per_s: float, zones: int = 1) -> int:
+    """Replicas for a peak, with spares for failures and the loss of a zone."""
+    return replicas_for(peak_per_s, limit_per_s, zones=zones).total
+
+
+def gpus_for_rate(
+    world: World,
+    model: str,
+    gpu: str,
+    rate: float,
+    weights: str = "bf16",
+    input: int = 1000,
+    output: int = 200,
+) -> int:
+    """Accelerators whose replicas carry a peak of `rate` requests/s within 1 s and 50 ms per token."""
+    count = gpus_to_serve(world, model, gpu, weights)
+    while count <= 8:
+        found = world.once(
+            ("limit", model, gpu, count, weights, input, output),
+            lambda n=count: limit(world, model, f"1x{n}x{gpu}", input=input, output=output, weights=weights),  # type: ignore[misc]
+        )
+        if found.requests_per_s > 0:
+            return count * replicas(world, rate, found.requests_per_s)
+        count *= 2
+    raise InfeasibleError(f"no eight {gpu} keep the promises")
+
+
+def replica_efficiency(world: World, model: str, on: str, count: int) -> float:
+    """Throughput of `count` replicas behind a least-loaded router over `count` times one replica's."""
+    found = limit(world, model, on)
+    return float(throughput_of([count], found.requests_per_s, found.batch)[1][0])
+
+
+def startup_s(world: World, model: str, on: str, bytes_per_s: float) -> float:
+    """Seconds from a granted machine to the first answer, weights read at a rate."""
+    return _one(cold_start_s(replica(world, model, on), bytes_per_s))
+
+
+def sent_per_token(world: World, model: str, on: str, tp: int | None = None) -> float:
+    """Bytes that one accelerator sends for every token of a replica."""
+    return _one(communication_bytes_per_token(replica(world, model, on, tp=tp)))
+
+
+def serving_layout(world: World, model: str, on: str, metric: str = "latency") -> str:
+    """The split of a replica that is best for `latency` of a token or for `throughput`: TP, PP or both."""
+    made = replica(world, model, on)
+    count = int(_one(made.accelerator_count))
+    pairs = [(tp, count // tp) for tp in (1, 2, 4, 8) if count % tp == 0]
+    rows = [row for row in layout_table(made, Lengths(1000.0, 200.0), pairs) if row.fits]
+    if not rows:
+        raise InfeasibleError("nothing fits")
+    best = min(rows, key=lambda row: row.tpot_s if metric == "latency" else -row.output_tokens_per_s)
+    return " and ".join(name for name, size in (("TP", best.tp), ("PP", best.pp)) if size > 1) or "neither"
+
+
+def _hardware(world: World, model: str) -> tuple[HardwareRow, ...]:
+    """Every accelerator's cheapest way to serve a model within 1 s and 50 ms per token, cheapest first."""
+
+    def compute() -> tuple[HardwareRow, ...]:
+        shape = world.catalog.model(model)
+        offers = []
+        for name in SERVERS:
+            found = machines(world, f"8x{name}")
+            family = found.cluster.device.family
+            software = engine(
+                world.constants, "vllm", NEWEST_RELEASES["vllm"], family=family, model=model_kind(shape)
+            )
+            formats = tuple(f for f in ("bf16", "fp8") if f in found.cluster.device.native_formats)
+            offers.append(Offer(name, found.cluster, software, price_usd_per_h(found), formats))
+        traffic = TrafficClass("all", Lengths(1000.0, 200.0), 10.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
+        return hardware_table(ModelVariant(model, model_shape(shape)), traffic, offers)
+
+    return world.once(("hardware table", model), compute)
+
+
+def cheapest_server(world: World, model: str) -> str:
+    """The accelerator that serves a model at least cost per token, within 1 s and 50 ms per token."""
+    return _priced(world, model)[0].offer
+
+
+def _priced(world: World, model: str) -> list[HardwareRow]:
+    rows = [row for row in _hardware(world, model) if row.usd_per_1k_output_tokens is not None]
+    if not rows:
+        raise InfeasibleError(f"nothing serves {model} within its promises")
+    return rows
+
+
+def serving_rank(world: World, model: str, gpu: str) -> int | None:
+    """Where an accelerator stands by cost per token, 1 the cheapest; None if it misses the promises."""
+    names = [row.offer for row in _priced(world, model)]
+    return names.index(gpu) + 1 if gpu in names else None
+
+
+def served_usd_per_mtok(world: World, model: str, gpu: str = "") -> float | None:
+    """Dollars per million output tokens within promises, on one accelerator or on the cheapest."""
+    found = [row for row in _priced(world, model) if not gpu or row.offer == gpu]
+    return found[0].usd_per_1k_output_tokens * 1e3 if found else None  # type: ignore[operator]  # priced
+
+
+def _one(value: Any) -> float:
+    return float(np.ravel(np.asarray(value, float))[0])
+
+
+def _shown(arguments: Mapping[str, Any], asked: str) -> str:
+    """The command that shows a load, where `estimate serve` has its arguments."""
+    if (arguments["concurrency"] is None and arguments["rate"] is None) or arguments["spread"]:
+        return ""
+    told = {
+        **arguments,
+        "rate": f"{arguments['rate']:g} /s" if arguments["rate"] is not None else None,
+        "prefix": f"{arguments['prefix']:.0%}" if arguments["prefix"] else None,
+        "offload": f"{arguments['offload'] / 1e9:g} GB" if arguments["offload"] else None,
+        "kv": None if arguments["kv"] == "bf16" else arguments["kv"],
+        "engine": None if arguments["engine"] == "vllm" else arguments["engine"],
+    }
+    names = "on input output concurrency rate weights kv engine tp prefix offload scale"
+    return f"twofold estimate serve {arguments['model']}" + options(
+        told, {n: f"--{n}" for n in names.split()}
+    )
+
+
+SERVING: Mapping[str, Quantity] = {
+    "serve": Quantity(serve, _shown),
+    "decode_step": Quantity(decode_step),
+    "prefill_s": Quantity(prefill_s),
+    "static_tokens_per_s": Quantity(static_tokens_per_s),
+    "limit": Quantity(limit),
+    "serving_gain": Quantity(serving_gain),
+    "serving_needs_first": Quantity(serving_needs_first),
+    "step_bound": Quantity(step_bound),
+    "kv_cache": Quantity(kv_cache),
+    "kv_cache_without_groups": Quantity(kv_cache_without_groups),
+    "weights": Quantity(weights),
+    "weights_read_fraction": Quantity(weights_read_fraction),
+    "sequences": Quantity(sequences),
+    "holds": Quantity(holds),
+    "gpus_to_serve": Quantity(gpus_to_serve),
+    "buffers_bytes": Quantity(buffers_bytes),
+    "replicas": Quantity(replicas),
+    "gpus_for_rate": Quantity(gpus_for_rate),
+    "replica_efficiency": Quantity(replica_efficiency),
+    "startup_s": Quantity(startup_s),
+    "sent_per_token": Quantity(sent_per_token),
+    "serving_layout": Quantity(serving_layout),
+    "cheapest_server": Quantity(cheapest_server),
+    "serving_rank": Quantity(serving_rank),
+    "served_usd_per_mtok": Quantity(served_usd_per_mtok),
+}

@@ -1,0 +1,91 @@
+"""Verdicts follow from the tables and models: change these, and the verdict changes."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from twofold.catalog import load_catalog
+from twofold.catalog.schema import DATA
+from twofold.claims import Judged, Verdict, World, compute, judge, judge_all, load_claims
+from twofold.core import TwofoldError
+from twofold.perf import load_constants
+
+CLAIMS = {claim.id: claim for claim in load_claims()}
+
+
+@cache
+def world() -> World:
+    return World(load_catalog(), load_constants())
+
+
+def other_world(folder: Path, table: str, name: str, cells: Mapping[str, str]) -> World:
+    """Our tables with one row of one of them changed, as a user's folder changes it."""
+    with (DATA / f"{table}.csv").open(encoding="utf-8", newline="") as handle:
+        row = next(row for row in csv.DictReader(handle) if row["name"] == name)
+    with (folder / f"{table}.csv").open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, list(row))
+        writer.writeheader()
+        writer.writerow(row | dict(cells))
+    return World(load_catalog(None, folder), load_constants())
+
+
+def verdict(identity: str, where: World | None = None) -> Judged:
+    return judge(CLAIMS[identity], where or world())
+
+
+def test_a_card_of_350_w_makes_the_claim_about_serving_cards_hold(tmp_path: Path) -> None:
+    ours = verdict("S0-22")
+    assert ours.verdict == Verdict.CONDITIONAL
+    assert (ours.low, ours.high, ours.unit) == (72.0, 350.0, "W")
+    assert verdict("S0-22", other_world(tmp_path, "accelerators", "L4", {"tdp_w": "350"})).verdict == "holds"
+
+
+def test_a_verdict_is_never_stored() -> None:
+    shifted = replace(CLAIMS["S0-21"], low=701.0)
+    assert judge(CLAIMS["S0-21"], world()).verdict == Verdict.HOLDS
+    assert judge(shifted, world()).verdict == Verdict.CONTRADICTED
+
+
+def test_without_a_predicate_nothing_is_claimed_to_be_known() -> None:
+    judged = judge(replace(CLAIMS["S0-22"], predicates=()), world())
+    assert (judged.verdict, judged.value, judged.cases) == (Verdict.UNVERIFIABLE, None, ())
+
+
+@pytest.mark.parametrize("identity", ["S0-22", "S0-36", "S0-08", "S1-10"])
+def test_the_parts_of_a_verdict_agree(identity: str) -> None:
+    judged = verdict(identity)
+    held = sum(case.holds for case in judged.cases)
+    assert judged.holds_fraction == held / len(judged.cases)
+    assert (judged.verdict == Verdict.HOLDS) == (held == len(judged.cases))
+    assert (judged.verdict == Verdict.CONTRADICTED) == (held == 0)
+    assert judged.low is not None and judged.high is not None
+    assert judged.low <= float(str(judged.value)) <= judged.high
+    assert f"{held} of {len(judged.cases)} cases" in judged.reason
+
+
+def test_the_world_computes_the_same_question_once() -> None:
+    fresh = World(load_catalog(), load_constants())
+    first = compute("train('llama-3.1-8b', '1x8xH100-SXM')", fresh)
+    assert compute("train('llama-3.1-8b', '1x8xH100-SXM')", fresh) is first
+
+
+def test_judging_tells_how_far_it_is() -> None:
+    told: list[str] = []
+    judge_all([CLAIMS["S0-21"], CLAIMS["S0-22"]], world(), told.append)
+    assert told == ["claim 1 of 2: S0-21", "claim 2 of 2: S0-22"]
+
+
+@pytest.mark.parametrize(
+    "text", ["catalog('nothing')", "train('llama-3.1-8b')", "train('x', '1xL4', colour=3)", "nothing(1)"]
+)
+def test_a_wrong_question_is_an_error_of_ours(text: str) -> None:
+    with pytest.raises(TwofoldError):
+        compute(text, world())
+
+
+def test_what_fits_nowhere_is_none() -> None:
+    assert compute("train('llama-3.1-405b', '1x8xL4').mfu", world()) is None
