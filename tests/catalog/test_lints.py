@@ -53,6 +53,7 @@ PLANTED = {
     "a licence that forbids copying": ("provenance", "fabrics", "name,licence\nroce,all rights reserved\n"),
     "an announced part marked released": ("released", "accelerators", "name,released\nMI455X,1\n"),
     "a part on offer marked unreleased": ("released", "accelerators", "name,released\nL4,0\n"),
+    "a control of others done by us": ("compliance", "controls", "id,status\nAC-1,whole\n"),
 }
 
 

@@ -10,14 +10,21 @@ from hypothesis import strategies as st
 from twofold.catalog import (
     Accelerator,
     ApiPrice,
+    Authorisation,
     Column,
+    ComplianceFigure,
+    ControlRow,
+    CostItem,
     EconomicFigure,
     Fabric,
     FacilityFigure,
     HardwarePrice,
+    KeyPoint,
+    MandateRow,
     Model,
     Node,
     Price,
+    Regime,
     Region,
     Storage,
     load_catalog,
@@ -31,6 +38,9 @@ RECORDS = {"accelerators": Accelerator, "nodes": Node, "fabrics": Fabric, "price
 RECORDS |= {"regions": Region, "storage": Storage}
 RECORDS |= {"api_prices": ApiPrice, "hardware_prices": HardwarePrice, "facility": FacilityFigure}
 RECORDS |= {"economics": EconomicFigure}
+RECORDS |= {"regimes": Regime, "authorisations": Authorisation, "compliance_items": CostItem}
+RECORDS |= {"compliance_figures": ComplianceFigure, "key_uses": KeyPoint, "controls": ControlRow}
+RECORDS |= {"mandates": MandateRow}
 
 
 def column(kind: str, unit: str = "", default: str = "", bounds: str = "") -> Column:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from twofold.app.figures import percent, ranged
-from twofold.app.lines import both_ends, field
+from twofold.app.lines import both_ends, field, table
 from twofold.contracts import Compliance, ComplianceItem, Control, LogPlan, Mandate, TransferPlan, Uplift
 from twofold.core import format_bytes, format_seconds, format_si, format_usd
 
@@ -12,10 +12,12 @@ SHOWN_PLACES, SHOWN_GAPS, SHOWN_DEPENDANTS, SHOWN_CATEGORIES = 2, 5, 3, 4
 
 def compliance_lines(rules: Compliance) -> list[str]:
     """At most fifteen lines; `--json` has every line of the bill, every control and every mandate."""
-    years = f"{ranged(rules.first_year_usd)}, then {format_usd(rules.later_year_usd.value)} a year"
-    lines = both_ends(f"COMPLIANCE   {rules.regime} · {rules.baseline} baseline", f"first year {years}")
+    rent = f", of it {format_usd(rules.rent_usd)} dearer rent" if rules.rent_usd else ""
+    first = f"first year {ranged(rules.first_year_usd)}{rent}"
+    lines = both_ends(f"COMPLIANCE   {rules.regime} · {rules.baseline} baseline", first)
     lines += field("supply", _supply(rules))
-    lines += field("cost", _categories(rules.items))
+    later = f"then {format_usd(rules.later_year_usd.value)} a year"
+    lines += field("cost", [*_categories(rules.items), later])
     lines += field("uplift", _uplifts(rules))
     lines += field("enclaves", [_enclave(each.name, each.node_count) for each in rules.enclaves])
     keys = rules.keys
@@ -113,3 +115,53 @@ def _mandates(register: Sequence[Mandate]) -> list[str]:
         named = ", ".join(resting[:SHOWN_DEPENDANTS]) + (" …" if len(resting) > SHOWN_DEPENDANTS else "")
         texts.append(f"{first.name} revoked {first.because}; rest on it: {named}")
     return texts
+
+
+def bill_blocks(rules: Compliance) -> list[list[str]]:
+    """What `--details` adds: every line of the bill, who implements which family, and the policy register."""
+    bill = [
+        (
+            item.line.what,
+            f"{_count(item.line.quantity)} {item.line.unit}",
+            f"{item.line.unit_usd:,.2f}",
+            item.recurs,
+            f"{item.line.total_usd:,.2f}",
+            f"{item.low_usd:,.0f} to {item.high_usd:,.0f}" if item.low_usd < item.high_usd else "–",
+        )
+        for item in rules.items
+    ]
+    families = [
+        (
+            each.family,
+            str(each.control_count),
+            str(each.product_count),
+            str(each.platform_count),
+            str(each.organisation_count),
+            ", ".join(each.gaps) or "–",
+        )
+        for each in rules.families
+    ]
+    ended = [
+        (each.name, each.status, each.because, each.replaced_by or "–")
+        for each in rules.mandates
+        if each.status != "in force"
+    ]
+    return [
+        [
+            "BILL OF RULES",
+            *table(("what", "quantity", "$ each", "paid", "$", "range"), bill, numbers=(2, 4)),
+        ],
+        [
+            "CONTROLS",
+            *table(
+                ("family", "all", "product", "platform", "organisation", "the product lacks all or part of"),
+                families,
+                numbers=(1, 2, 3, 4),
+            ),
+        ],
+        ["MANDATES", *table(("name", "status", "because", "instead"), ended)],
+    ]
+
+
+def _count(quantity: float) -> str:
+    return f"{quantity:,.0f}" if quantity >= 100 else f"{quantity:.4g}"

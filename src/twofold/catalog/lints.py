@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.compliance_lints import compliance_faults
 from twofold.catalog.parameters import count_parameters
 from twofold.catalog.schema import DATE_PRECISION, REFERENCES
 from twofold.catalog.types import Accelerator
@@ -234,6 +235,11 @@ def released(catalog: Catalog) -> Iterator[Finding]:
             )
 
 
+def compliance(catalog: Catalog) -> Iterator[Finding]:
+    """The tables about rules agree with themselves."""
+    yield from (Finding("compliance", *fault) for fault in compliance_faults(catalog))
+
+
 def rate_flops_per_s(accelerator: Accelerator, number_format: str) -> float | None:
     """The dense rate of one number format; None where the device has none."""
     rate: float | None = getattr(accelerator, f"{number_format}_flops_per_s")
@@ -253,5 +259,6 @@ LINTS: Mapping[str, Callable[[Catalog], Iterator[Finding]]] = {
         parameter_counts,
         provenance,
         released,
+        compliance,
     )
 }

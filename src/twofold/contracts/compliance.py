@@ -97,7 +97,8 @@ class LogPlan:
 class ComplianceItem:
     """One line of what the rules cost, with its range."""
 
-    category: str  # region assessor staff people monitoring keys supply chain boundary spares other
+    name: str  # of the item, in paths
+    category: str  # provider region assessor staff people monitoring keys supply chain boundary spares other
     recurs: str  # once or year
     line: LineItem  # the middle, to the cent
     low_usd: float  # low end of the line
@@ -110,8 +111,8 @@ class Uplift:
     """What the rules add to a year of machines, at one size."""
 
     accelerator_count: int  # in use all year
-    base_usd: float  # their year at the cheapest price that the shop has without the rules
-    items_usd: Estimate  # a year of what the rules cost; what is paid once is spread over its years
+    base_usd: float  # their year at the same provider's price without the rules
+    items_usd: Estimate  # a year of the bill without the change of provider; what is paid once is spread
     uplift_fraction: Estimate  # of the base
     claim: str  # below, within or above the 20–40 % that is claimed
 
@@ -182,6 +183,7 @@ class Compliance:
     logs: LogPlan  # records
     items: tuple[ComplianceItem, ...]  # the bill
     first_year_usd: Estimate  # all lines
+    rent_usd: float  # of it what the plan's rent holds already: lines of provider and region
     later_year_usd: Estimate  # those that recur
     uplift: Uplift | None  # of this plan; null: it has no price
     sizes: tuple[Uplift, ...]  # at three sizes, at this plan's price of an hour

@@ -1,7 +1,7 @@
 """The building: racks, cooling, power, fabric, storage, sites, and what rules ask of them."""
 
 from twofold.facility.compliance import compliance_of
-from twofold.facility.compliance_costs import Premium
+from twofold.facility.compliance_costs import Rent
 from twofold.facility.compliance_regimes import find_regime, permits, places_in_words, refusal_reason
 from twofold.facility.compliance_system import RuledFleet, RuledSystem
 from twofold.facility.cooling import (
@@ -68,10 +68,10 @@ __all__ = [
     "NodeList",
     "NodePower",
     "PowerPart",
-    "Premium",
     "Rack",
     "RackFill",
     "RackLimits",
+    "Rent",
     "RuledFleet",
     "RuledSystem",
     "band",

@@ -5,7 +5,7 @@ from datetime import date
 
 from twofold.catalog import Catalog
 from twofold.contracts import Compliance, ComplianceSpec
-from twofold.facility.compliance_costs import SIZES, Premium, bill_of, totals_of, uplift_at, uplift_of
+from twofold.facility.compliance_costs import SIZES, Rent, bill_of, totals_of, uplift_at, uplift_of
 from twofold.facility.compliance_evidence import cited_notes, controls_of, families_of, register_of
 from twofold.facility.compliance_keys import keys_of
 from twofold.facility.compliance_logs import logs_of
@@ -18,16 +18,15 @@ DAY_S = 86400.0
 def compliance_of(
     spec: ComplianceSpec,
     system: RuledSystem,
-    premiums: Sequence[Premium],
+    rents: Sequence[Rent],
     base_usd: float | None,
-    hour: Premium | None,
     catalog: Catalog,
     today: date | None,
 ) -> Compliance:
     """Everything that a regime changes.
 
-    `catalog` holds all prices, those that are refused too. `base_usd` is a year of the machines at the prices
-    that they would have without the rules, `hour` one accelerator-hour of them; None: no price is known.
+    `catalog` holds all prices, those that are refused too. `base_usd` is a year of the machines at the same
+    providers' prices without the rules; None: some have no price.
     Raises UnknownNameError for a mandate that `cites` names and the register does not have.
     """
     regime = system.regime
@@ -35,8 +34,9 @@ def compliance_of(
     keys = keys_of(system, enclaves, catalog)
     kept_days = spec.retention_s / DAY_S if spec.retention_s else None
     logs = logs_of(system, spec.recorded, kept_days, catalog)
-    items = bill_of(system, enclaves, keys, logs, premiums, catalog)
-    first, later = totals_of(items)
+    items = bill_of(system, enclaves, keys, logs, rents, catalog)
+    first, rent_usd, later = totals_of(items)
+    largest = max(rents, key=lambda rent: rent.accelerator_h, default=None)
     transfer = transfer_of(system, catalog)
     controls = controls_of(catalog, regime, any(fleet.rented for fleet in system.fleets))
     register = register_of(catalog, today)
@@ -54,9 +54,10 @@ def compliance_of(
         logs=logs,
         items=items,
         first_year_usd=first,
+        rent_usd=rent_usd,
         later_year_usd=later,
         uplift=uplift_of(accelerators, base_usd, items, catalog) if base_usd else None,
-        sizes=tuple(uplift_at(size, system, spec, hour, catalog) for size in SIZES) if hour else (),
+        sizes=tuple(uplift_at(size, system, spec, largest, catalog) for size in SIZES) if largest else (),
         differences=differences_of(system, transfer, catalog),
         families=families_of(controls),
         controls=controls,

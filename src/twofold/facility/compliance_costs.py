@@ -33,18 +33,22 @@ HOURS_A_YEAR, DAY_S = 8760.0, 86400.0
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
 SIZES = (64, 512, 4096)  # accelerators
-ONCE, YEAR, REGION = "once", "year", "region"
+YEAR, REGION, PROVIDER = "year", "region", "provider"
+OF_RENT = frozenset({REGION, PROVIDER})
 
 
 @dataclass(frozen=True, slots=True)
-class Premium:
-    """What the dearer, authorised regions cost: hours, and prices with the rules and without."""
+class Rent:
+    """Hours of a run or service: as paid, at the same provider without the rules, and in the open shop."""
 
     name: str  # of the run or service
     accelerator_h: float  # of the first year
     paid_usd_per_h: float
-    open_usd_per_h: float
-    source: str  # both price rows
+    provider_usd_per_h: float  # the same provider without the rules
+    open_usd_per_h: float  # the cheapest of the same accelerator without the rules
+    paid: str  # each price's row, in words
+    provider: str
+    open: str
     date: str
 
 
@@ -64,10 +68,10 @@ def bill_of(
     enclaves: Sequence[Enclave],
     keys: KeyPlan,
     logs: LogPlan,
-    premiums: Sequence[Premium],
+    rents: Sequence[Rent],
     catalog: Catalog,
 ) -> tuple[ComplianceItem, ...]:
-    """Every line of the first year: dearer regions first, then the table's items that apply.
+    """Every line of the first year: dearer rent first, then the table's items that apply.
 
     Formula  quantity = count × driver (nodes, enclaves, users, modules, TB of logs …)
     Why      Assessors and staff come once per system, agents and patches per node, logs per byte: a share of
@@ -77,7 +81,8 @@ def bill_of(
     counts = quantities_of(system, enclaves, keys, logs, catalog)
     wanted = [item for item in catalog.compliance_items() if asks(system.regime) & set(item.regimes.split())]
     lines = [_line(_priced(item, system, catalog), counts.of(item)) for item in wanted]
-    return (*map(_premium_line, premiums), *(line for line in lines if line.line.quantity > 0))
+    rented = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd > 0]
+    return (*rented, *(line for line in lines if line.line.quantity > 0))
 
 
 def quantities_of(
@@ -112,9 +117,13 @@ def quantities_of(
     return Quantities(found)
 
 
-def totals_of(items: Sequence[ComplianceItem]) -> tuple[Estimate, Estimate]:
-    """USD of the first year, and of each later one. The middle is the sum of the lines, to the cent."""
-    return _sum(items), _sum([item for item in items if item.recurs == YEAR])
+def totals_of(items: Sequence[ComplianceItem]) -> tuple[Estimate, float, Estimate]:
+    """USD of the first year, what of it is dearer rent, and USD of each later year.
+
+    The middles are the sums of the lines, to the cent.
+    """
+    rent_usd = total_usd(item.line for item in items if item.category in OF_RENT)
+    return _sum(items), rent_usd, _sum([item for item in items if item.recurs == YEAR])
 
 
 def uplift_of(
@@ -124,9 +133,11 @@ def uplift_of(
 
     Formula  (yearly items + items paid once / years) / machines
     Why      An authorisation and its devices serve for years: their first year alone would overstate them.
+             Another provider is another product: its line is in the bill, not in the uplift.
     """
     years = figure_of(catalog, "spread", "years that what is paid once serves").value
-    total = _sum([item if item.recurs == YEAR else _spread(item, years) for item in items])
+    counted = [item for item in items if item.category != PROVIDER]
+    total = _sum([item if item.recurs == YEAR else _spread(item, years) for item in counted])
     fraction = Estimate(
         total.value / base_usd, total.low / base_usd, total.high / base_usd, "fraction", total.source
     )
@@ -135,18 +146,15 @@ def uplift_of(
     return Uplift(accelerators, base_usd, total, fraction, claim)
 
 
-def uplift_at(
-    size: int, system: RuledSystem, spec: ComplianceSpec, premium: Premium, catalog: Catalog
-) -> Uplift:
+def uplift_at(size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, catalog: Catalog) -> Uplift:
     """The same system with so many accelerators in use all year: nodes and requests grow, people do not."""
     grown = _grown(system, size)
     enclaves = enclaves_of(grown)
     kept_days = spec.retention_s / DAY_S if spec.retention_s else None
     keys, logs = keys_of(grown, enclaves, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
-    scaled = replace(premium, name=f"{size:,} accelerators", accelerator_h=size * HOURS_A_YEAR)
-    premiums = [scaled] if scaled.paid_usd_per_h > scaled.open_usd_per_h else []
-    items = bill_of(grown, enclaves, keys, logs, premiums, catalog)
-    return uplift_of(size, size * HOURS_A_YEAR * premium.open_usd_per_h, items, catalog)
+    hours = size * HOURS_A_YEAR
+    items = bill_of(grown, enclaves, keys, logs, [replace(rent, accelerator_h=hours)], catalog)
+    return uplift_of(size, hours * rent.provider_usd_per_h, items, catalog)
 
 
 def _grown(system: RuledSystem, size: int) -> RuledSystem:
@@ -191,6 +199,7 @@ def _line(item: CostItem, quantity: Estimate) -> ComplianceItem:
     )
     low, high = quantity.low * item.usd_low, quantity.high * item.usd_high
     return ComplianceItem(
+        item.name,
         item.category,
         item.recurs,
         line,
@@ -200,17 +209,28 @@ def _line(item: CostItem, quantity: Estimate) -> ComplianceItem:
     )
 
 
-def _premium_line(premium: Premium) -> ComplianceItem:
-    line = line_item(
-        f"authorised region: {premium.name}",
-        "compliance",
-        premium.accelerator_h,
-        "accelerator-h",
-        premium.paid_usd_per_h - premium.open_usd_per_h,
-        source=premium.source,
-        date=premium.date,
+def _rent_lines(rent: Rent) -> tuple[ComplianceItem, ComplianceItem]:
+    """What the same machines cost more: at an authorised provider, then in its authorised region."""
+    return (
+        _rent_line(rent, PROVIDER, rent.provider_usd_per_h, rent.open_usd_per_h, rent.provider, rent.open),
+        _rent_line(rent, REGION, rent.paid_usd_per_h, rent.provider_usd_per_h, rent.paid, rent.provider),
     )
-    return ComplianceItem(REGION, YEAR, line, line.total_usd, line.total_usd, "high")
+
+
+def _rent_line(
+    rent: Rent, category: str, usd_per_h: float, less_usd_per_h: float, row: str, other: str
+) -> ComplianceItem:
+    line = line_item(
+        f"authorised {category}: {rent.name}",
+        "compliance",
+        rent.accelerator_h,
+        "accelerator-h",
+        usd_per_h - less_usd_per_h,
+        source=f"prices: {row} against {other}",
+        date=rent.date,
+    )
+    name = f"{category} of {rent.name}"
+    return ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
 
 
 def _sum(items: Sequence[ComplianceItem]) -> Estimate:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from twofold.catalog import Catalog, Price
 from twofold.contracts import Compliance, Machine, Plan, PriceUsed, ServicePlan, Spec, TrainingPlan
-from twofold.facility import Premium, RuledFleet, RuledSystem, compliance_of, figure, find_regime
+from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, node_of_size, priced_near
 
@@ -33,15 +33,12 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     whole = context.catalog.whole
     used = tuple(_used(plan, context.spec))
     system = system_of(plan, used, spec.regime, spec.users_count, whole)
-    hours = {each.name: _hour(each, context, whole) for each in used}
-    premiums = [
-        hour for hour in hours.values() if hour is not None and hour.paid_usd_per_h > hour.open_usd_per_h
-    ]
-    known = [hour for hour in hours.values() if hour is not None]
-    base_usd = sum(hour.accelerator_h * hour.open_usd_per_h for hour in known)
-    largest = max(known, key=lambda hour: hour.accelerator_h, default=None)
-    whole_base = base_usd if len(known) == len(used) else None
-    return compliance_of(spec, system, premiums, whole_base, largest, whole, context.today)
+    found = [_rent(each, context, whole) for each in used]
+    rents = [rent for rent in found if rent is not None]
+    base_usd = sum(rent.accelerator_h * rent.provider_usd_per_h for rent in rents)
+    return compliance_of(
+        spec, system, rents, base_usd if len(rents) == len(found) else None, whole, context.today
+    )
 
 
 def system_of(
@@ -92,33 +89,51 @@ def _fleet(used: Used) -> RuledFleet:
     )
 
 
-def _hour(used: Used, context: Context, whole: Catalog) -> Premium | None:
-    """An accelerator-hour as it is paid, and as it would be without the rules; None where neither is known.
+def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
+    """Accelerator-hours as they are paid and as they would be without the rules; None where nothing is known.
 
-    Without the rules it is the cheapest of the same node by the same term in the same shop. Machines of your
-    own cost their price over the years of use, with rules and without.
+    Without the rules: the cheapest of the same term in the same shop, at the same provider and at any.
+    Machines of your own cost their price over the years of use, with rules and without.
     """
     price = used.machine.price
     if price is None:
-        return _own_hour(used, whole)
+        return _own_rent(used, whole)
     paid = price.usd_per_accelerator_h.value
-    other = _open_price(used, price, context, whole)
-    if other is None or other.usd_per_accelerator_h >= paid:
-        return Premium(used.name, used.accelerator_h, paid, paid, _row(price), price.date)
-    source = f"{_row(price)} against {other.provider} {other.instance} {other.region} {other.term}"
-    return Premium(used.name, used.accelerator_h, paid, other.usd_per_accelerator_h, source, price.date)
+    same = _open_price(used, price, (price.provider,), price.instance, context, whole)
+    other = _open_price(used, price, context.spec.supply.shop.providers, "", context, whole)
+    at_provider = min(paid, same.usd_per_accelerator_h) if same else paid
+    anywhere = min(at_provider, other.usd_per_accelerator_h) if other else at_provider
+    return Rent(
+        used.name,
+        used.accelerator_h,
+        paid,
+        at_provider,
+        anywhere,
+        _row(price),
+        _row(same) if same else _row(price),
+        _row(other) if other else _row(price),
+        price.date,
+    )
 
 
-def _open_price(used: Used, price: PriceUsed, context: Context, whole: Catalog) -> Price | None:
+def _open_price(
+    used: Used,
+    price: PriceUsed,
+    providers: tuple[str, ...],
+    instance: str,
+    context: Context,
+    whole: Catalog,
+) -> Price | None:
+    """The cheapest price without the rules, of that instance where the providers have it."""
     accelerator = whole.accelerator(used.machine.accelerator)
     node = node_of_size(whole, accelerator, used.machine.accelerators_per_node)
-    offer = Offer(accelerator, replace(node, name=price.instance), None, None, False, 0.0)
+    offer = Offer(accelerator, replace(node, name=instance), None, None, False, 0.0)
     supply = context.spec.supply
-    shop = supply.shop.model_copy(update={"terms": (price.term,)})
+    shop = supply.shop.model_copy(update={"terms": (price.term,), "providers": providers})
     return priced_near(offer, whole, supply.model_copy(update={"shop": shop}), ()).price
 
 
-def _own_hour(used: Used, whole: Catalog) -> Premium | None:
+def _own_rent(used: Used, whole: Catalog) -> Rent | None:
     machine = used.machine
     rows = {row.name: row for row in whole.hardware_prices()}
     row = rows.get(machine.node) or rows.get(machine.accelerator)
@@ -130,8 +145,8 @@ def _own_hour(used: Used, whole: Catalog) -> Premium | None:
     # Bought machines are there all year, busy or not.
     hours = machine.accelerator_count * HOURS_A_YEAR
     source = f"hardware_prices: {row.name}, over {life_years:g} years"
-    return Premium(used.name, hours, usd_per_h, usd_per_h, source, row.date)
+    return Rent(used.name, hours, usd_per_h, usd_per_h, usd_per_h, source, source, source, row.date)
 
 
-def _row(price: PriceUsed) -> str:
-    return f"prices: {price.provider} {price.instance} {price.region} {price.term}"
+def _row(price: PriceUsed | Price) -> str:
+    return f"{price.provider} {price.instance} {price.region} {price.term}"
