@@ -52,6 +52,7 @@ def test_a_rack_of_72_is_its_own_rack_and_takes_liquid() -> None:
         "rear_door": 0,
         "direct_to_chip": 1,
         "immersion": 1,
+        "liquid_800_v": 1,
     }
 
 

@@ -1,5 +1,25 @@
 """Every outside schema as data without behaviour, and the readers that say where a file is wrong."""
 
+from twofold.contracts.building import (
+    Building,
+    BuildingRequirement,
+    BuildingYear,
+    BuiltNetwork,
+    BuiltPart,
+    BuiltPower,
+    BuiltStorage,
+    CapTrade,
+    CoolingChoice,
+    CoolingWay,
+    Feed,
+    NodeDraw,
+    RackGroup,
+    RackHeat,
+    RackLimit,
+    RankedSite,
+    Swing,
+    UserRoundTrip,
+)
 from twofold.contracts.calibration import SCHEMA as CALIBRATION_SCHEMA
 from twofold.contracts.calibration import (
     CalibratedFactor,
@@ -29,6 +49,7 @@ from twofold.contracts.compliance import (
 from twofold.contracts.compliance_spec import ComplianceSpec
 from twofold.contracts.defaults import Default, defaults_used
 from twofold.contracts.economics_keys import Economics
+from twofold.contracts.facility_keys import FacilityKeys, SiteKeys
 from twofold.contracts.infer import infer_spec
 from twofold.contracts.jobs import JobRow, read_jobs
 from twofold.contracts.loop import (
@@ -104,6 +125,19 @@ from twofold.contracts.plan import (
     plan_to_json,
     read_plan,
 )
+from twofold.contracts.portfolio import (
+    FleetOption,
+    Lease,
+    MaterialRow,
+    MonthDemand,
+    OfferRank,
+    Portfolio,
+    Restriction,
+    ServedShare,
+    TermSplit,
+    WindowCost,
+    YearScenario,
+)
 from twofold.contracts.reader import parse_spec, read_spec
 from twofold.contracts.render import render_error
 from twofold.contracts.scenario import Reading, Scenario, parse_scenario, read_scenario
@@ -113,7 +147,7 @@ from twofold.contracts.scenario_parts import FaultEvent, FleetChange
 from twofold.contracts.scenario_policies import Policies
 from twofold.contracts.scenarios import find_scenario, scenario_names
 from twofold.contracts.schema import shipped_schema_text, spec_json_schema
-from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Variant
+from twofold.contracts.service import LatencyClass, Lengths, Service, SloTargets, Traffic, Users, Variant
 from twofold.contracts.simulation import SCHEMA as SIMULATION_SCHEMA
 from twofold.contracts.simulation import (
     AfterFault,
@@ -137,7 +171,7 @@ from twofold.contracts.simulation import (
 )
 from twofold.contracts.spec import Spec
 from twofold.contracts.starter import StarterKind, starter_spec
-from twofold.contracts.supply import Owned, Shop, Supply
+from twofold.contracts.supply import Owned, Season, Shop, Supply
 from twofold.contracts.sweep import SCHEMA as SWEEP_SCHEMA
 from twofold.contracts.sweep import Sweep, SweepFinding, SweepPoint, Swept, sweep_to_json
 from twofold.contracts.trace import TokenSummary, Trace, ordered_arrivals, read_arrivals, read_trace
@@ -155,10 +189,18 @@ __all__ = [
     "Bound",
     "Bounds",
     "BrokeFirst",
+    "Building",
+    "BuildingRequirement",
+    "BuildingYear",
+    "BuiltNetwork",
+    "BuiltPart",
+    "BuiltPower",
+    "BuiltStorage",
     "CalibratedFactor",
     "CalibratedFigure",
     "CalibratedStack",
     "Calibration",
+    "CapTrade",
     "CashStep",
     "Checkpoint",
     "Checkpoints",
@@ -172,6 +214,8 @@ __all__ = [
     "ComplianceItem",
     "ComplianceSpec",
     "Control",
+    "CoolingChoice",
+    "CoolingWay",
     "Count",
     "CrossCell",
     "Crossing",
@@ -183,13 +227,16 @@ __all__ = [
     "Economics",
     "Enclave",
     "EngineChange",
+    "FacilityKeys",
     "Factor",
     "FamilyCount",
     "FaultEvent",
+    "Feed",
     "Finding",
     "FixedCluster",
     "FleetChange",
     "FleetFigures",
+    "FleetOption",
     "FrontPoint",
     "Headroom",
     "Input",
@@ -199,6 +246,7 @@ __all__ = [
     "LatencyClass",
     "LatencyFigures",
     "Layout",
+    "Lease",
     "Lengths",
     "LeverRow",
     "LifetimeStep",
@@ -209,12 +257,16 @@ __all__ = [
     "Loser",
     "Machine",
     "Mandate",
+    "MaterialRow",
     "MeasuringRow",
     "ModelReference",
     "Money",
     "MoneyDetail",
+    "MonthDemand",
     "Names",
     "NineStep",
+    "NodeDraw",
+    "OfferRank",
     "Owned",
     "Owning",
     "Part",
@@ -222,8 +274,13 @@ __all__ = [
     "Plan",
     "Policies",
     "Pool",
+    "Portfolio",
     "PriceUsed",
     "Quantiles",
+    "RackGroup",
+    "RackHeat",
+    "RackLimit",
+    "RankedSite",
     "RatioRow",
     "Reading",
     "Recovery",
@@ -233,12 +290,15 @@ __all__ = [
     "RehearsedClass",
     "RehearsedFigure",
     "Replica",
+    "Restriction",
     "Row",
     "Run",
     "RunFigures",
     "RunMoney",
     "ScalingPoint",
     "Scenario",
+    "Season",
+    "ServedShare",
     "Service",
     "ServiceMoney",
     "ServicePlan",
@@ -247,6 +307,7 @@ __all__ = [
     "Shape",
     "Shop",
     "Simulation",
+    "SiteKeys",
     "SloKept",
     "SloOutcome",
     "SloTargets",
@@ -262,10 +323,12 @@ __all__ = [
     "SweepFinding",
     "SweepPoint",
     "Swept",
+    "Swing",
     "SwingRow",
     "TeamFigures",
     "Tenancy",
     "TenantFigures",
+    "TermSplit",
     "TokenSummary",
     "Trace",
     "Traffic",
@@ -275,8 +338,12 @@ __all__ = [
     "TrainingRun",
     "TransferPlan",
     "Uplift",
+    "UserRoundTrip",
+    "Users",
     "Variant",
     "Window",
+    "WindowCost",
+    "YearScenario",
     "calibration_to_data",
     "cents",
     "defaults_used",

@@ -10,8 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from twofold.contracts.building import Building
 from twofold.contracts.compliance import Compliance
 from twofold.contracts.money import Money
+from twofold.contracts.portfolio import Portfolio
 from twofold.core import Estimate, InputError, Source
 
 SCHEMA = "twofold/plan/1"
@@ -414,7 +416,9 @@ class Plan:
     derivations: tuple[Derivation, ...]  # where numbers come from
     defaults: tuple[tuple[str, str], ...]  # path, value
     warnings: tuple[str, ...]  # of the whole plan
+    portfolio: Portfolio | None = None  # what to hold, rent and release; null: nothing to choose from
     money: Money | None = None  # the bill, what tokens cost, owning; null: nothing has a price
+    building: Building | None = None  # what the machines stand in; null: the plan has none
     compliance: Compliance | None = None  # what rules change; null: the spec names none
 
 

@@ -30,7 +30,7 @@ the run has no such number, for example no latency of a class of which nothing f
 added, none is renamed or changes its unit within version 1.
 """
 # What a page is made of, innermost first.
-MODULES = {"plan": ("money", "compliance", "plan"), "simulation": ("simulation",)}
+MODULES = {"plan": ("money", "portfolio", "building", "compliance", "plan"), "simulation": ("simulation",)}
 INTRODUCTIONS = {"plan": PLAN, "simulation": SIMULATION}
 KINDS = {
     "str": "text",
@@ -45,6 +45,7 @@ KINDS = {
     "dict[str, str]": "texts by name",
     "tuple[str, ...]": "texts",
     "tuple[int, ...]": "counts",
+    "tuple[float, ...]": "numbers",
     "tuple[float, float]": "pair of numbers",
     "tuple[tuple[str, str], ...]": "pairs of texts",
 }

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from twofold.contracts import fields
 from twofold.contracts.compliance_spec import ComplianceSpec
+from twofold.contracts.facility_keys import FacilityKeys
 from twofold.contracts.fields import Part, refusal
 from twofold.contracts.parts import ModelReference
 from twofold.contracts.service import Service
@@ -27,6 +28,9 @@ class Spec(Part):
         default=(), alias="serving", description="one service, or a list of them"
     )
     supply: Supply = Field(default=Supply(), description="where capacity comes from")
+    facility: FacilityKeys = Field(
+        default=FacilityKeys(), description="the building: racks, cooling, power, sites"
+    )
     compliance: ComplianceSpec | None = Field(
         default=None, description="rules that bind the system: a regime such as `fedramp-high`"
     )

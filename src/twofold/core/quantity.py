@@ -22,6 +22,7 @@ class Dimension(StrEnum):
     RATE = "rate"
     MONEY = "money"
     MONEY_PER_HOUR = "money per hour"
+    MONEY_PER_ENERGY = "money per energy"
     FLOPS = "FLOP/s"
     BANDWIDTH = "bytes/s"
     POWER = "power"
@@ -69,6 +70,8 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
         Dimension.RATE: {f"{what}/{time}": factor for what in ("", "req") for time, factor in _PER.items()},
         Dimension.MONEY: _prefixed("$", "kMG") | {"B$": Decimal("1e9")} | _prefixed("USD", "kMG"),
         Dimension.MONEY_PER_HOUR: _prefixed("$/h", "kM") | _prefixed("USD/h", "kM"),
+        # Inside in $/kWh, as every tariff is written.
+        Dimension.MONEY_PER_ENERGY: _exactly(**{"$/kWh": "1", "$/MWh": "1e-3", "USD/kWh": "1", "USD/MWh": "1e-3"}),
         Dimension.FLOPS: _prefixed("FLOP/s", "kMGTPE") | _prefixed("FLOPS", "kMGTPE"),
         Dimension.BANDWIDTH: _prefixed("B/s", "kMGT")
         | _binary("B/s")

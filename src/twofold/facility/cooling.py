@@ -8,7 +8,7 @@ from twofold.catalog import Catalog
 from twofold.core import Estimate, UnknownNameError
 from twofold.facility.figures import figure
 
-CoolingKind = Literal["air", "contained_air", "rear_door", "direct_to_chip", "immersion"]
+CoolingKind = Literal["air", "contained_air", "rear_door", "direct_to_chip", "immersion", "liquid_800_v"]
 Climate = Literal["cold", "temperate", "hot"]
 COLD_FROM_DEG, HOT_BELOW_DEG = 50.0, 30.0  # of latitude, where nothing else is known
 
@@ -36,9 +36,15 @@ KINDS: MappingProxyType[CoolingKind, _Rows] = MappingProxyType(
             "direct-to-chip liquid", "direct-to-chip liquid (mixed with air)", _LIQUID, _DRY
         ),
         "immersion": _Rows("immersion tank", "single-phase immersion", _LIQUID, _DRY),
+        "liquid_800_v": _Rows(
+            "next-generation 800 V DC rack (Kyber)",
+            "direct-to-chip liquid (mixed with air)",
+            _LIQUID,
+            _DRY,
+        ),
     }
 )
-LIQUID: tuple[CoolingKind, ...] = ("direct_to_chip", "immersion")
+LIQUID: tuple[CoolingKind, ...] = ("direct_to_chip", "immersion", "liquid_800_v")
 
 
 def cooling_limit_w(catalog: Catalog, kind: CoolingKind) -> Estimate:

@@ -11,7 +11,8 @@ from twofold.facility.racks import Limit, RackFill, nodes_per_rack, rack_limits
 
 HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
-ON_REQUEST: tuple[CoolingKind, ...] = ("immersion",)  # takes servers of its own: chosen only where asked for
+# Take servers or power of their own: chosen where asked for, or where nothing else does.
+ON_REQUEST: tuple[CoolingKind, ...] = ("immersion", "liquid_800_v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def cooling_options(
     climate: Climate = "temperate",
     rack_power_w: float | None = None,
 ) -> tuple[CoolingOption, ...]:
-    """Every way to cool these nodes: feasible ones first, the cheapest year first, immersion behind them.
+    """Every way to cool these nodes: feasible ones first, the cheapest year first, new kinds behind them.
 
     Formula  year = E·PUE·price + (capex + racks · rack)/life
     Why      Denser cooling saves racks and energy, and costs more to build.

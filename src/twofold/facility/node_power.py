@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from math import ceil
 
 from twofold.catalog import Accelerator, Catalog, NetworkPart, Node
 from twofold.core import Estimate
@@ -9,9 +10,11 @@ from twofold.facility.figures import figure
 
 GB, TB = 1e9, 1e12
 GBIT_BYTES_PER_S = 1e9 / 8
+SHARED_CARD_BYTES_PER_S = 25e9  # cards that accelerators share have up to 200 Gb/s each
 PER_ACCELERATOR_BYTES_PER_S = 12.5e9  # from 100 Gb/s each on, every accelerator has a card of its own
 ACCELERATORS_PER_BOARD = 8
 WITH_ITS_HOST = ("Superchip", "APU socket")  # the TDP counts the processor
+RACK_SCALE_UNITS = 40
 RACK_SCALE_COUNT = 32  # accelerators of one node from which switches are trays of their own
 
 
@@ -129,10 +132,19 @@ def idle_w(catalog: Catalog, power: NodePower) -> float:
 
 def is_liquid_cooled(catalog: Catalog, node: Node) -> bool:
     """Whether one rack unit of the node gives off more heat than air carries; unknown heights: no."""
+    if is_rack_scale(node):
+        return True
     if node.rack_units is None or node.power_w_max is None:
         return False
     limit = figure(catalog, "rack", "heat that air carries from one rack unit").value
     return node.power_w_max / node.rack_units > limit
+
+
+def is_rack_scale(node: Node) -> bool:
+    """Whether the node is a rack of its own: by its height, or by its accelerators where none is stated."""
+    if node.rack_units is not None:
+        return node.rack_units >= RACK_SCALE_UNITS
+    return node.accelerator_count >= RACK_SCALE_COUNT
 
 
 def network_cards(node: Node) -> tuple[int, float]:
@@ -150,7 +162,8 @@ def network_cards(node: Node) -> tuple[int, float]:
         return int(said[1]), int(said[2]) * GBIT_BYTES_PER_S
     if total / node.accelerator_count >= PER_ACCELERATOR_BYTES_PER_S:
         return node.accelerator_count, total / node.accelerator_count
-    return 1, total
+    count = ceil(total / SHARED_CARD_BYTES_PER_S)
+    return count, total / count
 
 
 def _host_parts(catalog: Catalog, node: Node, device: Accelerator) -> tuple[PowerPart, ...]:

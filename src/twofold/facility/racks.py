@@ -13,6 +13,7 @@ from twofold.facility.cooling import LIQUID, CoolingKind, cooling_limit_w
 from twofold.facility.figures import figure
 from twofold.facility.node_power import (
     is_liquid_cooled,
+    is_rack_scale,
     network_cards,
     node_power,
     planned_w,
@@ -22,7 +23,6 @@ from twofold.facility.node_power import (
 
 Use = Literal["training", "serving"]
 Limit = Literal["cooling", "power", "rack units", "ports", "weight", "a rack of its own"]
-RACK_SCALE_UNITS = 40  # a server this high comes as its own rack
 ASSUMED_W_PER_UNIT = 1300.0  # of servers whose height no table states: DGX H100 has 1,275
 # A symmetric layout may take so many more racks than the fullest one before racks differ by one server.
 SYMMETRY_RACKS_RATIO = 1.15
@@ -121,7 +121,7 @@ def nodes_per_rack(catalog: Catalog, node: Node, limits: RackLimits) -> RackFill
     Limits   A server of 40 U and more is a rack of its own; one too dense for air needs liquid: 0 without.
     """
     power = planned_w(node_power(catalog, node))
-    own_rack = (node.rack_units or 0) >= RACK_SCALE_UNITS
+    own_rack = is_rack_scale(node)
     dry = is_liquid_cooled(catalog, node) and limits.cooling not in LIQUID
     counts: list[tuple[Limit, int]] = [
         ("cooling", 0 if dry else int(limits.cooling_w / power + 1e-9)),
@@ -190,7 +190,7 @@ def heat_map(racks: Iterable[Rack]) -> HeatMap:
     return HeatMap(
         heat,
         mean,
-        max(heat) / mean if mean else 1.0,
+        max(max(heat) / mean, 1.0) if mean else 1.0,
         tuple(index for index, own in enumerate(heat) if own > HOT_SPOT_RATIO * mean),
     )
 
@@ -256,7 +256,7 @@ def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64
     room = np.array(
         [min(limits.cooling_w, limits.power_w), limits.rack_units, limits.ports, limits.weight_kg]
     ) * (1 + 1e-9)
-    own = [kind.rack_units >= RACK_SCALE_UNITS for kind in kinds]
+    own = [is_rack_scale(kind.wanted.node) for kind in kinds]
     alone = sum(kind.wanted.count for kind, is_own in zip(kinds, own, strict=True) if is_own)
     shared = sum(
         kind.wanted.count / kind.fill.nodes_per_rack

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from twofold.contracts import Plan
+from twofold.plan.building import building
 from twofold.plan.compliance_part import compliance_part
 from twofold.plan.context import Context
 from twofold.plan.money_side import with_money
@@ -13,4 +14,5 @@ def with_supply_side(plan: Plan, context: Context) -> Plan:
     compliance = compliance_part(plan, context)
     warnings = (*plan.warnings, *compliance.notes) if compliance else plan.warnings
     plan = with_money(plan, context)
+    plan = replace(plan, building=building(plan, context))
     return replace(plan, compliance=compliance, warnings=warnings)

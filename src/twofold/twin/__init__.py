@@ -62,6 +62,7 @@ from twofold.twin.fleet_replicas import CAUSES as REPLICA_CAUSES
 from twofold.twin.histogram import Histogram, Stream
 from twofold.twin.job_shapes import DAY_SHAPE, SHAPES, JobShape
 from twofold.twin.jobs import JobArrival, JobEnd, JobRow, JobTraffic, arrivals_of, generate_jobs
+from twofold.twin.measured import BatchServer
 from twofold.twin.metrics_types import (
     BrokeFirst,
     ClassFigures,
@@ -76,6 +77,7 @@ from twofold.twin.pool import PoolComparison, accelerators_for, compare_pool, da
 from twofold.twin.step_table import StepTable
 from twofold.twin.storage import METADATA_ALARM_FRACTION, MetadataRow, SharedStore, metadata_sweep
 from twofold.twin.traffic import Lengths, Profile, Sessions, Surge, TrafficModel, generate
+from twofold.twin.traffic import weights as hourly_weights
 from twofold.twin.traffic_streams import faster, merged, sampled, shifted, spliced, until
 from twofold.twin.types import (
     Arrival,
@@ -99,6 +101,7 @@ __all__ = [
     "REPLICA_CAUSES",
     "SHAPES",
     "Arrival",
+    "BatchServer",
     "BatchingPoint",
     "BrokeFirst",
     "CauseRate",
@@ -189,6 +192,7 @@ __all__ = [
     "fleet_rates",
     "generate",
     "generate_jobs",
+    "hourly_weights",
     "jitter_sweep",
     "merged",
     "metadata_sweep",

@@ -1,0 +1,186 @@
+"""Power delivery: rack strips, steps of load, ramps and ride-through, capping, redundancy."""
+
+from dataclasses import dataclass
+from math import sqrt
+from types import MappingProxyType
+from typing import Literal
+
+from twofold.catalog import Catalog
+from twofold.core import Estimate
+from twofold.facility.figures import figure
+
+BREAKERS_A = (16, 20, 30, 32, 50, 60, 63, 80, 100, 125)  # that rack strips are sold with
+LARGEST_STRIP_A = 63  # of one plug; larger feeds are bus bars
+W_PER_KW = 1e3
+J_PER_KWH = 3.6e6
+# Dynamic power follows C·V²·f, and V follows f near the top of the curve.
+FREQUENCY_EXPONENT = 3.0
+
+Tier = Literal["I", "II", "III", "IV"]
+_REDUNDANCY = MappingProxyType({"I": "N", "II": "N+1", "III": "N+1", "IV": "2N"})
+_AVAILABILITY = MappingProxyType(
+    {
+        "I": "Tier I",
+        "II": "Tier II",
+        "III": "Tier III (N+1, concurrently maintainable)",
+        "IV": "Tier IV (2N, fault tolerant)",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RackFeed:
+    """The strips of one rack: `strip_count` on each of two sides, either of which carries it alone."""
+
+    volts: float
+    amps: int
+    strip_count: int  # on each side
+    rating_w: float  # of one side
+    load_fraction: float  # of a side's rating, both sides up
+    load_alone_fraction: float  # of a side's rating, when the other is lost
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoad:
+    """How far the load jumps, and what it takes to show the grid a slope instead."""
+
+    swing_w: float
+    phase_swing_w: float  # within a step of synchronous training, several times a minute
+    ramp_limit_w_per_s: float
+    ramp_s: float
+    buffer_j: float  # storage that turns the jump into the ramp
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """What the building must deliver. `it_w` is the vendors' maximum of all that is powered."""
+
+    it_w: float
+    expected_peak_w: float  # of the same, as fleets measured it
+    headroom_fraction: float  # of `it_w` that no peak has reached
+    facility_w: float  # with cooling and conversion, at the meter
+    ride_through_j: float  # of the UPS
+    generator_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """Accelerators held below their usual draw."""
+
+    cap_fraction: float  # of the vendor's limit
+    frequency_fraction: float  # of the uncapped clock
+    throughput_fraction: float  # of the uncapped throughput
+    energy_per_work_fraction: float  # of the uncapped energy, whole node
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    """A tier: what is doubled, its availability, and what it adds to the cost of power and cooling."""
+
+    tier: Tier
+    scheme: str
+    availability_fraction: float
+    down_h_per_year: float
+    capex_factor: float
+
+
+def rack_feed(catalog: Catalog, rack_w: float) -> RackFeed:
+    """Strips such that either side alone stays within the continuous share of its rating.
+
+    Formula  side = √3·V·A·pf·strips; rack / side ≤ 0.8
+    Why      Breakers trip on continuous loads above 80 %; a lost side leaves its load to the other.
+    Units    W, V between phases, A per phase.
+    Source   NEC 210.20; `facility: power`.
+    Limits   Three-phase strips up to 63 A; more of them, then bus bars, for denser racks.
+    """
+    volts = figure(catalog, "power", "rack feed voltage between phases").value
+    factor = figure(catalog, "power", "power factor").value
+    continuous = figure(catalog, "power", "continuous load (of a breaker's rating)").value
+    strip_count = 0
+    while True:
+        strip_count += 1
+        for amps in (amps for amps in BREAKERS_A if amps <= LARGEST_STRIP_A):
+            side_w = sqrt(3.0) * volts * amps * factor * strip_count
+            if rack_w <= continuous * side_w:
+                alone = rack_w / side_w
+                return RackFeed(volts, amps, strip_count, side_w, alone / 2, alone)
+
+
+def step_load(catalog: Catalog, busy_w: float, rest_w: float, synchronous: bool) -> StepLoad:
+    """The jump between rest and work, and the storage that makes it a ramp.
+
+    Formula  swing = busy − rest; buffer = swing² / (2·ramp)
+    Why      A ramp of slope R takes swing/R seconds, over which half the swing is missing on average.
+    Units    W, s, J.
+    Source   `facility: power_swing, power` (Llama 3 report; utility rules).
+    Limits   Phases within a training step swing by the share that fleets measured.
+    """
+    swing = max(busy_w - rest_w, 0.0)
+    share = figure(catalog, "power_swing", "synchronous training swing (of cluster IT power)").value
+    limit = busy_w * figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
+    ramp_s = swing / limit if limit > 0 else 0.0
+    phase = share * busy_w if synchronous else 0.0
+    return StepLoad(swing, phase, limit, ramp_s, swing * ramp_s / 2)
+
+
+def provision(catalog: Catalog, training_it_w: float, serving_it_w: float, pue_ratio: float) -> Provision:
+    """What to build for: servers, network and storage of both halves at their maximum.
+
+    Formula  peak = 0.97·training + 0.79·serving; meter = IT·PUE; ride-through = IT·time
+    Why      Training reaches what is provisioned, bursty serving does not: its peaks do not meet.
+    Units    W, J.
+    Source   POLCA (ASPLOS 2024), in `facility: power_fraction`.
+    """
+    training = figure(catalog, "power_fraction", "cluster peak, LLM training (of provisioned)").value
+    serving = figure(catalog, "power_fraction", "cluster peak, LLM inference (of provisioned)").value
+    it_w = training_it_w + serving_it_w
+    peak = training * training_it_w + serving * serving_it_w
+    ride_s = figure(catalog, "power", "UPS ride-through").value
+    return Provision(
+        it_w, peak, 1 - peak / it_w if it_w else 0.0, it_w * pue_ratio, it_w * ride_s, it_w * pue_ratio
+    )
+
+
+def capped(
+    cap_fraction: float,
+    draw_fraction: float,
+    idle_fraction: float,
+    compute_fraction: float,
+    other_fraction: float = 0.0,
+) -> Capped:
+    """Throughput and energy of accelerators under a power cap.
+
+    Formula  clock = ((cap − idle)/(draw − idle))^(1/3); time = c/clock + 1 − c;
+             energy = time · (cap + other)/(draw + other)
+    Why      Clock and voltage fall together; only what computes waits for the clock, memory does not.
+    Units    shares of the vendor's limit; c: share of time that follows the clock; `other`: the rest of the
+             node's draw, which runs on meanwhile.
+    Source   dynamic power C·V²·f; POLCA (ASPLOS 2024): about a fifth less power costs a few percent.
+    Limits   A cap at or above the draw changes nothing; one at idle or below stops: clock 0.
+    """
+    if cap_fraction >= draw_fraction:
+        return Capped(cap_fraction, 1.0, 1.0, 1.0)
+    share = max(cap_fraction - idle_fraction, 0.0) / (draw_fraction - idle_fraction)
+    clock = share ** (1 / FREQUENCY_EXPONENT)
+    if clock == 0.0:
+        return Capped(cap_fraction, 0.0, 0.0, float("inf"))
+    time = compute_fraction / clock + 1 - compute_fraction
+    energy = time * (cap_fraction + other_fraction) / (draw_fraction + other_fraction)
+    return Capped(cap_fraction, clock, 1 / time, energy)
+
+
+def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:
+    """Availability and added cost of a tier, by the tables `facility: availability, redundancy_cost`."""
+    up = figure(catalog, "availability", _AVAILABILITY[tier]).value
+    scheme = _REDUNDANCY[tier]
+    factor = figure(catalog, "redundancy_cost", scheme).value
+    return Redundancy(tier, scheme, up, (1 - up) * 8760.0, factor)
+
+
+def conversion_efficiency(catalog: Catalog) -> Estimate:
+    """From the meter to the rack: UPS and distribution, already part of any PUE."""
+    ups = figure(catalog, "efficiency", "UPS double conversion")
+    wires = figure(catalog, "efficiency", "distribution and transformers")
+    return Estimate(
+        ups.value * wires.value, ups.low * wires.low, ups.high * wires.high, "fraction", ups.source
+    )

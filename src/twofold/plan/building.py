@@ -1,0 +1,175 @@
+"""The building of a plan: what its servers stand in, what whoever rents them out must have, what it costs."""
+
+from collections.abc import Sequence
+
+from twofold.contracts import (
+    Building,
+    BuildingRequirement,
+    BuildingYear,
+    BuiltNetwork,
+    BuiltPower,
+    BuiltStorage,
+    LineItem,
+    Plan,
+    RackGroup,
+    line_item,
+    total_usd,
+)
+from twofold.core import format_si
+from twofold.facility import CoolingKind, capex_usd_per_w, figure
+from twofold.plan.building_entries import Entry, entries
+from twofold.plan.building_network import dataset_bytes, networks, storage
+from twofold.plan.building_power import it_power_w, power, year
+from twofold.plan.building_racks import Placed, node_draws, placed
+from twofold.plan.building_sites import fewest_regions, ranked, round_trips
+from twofold.plan.context import Context
+
+J_PER_KWH = 3.6e6
+MONTHS = 12
+
+
+def building(plan: Plan, context: Context) -> Building | None:
+    """Racks, cooling, networks, storage, power, a year and sites; None where the plan has no servers."""
+    found, notes = entries(plan, context)
+    if not found or not any(entry.servers.count for entry in found):
+        return None
+    racks = placed(found, context)
+    built = networks(found, racks.racks, context)
+    stored = storage(plan, found, context)
+    delivered = power(found, racks.groups, built, racks.kinds, context)
+    whole_year = year(found, built, racks.kinds, context)
+    data = dataset_bytes(plan, context)
+    regions, spare_s = fewest_regions(plan, found, context)
+    bill = _bill(found, racks, built, stored, whole_year, context)
+    return Building(
+        racks.groups,
+        racks.heat,
+        racks.training_imbalance_ratio,
+        racks.serving_imbalance_ratio,
+        racks.cooling,
+        node_draws(found, context),
+        built,
+        stored,
+        delivered,
+        whole_year,
+        ranked(found, racks.groups, built, racks.kinds, data, context),
+        data,
+        round_trips(plan, found, context),
+        regions,
+        spare_s,
+        _requirements(found, racks.groups, built, stored, delivered),
+        bill,
+        total_usd(bill),
+        (*notes, *racks.warnings, *_power_warnings(delivered)),
+    )
+
+
+def _power_warnings(delivered: BuiltPower) -> list[str]:
+    if delivered.cap_w is None or delivered.meter_w <= delivered.cap_w:
+        return []
+    wanted, there = (format_si(watts, "W") for watts in (delivered.meter_w, delivered.cap_w))
+    return [f"the building draws up to {wanted}, its connection gives {there}"]
+
+
+def _requirements(
+    found: Sequence[Entry],
+    groups: Sequence[RackGroup],
+    built: Sequence[BuiltNetwork],
+    stored: Sequence[BuiltStorage],
+    delivered: BuiltPower,
+) -> tuple[BuildingRequirement, ...]:
+    """What rented machines need of their provider, by run and service."""
+    rented = {entry.name for entry in found if not entry.owned}
+    if not rented:
+        return ()
+    told = []
+    for group in (each for each in groups if each.name in rented):
+        value = f"{format_si(group.rack_w, 'W')} a rack, {group.cooling.replace('_', ' ')}"
+        told.append(BuildingRequirement(f"{group.name}: racks", value, "facility: rack_kw"))
+    for network in (each for each in built if each.name in rented and each.switch):
+        value = f"{network.shape}, {network.note}, survives {network.survives}"
+        told.append(BuildingRequirement(f"{network.name}: network", value, f"network: {network.switch}"))
+    for store in (each for each in stored if each.name in rented):
+        reads, writes = (format_si(rate, "B/s") for rate in (store.read_bytes_per_s, store.write_bytes_per_s))
+        value = f"{store.kind} with {reads} read ({store.read_term}), {writes} written ({store.write_term})"
+        told.append(BuildingRequirement(f"{store.name}: storage", value, f"storage: {store.product}"))
+    up = f"{100 * delivered.availability_fraction:.3f} % of power and cooling, {delivered.scheme}"
+    return (*told, BuildingRequirement("redundancy", up, "facility: availability"))
+
+
+def _bill(
+    found: Sequence[Entry],
+    racks: Placed,
+    built: Sequence[BuiltNetwork],
+    stored: Sequence[BuiltStorage],
+    whole_year: BuildingYear,
+    context: Context,
+) -> tuple[LineItem, ...]:
+    """What owned machines need built, and its first year: the servers themselves are yours already."""
+    own = {entry.name: entry for entry in found if entry.owned}
+    if not own:
+        return ()
+    items = [_racks_line(group, context) for group in racks.groups if group.name in own]
+    for entry in own.values():
+        items.append(_facility_line(entry, racks.kinds[entry.name], built, context))
+    for network in (each for each in built if each.name in own):
+        items += [
+            line_item(
+                f"{network.name}: {part.part}",
+                "network",
+                float(part.count),
+                part.kind,
+                part.unit_usd,
+                source=f"network: {part.part}",
+            )
+            for part in network.parts
+            if part.unit_usd is not None
+        ]
+    for store in (each for each in stored if each.name in own):
+        what = f"{store.name}: {store.product}, {store.unit_count} × {store.unit}"
+        items.append(
+            line_item(
+                what, "storage", MONTHS, "month", store.usd_per_month, source=f"storage: {store.product}"
+            )
+        )
+    if len(own) == len(found):  # a year of what is rented is in the rent
+        items += _energy_lines(whole_year)
+    return tuple(items)
+
+
+def _racks_line(group: RackGroup, context: Context) -> LineItem:
+    usd = figure(context.catalog, "rack", "rack with power strips").value
+    what = f"{group.name}: racks with power strips"
+    return line_item(
+        what, "facility", group.rack_count, "rack", usd, source="facility: rack with power strips"
+    )
+
+
+def _facility_line(
+    entry: Entry, kind: CoolingKind, built: Sequence[BuiltNetwork], context: Context
+) -> LineItem:
+    """Shell, power and cooling, with the tier's redundancy: once, for as long as the building stands."""
+    kw = it_power_w(entry, built, context) / 1e3
+    scheme = {"I": "N", "II": "N+1", "III": "N+1", "IV": "2N"}[context.spec.facility.tier]
+    factor = figure(context.catalog, "redundancy_cost", scheme).value
+    usd = capex_usd_per_w(context.catalog, kind).value * 1e3 * factor
+    what = f"{entry.name}: building, power and cooling, {kind.replace('_', ' ')}, {scheme}"
+    return line_item(what, "capex", kw, "kW", usd, source="facility: capex_facility, redundancy_cost")
+
+
+def _energy_lines(whole_year: BuildingYear) -> list[LineItem]:
+    kwh = whole_year.meter_j.value / J_PER_KWH
+    mean_usd = whole_year.energy_usd.value / kwh
+    return [
+        line_item(
+            "energy at the meter", "energy", kwh, "kWh", mean_usd, source=f"regions: {whole_year.place}"
+        ),
+        line_item(
+            "demand charge",
+            "energy",
+            MONTHS,
+            "month",
+            whole_year.demand_usd / MONTHS,
+            source="facility: tariff",
+        ),
+    ]
