@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from twofold.app.looping import alone, down, need_memory, state_of, up
     from twofold.app.measuring import MeasuredDevice, measure_device
     from twofold.app.partitioning import Profiles, partitions
-    from twofold.app.planning import diff, explain, plan, rehearsed_plan
+    from twofold.app.planning import diff, explain, money_detailed, plan, rehearsed_plan
     from twofold.app.predicting import Predicted, predict
     from twofold.app.screen import plan_lines
     from twofold.app.screen_loop import loop_lines
+    from twofold.app.screen_money import detail_money_lines
     from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
     from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep
@@ -70,6 +71,7 @@ __all__ = [
     "compare",
     "default_lines",
     "detail_lines",
+    "detail_money_lines",
     "diff",
     "down",
     "estimate",
@@ -83,6 +85,7 @@ __all__ = [
     "loop_json",
     "loop_lines",
     "measure_device",
+    "money_detailed",
     "need_memory",
     "parse_sweep",
     "partitions",
@@ -120,10 +123,11 @@ _MODULES = {
     "looping": ("alone", "down", "need_memory", "state_of", "up"),
     "measuring": ("MeasuredDevice", "measure_device"),
     "partitioning": ("Profiles", "partitions"),
-    "planning": ("diff", "explain", "plan", "rehearsed_plan"),
+    "planning": ("diff", "explain", "money_detailed", "plan", "rehearsed_plan"),
     "predicting": ("Predicted", "predict"),
     "screen": ("plan_lines",),
     "screen_loop": ("loop_lines",),
+    "screen_money": ("detail_money_lines",),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
     "simulating": ("SimulateOptions", "Simulated", "simulate", "simulate_sweep"),

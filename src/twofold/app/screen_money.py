@@ -168,7 +168,7 @@ def share_text(fraction: float) -> str:
 
 def _ratio(row: RatioRow) -> str:
     what = row.name if row.name != "lifetime" else "serving over training in all years"
-    return f"{what} {row.ratio:.3g}× ({row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict})"
+    return f"{what} {_number(row.ratio)}× ({row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict})"
 
 
 def detail_money_lines(money: Money) -> list[str]:
@@ -188,11 +188,18 @@ def _bill(money: Money) -> list[str]:
 
 def _bill_row(line: LineItem) -> tuple[str, ...]:
     amount = (
-        f"{line.quantity:,.4g} {line.unit}" if line.quantity < 1e4 else f"{line.quantity:,.0f} {line.unit}"
+        f"{_number(line.quantity)} {line.unit}"
+        if line.quantity < 1e4
+        else f"{line.quantity:,.0f} {line.unit}"
     )
     terms = f"−{line.discount_usd:,.2f} +{line.tax_usd:,.2f}" if line.discount_usd or line.tax_usd else "–"
     cited = f"{line.source}, {line.date}" if line.date else line.source
-    return line.what, amount, f"{line.unit_usd:,.4g}", terms, dollars(line.total_usd), cited
+    return line.what, amount, _number(line.unit_usd), terms, dollars(line.total_usd), cited
+
+
+def _number(value: float) -> str:
+    """Four digits, or all of them before the point."""
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def _promises(money: Money) -> list[str]:
@@ -236,8 +243,8 @@ def _owning_tables(money: Money) -> list[list[str]]:
     lines = [
         (
             line.what,
-            f"{line.quantity:,.4g} {line.unit}",
-            f"{line.unit_usd:,.4g}",
+            f"{_number(line.quantity)} {line.unit}",
+            _number(line.unit_usd),
             dollars(line.total_usd),
             line.source,
         )

@@ -22,6 +22,9 @@ from twofold.cli.progress import patient_bar
 @click.option(
     "--details", is_flag=True, help="Add memory by format, percentiles, the front, scaling, unknowns."
 )
+@click.option(
+    "--money", is_flag=True, help="Add every line of the bill, owning, outages, levers, sensitivity."
+)
 @click.option("--rehearse", is_flag=True, help="Confirm the two best fleets of each service on the twin.")
 @click.option("--show-defaults", is_flag=True, help="List every value that the spec left open.")
 @out_option
@@ -30,6 +33,7 @@ def command(
     spec: Path,
     as_json: bool,
     details: bool,
+    money: bool,
     rehearse: bool,
     show_defaults: bool,
     out: Path | None,
@@ -39,13 +43,23 @@ def command(
 
     `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
     """
-    from twofold.app import default_lines, detail_lines, plan, plan_lines, rehearsed_plan
+    from twofold.app import (
+        default_lines,
+        detail_lines,
+        detail_money_lines,
+        money_detailed,
+        plan,
+        plan_lines,
+        rehearsed_plan,
+    )
     from twofold.contracts import plan_to_json
 
     if out:
         check_free(out, force)
     with patient_bar() as tell:
         answer = rehearsed_plan(spec, today(), tell) if rehearse else plan(spec, today())
+    if money:
+        answer = money_detailed(answer, spec, today())
     if out:
         write_text(out, plan_to_json(answer))
     if as_json:
@@ -54,6 +68,8 @@ def command(
     lines = plan_lines(answer, str(spec))
     if details:
         lines += ["", *detail_lines(answer)]
+    if money and answer.money:
+        lines += ["", *detail_money_lines(answer.money)]
     if show_defaults:
         lines += ["", *default_lines(answer)]
     print_lines(lines)

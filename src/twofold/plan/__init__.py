@@ -15,6 +15,7 @@ from twofold.plan.explain import explain
 from twofold.plan.given import Given, Variation, given
 from twofold.plan.ladders import Ladders, compare_along
 from twofold.plan.measured_letters import is_measured, marked_measured
+from twofold.plan.money_detail import with_money_detail
 from twofold.plan.paths import unit_of
 from twofold.plan.quick_run import QuickRun
 from twofold.plan.quick_serve import ServingQuestion, read_rate_bytes_per_s
@@ -101,4 +102,5 @@ __all__ = [
     "swept",
     "token_model",
     "unit_of",
+    "with_money_detail",
 ]

@@ -264,9 +264,16 @@ def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
     found = []
     if all(halves.values()):
         train, serve = (max(each, key=lambda one: one.bought.accelerator_count) for each in halves.values())
-        per = [_per_accelerator(each) for each in (train, serve)]
         words = f"{train.bought.what} against {serve.bought.what}, with network and hall"
-        found.append(cost_ratio("per accelerator, bought", *per, PER_ACCELERATOR, words))
+        found.append(
+            cost_ratio(
+                "per accelerator, bought",
+                _per_accelerator(train),
+                _per_accelerator(serve),
+                PER_ACCELERATOR,
+                words,
+            )
+        )
         built = [sum(_build_usd(one) for one in each) for each in halves.values()]
         counts = [sum(one.bought.accelerator_count for one in each) for each in halves.values()]
         words = f"{counts[0]:,} accelerators against {counts[1]:,}"

@@ -147,8 +147,9 @@ def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[S
     needed = pool.replica_count - pool.spare_count
     paid = price.usd_per_accelerator_h.value * (1.0 - keys.discount_fraction)
     per_replica = pool.replica.accelerator_count * paid * YEAR_H
-    rows = (context.catalog.economic(each).value for each in ("replica available", "zone available"))
-    failing = Failing(*rows, zones=service.zones)
+    catalog = context.catalog
+    up, zone_up = (catalog.economic(each).value for each in ("replica available", "zone available"))
+    failing = Failing(up, zone_up, service.zones)
     best = cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
     shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
     steps = redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))

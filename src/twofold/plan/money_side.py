@@ -51,6 +51,7 @@ def _notes(plan: Plan, context: Context) -> tuple[str, ...]:
     keys = context.spec.supply.economics
     if plan.serving and keys.downtime_usd_per_h is None:
         notes.append("the cost of an hour down is assumed: `supply.economics.downtime_cost` states yours")
-    if any(half.machine.price for half in (*plan.training, *plan.serving)):
+    machines = [*(run.machine for run in plan.training), *(each.machine for each in plan.serving)]
+    if any(machine.price for machine in machines):
         notes.append("egress, support and storage are list prices of economics.csv, which you may replace")
     return tuple(notes)

@@ -99,9 +99,8 @@ def owning_terms(provisioned_w: float, prices: Iterable[PriceUsed | None], conte
     capital, upkeep = catalog.economic("cost of capital"), catalog.economic("maintenance of hardware")
     pay = catalog.economic("engineer")
     hall, cooling = "wholesale colocation rent", "modern air with containment and economiser"
-    people = keys.staff_count
-    if people is None:
-        people = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
+    by_size = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
+    people = by_size if keys.staff_count is None else float(keys.staff_count)
     stated = keys.salary_usd is not None
     return OwningTerms(
         years=keys.years,
@@ -115,7 +114,7 @@ def owning_terms(provisioned_w: float, prices: Iterable[PriceUsed | None], conte
         hall=Priced(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),
         maintenance_fraction=upkeep.value,
         maintenance_source=cited(upkeep),
-        staff_count=float(people),
+        staff_count=people,
         salary=Priced(
             keys.salary_usd if keys.salary_usd is not None else pay.value,
             "spec supply.economics.salary" if stated else cited(pay),

@@ -226,9 +226,20 @@ def cash_flow(
     rows = []
     for index in range(years):
         back = round(resale * 100) if index == years - 1 else 0
-        parts = capital_cents[index], interest_cents[index], opex_cents[index]
+        repaid_cents, interest_of, opex_of = (
+            part[index] for part in (capital_cents, interest_cents, opex_cents)
+        )
+        owned_cents = repaid_cents + interest_of + opex_of - back
         rows.append(
-            CashYear(index + 1, *(part / 100 for part in parts), back / 100, (sum(parts) - back) / 100, rent)
+            CashYear(
+                year=index + 1,
+                capex_usd=repaid_cents / 100,
+                financing_usd=interest_of / 100,
+                opex_usd=opex_of / 100,
+                resale_usd=back / 100,
+                owned_usd=owned_cents / 100,
+                rented_usd=rent,
+            )
         )
     return tuple(rows)
 

@@ -88,10 +88,11 @@ def value_of_measuring(
     Why      Knowing an input exactly takes its part of the spread away. Widths do not add: two measurements
              together take away more than either, less than both.
     Units    those of the figure.
+    Limits   What the draws cannot resolve counts as nothing: no measurement widens a range.
     """
     before = distribution(figure(frozenset())).width
     rows = [
-        Narrowing(name, tuple(pins), before, distribution(figure(frozenset(pins))).width)
+        Narrowing(name, tuple(pins), before, min(before, distribution(figure(frozenset(pins))).width))
         for name, pins in measurements.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.narrowed, row.name)))
