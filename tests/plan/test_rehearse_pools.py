@@ -1,26 +1,18 @@
 """A replica built again from a plan is the one that the search chose."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.contracts import EngineChange, Machine, Supply, parse_spec
-from twofold.core import ValueRefusedError
+from twofold.contracts import Machine, Supply, parse_spec
 from twofold.perf import load_constants
 from twofold.plan.context import Context
-from twofold.plan.rehearse_pools import (
-    RehearsalTables,
-    changed_engine,
-    planned_node,
-    planned_replica,
-    pool_world,
-)
+from twofold.plan.rehearse_pools import RehearsalTables, planned_node, planned_replica, pool_world
 from twofold.plan.serving_choice import choose_serving
 from twofold.plan.serving_plan import service_plan
 from twofold.plan.uncertainty import draw_factors
-from twofold.twin import EngineSettings, PrefillMode
 
 SPEC = """\
 model: llama-3.1-8b
@@ -53,8 +45,6 @@ def test_a_plan_says_enough_to_build_its_replica_again(on: str) -> None:
     assert world.model.busy_w > world.model.idle_w > 0
     assert world.model.accelerator_count == pool.replica.accelerator_count
     assert world.context_tokens <= catalog.model("llama-3.1-8b").max_context_tokens
-    with pytest.raises(ValueRefusedError, match="is measured rows"):
-        planned_replica(plan, replace(pool, replica=replace(pool.replica, tp=None)), tables)
 
 
 def test_a_node_that_no_table_has_is_the_one_of_its_size() -> None:
@@ -62,10 +52,3 @@ def test_a_node_that_no_table_has_is_the_one_of_its_size() -> None:
     machine = Machine("H100-SXM5-80GB", "a rack of ours", 1, 3, 3, "infiniband", None)
     node = planned_node(machine, catalog)
     assert (node.accelerator, node.accelerator_count) == ("H100-SXM5-80GB", 3)
-
-
-def test_what_a_scenario_does_not_say_stays_as_the_software_sets_it() -> None:
-    preset = EngineSettings(prefill_mode=PrefillMode.EXCLUSIVE, prefix_cache_tokens=64)
-    assert changed_engine(preset, EngineChange()) == preset
-    changed = changed_engine(preset, EngineChange.model_validate({"prefill": "mixed", "prefix_cache": "off"}))
-    assert (changed.prefill_mode, changed.prefix_cache_tokens) == (PrefillMode.MIXED, 0)

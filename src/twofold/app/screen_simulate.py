@@ -66,6 +66,7 @@ def _fleet_lines(fleet: FleetFigures, classes: Sequence[ClassFigures], simulatio
     return [
         *both_ends(f"SERVING   {name}: {count} on {fleet.accelerator}{most}", cost),
         *table(HEADINGS, rows, numbers=(1, 3, 4, 6)),
+        *(field("replica", [fleet.replica_text]) if fleet.replica_text else []),
         *field("outcomes", _outcome_pieces(fleet)),
         *field("goodput", [f"{kept} of {asked} within every goal", *_token_pieces(fleet)]),
         *field("used", _use_pieces(fleet)),

@@ -14,7 +14,7 @@ from twofold.app.sources import SpecSource, calibration_file, device_folder, loa
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts import ModelReference, Plan, Spec, Supply, plan_to_json
 from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.plan import RehearsalTables, build_plan, model_of
+from twofold.plan import RehearsalTables, build_plan, measured_note, measured_services, model_of
 
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
 
@@ -43,8 +43,9 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
         loaded.spec, loaded.catalog, tables.constants, spec_digest=loaded.digest, options=options
     )
     models = _models_of(loaded.spec, loaded.catalog)
-    made_of = RehearsalTables(loaded.catalog, tables.constants, loaded.spec.supply, models)
-    return Rehearsable(plan, _digest(plan), made_of, ())
+    rows = measured_services(loaded.spec.services)
+    made_of = RehearsalTables(loaded.catalog, tables.constants, loaded.spec.supply, models, rows)
+    return Rehearsable(plan, _digest(plan), made_of, measured_note(rows))
 
 
 def _is_plan(source: object) -> bool:

@@ -2,10 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from twofold.contracts import fields
-from twofold.contracts.fields import Part
+from twofold.contracts.fields import Part, refusal
+from twofold.core import ValueRefusedError
 
 
 class EngineChange(Part):
@@ -21,9 +22,13 @@ class EngineChange(Part):
     chunk_tokens: fields.Tokens | None = Field(
         default=None, alias="chunk", description="tokens that one step may compute"
     )
-    prefill: Literal["mixed", "exclusive"] = Field(
-        default="mixed", description="prompts beside decoding sequences, or alone and first"
+    prefill: Literal["mixed", "exclusive", "separate"] = Field(
+        default="mixed",
+        description="prompts beside decoding sequences, alone and first, or on workers of their own, each "
+        "with the accelerators of a planned replica: a replica is then one group of such workers",
     )
+    prefill_workers: fields.PositiveCount = Field(default=1, description="separate: of one group")
+    decode_workers: fields.PositiveCount = Field(default=1, description="separate: of one group")
     prefix_cache: Literal["on", "off"] = Field(
         default="on", description="whether prompts' blocks are kept for the next request that shares them"
     )
@@ -34,4 +39,22 @@ class EngineChange(Part):
     )
 
     def idle_fields(self) -> dict[str, str]:
-        return {} if self.batching == "static" else {"wait_s": "belongs to `batching: static`"}
+        idle = {} if self.batching == "static" else {"wait_s": "belongs to `batching: static`"}
+        if self.prefill != "separate":
+            idle |= dict.fromkeys(("prefill_workers", "decode_workers"), "belongs to `prefill: separate`")
+        return idle
+
+    @property
+    def worker_count(self) -> int:
+        """Planned replicas that one of the scenario's is made of."""
+        return self.prefill_workers + self.decode_workers if self.prefill == "separate" else 1
+
+    @model_validator(mode="after")
+    def _agree(self) -> "EngineChange":
+        if self.batching == "static" and self.prefill == "separate":
+            raise refusal(
+                ValueRefusedError,
+                "a static batch runs to its end where it began: `prefill: separate` contradicts it",
+                "write `batching: continuous`, or another `prefill`",
+            )
+        return self

@@ -145,6 +145,7 @@ class FleetFigures:
     little_error_fraction: float  # how far Little's law is off: our own check
     waits_for: str | None  # why the run was stopped before all requests had ended; null: it was not
     broke_first: BrokeFirst | None  # null: every limit held
+    replica_text: str = ""  # how a replica is other than planned; empty: it is not
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from twofold.plan.quick_train import TrainingQuestion
 from twofold.plan.reasons import METRICS, metric_text, reason_text
 from twofold.plan.rehearse_flat import compared, flat_figures
 from twofold.plan.rehearse_gate import policies_on
+from twofold.plan.rehearse_measured import measured_note, measured_services
 from twofold.plan.rehearse_pools import RehearsalTables
 from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks
 from twofold.plan.rehearse_staged import Staged, rehearsed, staged_training
@@ -89,6 +90,8 @@ __all__ = [
     "is_calibrated",
     "is_measured",
     "marked_measured",
+    "measured_note",
+    "measured_services",
     "metric_text",
     "model_of",
     "policies_on",

@@ -101,7 +101,9 @@ def _slos(
             seen_s = _done_s(slo.limit_s, result, world)
         else:
             seen_s = getattr(latency, which) if latency else None
-        met = None if not arrived else seen_s is not None and seen_s <= slo.limit_s and answered
+        met: bool | None = seen_s is not None and seen_s <= slo.limit_s and answered
+        if not arrived or (metric == "tpot" and latency is None and counted.finished_count):
+            met = None  # nobody asked, or answers came whole: no token follows another
         expected_s = slo.predicted.value if slo.predicted else None
         kept.append(SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
     return tuple(kept)
@@ -173,6 +175,7 @@ def fleet_figures(
         little_error_fraction=result.little_error_fraction,
         waits_for=result.waits_for,
         broke_first=broke_first(result.broke_first),
+        replica_text=pool.replica_text,
     )
 
 

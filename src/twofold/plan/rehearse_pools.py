@@ -1,15 +1,15 @@
 """The pools of a plan as the twin runs them: each replica built again from what the plan wrote down."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from operator import mul
 
 from twofold.catalog import Catalog, Model, Node
 from twofold.contracts import EngineChange, Machine, Pool, ServicePlan, Supply
-from twofold.core import InputError, ValueRefusedError
+from twofold.core import InputError
 from twofold.inference import (
+    MeasuredService,
     ModelVariant,
     Replica,
     ServiceTable,
@@ -25,18 +25,11 @@ from twofold.inference import Offer as Hardware
 from twofold.perf import Constants, power_w
 from twofold.plan.offers import Offer, node_of_size
 from twofold.plan.quick_serve import read_rate_bytes_per_s
+from twofold.plan.rehearse_engine import engine_of
 from twofold.plan.serving_choice import serving_stack
 from twofold.plan.serving_pools import one
 from twofold.policy import Beliefs
-from twofold.twin import (
-    Engine,
-    EngineSettings,
-    PrefillMode,
-    ReplicaModel,
-    Reservation,
-    StepTable,
-    engine_settings,
-)
+from twofold.twin import ReplicaModel, StepTable
 
 # Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
 # no more, since further ones would slow all that it has.
@@ -54,22 +47,19 @@ class RehearsalTables:
     constants: Constants
     supply: Supply
     model_named: Callable[[str], Model]
+    measured: Mapping[str, MeasuredService] = field(default_factory=dict)  # rows by service
 
 
 @dataclass(frozen=True, slots=True)
 class PoolWorld:
     """One pool of a service, ready for the twin."""
 
-    pool: Pool
-    replica: Replica
+    pool: Pool  # its replicas as the scenario makes them of planned ones
     model: ReplicaModel
     beliefs: Beliefs  # true ones
-
-    @property
-    def context_tokens(self) -> float:
-        """The longest request with its answer that the model takes and a replica's cache can hold."""
-        held = one(self.replica.shape.max_context_tokens)
-        return min(held, one(capacity(self.replica).kv_tokens))
+    context_tokens: float  # the longest request with its answer that a replica can hold
+    cache_tokens: float  # that a replica holds of all
+    replica_text: str = ""  # how a replica is other than planned
 
 
 def pool_world(
@@ -83,28 +73,49 @@ def pool_world(
         replica = replace(replica, chunk_tokens=change.chunk_tokens)
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
-    settings = engine_settings(replica, steps)
-    settings = changed_engine(settings, change)
-    if settings.reservation is Reservation.CONTEXT:  # a piece is no longer than the cache
-        blocks = int(one(capacity(replica).kv_tokens) / settings.block_tokens)
-        piece_tokens = min(settings.context_tokens, blocks * settings.block_tokens)
-        settings = replace(settings, context_tokens=piece_tokens)
-    new_engine = partial(Engine, steps, settings)
-    whole = power_factor(tables.constants) * pool.replica.accelerator_count
+    workers = change.worker_count
+    accelerators = workers * pool.replica.accelerator_count
+    whole = power_factor(tables.constants) * accelerators
     device, price = replica.cluster.device, service.machine.price
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
     model = ReplicaModel(
-        new_engine=new_engine,
-        in_flight_limit=in_flight_limit(service, pool, one(replica.max_batch)),
-        accelerator_count=pool.replica.accelerator_count,
-        weight_bytes=weights,
-        read_bytes_per_s_max=read_rate_bytes_per_s(tables.catalog),
+        new_engine=engine_of(replica, steps, change),
+        in_flight_limit=workers * in_flight_limit(service, pool, one(replica.max_batch)),
+        accelerator_count=accelerators,
+        weight_bytes=workers * weights,
+        read_bytes_per_s_max=workers * read_rate_bytes_per_s(tables.catalog),
         warm_up_s=one(cold_start_s(replica, inf)),
         idle_w=one(power_w(device, 0.0)) * whole,
         busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
-        price_usd_per_h=price.usd_per_accelerator_h.value * pool.replica.accelerator_count if price else 0.0,
+        price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
-    return PoolWorld(pool, replica, model, true_beliefs(replica, table))
+    cache_tokens = one(capacity(replica).kv_tokens)
+    return PoolWorld(
+        grouped(pool, change),
+        model,
+        true_beliefs(replica, table),
+        min(one(replica.shape.max_context_tokens), cache_tokens),
+        cache_tokens,
+        _text(change),
+    )
+
+
+def grouped(pool: Pool, change: EngineChange) -> Pool:
+    """The pool in replicas that are made of several planned ones: as many whole groups as there are.
+
+    Where fewer are needed than make a group there is one all the same.
+    """
+    workers = change.worker_count
+    needed = ceil((pool.replica_count - pool.spare_count) / workers)
+    count = max(needed, pool.replica_count // workers)
+    rate_per_s = workers * pool.rate_per_replica_per_s
+    return replace(pool, replica_count=count, spare_count=count - needed, rate_per_replica_per_s=rate_per_s)
+
+
+def _text(change: EngineChange) -> str:
+    if change.worker_count == 1:
+        return ""
+    return f"each of planned ones: {change.prefill_workers} for prompts, {change.decode_workers} for answers"
 
 
 def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
@@ -144,29 +155,10 @@ def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
     )
 
 
-def changed_engine(settings: EngineSettings, change: EngineChange) -> EngineSettings:
-    """The engine as a scenario sets its scheduler and cache; the rest stays as its software's."""
-    said = change.model_fields_set
-    return replace(
-        settings,
-        static_wait_s=change.wait_s if change.batching == "static" else None,
-        prefill_mode=PrefillMode(change.prefill) if "prefill" in said else settings.prefill_mode,
-        reservation=Reservation(change.reserve) if "reserve" in said else settings.reservation,
-        prefix_cache_tokens=settings.prefix_cache_tokens if change.prefix_cache == "on" else 0,
-    )
-
-
 def planned_replica(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> Replica:
-    """The replica that a pool of a plan is made of, on the same hardware and software.
-
-    Raises ValueRefusedError for a plan of measured rows, whose replicas have no model.
-    """
+    """The replica that a pool of a plan is made of, on the same hardware and software."""
     planned = pool.replica
-    if planned.tp is None or planned.weights_format is None or planned.engine is None:
-        raise ValueRefusedError(
-            f"`{service.name}` is measured rows: the twin has no engine for them",
-            hint="rehearse the services of the plan that name a model",
-        )
+    assert planned.tp and planned.weights_format and planned.engine, "measured rows have their own world"
     accelerator = tables.catalog.accelerator(service.machine.accelerator)
     node = planned_node(service.machine, tables.catalog)
     offer = Offer(accelerator, node, None, None, False, pool.virtual_overhead_fraction)

@@ -7,10 +7,10 @@ from math import inf
 from pathlib import Path
 
 from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
-from twofold.inference import capacity
 from twofold.plan.rehearse_arrange import arranged
 from twofold.plan.rehearse_faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
 from twofold.plan.rehearse_gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
+from twofold.plan.rehearse_measured import is_measured_pool, measured_pools, measured_world
 from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
 from twofold.plan.rehearse_tenants import TenantTally
 from twofold.plan.rehearse_traffic import (
@@ -23,7 +23,6 @@ from twofold.plan.rehearse_traffic import (
     scan_trace,
 )
 from twofold.plan.rehearse_workers import Tell, Workers, run_calls
-from twofold.plan.serving_pools import one
 from twofold.policy import PoolRules, RoutingSettings
 from twofold.twin import (
     ClassModel,
@@ -39,7 +38,8 @@ from twofold.twin import (
 
 FINISHED_COUNT = 5000  # requests of a class that figures are made of, where no horizon is given
 WARM_UP_RATIO = 1.5  # of the longest class's e2e p95: by then those of the empty start are gone
-WARM_UP_S_MIN = 20.0
+WARM_UP_S_MIN = 20.0  # at least; where requests are many, what so many of the rarest class need:
+WARM_UP_COUNT = 10_000
 MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
 HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
 BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
@@ -72,8 +72,8 @@ class PoolTask:
 def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
     """A task for each gate that somebody sends requests to: one for a pool, or for all as a scenario wants.
 
-    Raises ValueRefusedError for a service of measured rows and for pools that cannot be put together,
-    TraceError for a trace that cannot be replayed.
+    Raises ValueRefusedError for a plan of measured rows, which it does not carry, and for pools that cannot
+    be put together, TraceError for a trace that cannot be replayed.
     """
     tasks = []
     for together in arranged(service, pools_of(service), asked.scenario.fleet):
@@ -84,15 +84,21 @@ def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> t
         )
         if classes:
             change = asked.scenario.engine
-            worlds = tuple(pool_world(service, pool, tables, change) for pool in together.pools)
+            make = measured_world if is_measured_pool(together.pools[0]) else pool_world
+            worlds = tuple(make(service, pool, tables, change) for pool in together.pools)
             tasks.append(_task(service, classes, Behind(worlds, together.rules), asked))
     return tuple(tasks)
 
 
 def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
-    """The pools of a plan; one that was written before plans had pools has one for all its classes."""
+    """The pools of a plan; one that was written before plans had pools has one for all its classes.
+
+    Measured services have one for each class.
+    """
     if service.pools:
         return service.pools
+    if service.replica.tp is None:
+        return measured_pools(service)
     names = tuple(each.name for each in service.classes)
     rate = sum(each.rate_per_replica_per_s.value for each in service.classes)
     return (
@@ -220,7 +226,7 @@ def _gated(
 def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:
     """How the gate remembers prefixes: in the traffic's blocks, as many as a replica's cache holds."""
     tokens = _block_tokens(parts)
-    held = one(capacity(pool.replica).kv_tokens) // tokens
+    held = pool.cache_tokens // tokens
     return RoutingSettings(
         seed=seed, prefix_block_tokens=tokens, prefix_blocks_per_replica_count=max(1, round(held))
     )
@@ -238,16 +244,16 @@ def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> 
     """
     scenario = asked.scenario
     slowest_s = max(_e2e_s(each) for each in classes)
+    level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
+    rarest = max(min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio, 1e-9)
     warm_up_s = scenario.warm_up_s
     if warm_up_s is None:
-        warm_up_s = max(WARM_UP_S_MIN, WARM_UP_RATIO * slowest_s)
+        warm_up_s = max(min(WARM_UP_S_MIN, WARM_UP_COUNT / rarest), WARM_UP_RATIO * slowest_s)
     if scenario.horizon_s is not None:
         return scenario.horizon_s, min(warm_up_s, 0.2 * scenario.horizon_s)
     if end_s is not None:
         return end_s, min(warm_up_s, 0.1 * end_s)
-    level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
-    rarest = min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio
-    measured_s = max(asked.finished_count / max(rarest, 1e-9), MEASURED_RATIO * warm_up_s)
+    measured_s = max(asked.finished_count / rarest, MEASURED_RATIO * warm_up_s)
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
 
 
