@@ -61,6 +61,7 @@ def test_the_superpod_of_127_nodes_is_built_and_counted_alike() -> None:
     assert len(graph.switches(0)) == 32 and len(graph.switches(1)) == 16
 
 
+@settings(max_examples=25)
 @given(nodes=st.integers(33, 120))
 def test_equal_cards_of_a_unit_are_one_hop_apart(nodes: int) -> None:
     leaf_of = dict(build_rail_optimised(nodes, 8, 64).cables)
@@ -69,6 +70,7 @@ def test_equal_cards_of_a_unit_are_one_hop_apart(nodes: int) -> None:
             assert len({leaf_of[f"node{node + other}.{card}"] for other in range(32)}) == 1
 
 
+@settings(max_examples=25)
 @given(ends=st.integers(65, 2048))
 def test_every_leaf_reaches_every_spine_by_as_many_cables(ends: int) -> None:
     graph = build_fat_tree(ends, 64)

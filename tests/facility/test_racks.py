@@ -83,7 +83,7 @@ def test_mixed_racks_are_less_even_than_equal_ones_and_name_the_hot_ones() -> No
         assert (index in heat.hot_racks) == (heat_w > 1.15 * heat.mean_w)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.dictionaries(st.sampled_from(ONPREM), st.integers(1, 30), min_size=1),
     st.sampled_from(COOLING_KINDS),

@@ -1,32 +1,72 @@
-"""`check`: is a spec right?"""
+"""`check`: is a spec right, and do the servers that a user described add up?"""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from twofold.app.sources import SpecSource, load
+from twofold.catalog import Catalog
 from twofold.contracts import Default, Spec, defaults_used
+from twofold.core import CatalogError, InputError, InputErrors, format_si
+from twofold.facility import NodeVerdict, judge_node
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A spec without errors, and what it left open."""
+    """A spec without errors, what it left open, and the servers described beside it."""
 
     spec: Spec
     defaults: tuple[Default, ...]
+    nodes: tuple[NodeVerdict, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """What is planned, in one line, and how much of it is default."""
+        """What is planned, in one line, and how much of it is default; a line for each server of yours."""
         runs, services = len(self.spec.training), len(self.spec.services)
         parts = [_counted(runs, "training run"), _counted(services, "service")]
+        planned = " and ".join(filter(None, parts))
         return [
-            f"{self.spec.name}: {' and '.join(filter(None, parts))}; {len(self.defaults)} values are defaults"
+            f"{self.spec.name}: {planned}; {len(self.defaults)} values are defaults",
+            *(line for verdict in self.nodes for line in _told(verdict)),
         ]
 
 
 def check(spec: SpecSource) -> Checked:
-    """Read and validate a spec as `plan` would. Raises InputErrors with everything wrong, in one pass."""
+    """Read and validate a spec as `plan` would. Raises InputErrors with everything wrong, in one pass.
+
+    Servers that the user's `nodes.csv` describes are judged too: power, ports and the rack that holds them.
+    """
     loaded = load(spec)
-    return Checked(loaded.spec, defaults_used(loaded.spec))
+    return Checked(loaded.spec, defaults_used(loaded.spec), own_nodes(loaded.catalog))
+
+
+def own_nodes(catalog: Catalog) -> tuple[NodeVerdict, ...]:
+    """The servers of a user's tables, judged. Raises InputErrors with the place of each that cannot be."""
+    places = catalog.places_of_own("nodes")
+    verdicts = tuple(judge_node(catalog, catalog.node(name)) for name in places)
+    errors: list[InputError] = [
+        CatalogError(
+            finding.message, place=places[verdict.node], hint=f"look at `{finding.column}` of {verdict.node}"
+        )
+        for verdict in verdicts
+        for finding in verdict.findings
+        if finding.severity == "error"
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputErrors(errors)
+    return verdicts
+
+
+def _told(verdict: NodeVerdict) -> Iterator[str]:
+    """`our-box passes: 9.8 kW of 10 kW by its parts, 8 cards of 400 Gb/s, 4 to a rack in contained air`."""
+    gbit = verdict.card_bytes_per_s * 8 / 1e9
+    cards = f"{verdict.card_count} card{'s' if verdict.card_count != 1 else ''} of {gbit:.0f} Gb/s"
+    by_parts = format_si(verdict.modelled_w, "W")
+    yield (
+        f"{verdict.node} passes: {format_si(verdict.planned_w, 'W')} ({by_parts} by its parts), {cards}, "
+        f"{verdict.nodes_per_rack} to a rack in {verdict.cooling}"
+    )
+    for finding in verdict.findings:
+        yield f"  worth a look, `{finding.column}`: {finding.message}"
 
 
 def _counted(count: int, noun: str) -> str:

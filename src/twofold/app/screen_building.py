@@ -126,7 +126,9 @@ def _power(building: Building) -> list[str]:
             f"PDU load {percent(feed.load_fraction)}, {percent(feed.load_alone_fraction)} with one side lost "
             f"(≤ 80 %) on {feed.strip_count} × {feed.amps} A a side"
         )
-    pieces += [f"{swing.name} steps {format_si(swing.swing_w, 'W')}" for swing in power.swings]
+    pieces += [
+        f"{swing.name} steps {format_si(swing.swing_w, 'W')}" for swing in power.swings if swing.swing_w > 0
+    ]
     pieces.append(f"tier {power.tier} ({power.scheme}) {100 * power.availability_fraction:.3f} %")
     return pieces
 

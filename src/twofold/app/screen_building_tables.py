@@ -6,7 +6,7 @@ from twofold.app.figures import percent, ranged
 from twofold.app.lines import heading, table
 from twofold.app.screen_building import heat_pieces, site_text
 from twofold.contracts import Building
-from twofold.core import format_count, format_si, format_usd
+from twofold.core import format_si, format_usd
 
 
 def building_tables(building: Building) -> list[list[str]]:
@@ -215,7 +215,7 @@ def _bill(building: Building) -> list[str]:
     rows = [
         [
             item.what,
-            f"{format_count(item.quantity)} {item.unit}",
+            f"{item.quantity:,.0f} {item.unit}",
             format_usd(item.unit_usd),
             f"{item.total_usd:,.2f}",
         ]

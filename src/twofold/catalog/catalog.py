@@ -252,6 +252,14 @@ class Catalog:
             )
         return self._once(("table", name), lambda: self._read_table(name))
 
+    def places_of_own(self, name: str) -> dict[str, Place]:
+        """Where the rows of a table that a user's files hold are written, by their first column."""
+        files = {source.file for source in self._users.get(name, ())}
+        table = self.table(name)
+        first = table.columns[0].name
+        pairs = zip(table.rows, table.places, strict=True)
+        return {str(row[first]): place for row, place in pairs if place.file in files}
+
     def table_names(self) -> tuple[str, ...]:
         return tuple(schema())
 

@@ -11,6 +11,8 @@ from twofold.facility.racks import Limit, RackFill, nodes_per_rack, rack_limits
 
 HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
+# A year that is cheaper by less is within the tables' own ranges: no reason for more plumbing.
+TIE_RATIO = 1.03
 # Take servers or power of their own: chosen where asked for, or where nothing else does.
 ON_REQUEST: tuple[CoolingKind, ...] = ("immersion", "liquid_800_v")
 
@@ -40,6 +42,8 @@ def cooling_options(
 ) -> tuple[CoolingOption, ...]:
     """Every way to cool these nodes: feasible ones first, the cheapest year first, new kinds behind them.
 
+    Of years that differ by less than 3 % the simplest way comes first.
+
     Formula  year = E·PUE·price + (capex + racks · rack)/life
     Why      Denser cooling saves racks and energy, and costs more to build.
     Units    USD a year; E is the energy of a year at the vendor's maximum.
@@ -47,12 +51,19 @@ def cooling_options(
     Limits   Direct-to-chip takes the liquid-cooled variant of a server, whose power is taken to be the same.
     """
     options = [_option(catalog, node, node_count, kind, usd_per_kwh, climate, rack_power_w) for kind in KINDS]
-    return tuple(
-        sorted(
-            options,
-            key=lambda option: (not option.feasible, option.kind in ON_REQUEST, option.usd_per_year),
+    usual = [each.usd_per_year for each in options if each.feasible and each.kind not in ON_REQUEST]
+    best_usd = min(usual, default=0.0)
+
+    def order(option: CoolingOption) -> tuple[bool, bool, bool, float]:
+        ties = option.usd_per_year <= TIE_RATIO * best_usd
+        return (
+            not option.feasible,
+            option.kind in ON_REQUEST,
+            not ties,
+            list(KINDS).index(option.kind) if ties else option.usd_per_year,
         )
-    )
+
+    return tuple(sorted(options, key=order))
 
 
 def _option(

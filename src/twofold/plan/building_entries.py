@@ -25,6 +25,7 @@ class Entry:
     region: Region | None  # whose tariff, grid and climate count; None: not known
     busy_fraction: float  # of a year (a run), of its capacity (a service)
     part: TrainingPlan | ServicePlan
+    guests: tuple["Entry", ...] = ()  # that use the same machines of yours
 
     @property
     def name(self) -> str:
@@ -42,16 +43,20 @@ def entries(plan: Plan, context: Context) -> tuple[tuple[Entry, ...], tuple[str,
     found = [_run(each, context) for each in plan.training] + [
         _service(each, context) for each in plan.serving
     ]
+    found = [each for each in found if not _portable(each, context)]
     kept: list[Entry] = []
+    guests: dict[str, list[Entry]] = {}
     notes: list[str] = []
     for entry in sorted(found, key=lambda each: -each.servers.count):
         other = next(
             (k for k in kept if entry.owned and k.owned and k.machine.node == entry.machine.node), None
         )
         if other:
+            guests.setdefault(other.name, []).append(entry)
             notes.append(f"{entry.name} stands on the machines of {other.name}: counted once")
         else:
             kept.append(entry)
+    kept = [replace(entry, guests=tuple(guests.get(entry.name, ()))) for entry in kept]
     order = {entry.name: index for index, entry in enumerate(found)}
     return tuple(sorted(kept, key=lambda each: order[each.name])), tuple(notes)
 
@@ -93,6 +98,11 @@ def grid_gco2_per_kwh(region: Region | None, context: Context) -> float:
     if region is not None:
         return region.grid_gco2_per_kwh
     return median(each.grid_gco2_per_kwh for each in context.catalog.regions())
+
+
+def _portable(entry: Entry, context: Context) -> bool:
+    """Whether it runs on a desk: no building for that."""
+    return context.catalog.accelerator(entry.machine.accelerator).form_factor == "laptop"
 
 
 def _run(part: TrainingPlan, context: Context) -> Entry:

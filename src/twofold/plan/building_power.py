@@ -165,12 +165,20 @@ def mean_it_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> 
     count = entry.servers.count
     beside_w = _beside_w(entry, count * planned_w(entry.power), built, context)
     works = _scaled(in_use_w(entry, context), count)
+    guests_w = sum(_guest_w(guest, context) for guest in entry.guests)
     if entry.servers.use == "serving":
-        return _plus(works, beside_w)
+        return _plus(works, beside_w + guests_w)
     share = entry.busy_fraction
     rests_w = count * idle_w(context.catalog, entry.power) if entry.owned else 0.0
     rest_w = (1 - share) * rests_w + beside_w * (1.0 if entry.owned else share)
-    return _plus(_scaled(works, share), rest_w)
+    return _plus(_scaled(works, share), rest_w + guests_w)
+
+
+def _guest_w(guest: Entry, context: Context) -> float:
+    """What work on machines that are counted already adds over their rest, in the mean of a year."""
+    more_w = in_use_w(guest, context).value - idle_w(context.catalog, guest.power)
+    share = guest.busy_fraction if guest.servers.use == "training" else 1.0
+    return guest.servers.count * max(more_w, 0.0) * share
 
 
 def _beside_w(entry: Entry, servers_w: float, built: Sequence[BuiltNetwork], context: Context) -> float:

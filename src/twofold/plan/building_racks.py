@@ -1,7 +1,7 @@
 """A plan's servers in racks: cooling, fill, heat by rack, and what each server draws."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twofold.contracts import CoolingChoice, CoolingWay, NodeDraw, RackGroup, RackHeat, RackLimit
 from twofold.core import Estimate
@@ -9,6 +9,7 @@ from twofold.facility import (
     Climate,
     CoolingKind,
     CoolingOption,
+    HeatMap,
     Rack,
     RackLimits,
     band,
@@ -48,21 +49,22 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
     kinds = {entry.name: _chosen(ways[entry.name], context) for entry in found}
     limits = {kind: _limits(kind, context) for kind in kinds.values()}
     of_runs: list[Rack] = []
+    maps: list[tuple[Sequence[Rack], HeatMap]] = []  # each run's own, and all services'
     for entry in (each for each in found if each.servers.use == "training"):
         racks = training_racks(context.catalog, entry.servers, limits[kinds[entry.name]])
-        of_runs += [_numbered(rack, len(of_runs) + rack.index) for rack in racks]
+        own = [replace(rack, index=len(of_runs) + rack.index) for rack in racks]
+        of_runs += own
+        maps.append((own, heat_map(own)))
     of_services: list[Rack] = []
     serving = [each for each in found if each.servers.use == "serving"]
     for kind in dict.fromkeys(kinds[each.name] for each in serving):
         alike = [each.servers for each in serving if kinds[each.name] == kind]
         first = len(of_runs) + len(of_services)
         of_services += serving_racks(context.catalog, alike, limits[kind], first)
-    heats = [heat_map(racks) for racks in (of_runs, of_services)]
-    hot = {
-        racks[i].index
-        for racks, heat in zip((of_runs, of_services), heats, strict=True)
-        for i in heat.hot_racks
-    }
+    training = max((heat.imbalance_ratio for _, heat in maps), default=1.0)
+    services = heat_map(of_services)
+    maps.append((of_services, services))
+    hot = {own[index].index for own, heat in maps for index in heat.hot_racks}
     racks = (*of_runs, *of_services)
     return Placed(
         tuple(_group(entry, racks, limits[kinds[entry.name]], context) for entry in found),
@@ -70,8 +72,8 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
         racks,
         tuple(CoolingChoice(name, tuple(map(_way, options))) for name, options in ways.items()),
         kinds,
-        heats[0].imbalance_ratio if of_runs else None,
-        heats[1].imbalance_ratio if of_services else None,
+        training if of_runs else None,
+        services.imbalance_ratio if of_services else None,
         tuple(_misfits(found, ways, kinds)),
     )
 
@@ -177,19 +179,6 @@ def _misfits(
             would = f"; would: {', '.join(able)}" if able else ""
             lines.append(f"{entry.name}: no rack holds {entry.servers.node.name} with {chosen.why}{would}")
     return lines
-
-
-def _numbered(rack: Rack, index: int) -> Rack:
-    return Rack(
-        index,
-        rack.holds,
-        rack.planned_w,
-        rack.heat_w,
-        rack.rack_units,
-        rack.ports,
-        rack.weight_kg,
-        rack.binding,
-    )
 
 
 def _heat(rack: Rack, is_hot: bool) -> RackHeat:
