@@ -187,11 +187,7 @@ def _bill(money: Money) -> list[str]:
 
 
 def _bill_row(line: LineItem) -> tuple[str, ...]:
-    amount = (
-        f"{_number(line.quantity)} {line.unit}"
-        if line.quantity < 1e4
-        else f"{line.quantity:,.0f} {line.unit}"
-    )
+    amount = f"{_number(line.quantity)} {line.unit}"
     terms = f"−{line.discount_usd:,.2f} +{line.tax_usd:,.2f}" if line.discount_usd or line.tax_usd else "–"
     cited = f"{line.source}, {line.date}" if line.date else line.source
     return line.what, amount, _number(line.unit_usd), terms, dollars(line.total_usd), cited
@@ -353,13 +349,15 @@ def _detail_tables(detail: MoneyDetail) -> list[list[str]]:
         *([] if over is None else [f"above the budget in {percent(over)} of them"]),
     ]
     blocks = [
-        ["LEVERS", *table(("", "lever", "of", "is", "saves", "of it", "how"), levers)],
+        ["LEVERS", *table(("", "lever", "of", "is", "saves", "of it", "how"), levers)] if levers else [],
         ["SHAPES", *table(("of", "given", "enough", "saves", "freed", "keeps"), shapes)] if shapes else [],
-        ["FIRST YEAR", *field("", draws)],
-        ["TORNADO", *table(("input", "80 % range", "at its low", "at its high"), swings, numbers=(2, 3))],
-        [
-            "MEASURING",
-            *table(("what", "range now", "then", "narrower by", "how"), measuring, numbers=(1, 2, 3)),
-        ],
     ]
+    if detail.draw_count:
+        ends = ("input", "80 % range", "at its low", "at its high")
+        heads = ("what", "range now", "then", "narrower by", "how")
+        blocks += [
+            ["FIRST YEAR", *field("", draws)],
+            ["TORNADO", *table(ends, swings, numbers=(2, 3))],
+            ["MEASURING", *table(heads, measuring, numbers=(1, 2, 3))],
+        ]
     return [block for block in blocks if block]

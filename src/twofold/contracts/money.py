@@ -68,7 +68,7 @@ class ApiComparison:
     source: str  # where it was read
     usd_per_mtok: float  # at this service's mix, USD per 1e6 tokens
     api_usd_per_year: float  # for this service's tokens
-    own_usd_per_year: float  # of this service's fleet
+    own_usd_per_year: float  # of this service's fleet, after discount
     least_own_usd_per_month: float  # of the smallest fleet that answers, spares included
     once_usd: float  # of the run that makes the model; 0 where the spec trains none for it
     break_even_mtok_per_month: float | None  # from which owning costs less; null: never
@@ -214,7 +214,7 @@ class Shape:
     given: str  # as the spec has it
     enough: str  # what would do
     keeps: str  # deadline or objectives, with figures
-    saves_usd_per_year: float | None  # USD; null: owned machines, which become free
+    saves_usd_per_year: float | None  # USD; null: owned machines, which become free, or no price
     freed_accelerator_count: int  # accelerators
 
 

@@ -1,6 +1,6 @@
 """The bill of the first year: rent by run and service, and what rent does not hold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from twofold.catalog import Storage
@@ -18,11 +18,13 @@ from twofold.core import format_usd
 from twofold.plan.context import Context
 from twofold.plan.money_terms import (
     COLLECTED,
+    YEAR_H,
     YEAR_S,
     by_provider,
     cited,
     electricity,
     is_owned,
+    rent_of,
     runs_per_year,
 )
 from twofold.supply import energy_usd
@@ -47,6 +49,35 @@ def bill_lines(plan: Plan, context: Context) -> tuple[LineItem, ...]:
     return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
 
 
+def rented_lines(plan: Plan, bill: Sequence[LineItem], context: Context) -> tuple[LineItem, ...]:
+    """The bill of the same plan if nothing were owned: what is owned stands at what its parts rent for."""
+    keys = context.spec.supply.economics
+    lines = [line for line in bill if line.category != "energy"]
+    halves = [
+        (run.name, run.machine, run.run.accelerator_h.value * runs_per_year(entry))
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+    ]
+    halves += [(one.name, one.machine, one.machine.accelerator_count * YEAR_H) for one in plan.serving]
+    for name, machine, hours in halves:
+        rent = rent_of(machine, context)
+        if machine.price is None and rent is not None:
+            what = f"{name}: {machine.accelerator_count} × {machine.accelerator}, rented instead"
+            lines.append(
+                line_item(
+                    what,
+                    "rent",
+                    hours,
+                    "accelerator-h",
+                    rent.usd,
+                    discount_fraction=keys.discount_fraction,
+                    tax_fraction=keys.tax_fraction,
+                    source=rent.source,
+                    date=rent.date,
+                )
+            )
+    return tuple(lines)
+
+
 def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | None) -> str:
     """Why the bill is not the plan's first year, in words; empty where both are the same to the cent."""
     total = total_usd(lines)
@@ -58,10 +89,12 @@ def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | N
             parts[line.category] = parts.get(line.category, 0.0) + line.total_usd - line.tax_usd
     discount = sum(line.discount_usd for line in lines if line.category == "rent")
     tax = sum(line.tax_usd for line in lines)
+    if first_year_usd is None:
+        return "nothing is rented: what your own machines take"
     words = [f"+ {format_usd(usd)} {name}" for name, usd in parts.items()]
     words += [f"− {format_usd(discount)} discount"] if discount else []
     words += [f"+ {format_usd(tax)} tax"] if tax else []
-    rent = format_usd(first_year_usd or 0.0)
+    rent = format_usd(first_year_usd)
     return f"rent at list price {rent} {' '.join(words)} = {format_usd(total)}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from twofold.catalog import Catalog
-from twofold.contracts import LeverRow, MoneyDetail, Plan, Spec
+from twofold.contracts import LeverRow, MoneyDetail, Plan, Shape, Spec
 from twofold.perf import Constants
 from twofold.plan.build import PlanOptions
 from twofold.plan.compliance_supply import authorised
@@ -40,11 +40,14 @@ def with_money_detail(
     runs = {each.name: choose_training(each, context) for each in spec.training if not each.model.measured}
     services = {each.name: choose_serving(each, context) for each in spec.services if not each.model.measured}
     priced = priced_parts(plan, runs, services, context)
+    given = shapes(plan, runs, services, context)
+    if not priced.runs and not priced.services:
+        return replace(plan, money=replace(plan.money, detail=_of_shapes(given)))
     left = residuals(priced, context)
     found, count = monte_carlo(priced, left, context, spec.supply.budget_usd)
     detail = MoneyDetail(
         levers=tuple(_row(lever) for lever in ranked(_levers(priced, context))),
-        shapes=shapes(plan, runs, services, context),
+        shapes=given,
         swings=swings(priced, left, context),
         draw_count=count,
         mean_usd=found.mean,
@@ -55,6 +58,11 @@ def with_money_detail(
         measuring=measuring(priced, left, context),
     )
     return replace(plan, money=replace(plan.money, detail=detail))
+
+
+def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:
+    """Nothing is rented: no lever saves money and no price is drawn; machines may still be too many."""
+    return MoneyDetail((), found, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
 
 
 def _levers(priced: Priced, context: Context) -> Iterable[Lever]:

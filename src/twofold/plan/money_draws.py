@@ -15,7 +15,7 @@ from twofold.plan.ranges import drawn_run
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.serving_pools import relative_need
 from twofold.plan.training_choice import TrainingChoice, headroom_shares
-from twofold.plan.uncertainty import DRAW_COUNT, FACTORS, Draws, draws_between, factor_ends
+from twofold.plan.uncertainty import FACTORS, Draws, draws_between, factor_ends
 from twofold.supply import Distribution, distribution, tornado, value_of_measuring
 from twofold.training import Reliability, run_of_steps, run_work, step_time
 
@@ -221,7 +221,7 @@ def monte_carlo(
 ) -> tuple[Distribution, int]:
     """The first year over the common draws, and how many they are."""
     samples = drawn_first_year(priced, left, context, frozenset())
-    return distribution(samples, budget_usd), len(samples) if len(samples) else DRAW_COUNT
+    return distribution(samples, budget_usd), len(samples)
 
 
 def measuring(priced: Priced, left: Residuals, context: Context) -> tuple[MeasuringRow, ...]:

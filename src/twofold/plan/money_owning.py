@@ -26,6 +26,7 @@ from twofold.plan.money_terms import (
     facility_value,
     owning_terms,
     pue_ratio,
+    rent_of,
     runs_per_year,
 )
 from twofold.supply import (
@@ -68,23 +69,24 @@ class Fleet:
     half: str
     bought: Bought
     price: PriceUsed | None
+    rent: Priced | None  # of an accelerator-hour
     used_fraction: float
 
 
-def owning(plan: Plan, bill: Sequence[LineItem], context: Context) -> Owning | None:
+def owning(plan: Plan, rented: Sequence[LineItem], context: Context) -> Owning | None:
     """The same plan on bought machines beside its rent; None where none of them has a price to buy."""
     fleets, left_out = fleets_of(plan, context)
     if not fleets:
         return None
     terms = owning_terms(_provisioned_w(fleets), [each.price for each in fleets], context)
     lines = owned_lines([each.bought for each in fleets], terms)
-    cash = cash_flow(lines, bill, terms)
+    cash = cash_flow(lines, rented, terms)
     capital = terms.cost_of_capital_fraction
     return Owning(
         years=terms.years,
         lines=lines,
         owned_usd=total_usd(lines),
-        rented_usd=round(total_usd(bill) * terms.years, 2),
+        rented_usd=round(total_usd(rented) * terms.years, 2),
         cash=tuple(
             CashStep(
                 row.year,
@@ -118,7 +120,7 @@ def owned_usd_per_year(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms
 def _crossing(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms, context: Context) -> Crossing:
     owned = owned_usd_per_year(fleet, fleets, terms)
     count, keys = fleet.bought.accelerator_count, context.spec.supply.economics
-    listed = fleet.price.usd_per_accelerator_h.value if fleet.price else 0.0
+    listed = fleet.rent.usd if fleet.rent else 0.0
     rented = listed * (1.0 - keys.discount_fraction) * (1.0 + keys.tax_fraction)
     return Crossing(
         name=fleet.bought.what,
@@ -186,7 +188,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> Fleet | None:
         provisioned_w=servers * nameplate_w,
         it_j_per_year=drawn,
     )
-    return Fleet(half, bought, machine.price, used)
+    return Fleet(half, bought, machine.price, rent_of(machine, context), used)
 
 
 def _nameplate_w(node: Node, context: Context) -> float:

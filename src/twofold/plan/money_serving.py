@@ -93,7 +93,7 @@ def _api(service: ServicePlan, plan: Plan, context: Context) -> ApiComparison | 
         source=price.source,
         usd_per_mtok=hosted,
         api_usd_per_year=asked,
-        own_usd_per_year=cost.value,
+        own_usd_per_year=own.usd_per_mtok * tokens / MTOK,
         least_own_usd_per_month=own.least_usd_per_month,
         once_usd=own.once_usd,
         break_even_mtok_per_month=break_even_mtok_per_month(own, hosted),
@@ -128,8 +128,9 @@ def _api_usd_per_year(offer: ApiOffer, service: ServicePlan) -> float:
 def _own_cost(service: ServicePlan, mtok_per_year: float, plan: Plan, context: Context) -> OwnCost:
     """The fleet as a floor and a slope; the run that makes its model was paid once."""
     assert service.cost_usd_per_year
-    yearly = service.cost_usd_per_year.value
-    once = [run.cost_usd.value for run in plan.training if run.cost_usd and run.model == service.model]
+    paid = 1.0 - context.spec.supply.economics.discount_fraction
+    yearly = service.cost_usd_per_year.value * paid
+    once = [run.cost_usd.value * paid for run in plan.training if run.cost_usd and run.model == service.model]
     return OwnCost(
         least_usd_per_month=yearly * min(1.0, least_fraction(service)) / MONTHS_PER_YEAR,
         usd_per_mtok=yearly / mtok_per_year if mtok_per_year else 0.0,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twofold.contracts import Derivation, Money, Plan, total_usd
 from twofold.plan.context import Context
-from twofold.plan.money_bill import bill_lines, first_year_difference
+from twofold.plan.money_bill import bill_lines, first_year_difference, rented_lines
 from twofold.plan.money_owning import owning, ratios
 from twofold.plan.money_serving import service_money
 from twofold.plan.money_units import run_money
@@ -14,7 +14,7 @@ def with_money(plan: Plan, context: Context) -> Plan:
     """The plan with its money; the same plan where nothing in it has a price to rent or to buy."""
     keys = context.spec.supply.economics
     lines = bill_lines(plan, context)
-    bought = owning(plan, lines, context)
+    bought = owning(plan, rented_lines(plan, lines, context), context)
     if not lines and bought is None:
         return plan
     derivations: list[Derivation] = []

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twofold.catalog import EconomicFigure, Region
+from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts import Machine, PriceUsed, TrainingRun
 from twofold.core import Estimate, InputError, Source, UnknownNameError
 from twofold.plan.context import Context
@@ -45,6 +45,31 @@ def is_owned(machine: Machine, context: Context) -> bool:
     catalog, own = context.catalog, context.spec.supply.own
     names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
     return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
+
+
+def rent_of(machine: Machine, context: Context) -> Priced | None:
+    """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best.
+
+    Owned machines have no price of their own; the same parts may be for rent.
+    """
+    if machine.price is not None:
+        used = machine.price
+        offer = f"prices.csv {used.provider} {used.instance} {used.region} {used.term}"
+        return Priced(used.usd_per_accelerator_h.value, offer, used.date)
+    if not is_owned(machine, context):
+        return None
+    shop = context.spec.supply.shop
+    best = best_price(
+        context.catalog,
+        machine.accelerator,
+        shop.terms,
+        regions=shop.regions,
+        exclude_providers=shop.exclude,
+    )
+    if best is None:
+        return None
+    offer = f"prices.csv {best.provider} {best.instance} {best.region} {best.term}"
+    return Priced(best.usd_per_accelerator_h, offer, best.date)
 
 
 def by_provider(what: str, provider: str, context: Context) -> EconomicFigure:

@@ -1,0 +1,138 @@
+"""The money of a plan: the bill adds up, agrees with the first year or says why, and knows what is owned."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from twofold.contracts import Money, Plan, total_usd
+
+Planned = Callable[[str], Plan]
+NAMES = ("assistant", "moe", "finetune", "portfolio")
+SERVE = """
+name: s
+model: llama-3.1-8b
+serving:
+  quantisation: [fp8, bf16]
+  classes:
+    chat:
+      traffic: {rate: 5 /s, peak: 2x, input: {mean: 500 tok}, output: {mean: 200 tok, p95: 500 tok}}
+      slo: {ttft_p95: 500 ms, tpot_p95: 50 ms}
+"""
+TRAIN = """
+name: t
+model: llama-3.1-8b
+training:
+  tokens: 20 Gtok
+  global_batch: 256 seq
+  deadline: 14 d
+  on: 4x8xH100-SXM
+"""
+TERMS = "discount: 20 %, tax: 19 %, currency: EUR, exchange: 0.9x, downtime_cost: 1 k$/h"
+
+
+def money_of(plan: Plan) -> Money:
+    assert plan.money is not None
+    return plan.money
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rent_before_terms_is_the_first_year_and_every_line_is_cited(
+    examples: dict[str, Plan], name: str
+) -> None:
+    plan = examples[name]
+    money = money_of(plan)
+    rent = [line for line in money.lines if line.category == "rent"]
+    listed = sum(line.total_usd + line.discount_usd - line.tax_usd for line in rent)
+    assert plan.first_year_usd and listed == pytest.approx(plan.first_year_usd.value, abs=0.01 * len(rent))
+    assert money.total_usd == total_usd(money.lines)
+    assert all(line.source and line.date for line in money.lines)
+    assert bool(money.difference) == (abs(money.total_usd - plan.first_year_usd.value) >= 0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_owned_lines_are_cited_and_sum_to_the_cent(examples: dict[str, Plan], name: str) -> None:
+    owning = money_of(examples[name]).owning
+    assert owning is not None
+    assert owning.owned_usd == total_usd(owning.lines)
+    assert all(line.source and line.date for line in owning.lines)
+    for row in owning.crossings:
+        assert row.owned_usd_per_accelerator_h > 0 and 0 <= row.used_fraction <= 1
+        if row.rented_usd_per_accelerator_h:
+            even = row.owned_usd_per_accelerator_h / row.rented_usd_per_accelerator_h
+            assert row.utilisation_fraction == pytest.approx(even)
+
+
+def test_discount_and_tax_stand_on_the_lines_and_explain_the_difference(planned: Planned) -> None:
+    shop = "supply: {shop: {accelerators: [L40S]}"
+    plain = money_of(planned(f"{SERVE}{shop}}}"))
+    terms = money_of(planned(f"{SERVE}{shop}, economics: {{{TERMS}}}}}"))
+    before, after = (next(line for line in each.lines if line.category == "rent") for each in (plain, terms))
+    assert after.discount_usd == pytest.approx(0.2 * before.total_usd, abs=0.01)
+    assert after.total_usd == pytest.approx(before.total_usd * 0.8 * 1.19, abs=0.02)
+    assert "discount" in terms.difference and "tax" in terms.difference
+    assert (terms.currency, terms.exchange_ratio) == ("EUR", 0.9)
+    assert terms.services[0].downtime_usd_per_h == 1000.0
+    assert not any("hour down" in note for note in terms.notes)
+    assert any("hour down" in note for note in plain.notes)
+
+
+def test_half_a_plan_has_its_half_of_the_money(planned: Planned) -> None:
+    served, trained = (
+        money_of(planned(f"{each}supply: {{shop: {{accelerators: [H100-SXM]}}}}")) for each in (SERVE, TRAIN)
+    )
+    assert not served.runs and served.services and not served.ratios
+    assert not trained.services and not trained.ratios
+    (run,) = trained.runs
+    assert run.crossing_days is None and not run.curve and run.usd_per_mtok is not None
+
+
+def test_owned_machines_cost_energy_and_are_held_against_rent(planned: Planned) -> None:
+    plan = planned(f"{SERVE}supply: {{own: {{node: DGX-H100, count: 2}}}}")
+    money = money_of(plan)
+    assert {line.category for line in money.lines} == {"energy"}
+    kwh = plan.serving[0].energy_j_per_year.value / 3.6e6
+    assert money.lines[0].quantity == pytest.approx(kwh)
+    assert "your own machines" in money.difference
+    owning = money.owning
+    assert owning is not None and owning.crossings[0].rented_usd_per_accelerator_h > 0
+    assert owning.rented_usd > money.total_usd * owning.years
+
+
+def test_a_machine_that_nobody_prices_has_no_money(examples: dict[str, Plan]) -> None:
+    assert examples["laptop"].money is None
+
+
+def test_a_dearer_hour_moves_the_best_number_of_spares(planned: Planned) -> None:
+    counts = []
+    for usd in ("1 $/h", "1 M$/h"):
+        text = f"supply: {{shop: {{accelerators: [L40S]}}, economics: {{downtime_cost: {usd}}}}}"
+        steps = money_of(planned(SERVE + text)).services[0].spares
+        counts.append(next(step.spare_count for step in steps if step.best))
+        assert sum(step.planned for step in steps) == 1
+    assert counts[0] < counts[1]
+
+
+def test_staff_and_years_of_the_spec_replace_what_is_assumed(planned: Planned) -> None:
+    keys = "years: 3, staff: 2, salary: 100 k$, cost_of_capital: 0 %"
+    text = f"{TRAIN}supply: {{shop: {{accelerators: [H100-SXM]}}, economics: {{{keys}}}}}"
+    owning = money_of(planned(text)).owning
+    assert owning is not None and len(owning.cash) == 3
+    staff = next(line for line in owning.lines if line.category == "staff")
+    assert staff.total_usd == 600_000.0 and "spec" in staff.source
+    assert owning.owned_present_usd == pytest.approx(owning.owned_usd)
+
+
+def test_unit_costs_lie_on_the_plans_own(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        found: Any = plan.money
+        for service in found.services if found else ():
+            classes = {
+                one.name: one for one in next(s for s in plan.serving if s.name == service.name).classes
+            }
+            for one in service.classes:
+                planned_class = classes[one.name]
+                per_1k, tokens = planned_class.usd_per_1k_output_tokens, planned_class.output_tokens
+                assert per_1k and tokens
+                assert one.usd_per_query.value == pytest.approx(per_1k.value * tokens / 1e3)
+                assert one.usd_per_query.low <= one.usd_per_query.value <= one.usd_per_query.high
