@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from twofold.facility.compliance_evidence import (
 ROOT = Path(__file__).parents[2]
 CATALOG = load_catalog()
 REGIMES = CATALOG.regimes()
-TODAY = date(2026, 11, 22)
+TODAY = "2026-11-22"
 MODERATE, HIGH = 287, 370  # NIST SP 800-53B, December 2020
 
 
@@ -76,7 +75,7 @@ def test_the_order_of_2023_is_revoked_and_its_dependants_are_flagged() -> None: 
 
 
 def test_a_register_of_an_earlier_day_knows_nothing_of_later_ones() -> None:
-    before = {mandate.name: mandate.status for mandate in register_of(CATALOG, date(2025, 1, 19))}
+    before = {mandate.name: mandate.status for mandate in register_of(CATALOG, "2025-01-19")}
     assert (before["EO 14110"], before["NIST AI 600-1"], before["M-24-10"]) == (IN_FORCE,) * 3
 
 

@@ -21,7 +21,7 @@ def compliance_lines(rules: Compliance) -> list[str]:
     lines += field("uplift", _uplifts(rules))
     lines += field("enclaves", [_enclave(each.name, each.node_count) for each in rules.enclaves])
     keys = rules.keys
-    offline = f", {keys.offline_count} offline" if keys.offline_count else ""
+    offline = f" + {keys.offline_count} offline" if keys.offline_count else ""
     lines += field(
         "keys", [f"{len(keys.points)} key-use points", f"{keys.module_count} HSMs{offline}: {keys.reason}"]
     )

@@ -1,7 +1,6 @@
 """Rules over a system: one `Compliance` from its parts."""
 
 from collections.abc import Sequence
-from datetime import date
 
 from twofold.catalog import Catalog
 from twofold.contracts import Compliance, ComplianceSpec
@@ -21,12 +20,13 @@ def compliance_of(
     rents: Sequence[Rent],
     base_usd: float | None,
     catalog: Catalog,
-    today: date | None,
+    today: str | None,
 ) -> Compliance:
     """Everything that a regime changes.
 
     `catalog` holds all prices, those that are refused too. `base_usd` is a year of the machines at the same
-    providers' prices without the rules; None: some have no price.
+    providers' prices without the rules; None: some have no price. `today` is 2026-11-22, or None where no day
+    is judged.
     Raises UnknownNameError for a mandate that `cites` names and the register does not have.
     """
     regime = system.regime

@@ -1,7 +1,5 @@
 """Who implements which control, and which mandates are in force: nothing here is stored as a verdict."""
 
-from datetime import date
-
 from twofold.catalog import Catalog, MandateRow, Regime
 from twofold.contracts import Control, FamilyCount, Mandate
 from twofold.core import UnknownNameError
@@ -39,7 +37,7 @@ def families_of(controls: tuple[Control, ...]) -> tuple[FamilyCount, ...]:
     return tuple(counted)
 
 
-def register_of(catalog: Catalog, today: date | None) -> tuple[Mandate, ...]:
+def register_of(catalog: Catalog, today: str | None) -> tuple[Mandate, ...]:
     """Every mandate with its standing: revoked, flagged because it rests on what was revoked, or in force."""
     rows = catalog.mandates()
     return tuple(_mandate(row, rows, today) for row in rows.values())
@@ -62,7 +60,7 @@ def cited_notes(register: tuple[Mandate, ...], cites: tuple[str, ...]) -> tuple[
     return tuple(notes)
 
 
-def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: date | None) -> Mandate:
+def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: str | None) -> Mandate:
     below = _revoked_below(row, rows, today)
     on = f"rests on {below.name}, revoked {below.revoked_on}" if below else ""
     if _is_revoked(row, today):
@@ -84,7 +82,7 @@ def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: date | None) -
     )
 
 
-def _revoked_below(row: MandateRow, rows: dict[str, MandateRow], today: date | None) -> MandateRow | None:
+def _revoked_below(row: MandateRow, rows: dict[str, MandateRow], today: str | None) -> MandateRow | None:
     """The nearest mandate that a row rests on, itself or through others, and that was revoked."""
     seen = {row.name}
     name = row.rests_on
@@ -96,6 +94,6 @@ def _revoked_below(row: MandateRow, rows: dict[str, MandateRow], today: date | N
     return None
 
 
-def _is_revoked(row: MandateRow, today: date | None) -> bool:
+def _is_revoked(row: MandateRow, today: str | None) -> bool:
     """Whether it has ceased by that day; without a day, whatever has a date of its end has ceased."""
-    return bool(row.revoked_on) and (today is None or row.revoked_on <= today.isoformat())
+    return bool(row.revoked_on) and (not today or row.revoked_on <= today)

@@ -34,7 +34,9 @@ def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) 
     each = max(least, ceil(rate_per_s / clusters / one) + 1)
     offline = int(figure_of(catalog, "hsm", "offline modules").value) if _is_offline(system) else 0
     kind = "site" if system.regime.hsm_per == "site" else "enclave"
-    reason = f"{each} in each of {clusters} ({kind}): {rate_per_s:,.3g} operations/s at the peak"
+    plural = "s" if clusters > 1 else ""
+    peak = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
+    reason = f"{each} in each of {clusters} {kind}{plural}, peak {peak}/s"
     return KeyPlan(points, rate_per_s, one, clusters, clusters * each, offline, reason)
 
 

@@ -35,10 +35,9 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     system = system_of(plan, used, spec.regime, spec.users_count, whole)
     found = [_rent(each, context, whole) for each in used]
     rents = [rent for rent in found if rent is not None]
+    today = context.today.isoformat() if context.today else None
     base_usd = sum(rent.accelerator_h * rent.provider_usd_per_h for rent in rents)
-    return compliance_of(
-        spec, system, rents, base_usd if len(rents) == len(found) else None, whole, context.today
-    )
+    return compliance_of(spec, system, rents, base_usd if len(rents) == len(found) else None, whole, today)
 
 
 def system_of(

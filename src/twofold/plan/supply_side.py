@@ -12,7 +12,7 @@ from twofold.plan.money_side import with_money
 def with_supply_side(plan: Plan, context: Context) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)
-    warnings = (*plan.warnings, *compliance.notes) if compliance else plan.warnings
     plan = with_money(plan, context)
     plan = replace(plan, building=building(plan, context))
-    return replace(plan, compliance=compliance, warnings=warnings)
+    notes = compliance.notes if compliance else ()
+    return replace(plan, compliance=compliance, warnings=(*plan.warnings, *notes))
