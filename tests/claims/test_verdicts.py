@@ -89,3 +89,35 @@ def test_a_wrong_question_is_an_error_of_ours(text: str) -> None:
 
 def test_what_fits_nowhere_is_none() -> None:
     assert compute("train('llama-3.1-405b', '1x8xL4').mfu", world()) is None
+
+
+def test_an_h100_of_141_gb_trains_what_one_of_80_gb_does_not(tmp_path: Path) -> None:
+    cells = {"mem_gb": "141", "visible_gib": "139.8"}
+    larger = other_world(tmp_path, "accelerators", "H100-SXM5-80GB", cells)
+    assert verdict("S0-32").verdict == Verdict.CONDITIONAL
+    assert verdict("S0-32", larger).verdict == Verdict.HOLDS
+
+
+def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:
+    standing = other_world(tmp_path, "mandates", "EO 14110", {"revoked_on": "", "revoked_by": ""})
+    assert verdict("S0-63").verdict == Verdict.CONTRADICTED
+    assert verdict("S0-63", standing).verdict == Verdict.HOLDS
+
+
+def test_networks_that_reach_a_fiftieth_make_training_wait_for_them() -> None:
+    shipped = load_constants()
+    slower = {
+        (row.name, row.scope): row.value / 50
+        for row in shipped.rows
+        if row.name in ("fabric_efficiency_fraction", "link_efficiency_fraction")
+    }
+    assert slower
+    assert verdict("S1-02").verdict == Verdict.HOLDS
+    waiting = verdict("S1-02", World(load_catalog(), shipped.with_overrides(slower)))
+    assert waiting.verdict in (Verdict.CONDITIONAL, Verdict.CONTRADICTED)
+
+
+def test_few_claims_are_beyond_the_product() -> None:
+    lacking = [claim.id for claim in CLAIMS.values() if not claim.predicates]
+    assert 0 < len(lacking) <= 25
+    assert all(verdict(identity).verdict == Verdict.UNVERIFIABLE for identity in lacking)

@@ -114,7 +114,7 @@ def subject(tree: ast.expr) -> ast.expr:
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node = node.operand
         elif isinstance(node, ast.Compare):
-            return node.left
+            node = node.left
         else:
             return node
 

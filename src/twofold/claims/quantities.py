@@ -6,13 +6,25 @@ from difflib import get_close_matches
 from typing import Any
 
 from twofold.claims.quantities_catalog import CATALOG
+from twofold.claims.quantities_cluster import CLUSTER
+from twofold.claims.quantities_cost import COST
+from twofold.claims.quantities_facility import FACILITY
+from twofold.claims.quantities_rules import RULES
 from twofold.claims.quantities_serving import SERVING
 from twofold.claims.quantities_training import TRAINING
 from twofold.claims.quantity import Quantity
 from twofold.claims.world import World
 from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
 
-QUANTITIES: Mapping[str, Quantity] = {**CATALOG, **TRAINING, **SERVING}
+QUANTITIES: Mapping[str, Quantity] = {
+    **CATALOG,
+    **TRAINING,
+    **SERVING,
+    **COST,
+    **CLUSTER,
+    **FACILITY,
+    **RULES,
+}
 
 
 def ask(world: World, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:

@@ -266,6 +266,15 @@ def gpus_to_train(world: World, model: str, gpu: str) -> int:
     raise InfeasibleError(f"{model} does not fit 1,024 {gpu}")
 
 
+def least_training_memory(world: World, model: str, on: str) -> float:
+    """Bytes of the fullest accelerator in the layout that takes least, of a small batch."""
+    job = _job(world, model, 1536, 4096, "bf16", "pretrain", "megatron-core", False)
+    found = machines(world, on)
+    stack = load_stack(world.constants, job.framework, job.precision, found.accelerator.family)
+    lean = Limits(micro_batch_max=1, vpp_max=1, recompute=(Recompute.FULL,))
+    return float(np.min(price_layouts(job, found.cluster, stack, lean).high_bytes))
+
+
 def ask_trains(world: World, model: str, on: str) -> bool:
     """`trains` of a small batch that every count divides, computed once."""
     job = _job(world, model, 1536, 4096, "bf16", "pretrain", "megatron-core", False)
@@ -442,6 +451,7 @@ TRAINING: Mapping[str, Quantity] = {
     "training_gain": Quantity(training_gain),
     "training_needs_first": Quantity(training_needs_first),
     "gpus_to_train": Quantity(gpus_to_train),
+    "least_training_memory": Quantity(least_training_memory),
     "gpus_in_time": Quantity(gpus_in_time),
     "gpus_for_flops": Quantity(gpus_for_flops),
     "time_for_flops": Quantity(time_for_flops),

@@ -16,6 +16,8 @@ SI_FACTOR: Mapping[str, float] = MappingProxyType(
         "GB/s": 1e9,
         "Gb/s": 1e9 / 8,
         "TB/s": 1e12,
+        "kB": 1e3,
+        "MB": 1e6,
         "MB/token": 1e6,
         "kB/request": 1e3,
         "GB": 1e9,

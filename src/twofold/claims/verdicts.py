@@ -87,7 +87,7 @@ def judge(claim: Claim, world: World) -> Judged:
         value=value,
         low=low,
         high=high,
-        unit=claim.shown_in,
+        unit=cases[0].unit if cases else claim.shown_in,
         claimed_low=_number(in_unit(claim.low, claim.unit)),
         claimed_high=_number(in_unit(claim.high, claim.unit)),
         claimed_unit=claim.unit,
@@ -155,12 +155,15 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
 
 
 def _summary(cases: Sequence[Case]) -> tuple[Value, float | None, float | None]:
-    """The middle and the ends of numbers; of names and yes or no, what most cases say."""
-    numbers = [number for case in cases if (number := _number(case.value)) is not None]
-    if numbers and len({case.unit for case in cases}) == 1:
+    """The middle and the ends of numbers; of names and yes or no, what most cases say.
+
+    Predicates may have units of their own: those with the first one's unit are taken.
+    """
+    alike = [case.value for case in cases if case.unit == cases[0].unit and case.value is not None]
+    numbers = [number for value in alike if (number := _number(value)) is not None]
+    if numbers:
         return median(numbers), min(numbers), max(numbers)
-    others = [case.value for case in cases if case.value is not None]
-    return (max(others, key=others.count) if others else None), None, None
+    return (max(alike, key=alike.count) if alike else None), None, None
 
 
 def _number(value: Value) -> float | None:
