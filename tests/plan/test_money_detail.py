@@ -92,7 +92,7 @@ def test_the_tornado_has_ten_bars_longest_first_around_the_first_year(
 
 def test_the_draws_agree_with_the_plans_own_range(plan: Plan, detail: MoneyDetail) -> None:
     first = plan.first_year_usd
-    assert first and detail.draw_count == 200
+    assert first and detail.draw_count == 5000
     assert detail.low_usd < first.value < detail.high_usd
     assert detail.median_usd == pytest.approx(first.value, rel=0.15)
     width = (detail.high_usd - detail.low_usd) / (first.high - first.low)

@@ -22,6 +22,8 @@ from twofold.training import Reliability, run_of_steps, run_work, step_time
 Samples = NDArray[np.float64]
 Z_80 = 1.2816
 TRAINING_MODEL, SERVING_MODEL = "training model", "serving model"
+OUTSIDE = ("price", "traffic", TRAINING_MODEL, SERVING_MODEL)  # factors of a cost that no model changes
+SHUFFLES = 25
 NARROW = 1e-6  # a spread of logarithms that is none
 # What a user can measure, where it goes, and which inputs are then known.
 MEASUREMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
@@ -57,6 +59,19 @@ class Residuals:
     training: float
     serving: float
 
+    @property
+    def by_name(self) -> dict[str, float]:
+        """As factors of the two models."""
+        return {TRAINING_MODEL: self.training, SERVING_MODEL: self.serving}
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """Each part's cost over its middle, under the draws of what its model knows."""
+
+    runs: tuple[Samples, ...]
+    services: tuple[Samples, ...]
+
 
 def priced_parts(
     plan: Plan,
@@ -82,12 +97,16 @@ def residuals(priced: Priced, context: Context) -> Residuals:
     Why      Ranges were stretched to what measurements showed that no fit saw. That part is nobody's factor,
              and goes when the model is held against rows of one's own.
     """
+    drawn = modelled(priced, context, context.draws)
+    price, traffic = (np.ravel(context.draws[name]) for name in ("price", "traffic"))
     run_rows = [
-        _rest(run.cost_usd, _run_ratio(choice, context.draws)) for run, choice, _ in priced.runs if choice
+        _rest(run.cost_usd, ratio * price)
+        for (run, choice, _), ratio in zip(priced.runs, drawn.runs, strict=True)
+        if choice
     ]
     service_rows = [
-        _rest(service.cost_usd_per_year, _service_ratio(choice, context, context.draws))
-        for service, choice in priced.services
+        _rest(service.cost_usd_per_year, ratio * price * traffic)
+        for (service, choice), ratio in zip(priced.services, drawn.services, strict=True)
         if choice
     ]
     return Residuals(max(run_rows, default=0.0), max(service_rows, default=0.0))
@@ -103,30 +122,38 @@ def _rest(estimate: Estimate | None, ratios: Samples) -> float:
     return float(np.sqrt(max(0.0, whole**2 - drawn**2)))
 
 
-def first_year_samples(
-    priced: Priced, left: Residuals, context: Context, draws: Draws, errors: Mapping[str, Samples]
-) -> Samples:
-    """USD of the first year under every draw; `errors` are factors of the two models' own error."""
+def modelled(priced: Priced, context: Context, draws: Draws) -> Modelled:
+    """Every part under the draws of what its model knows, over its middle."""
     count = draws["price"].shape[0]
+    return Modelled(
+        tuple(_run_ratio(choice, draws) if choice else np.ones(count) for _, choice, _ in priced.runs),
+        tuple(
+            _service_ratio(choice, context, draws) if choice else np.ones(count)
+            for _, choice in priced.services
+        ),
+    )
+
+
+def first_year_samples(priced: Priced, parts: Modelled, factors: Mapping[str, Samples]) -> Samples:
+    """USD of the first year: each part's cost, times what its model says, times the factors outside it.
+
+    Shapes   ratios of the parts repeat as often as the factors are longer.
+    """
+    count = len(factors["price"])
     total = np.zeros(count)
-    assert left.training >= 0 and left.serving >= 0
-    for run, choice, times in priced.runs:
+    for (run, _, times), ratio in zip(priced.runs, parts.runs, strict=True):
         assert run.cost_usd
-        ratio = _run_ratio(choice, draws) if choice else np.ravel(draws["price"])
-        total += run.cost_usd.value * times * ratio * errors[TRAINING_MODEL]
-    for service, served in priced.services:
+        outside = factors["price"] * factors[TRAINING_MODEL]
+        total += run.cost_usd.value * times * np.resize(ratio, count) * outside
+    for (service, _), ratio in zip(priced.services, parts.services, strict=True):
         assert service.cost_usd_per_year
-        ratio = (
-            _service_ratio(served, context, draws)
-            if served
-            else np.ravel(draws["price"]) * np.ravel(draws["traffic"])
-        )
-        total += service.cost_usd_per_year.value * ratio * errors[SERVING_MODEL]
+        outside = factors["price"] * factors["traffic"] * factors[SERVING_MODEL]
+        total += service.cost_usd_per_year.value * np.resize(ratio, count) * outside
     return total
 
 
 def _run_ratio(choice: TrainingChoice, draws: Draws) -> Samples:
-    """Cost of a run under every draw over its middle: step, failures, price."""
+    """Accelerator-hours of a run under every draw over its middle: step and failures."""
     chosen = choice.chosen
     assert chosen.found.best and chosen.run
     cluster, stack = drawn_run(chosen.cluster, chosen.stack, choice.job, draws)
@@ -148,31 +175,27 @@ def _run_ratio(choice: TrainingChoice, draws: Draws) -> Samples:
 
     failing = np.broadcast_to(np.ravel(draws["failure_rate"]), steps.shape)
     middle = hours(chosen.found.best.step_s, 1.0)
-    ratios = np.array([hours(float(s), float(f)) / middle for s, f in zip(steps, failing, strict=True)])
-    found: Samples = ratios * np.ravel(draws["price"])
-    return found
+    return np.array([hours(float(s), float(f)) / middle for s, f in zip(steps, failing, strict=True)])
 
 
 def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Samples:
-    """Cost of a service under every draw over its middle: traffic, replicas needed, price."""
+    """Replicas that the same traffic needs under every draw over those of the middle."""
     under = replace(context, draws=draws)
     total = sum(pool.accelerators for pool in choice.fleet.pools)
-    count = draws["price"].shape[0]
-    need = np.zeros(count)
+    need = np.zeros(draws["price"].shape[0])
     for pool in choice.fleet.pools:
         loads = tuple(load for load in choice.loads if load.name in pool.classes)
         need += pool.accelerators / total * relative_need(pool, loads, under)
-    found: Samples = need * np.ravel(draws["traffic"]) * np.ravel(draws["price"])
-    return found
+    return need
 
 
 def swings(priced: Priced, left: Residuals, context: Context) -> tuple[SwingRow, ...]:
     """The ten inputs that move the first year most, each alone at both ends of its 80 % range."""
     ends = {name: factor_ends(context.constants, name) for name in FACTORS}
-    for name, sigma in ((TRAINING_MODEL, left.training), (SERVING_MODEL, left.serving)):
+    for name, sigma in left.by_name.items():
         if sigma > NARROW:
             ends[name] = (float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma)))
-    values = _at_ends(ends, priced, left, context)
+    values = _at_ends(ends, priced, context)
 
     def figure(changed: Mapping[str, float]) -> float:
         ((name, value),) = changed.items()
@@ -185,42 +208,51 @@ def swings(priced: Priced, left: Residuals, context: Context) -> tuple[SwingRow,
 
 
 def _at_ends(
-    ends: Mapping[str, tuple[float, float]], priced: Priced, left: Residuals, context: Context
+    ends: Mapping[str, tuple[float, float]], priced: Priced, context: Context
 ) -> dict[tuple[str, float], float]:
     """The first year with one input at one end, all in one pass of draws."""
     rows = [(name, value) for name, pair in ends.items() for value in pair]
     # As many rows in the middle again: a median over the rows is then that of the middle.
     count = 2 * len(rows)
     draws = {name: np.ones((count, 1)) for name in FACTORS}
-    errors = {name: np.ones(count) for name in (TRAINING_MODEL, SERVING_MODEL)}
+    factors = {name: np.ones(count) for name in OUTSIDE}
     for index, (name, value) in enumerate(rows):
-        if name in errors:
-            errors[name][index] = value
+        if name in factors:
+            factors[name][index] = value
         else:
             draws[name][index, 0] = value
-    usd = first_year_samples(priced, left, context, draws, errors)
+    usd = first_year_samples(priced, modelled(priced, context, draws), factors)
     return {row: float(usd[index]) for index, row in enumerate(rows)}
 
 
-def drawn_first_year(priced: Priced, left: Residuals, context: Context, held: frozenset[str]) -> Samples:
-    """The first year over the common draws, some inputs held at their middle."""
+def drawn_first_year(
+    priced: Priced, left: Residuals, context: Context, held: frozenset[str] = frozenset()
+) -> Samples:
+    """The first year over the common draws, some inputs held at their middle.
+
+    What stands outside the models (price, traffic, their own error) is drawn `SHUFFLES` times as often, in
+    other orders: the models are asked no more, and chance likeness between two inputs averages out.
+    """
     draws = {name: np.ones_like(values) if name in held else values for name, values in context.draws.items()}
     count = context.draws["price"].shape[0]
-    errors = {}
-    for stream, (name, sigma) in enumerate(((TRAINING_MODEL, left.training), (SERVING_MODEL, left.serving))):
-        if name in held or sigma <= NARROW:
-            errors[name] = np.ones(count)
-        else:
+    factors = {}
+    for stream, name in enumerate(OUTSIDE):
+        if name in left.by_name:
+            sigma = 0.0 if name in held else left.by_name[name]
             low, high = float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma))
-            errors[name] = draws_between(1.0, low, high, count, 100 + stream)
-    return first_year_samples(priced, left, context, draws, errors)
+            values = draws_between(1.0, low, high, count, 100 + stream) if sigma > NARROW else np.ones(count)
+        else:
+            values = np.ravel(draws[name])
+        order = np.random.default_rng([len(OUTSIDE), stream])
+        factors[name] = np.concatenate([order.permutation(values) for _ in range(SHUFFLES)])
+    return first_year_samples(priced, modelled(priced, context, draws), factors)
 
 
 def monte_carlo(
     priced: Priced, left: Residuals, context: Context, budget_usd: float | None
 ) -> tuple[Distribution, int]:
     """The first year over the common draws, and how many they are."""
-    samples = drawn_first_year(priced, left, context, frozenset())
+    samples = drawn_first_year(priced, left, context)
     return distribution(samples, budget_usd), len(samples)
 
 
