@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from twofold.contracts import Compliance, Plan, total_usd
+from twofold.contracts import Compliance, Plan, plan_to_dict, total_usd
+from twofold.plan.paths import is_estimate, leaves
 
 Planned = Callable[[str], Plan]
 SERVING = """model: llama-3.1-8b
@@ -82,6 +83,16 @@ def test_machines_of_ones_own_have_no_dearer_rent_and_inherit_nothing(planned: P
     assert not [control for control in rules.controls if control.status == "inherited"]
     assert rules.uplift is not None  # against the servers' price over their years
     assert rules.permitted == ()
+
+
+def test_every_estimate_of_the_part_is_derived_from_leaves(serving: Plan) -> None:
+    data = plan_to_dict(serving)
+    wanted = {path for path, leaf in leaves(data) if is_estimate(leaf) and path.startswith("compliance.")}
+    rows = {row.path: row for row in serving.derivations if row.path.startswith("compliance.")}
+    assert set(rows) == wanted
+    for row in rows.values():
+        assert row.inputs
+        assert all(item.reference or item.path in rows for item in row.inputs), row.path
 
 
 def test_notes_about_rules_stand_with_the_plans_own(training: Plan) -> None:

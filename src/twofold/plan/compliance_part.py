@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from twofold.catalog import Catalog, Price
 from twofold.contracts import Compliance, Machine, Plan, PriceUsed, ServicePlan, Spec, TrainingPlan
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
+from twofold.plan.compliance_derive import compliance_derivations
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, node_of_size, priced_near
 
@@ -38,6 +39,16 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     today = context.today.isoformat() if context.today else None
     base_usd = sum(rent.accelerator_h * rent.provider_usd_per_h for rent in rents)
     return compliance_of(spec, system, rents, base_usd if len(rents) == len(found) else None, whole, today)
+
+
+def with_compliance(plan: Plan, rules: Compliance, catalog: Catalog) -> Plan:
+    """The plan with what its rules change, what to know of it, and where its figures come from."""
+    return replace(
+        plan,
+        compliance=rules,
+        warnings=(*plan.warnings, *rules.notes),
+        derivations=(*plan.derivations, *compliance_derivations(rules, catalog)),
+    )
 
 
 def system_of(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twofold.contracts import Plan
 from twofold.plan.building import building
-from twofold.plan.compliance_part import compliance_part
+from twofold.plan.compliance_part import compliance_part, with_compliance
 from twofold.plan.context import Context
 from twofold.plan.money_side import with_money
 
@@ -14,5 +14,4 @@ def with_supply_side(plan: Plan, context: Context) -> Plan:
     compliance = compliance_part(plan, context)
     plan = with_money(plan, context)
     plan = replace(plan, building=building(plan, context))
-    notes = compliance.notes if compliance else ()
-    return replace(plan, compliance=compliance, warnings=(*plan.warnings, *notes))
+    return plan if compliance is None else with_compliance(plan, compliance, context.catalog)
