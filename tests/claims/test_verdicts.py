@@ -121,3 +121,14 @@ def test_few_claims_are_beyond_the_product() -> None:
     lacking = [claim.id for claim in CLAIMS.values() if not claim.predicates]
     assert 0 < len(lacking) <= 25
     assert all(verdict(identity).verdict == Verdict.UNVERIFIABLE for identity in lacking)
+
+
+@pytest.mark.parametrize("identity", list(CLAIMS))
+def test_every_claim_is_judged_with_figures_and_a_command(identity: str) -> None:
+    judged = verdict(identity)
+    assert judged.command.startswith("twofold ")
+    assert judged.reason and "\n" not in judged.reason and not judged.reason.endswith(".")
+    assert (judged.verdict == Verdict.UNVERIFIABLE) == (not CLAIMS[identity].predicates)
+    known = [case for case in judged.cases if case.value is not None]
+    assert known or not judged.cases, "every case came to nothing: the question is wrong"
+    assert all(case.holds is False for case in judged.cases if case.value is None)

@@ -310,7 +310,7 @@ def serving_gain(
     output: int = 200,
     weights: str = "bf16",
 ) -> float:
-    """The same for one resource."""
+    """Requests/s within promises that 20 % more of one resource gains, as a share."""
     return serving_gains(world, model, on, input, output, weights)[resource]
 
 
@@ -342,7 +342,7 @@ def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences
 
 
 def kv_cache_without_groups(world: World, model: str, context: int) -> float:
-    """The same, were every query head to keep keys and values of its own."""
+    """Cache bytes of one sequence, were every query head to keep keys and values of its own."""
     shape = model_shape(world.catalog.model(model))
     return _one(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
 

@@ -45,6 +45,7 @@ class Claim:
     conditions: str
     computed: str  # what is compared, as the subject of a sentence; without predicates: why there are none
     predicates: tuple[Predicate, ...]
+    case_text: str  # as the table writes them
     cases: tuple[dict[str, Value], ...]
     shown_in: str  # the unit of what is computed
 
@@ -75,6 +76,7 @@ def read_claim(row: dict[str, str]) -> Claim:
         row["conditions"],
         row["computed"],
         predicates,
+        row["cases"],
         cases,
         row["shown_in"],
     )
