@@ -14,7 +14,7 @@ def compliance_lines(rules: Compliance) -> list[str]:
     """At most fifteen lines; `--json` has every line of the bill, every control and every mandate."""
     rent = f", of it {format_usd(rules.rent_usd)} dearer rent" if rules.rent_usd else ""
     first = f"first year {ranged(rules.first_year_usd)}{rent}"
-    lines = both_ends(f"COMPLIANCE   {rules.regime} · {rules.baseline} baseline", first)
+    lines = both_ends(f"COMPLIANCE   {rules.regime}", first)
     lines += field("supply", _supply(rules))
     later = f"then {format_usd(rules.later_year_usd.value)} a year"
     lines += field("cost", [*_categories(rules.items), later])
@@ -67,7 +67,7 @@ def _size(uplift: Uplift) -> str:
 
 
 def _enclave(name: str, nodes: int) -> str:
-    return f"{name} {nodes} nodes" if nodes else name
+    return f"{name} {nodes} node{'s' if nodes > 1 else ''}" if nodes else name
 
 
 def _transfer(transfer: TransferPlan) -> list[str]:
@@ -94,8 +94,9 @@ def _controls(rules: Compliance) -> list[str]:
     for control in rules.controls:
         by[control.implementer] += 1
     gaps = [control for control in rules.controls if control.status == "gap"]
+    shares = ", ".join(f"{who} {count}" for who, count in by.items())
     return [
-        f"{len(rules.controls)}: {', '.join(f'{who} {count}' for who, count in by.items())}",
+        f"{len(rules.controls)} of the {rules.baseline} baseline: {shares}",
         f"product's gaps {len(gaps)}: {_named(gaps)}",
     ]
 
