@@ -15,7 +15,7 @@ from twofold.policy.sequential import MeanSums
 from twofold.policy.steering_settings import CanarySettings, Stage
 
 SETTINGS = CanarySettings()
-SEEDS = 1000
+SEEDS = 1000  # seconds each: this is what is promised
 # What a release is like: added failures, log of the ratio of its times per token, points of quality lost.
 KINDS = {
     "equal": (0.0, 0.0, 0.0),
@@ -74,7 +74,7 @@ def judged(kind: str, seed: int) -> list[tuple[bool, int]]:
             for name, metric in trial.metrics.items():
                 metric.canary, metric.baseline = canary[name][index][number], baseline[name][index][number]
             trial.canary_count += block
-            trial.close_blocks()
+            trial.close_blocks(float(number))
             machine.tick(float(number))
             if not machine.trials:
                 break
@@ -117,7 +117,7 @@ def run_requests(slower: float, failed: float, seed: int) -> tuple[list[Any], in
             beside_count=load,
             input_tokens=100,
         )
-        if machine.observe("", version, outcome):
+        if machine.observe("", version, outcome, float(request_id)):
             effects += machine.tick(float(request_id))
         if not machine.trials:
             break
@@ -175,7 +175,7 @@ def test_too_few_scores_to_judge_quality_are_no_proof_of_it() -> None:
     draws = np.random.default_rng(5)
     for number in range(200):
         outcome = Outcome(quality_score_value=float(draws.random() < 0.8))
-        machine.observe("", "new" if number % 2 else "old", outcome)
+        machine.observe("", "new" if number % 2 else "old", outcome, float(number))
     (effect,) = machine.tick(1.0)
     assert isinstance(effect, RollBackRelease) and effect.reason.endswith("undecided")
 

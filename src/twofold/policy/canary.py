@@ -2,13 +2,15 @@
 
 A trial compares the release with what runs beside it, in the same minutes: time to first token, time per
 output token (as logs of ratios, at like load and input), failures, and quality scores where answers are
-judged. Each is a sequential test (`sequential.py`): one that finds "worse by the margin" rolls back at once;
-the last stage promotes when all have refuted it. At the request limit a test that is still open decides for
-what is likelier, and one that hardly knows anything rolls back: that is not a proof of harmlessness.
+judged. Each is a sequential test (`sequential.py`, `failures.py`): one that finds "worse by the margin" rolls
+back at once; the last stage promotes when all have refuted it. At the request limit a test that is still open
+decides for what is likelier, and one that hardly knows anything rolls back: that is not a proof of
+harmlessness.
 
 What it can see, within 2,000 canary requests and in more than 95 % of trials (tests/policy/test_canary.py):
 +15 % time per output token, +1 point of failures on 0.5 %, or 5 points of quality are rolled back, and an
-equal release is promoted. Failures on a base above 1 % need more requests: see `sequential.Errors`.
+equal release is promoted; on engines that batch as well (bench/canary.py). Failures on a base above 1 % need
+more requests: see `sequential.Errors`.
 """
 
 import math
@@ -16,11 +18,13 @@ from dataclasses import dataclass, field
 
 from twofold.policy.chance import mixed, number_of, uniform_fraction
 from twofold.policy.events import Effect, PromoteRelease, RollBackRelease, StageRelease
-from twofold.policy.sequential import FailureTest, MeanSums, MeanTest, Verdict
+from twofold.policy.failures import FailureTest
+from twofold.policy.sequential import ALONE_BLOCKS, Evidence, MeanSums, MeanTest, Verdict
 from twofold.policy.steering_settings import CanarySettings
 
 BASELINE_RATIO = 10  # measured outcomes of the baseline for each of the canary's: more would tell little
 BANNED_MAX = 64  # versions that are remembered as rolled back
+ANSWERS_APART = 2.0  # answers' times that a block lasts: those that share a batch are in one block mostly
 
 
 @dataclass(slots=True)
@@ -40,21 +44,37 @@ class Outcome:
     input_tokens: int = 0
     beside_sent_count: int = 0
     ahead_tokens: int = 0
+    residence_s: float = 0.0  # from when it was sent until its end
 
 
 @dataclass(slots=True)
 class _Metric:
-    """A mean's test and its unfinished block."""
+    """A mean's test and its unfinished block.
+
+    Times hang on what shares a replica: a block of them lasts a few answers' times, and a stage's blocks are
+    of one load. What an answer is worth hangs on neither.
+    """
 
     name: str
     test: MeanTest
+    of_times: bool
+    since_s: float  # when the block began
     canary: MeanSums = field(default_factory=MeanSums)
     baseline: MeanSums = field(default_factory=MeanSums)
 
-    def close_if_full(self, block_count: int) -> None:
-        if self.canary.count >= block_count and self.baseline.count >= block_count // 2:
+    def next_stage(self, now_s: float) -> None:
+        """The share grows: what is measured from now on is of another load."""
+        if not self.of_times:
+            return
+        self.test.next_stage()
+        self.canary, self.baseline, self.since_s = MeanSums(), MeanSums(), now_s
+
+    def close_if_full(self, block_count: int, now_s: float, least_s: float) -> None:
+        """A block has outcomes enough of both arms, and lasted long enough."""
+        full = self.canary.count >= block_count and self.baseline.count >= block_count // 2
+        if full and (now_s - self.since_s >= least_s or not self.of_times):
             self.test.close_block(self.canary, self.baseline)
-            self.canary, self.baseline = MeanSums(), MeanSums()
+            self.canary, self.baseline, self.since_s = MeanSums(), MeanSums(), now_s
 
 
 @dataclass(slots=True)
@@ -75,6 +95,8 @@ class Trial:
     capacity_fraction: float = 1.0  # of the pool's places that the release's replicas have
     due: bool = False  # a look may decide something
     every_count: int = 1  # of the baseline's outcomes one in so many is measured; failures all count
+    answers_s: float = 0.0  # times that the canary's answers took, together …
+    answers_count: int = 0  # … of so many
 
     def __post_init__(self) -> None:
         self.every_count = measured_every(self.settings.stages[self.stage_index_value].share_fraction)
@@ -83,7 +105,7 @@ class Trial:
         """The share by now: the stage's, but not more than the release's replicas can take."""
         return min(self.settings.stages[self.stage_index_value].share_fraction, self.capacity_fraction)
 
-    def observe(self, canary: bool, outcome: Outcome) -> None:
+    def observe(self, canary: bool, outcome: Outcome, now_s: float) -> None:
         """Fold one outcome in; a look is due when a block is full."""
         side = 0 if canary else 2
         self.block[side] += 1
@@ -93,9 +115,11 @@ class Trial:
             self._measure(canary, outcome)
         if canary:
             settings = self.settings
+            self.answers_s += outcome.residence_s
+            self.answers_count += not outcome.failed
             weighed = self.block[0] + (settings.failure_weight_count - 1) * self.block[1]
             if weighed >= settings.block_count or self.canary_count >= settings.request_limit_count:
-                self.close_blocks()
+                self.close_blocks(now_s)
 
     def _measure(self, canary: bool, outcome: Outcome) -> None:
         score = outcome.quality_score_value
@@ -110,12 +134,14 @@ class Trial:
                 metric = self.metrics[name]
                 (metric.canary if canary else metric.baseline).add(value, load, length)
 
-    def close_blocks(self) -> None:
+    def close_blocks(self, now_s: float) -> None:
         """Hand what was gathered to the tests; a look is due."""
         self.failures.close_block(*self.block)
         self.block = [0, 0, 0, 0]
+        last = self.canary_count >= self.settings.request_limit_count
+        least_s = 0.0 if last else ANSWERS_APART * self.answers_s / max(self.answers_count, 1)
         for metric in self.metrics.values():
-            metric.close_if_full(self.settings.block_count)
+            metric.close_if_full(self.settings.block_count, now_s, least_s)
         self.due = True
 
 
@@ -139,9 +165,10 @@ class Canary:
         margins = {
             "ttft": math.log1p(settings.ttft_margin_fraction),
             "tpot": math.log1p(settings.tpot_margin_fraction),
-            "quality": settings.quality_margin_fraction,
         }
-        metrics = {name: _Metric(name, MeanTest(margin, errors)) for name, margin in margins.items()}
+        scores = MeanTest(settings.quality_margin_fraction, errors, evidence=Evidence(ALONE_BLOCKS))
+        metrics = {n: _Metric(n, MeanTest(margin, errors), True, now_s) for n, margin in margins.items()}
+        metrics["quality"] = _Metric("quality", scores, False, now_s)
         failures = FailureTest(settings.failure_margin_fraction, errors)
         trial = Trial(version, pool, now_s, settings, failures, metrics, stage_since_s=now_s)
         self.trials[pool] = trial
@@ -161,12 +188,12 @@ class Canary:
         seed = mixed(self._seed, number_of(trial.version))
         return trial.version if uniform_fraction(seed, key) < trial.share_fraction() else None
 
-    def observe(self, pool: str, version: str, outcome: Outcome) -> bool:
+    def observe(self, pool: str, version: str, outcome: Outcome, now_s: float) -> bool:
         """Fold one attempt's end in, whichever side it was on. Whether `tick` should look now."""
         trial = self.trials.get(pool)
         if trial is None:
             return False
-        trial.observe(version == trial.version, outcome)
+        trial.observe(version == trial.version, outcome, now_s)
         return trial.due
 
     def tick(self, now_s: float) -> list[Effect]:
@@ -187,6 +214,8 @@ class Canary:
             trial.stage_since_s, trial.stage_from_count = now_s, trial.canary_count
             share = trial.settings.stages[trial.stage_index_value].share_fraction
             trial.every_count = measured_every(share)
+            for metric in trial.metrics.values():
+                metric.next_stage(now_s)
             return [StageRelease(trial.version, share)]
         del self.trials[trial.pool]
         self.promoted[trial.pool] = trial.version

@@ -1,22 +1,20 @@
 """Sequential likelihood-ratio tests of "no worse" against "worse by the margin". Constant memory.
 
 A test gathers blocks of outcomes of two arms that ran side by side and keeps the log of a likelihood ratio.
-It may be looked at after every block: under "no worse" the ratio ever reaches 1/a with probability at most a
+It may be looked at after every block: under "no worse" a ratio ever reaches 1/a with probability about a
 (Ville's inequality; Wald's bound), so a false alarm costs `false_alarm_fraction` however often one looks.
-Evidence for "no worse" is kept up to ln(1/miss_fraction) only (Page's CUSUM): a fault that a larger share
-brings out later is found as fast as one that was there from the start.
+Evidence for "no worse" is kept from one stage to the next up to ln(1/miss_fraction) only (Page's CUSUM): a
+fault that a larger share brings out is found as fast as one that was there from the start.
 """
 
 import math
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
-OVERDISPERSION_BLOCKS = 10.0  # blocks that the belief "outcomes of a block are independent" weighs
-BASE_REQUESTS = 100.0  # requests that the pooled failure rate weighs beside a block's own
-FAILURE_FRACTION_MIN = 0.001  # a believed baseline rate is not below it: two failures alone are no proof
-WRONG_ALARM_FRACTION = 0.75  # of the way to an alarm that a wholly wrong adjustment may lead
-JUMP_SPREADS = 3.0  # by which an adjustment moves if it is not chance
-HALVINGS = 40  # to find how much evidence the cap leaves
+TOGETHER_BLOCKS = 2.0  # blocks that the belief "outcomes are independent" weighs, where they share batches …
+ALONE_BLOCKS = 30.0  # … and where they share nothing
+DOUBT_FRACTION = 0.4  # of an adjustment, by which it is believed to be wrong: one standard deviation
 SLOPE_RIDGE = 1.0  # added to the sums of squares of the covariates: no slope is read from nothing
 
 
@@ -72,54 +70,69 @@ class MeanSums:
         self.vy_value += v * y
 
 
+class Block(NamedTuple):
+    """What one block says: `difference_value` of the arms' means, its adjustment for load taken off."""
+
+    weight_value: float  # 1 / variance, if outcomes were independent
+    difference_value: float
+    adjustment_value: float
+
+
 @dataclass(slots=True)
 class Evidence:
-    """Sums over blocks: weight w, difference d, adjustment g that d contains, without chance. Mutable.
+    """Sums over blocks: how well a difference of the arms fits them. Mutable.
 
-    Model  d = δ + β g + noise of variance spread / w;  β ~ N(0, doubt_variance), the same in all blocks
-    Why    a line that was fitted inside the arms is believed to hold between them only so far: blocks whose
-           arms were alike say all, and any number of them that lean on the same adjustment say no more than
-           the adjustment is good for. β is integrated out of both hypotheses, so that their ratio stays one.
+    Model  d = δ + β g + noise of variance σ² / w;  g the blocks' mean adjustment;  β ~ N(0, DOUBT_FRACTION²)
+           σ² ≥ 1, and believed to be 1 as firmly as `belief_count` blocks would say
+    Why    a line that was fitted inside the arms is believed to hold between them only so far: any number of
+           blocks that lean on an adjustment say no more than it is good for. Requests that share batches are
+           slow together, so that a block of fifty may be worth five: σ² is as unknown as δ, and one odd block
+           widens it rather than raising an alarm.
     """
 
+    belief_count: float = TOGETHER_BLOCKS
+    count: int = 0
     weight_value: float = 0.0
     wd_value: float = 0.0
     wg_value: float = 0.0
-    wgg_value: float = 0.0
-    wgd_value: float = 0.0
     wdd_value: float = 0.0
 
-    def add(self, weight: float, difference: float, adjustment: float) -> None:
+    def add(self, block: Block) -> None:
         """One block."""
+        weight, difference, adjustment = block
+        self.count += 1
         self.weight_value += weight
         self.wd_value += weight * difference
         self.wg_value += weight * adjustment
-        self.wgg_value += weight * adjustment * adjustment
-        self.wgd_value += weight * adjustment * difference
         self.wdd_value += weight * difference * difference
 
-    def known(self, spread: float, doubt_variance: float, kept_fraction: float = 1.0) -> tuple[float, float]:
-        """What is known of δ with β integrated out, if so much of all is kept: its weight, and w δ."""
-        kept = kept_fraction / spread
-        lean = kept * self.wg_value / (kept * self.wgg_value + 1.0 / doubt_variance)
-        weight = kept * (self.weight_value - lean * self.wg_value)
-        return weight, kept * (self.wd_value - lean * self.wgd_value)
+    def squares(self) -> float:
+        """What the differences leave about their mean, weighed."""
+        return max(self.wdd_value - self.wd_value * self.wd_value / self.weight_value, 0.0)
 
-    def keep(self, fraction: float) -> None:
-        """Forget all but so much."""
-        self.weight_value *= fraction
-        self.wd_value *= fraction
-        self.wg_value *= fraction
-        self.wgg_value *= fraction
-        self.wgd_value *= fraction
-        self.wdd_value *= fraction
+    def spread(self) -> float:
+        """σ²: by how much the blocks' differences vary more than outcomes inside them predict."""
+        if self.count < 2:
+            return 1.0
+        return max(1.0, (self.belief_count + self.squares()) / (self.belief_count + self.count - 1))
 
-    def beyond(self, doubt_variance: float) -> float:
-        """Weighted squares of d about the δ and the β that fit best."""
-        mean, lean = self.wd_value / self.weight_value, self.wg_value / self.weight_value
-        beside = self.wgd_value - lean * self.wd_value
-        squares = self.wgg_value - lean * self.wg_value + 1.0 / doubt_variance
-        return self.wdd_value - mean * self.wd_value - beside * beside / squares
+    def known_weight(self) -> float:
+        """Of δ, as if σ² were 1: its mean's own variance, and what is doubted of the adjustment."""
+        doubt = DOUBT_FRACTION * self.wg_value / self.weight_value
+        return 1.0 / (1.0 / self.weight_value + doubt * doubt / self.spread())
+
+    def log_ratio(self, margin_value: float) -> float:
+        """ln of the likelihood of δ ≥ margin over that of δ ≤ 0, each with the δ and the σ² that fit best."""
+        middle = self.wd_value / self.weight_value
+        weight, left = self.known_weight(), self.squares()
+        same = left + weight * max(middle, 0.0) ** 2
+        worse = left + weight * max(margin_value - middle, 0.0) ** 2
+        return self._log_likelihood(worse) - self._log_likelihood(same)
+
+    def _log_likelihood(self, squares: float) -> float:
+        """If so much is left over, at the σ² ≥ 1 that makes it likeliest; but for a constant."""
+        count, total = self.belief_count + self.count, self.belief_count + squares
+        return -total / 2 if total <= count else -count / 2 * (1.0 + math.log(total / count))
 
 
 @dataclass(slots=True)
@@ -127,24 +140,21 @@ class MeanTest:
     """Is the canary's mean above the baseline's by `margin_value` (log of a ratio, or points)? Mutable.
 
     Per block  d = (yc - yb) - g;  g = slopes · (covariates c - b);  1/w = s² (1/nc + 1/nb + leverage)
-    Ratio      ln = margin · (S - margin/2 · W), with W and S = W δ of all blocks from `Evidence.known`
+    Ratio      likelihood of δ ≥ margin over that of δ ≤ 0, each with the δ and σ² that fit best, by stages:
+               another share is another load, with other noise. What stages before said counts, but not
+               below `miss_fraction`: a fault that a larger share brings out is found as fast as any.
     Why        blocks of the same time have the same weather; slopes and s² come from scatter inside arms and
-               blocks, pooled; `spread` is how much more the d differ than s² says (requests that share a
-               batch are slow together), held at 1 or more by OVERDISPERSION_BLOCKS.
-    Doubt      in the adjustment: a variance, in units of its square. If it is wholly wrong (d = -g), the
-               ratio comes to exp(1 / (2 variance)) at most, which is set to WRONG_ALARM_FRACTION of the way
-               to an alarm: extrapolation alone raises none, and noise has the rest.
+               blocks, pooled.
     """
 
     margin_value: float
     errors: Errors
-    blocks_min_count: int = 3
+    blocks_min_count: int = 3  # of a stage, before it says anything
     scatter: MeanSums = field(default_factory=MeanSums)  # centred in arm and block; `count` is freedom left
-    block_count: int = 0
-    evidence: Evidence = field(default_factory=Evidence)  # what the cap has left
-    everything: Evidence = field(default_factory=Evidence)
-    steady_value: float = 0.0  # mean adjustment …
-    steady_count: int = 0  # … of so many blocks, since it last jumped
+    evidence: Evidence = field(default_factory=Evidence)  # of this stage
+    earlier_log_ratio_value: float = 0.0  # of the stages before …
+    earlier_known_value: float = 0.0  # … and what it would be on average if the canary were worse
+    block_count: int = 0  # of all stages
     cleared: bool = False
 
     def close_block(self, canary: MeanSums, baseline: MeanSums) -> None:
@@ -161,72 +171,42 @@ class MeanTest:
         adjustment = slope_u * du + slope_v * dv
         difference = canary.y_value / nc - baseline.y_value / nb - adjustment
         weight = 1.0 / (variance * (1.0 / nc + 1.0 / nb + self._leverage(du, dv)))
+        self.evidence.add(Block(weight, difference, adjustment))
         self.block_count += 1
-        chance = (scatter.yy_value - left) / max(scatter.count, 1) * (1.0 / nc + 1.0 / nb)
-        steady = self._steady(adjustment, math.sqrt(max(chance, 0.0)))
-        self.everything.add(weight, difference, steady)
-        beyond = difference - self.margin_value / 2
-        if beyond > 0.0:  # one slow batch is one event, however many requests shared it
-            share = alarm_at(self.errors) / self.blocks_min_count
-            weight = min(weight, share * self.spread() / (self.margin_value * beyond))
-        self.evidence.add(weight, difference, steady)
-        self._cap()
-
-    def _steady(self, adjustment: float, spread: float) -> float:
-        """The adjustment without chance: its mean since it last jumped.
-
-        Who came to which arm by chance is adjusted rightly, and would seem to prove the rest right as well.
-        """
-        if abs(adjustment - self.steady_value) > JUMP_SPREADS * spread:
-            self.steady_count, self.steady_value = 0, 0.0
-        self.steady_count += 1
-        self.steady_value += (adjustment - self.steady_value) / self.steady_count
-        return self.steady_value
-
-    def log_ratio(self) -> float:
-        """ln of the odds that "worse by the margin" has gained over "no worse"."""
-        return self._log_ratio_of(1.0, self.spread())
-
-    def expected_log_ratio(self) -> float:
-        """What `log_ratio` is on average if the canary is worse by the margin: what is known at all."""
-        weight, _ = self.evidence.known(self.spread(), self._doubt_variance())
-        return self.margin_value**2 / 2 * weight
-
-    def spread(self) -> float:
-        """Variance of the blocks' differences over what outcomes inside them predict, at least 1."""
-        if self.block_count < 2:
-            return 1.0
-        beyond = self.everything.beyond(self._doubt_variance())
-        return max(1.0, (OVERDISPERSION_BLOCKS + beyond) / (OVERDISPERSION_BLOCKS + self.block_count - 1))
-
-    def verdict(self) -> Verdict:
-        """What is known by now."""
-        if self.block_count >= self.blocks_min_count and self.log_ratio() >= alarm_at(self.errors):
-            return Verdict.WORSE
-        return Verdict.CLEARED if self.cleared else Verdict.OPEN
-
-    def _cap(self) -> None:
-        spread, floor = self.spread(), cleared_at(self.errors)
-        log_ratio = self._log_ratio_of(1.0, spread)
-        if log_ratio <= floor:
-            self.cleared = self.block_count >= self.blocks_min_count
-            low, high = 0.0, 1.0  # the ratio of nothing is 0
-            for _ in range(HALVINGS):
-                middle = (low + high) / 2
-                if self._log_ratio_of(middle, spread) > floor:
-                    low = middle
-                else:
-                    high = middle
-            self.evidence.keep(high)
+        log_ratio = self.log_ratio()
+        if log_ratio <= cleared_at(self.errors):
+            self.cleared = True
         elif log_ratio > 0:
             self.cleared = False
 
-    def _log_ratio_of(self, kept_fraction: float, spread: float) -> float:
-        weight, weighted = self.evidence.known(spread, self._doubt_variance(), kept_fraction)
-        return self.margin_value * (weighted - self.margin_value / 2 * weight)
+    def next_stage(self) -> None:
+        """The share grows: blocks from now on are of another load."""
+        self.earlier_log_ratio_value, self.earlier_known_value = self.log_ratio(), self.expected_log_ratio()
+        self.evidence = Evidence(self.evidence.belief_count)
 
-    def _doubt_variance(self) -> float:
-        return 0.5 / (WRONG_ALARM_FRACTION * alarm_at(self.errors))
+    def log_ratio(self) -> float:
+        """ln of the odds that "worse by the margin" has gained over "no worse"."""
+        stage = 0.0
+        if self.evidence.count >= self.blocks_min_count:
+            stage = self.evidence.log_ratio(self.margin_value)
+        return max(self.earlier_log_ratio_value + stage, cleared_at(self.errors))
+
+    def expected_log_ratio(self) -> float:
+        """What `log_ratio` is on average if the canary is worse by the margin: what is known at all."""
+        if self.evidence.count < self.blocks_min_count:
+            return self.earlier_known_value
+        known = self.evidence.known_weight() / self.spread()
+        return self.earlier_known_value + self.margin_value**2 / 2 * known
+
+    def spread(self) -> float:
+        """Variance of the blocks' differences over what outcomes inside them predict, at least 1."""
+        return self.evidence.spread()
+
+    def verdict(self) -> Verdict:
+        """What is known by now."""
+        if self.log_ratio() >= alarm_at(self.errors):
+            return Verdict.WORSE
+        return Verdict.CLEARED if self.cleared else Verdict.OPEN
 
     def _slopes(self) -> tuple[float, float]:
         """Least squares of y on both covariates, from centred sums."""
@@ -244,57 +224,6 @@ class MeanTest:
         uu, vv = s.uu_value + SLOPE_RIDGE, s.vv_value + SLOPE_RIDGE
         determinant = uu * vv - s.uv_value**2
         return (du * du * vv - 2 * du * dv * s.uv_value + dv * dv * uu) / determinant
-
-
-@dataclass(slots=True)
-class FailureTest:
-    """Does the canary fail more often by `margin_fraction`? Bernoulli likelihoods, block by block. Mutable.
-
-    The baseline's rate is the pooled one, shrunk towards the block's own: a fault that strikes both arms at
-    once raises both, and says nothing about the release.
-    """
-
-    margin_fraction: float
-    errors: Errors
-    base_count: int = 0
-    base_failed_count: int = 0
-    log_ratio_value: float = 0.0
-    expected_value: float = 0.0
-    cleared: bool = False
-
-    def close_block(
-        self, canary_count: int, canary_failed_count: int, base_count: int, base_failed_count: int
-    ) -> None:
-        """Fold one block's counts of outcomes, and of the failures among them, in."""
-        self.base_count += base_count
-        self.base_failed_count += base_failed_count
-        pooled = (self.base_failed_count + 0.5) / (self.base_count + 1.0)
-        rate = (BASE_REQUESTS * pooled + base_failed_count) / (BASE_REQUESTS + base_count)
-        rate = min(max(rate, FAILURE_FRACTION_MIN), 1.0 - self.margin_fraction - 1e-6)
-        worse = rate + self.margin_fraction
-        failed_step, served_step = math.log(worse / rate), math.log((1 - worse) / (1 - rate))
-        step = canary_failed_count * failed_step + (canary_count - canary_failed_count) * served_step
-        self.expected_value += canary_count * (worse * failed_step + (1 - worse) * served_step)
-        floor = cleared_at(self.errors)
-        self.log_ratio_value = max(self.log_ratio_value + step, floor)
-        if self.log_ratio_value <= floor:
-            self.cleared = True
-        elif self.log_ratio_value > 0:
-            self.cleared = False
-
-    def log_ratio(self) -> float:
-        """ln of the odds that "worse by the margin" has gained over "no worse"."""
-        return self.log_ratio_value
-
-    def expected_log_ratio(self) -> float:
-        """What `log_ratio` gains on average if the canary is worse by the margin: what is known at all."""
-        return self.expected_value
-
-    def verdict(self) -> Verdict:
-        """What is known by now."""
-        if self.log_ratio_value >= alarm_at(self.errors):
-            return Verdict.WORSE
-        return Verdict.CLEARED if self.cleared else Verdict.OPEN
 
 
 def alarm_at(errors: Errors) -> float:

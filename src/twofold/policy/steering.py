@@ -111,6 +111,7 @@ class Steering:
             request.input_tokens,
             asked.beside_count,
             asked.ahead_tokens,
+            now_s - request.sent_s,
         )
         return self._judged(replica, outcome, now_s)
 
@@ -207,7 +208,7 @@ class Steering:
     def _judged(self, replica: Replica, outcome: Outcome, now_s: float) -> list[Effect]:
         assert self.canary is not None
         pool = replica.pool if self._rules is not None else ""
-        if not self.canary.observe(pool, replica.version, outcome):
+        if not self.canary.observe(pool, replica.version, outcome, now_s):
             return []
         return self._folded(self.canary.tick(now_s))
 

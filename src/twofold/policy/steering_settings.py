@@ -66,7 +66,7 @@ class CanarySettings:
     errors: Errors = field(default_factory=Errors)
     block_count: int = 50  # canary outcomes per block of a test …
     failure_weight_count: int = 10  # … of which a failure counts as many: what fails always is found soon
-    limit_odds_ratio: float = 4.0  # at the request limit, "worse" wins from these odds on
+    limit_odds_ratio: float = 1.0  # at the request limit, "worse" wins from these odds on
     limit_known_ratio: float = 20.0  # … and a test that could not even reach these odds is undecided
 
     def __post_init__(self) -> None:

@@ -4,10 +4,8 @@ So two policies that are compared meet the same failing requests and the same wa
 """
 
 from enum import IntEnum
-from statistics import NormalDist
 
 _MASK = (1 << 64) - 1
-_NORMAL = NormalDist()
 
 
 class Purpose(IntEnum):
@@ -30,9 +28,16 @@ def unit(seed: int, purpose: Purpose, number: int, turn: int = 0) -> float:
     return ((state >> 11) + 0.5) / (1 << 53)
 
 
-def normal(seed: int, purpose: Purpose, number: int, turn: int = 0) -> float:
-    """A standard normal number that depends on nothing but its arguments."""
-    return _NORMAL.inv_cdf(unit(seed, purpose, number, turn))
+def score(seed: int, number: int, mean: float, spread: float) -> float:
+    """What an answer is worth, from 0 to 1: of exactly this mean, and this spread if 0 and 1 allow it.
+
+    Some answers are right or wrong, the others all worth the mean: a normal number that is cut off at 1 would
+    hide a third of a drop.
+    """
+    widest = mean * (1.0 - mean)
+    if not widest or unit(seed, Purpose.QUALITY, number) >= spread**2 / widest:
+        return mean
+    return float(unit(seed, Purpose.QUALITY, number, 1) < mean)
 
 
 def _mixed(value: int) -> int:

@@ -33,7 +33,7 @@ from twofold.policy import (
     StopReplica,
 )
 from twofold.twin.engine_types import EngineWork, FirstToken, Output
-from twofold.twin.fleet_chance import Purpose, normal, unit
+from twofold.twin.fleet_chance import Purpose, score, unit
 from twofold.twin.fleet_clients import Clients
 from twofold.twin.fleet_replicas import Fleet
 from twofold.twin.fleet_state import Attempt, Kind, Life, Replica, Visit
@@ -345,7 +345,5 @@ class Gateway:
 
     def _score(self, visit: Visit, replica: Replica) -> float:
         world, release = self.world, self.fleet.releases.get(replica.version)
-        score = world.quality_mean - (release.quality_drop if release is not None else 0.0)
-        if world.quality_spread:
-            score += world.quality_spread * normal(world.seed, Purpose.QUALITY, visit.number)
-        return min(max(score, 0.0), 1.0)
+        mean = world.quality_mean - (release.quality_drop if release is not None else 0.0)
+        return score(world.seed, visit.number, min(max(mean, 0.0), 1.0), world.quality_spread)
