@@ -63,7 +63,8 @@ def test_equal_hours_and_weeks_are_one() -> None:
 
 def test_weeks_stay_apart_where_a_run_may_begin_or_a_lease_may_end() -> None:
     option = (CampaignOption("one", 1, 100.0),)
-    problem = problem_with(make_offer("one", 1.0), campaigns=(Campaign("run", 1, 3, option),))
+    held = make_offer("one", 1.0, minimum_weeks=6)
+    problem = problem_with(held, campaigns=(Campaign("run", 1, 3, option),))
     assert calendar_of(problem).blocks == ((0, 1), (1, 1), (2, 1), (3, 3))
     leased = problem_with(make_offer("one", 1.0, minimum_weeks=2))
     assert len(calendar_of(leased).blocks) == 6
@@ -97,3 +98,9 @@ def test_the_merged_problem_costs_what_the_whole_one_costs(seed: int) -> None:
     whole = run(programme, 0.0, 20.0)
     assert merged and whole.finished
     assert merged.usd == pytest.approx(whole.usd, rel=1e-4)
+
+
+def test_a_run_that_nobody_disturbs_splits_no_weeks() -> None:
+    option = (CampaignOption("one", 1, 100.0),)
+    problem = problem_with(make_offer("one", 1.0), campaigns=(Campaign("run", 1, 3, option),))
+    assert calendar_of(problem).blocks == ((0, 6),)

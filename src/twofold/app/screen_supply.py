@@ -3,12 +3,14 @@
 from twofold.app.screen_building import building_block
 from twofold.app.screen_compliance import compliance_lines
 from twofold.app.screen_money import money_lines
+from twofold.app.screen_portfolio import portfolio_lines
 from twofold.contracts import Plan
 
 
 def supply_blocks(plan: Plan) -> list[list[str]]:
     """One block for each part that the plan has."""
-    blocks = [money_lines(plan.money)] if plan.money else []
+    blocks = [portfolio_lines(plan.portfolio)] if plan.portfolio else []
+    blocks += [money_lines(plan.money)] if plan.money else []
     blocks += [building_block(plan.building)] if plan.building else []
     blocks += [compliance_lines(plan.compliance)] if plan.compliance else []
     return blocks

@@ -171,7 +171,7 @@ from twofold.contracts.simulation import (
 )
 from twofold.contracts.spec import Spec
 from twofold.contracts.starter import StarterKind, starter_spec
-from twofold.contracts.supply import Owned, Season, Shop, Supply
+from twofold.contracts.supply import MonthName, Owned, Season, Shop, Supply
 from twofold.contracts.sweep import SCHEMA as SWEEP_SCHEMA
 from twofold.contracts.sweep import Sweep, SweepFinding, SweepPoint, Swept, sweep_to_json
 from twofold.contracts.trace import TokenSummary, Trace, ordered_arrivals, read_arrivals, read_trace
@@ -263,6 +263,7 @@ __all__ = [
     "Money",
     "MoneyDetail",
     "MonthDemand",
+    "MonthName",
     "Names",
     "NineStep",
     "NodeDraw",

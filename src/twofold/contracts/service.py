@@ -197,6 +197,13 @@ class Variant(Part):
         return {"model": value} if isinstance(value, str) else value
 
 
+class Users(Part):
+    """People of one region, who send a part of a service's requests."""
+
+    region: fields.RegionName = Field(description="where they are")
+    share_fraction: fields.Fraction = Field(alias="share", description="of the requests")
+
+
 class Service(Part):
     """One service: a model and its latency classes."""
 
@@ -214,6 +221,10 @@ class Service(Part):
     regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
         default=(), description="where it may run; none: anywhere"
     )
+    users: Annotated[tuple[Users, ...], Listed] = Field(
+        default=(),
+        description="where requests come from; the way to them counts in the portfolio",
+    )
     quantisation: Annotated[tuple[WeightFormat, ...], Listed] = Field(
         default=("bf16",), min_length=1, description="weight formats whose quality you accept"
     )
@@ -225,3 +236,12 @@ class Service(Part):
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"
     )
+
+    @model_validator(mode="after")
+    def _all_users(self) -> "Service":
+        shares = sum(each.share_fraction for each in self.users)
+        if self.users and abs(shares - 1.0) > 0.005:
+            raise refusal(
+                ValueRefusedError, f"the shares of `users` add up to {100 * shares:.0f} %", "make them 100 %"
+            )
+        return self

@@ -17,6 +17,7 @@ def _excluded(value: Any, check: ValidatorFunctionWrapHandler) -> str:
     return value if value in get_args(Term) else str(check(value))
 
 
+MonthName = Literal["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 Excluded = Annotated[fields.OfferName, WrapValidator(_excluded)]
 
 
@@ -56,6 +57,13 @@ class Shop(Part):
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
 
 
+class Season(Part):
+    """Months in which requests come at another rate."""
+
+    months: Annotated[tuple[MonthName, ...], Listed] = Field(min_length=1, description="months of the year")
+    factor_ratio: fields.Multiplier = Field(alias="factor", description="on the rate of every waiting class")
+
+
 class Supply(Part):
     """Own capacity, the shop, and the limit of money."""
 
@@ -68,6 +76,20 @@ class Supply(Part):
         default=0.03,
         alias="virtual_overhead",
         description="time lost on nodes that the catalogue marks as virtualised",
+    )
+    quotes: fields.FilePath | None = Field(
+        default=None, description="a csv of offers that were made to you, beside those of the catalogue"
+    )
+    start: fields.Day | None = Field(
+        default=None,
+        description="first day of the portfolio's year; none: that of a run",
+    )
+    seasons: Annotated[tuple[Season, ...], Listed] = Field(
+        default=(),
+        description="months with more or less traffic; only the portfolio counts them",
+    )
+    platforms: fields.PositiveCount | None = Field(
+        default=None, description="different accelerators in the portfolio, at most"
     )
     oversubscription_ratio: fields.PeakRatio = Field(
         default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"

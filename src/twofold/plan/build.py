@@ -132,7 +132,7 @@ def build_plan(
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
-    return with_supply_side(plan, context)
+    return with_supply_side(plan, context, runs, services)
 
 
 def _calibration_notes(

@@ -88,7 +88,7 @@ def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple
         accelerator = catalog.accelerator(on.accelerator or "")
         node = node_of_size(catalog, accelerator, on.accelerators_per_node or 1)
         bought = replace(node, name="")
-    price = cheapest(_priced(catalog, accelerator, supply.shop, terms, ()), bought)
+    price = cheapest(priced(catalog, accelerator, supply.shop, terms, ()), bought)
     return Offer(accelerator, node, price, None, False, _overhead(node, supply), on.count)
 
 
@@ -190,7 +190,7 @@ def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> 
 def priced_near(offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...]) -> Offer:
     """The same nodes at the price that they have near these regions, by any term; else at their own."""
     wanted = regions or supply.shop.regions
-    price = cheapest(_priced(catalog, offer.accelerator, supply.shop, supply.shop.terms, wanted), offer.node)
+    price = cheapest(priced(catalog, offer.accelerator, supply.shop, supply.shop.terms, wanted), offer.node)
     return offer if offer.owned else replace(offer, price=price or offer.price)
 
 
@@ -244,12 +244,12 @@ def _rentable(
     wanted = regions or supply.shop.regions
     prices = [
         price
-        for price in _priced(catalog, accelerator, supply.shop, terms, wanted)
+        for price in priced(catalog, accelerator, supply.shop, terms, wanted)
         if price.accelerator_count >= size_min
     ]
     offers: dict[str, Offer] = {}
     for price in prices:
-        node = _node_for(catalog, accelerator, price)
+        node = node_for(catalog, accelerator, price)
         offer = Offer(accelerator, node, price, None, False, _overhead(node, supply))
         if node.name not in offers or _price_order(offer) < _price_order(offers[node.name]):
             offers[node.name] = offer
@@ -264,7 +264,7 @@ def _unpriced(catalog: Catalog, supply: Supply, accelerator: Accelerator) -> Off
     return Offer(accelerator, node, None, None, False, _overhead(node, supply))
 
 
-def _priced(
+def priced(
     catalog: Catalog, accelerator: Accelerator, shop: Shop, terms: tuple[str, ...], regions: tuple[str, ...]
 ) -> list[Price]:
     excluded = {word.lower() for word in shop.exclude}
@@ -275,20 +275,20 @@ def _priced(
         if price.term in terms
         and not {price.term, price.provider.lower()} & excluded
         and (not providers or price.provider.lower() in providers)
-        and _in_regions(catalog, price, regions)
+        and in_regions(catalog, price.provider, price.region, regions)
     ]
 
 
-def _in_regions(catalog: Catalog, price: Price, regions: tuple[str, ...]) -> bool:
+def in_regions(catalog: Catalog, provider: str, region: str, regions: tuple[str, ...]) -> bool:
     """A price of the region asked, of its family (`us-east`), or of a place a few milliseconds away."""
-    own = price.region.lower()
-    if any(own.startswith(region.lower()) for region in regions):
+    own = region.lower()
+    if any(own.startswith(asked.lower()) for asked in regions):
         return True
-    named = any("gov" in region.lower() for region in regions)
+    named = any("gov" in asked.lower() for asked in regions)
     # Closed to most customers, and nothing else will do for the others: only by name, or where a rule says so.
     if named or ("gov" in own and not catalog.is_restricted):
         return False
-    return not regions or own in ANYWHERE or f"{price.provider}:{price.region}" in _near(catalog, regions)
+    return not regions or own in ANYWHERE or f"{provider}:{region}" in _near(catalog, regions)
 
 
 @cache
@@ -313,7 +313,7 @@ def cheapest(prices: Iterable[Price], node: Node) -> Price | None:
     return next(iter(same or whole or listed), None)
 
 
-def _node_for(catalog: Catalog, accelerator: Accelerator, price: Price) -> Node:
+def node_for(catalog: Catalog, accelerator: Accelerator, price: Price) -> Node:
     """The node that a price buys: by instance name, else a plain one of the provider's size."""
     for node in catalog.nodes_with(accelerator.name):
         if node.name == price.instance:

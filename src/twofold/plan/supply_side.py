@@ -1,5 +1,6 @@
 """What follows from a plan's machines: the portfolio that supplies them, money, the building, rules."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from twofold.contracts import Plan
@@ -7,11 +8,20 @@ from twofold.plan.building import building
 from twofold.plan.compliance_part import compliance_part, with_compliance
 from twofold.plan.context import Context
 from twofold.plan.money_side import with_money
+from twofold.plan.portfolio_join import portfolio
+from twofold.plan.serving_choice import ServingChoice
+from twofold.plan.training_choice import TrainingChoice
 
 
-def with_supply_side(plan: Plan, context: Context) -> Plan:
+def with_supply_side(
+    plan: Plan,
+    context: Context,
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)
+    plan = replace(plan, portfolio=portfolio(runs, services, context))
     plan = with_money(plan, context)
     plan = replace(plan, building=building(plan, context))
     return plan if compliance is None else with_compliance(plan, compliance, context.catalog)

@@ -1,5 +1,6 @@
 """Where capacity comes from and what it costs: offers, the portfolio, economics."""
 
+from twofold.supply.alternatives import Fleet, break_even_ratio, one_cluster, two_fleets
 from twofold.supply.api_offers import ApiOffer, api_model, api_offers
 from twofold.supply.break_even import (
     LifetimePoint,
@@ -33,6 +34,15 @@ from twofold.supply.economics import (
     usd_per_query,
 )
 from twofold.supply.levers import Lever, Pulled, best_interval_s, checkpoint_overhead_fraction, ranked
+from twofold.supply.offers import (
+    api_offer,
+    api_usd_per_request,
+    interruptions_by_place,
+    kept_fraction,
+    offer_of_price,
+    offer_of_quote,
+    own_offer,
+)
 from twofold.supply.owning import (
     Bought,
     CashYear,
@@ -58,8 +68,10 @@ from twofold.supply.portfolio_problem import (
     is_hourly,
     unit_usd_per_h,
 )
+from twofold.supply.portfolio_prune import pruned
+from twofold.supply.quotes import Quote, read_quotes
 from twofold.supply.sensitivity import Bar, Distribution, Narrowing, distribution, tornado, value_of_measuring
-from twofold.supply.solve import bound_usd, is_possible, solve
+from twofold.supply.solve import Effort, bound_usd, is_possible, solve
 from twofold.supply.types import CapacityOffer, Tenure
 
 __all__ = [
@@ -74,7 +86,9 @@ __all__ = [
     "CostRatio",
     "Demand",
     "Distribution",
+    "Effort",
     "Failing",
+    "Fleet",
     "Lever",
     "LifetimePoint",
     "Narrowing",
@@ -86,19 +100,23 @@ __all__ = [
     "PortfolioProblem",
     "Priced",
     "Pulled",
+    "Quote",
     "Redundancy",
     "ServingRate",
     "Tenure",
     "TokenMix",
     "annuity_fraction",
     "api_model",
+    "api_offer",
     "api_offers",
+    "api_usd_per_request",
     "available_fraction",
     "best_interval_s",
     "blended_usd_per_mtok",
     "bound_usd",
     "break_even_months",
     "break_even_mtok_per_month",
+    "break_even_ratio",
     "cash_flow",
     "cheapest_redundancy",
     "checkpoint_overhead_fraction",
@@ -110,20 +128,29 @@ __all__ = [
     "energy_usd",
     "enough_fraction",
     "fabric_usd_per_port",
+    "interruptions_by_place",
     "is_hourly",
     "is_possible",
+    "kept_fraction",
     "lifetime_curve",
     "nines",
+    "offer_of_price",
+    "offer_of_quote",
+    "one_cluster",
+    "own_offer",
     "own_usd_per_month",
     "owned_lines",
     "paid_usd",
     "present_usd",
+    "pruned",
     "query_price_usd",
     "ranked",
+    "read_quotes",
     "redundancy_steps",
     "solve",
     "tokens_per_j",
     "tornado",
+    "two_fleets",
     "unit_usd_per_h",
     "usd_per_mtok",
     "usd_per_query",

@@ -73,9 +73,9 @@ def _campaigns(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[s
                     for option in campaign.options
                     if (option.offer, option.units, option.wall_h) == (each.offer, each.units, each.wall_h)
                 ]
-                end = each.start_week + -(-(each.wall_h - 1e-9) // 168)
-                if not fits or each.start_week < campaign.first_week or end > campaign.end_week:
-                    where = f"weeks {each.start_week}–{end} on {each.offer}"
+                end = each.start_week + each.wall_h / 168
+                if not fits or each.start_week < campaign.first_week or end > campaign.end_week + 1e-6:
+                    where = f"weeks {each.start_week}–{end:.1f} on {each.offer}"
                     yield f"{campaign.name}: {where} are not among its options"
             continue
         done = 0.0

@@ -62,9 +62,14 @@ class Campaign:
 
     name: str
     first_week: int
-    end_week: int  # first week in which it must be over
+    end_week: float  # weeks of the plan after which it must be over
     options: tuple[CampaignOption, ...]
     dense: bool = True
+
+    def last_start(self, option: CampaignOption, offer_end_week: int) -> int:
+        """The last week in which it may begin and still be over in time; units are had until their end."""
+        in_time = int(np.floor(self.end_week - option.wall_h / WEEK_H + 1e-9))
+        return min(in_time, offer_end_week - option.weeks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class PortfolioProblem:
     @property
     def work_names(self) -> tuple[str, ...]:
         """Demands, then batches: the order of what is served in an answer."""
-        return tuple(each.name for each in (*self.demands, *self.batches))
+        return (*[each.name for each in self.demands], *[each.name for each in self.batches])
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -108,10 +113,14 @@ class PortfolioProblem:
             ("providers", self.provider_limit),
         )
         return (
-            *(f"class {each.name}" for each in self.demands),
-            *(f"batch {each.name}" for each in self.batches),
-            *(f"run {each.name}" for each in self.campaigns),
-            *(f"units of {offer.name}" for offer in self.offers if offer.unit_limit is not None),
+            *[f"class {each.name}" for each in self.demands],
+            *[f"batch {each.name}" for each in self.batches],
+            *[f"run {each.name}" for each in self.campaigns],
+            *(
+                f"units of {offer.name}"
+                for offer in self.offers
+                if offer.unit_limit is not None and offer.tenure != "owned"
+            ),
             *(name for name, limit in limits if limit is not None),
         )
 

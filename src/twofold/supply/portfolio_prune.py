@@ -5,12 +5,13 @@ are merged where every demand is equal in every week; weeks where nothing that l
 """
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
 from twofold.supply.portfolio_problem import (
     DAY_H,
+    Campaign,
     CampaignOption,
     PortfolioProblem,
     ServingRate,
@@ -28,6 +29,7 @@ class Calendar:
     """Weeks and hours of a problem, each merged with those that are equal to it."""
 
     blocks: tuple[tuple[int, int], ...]  # (first week, weeks)
+    alike: tuple[int, ...]  # by block: a number that blocks share whose hours are served alike
     hour_groups: tuple[tuple[int, ...], ...]
 
 
@@ -57,9 +59,9 @@ def pruned(problem: PortfolioProblem) -> PortfolioProblem:
 
 def calendar_of(problem: PortfolioProblem) -> Calendar:
     """Hours with equal demand together; weeks too, where no lease or dense campaign could tell them apart."""
-    columns = [each.rate_per_s for each in problem.demands]
-    columns += [np.isin(np.arange(DAY_H), each.hours)[None, :] for each in problem.batches]
-    stacked = np.concatenate([np.zeros((1, DAY_H)), *columns])
+    columns = [np.zeros((1, DAY_H)), *(each.rate_per_s for each in problem.demands)]
+    columns += [np.isin(np.arange(DAY_H), each.hours)[None, :].astype(float) for each in problem.batches]
+    stacked = np.concatenate(columns)
     groups: dict[bytes, list[int]] = {}
     for hour in range(DAY_H):
         groups.setdefault(np.ascontiguousarray(stacked[:, hour]).tobytes(), []).append(hour)
@@ -67,6 +69,7 @@ def calendar_of(problem: PortfolioProblem) -> Calendar:
     ends = [*starts[1:], problem.week_count]
     return Calendar(
         tuple((start, end - start) for start, end in zip(starts, ends, strict=True)),
+        _alike(problem, starts),
         tuple(tuple(hours) for hours in groups.values()),
     )
 
@@ -77,7 +80,9 @@ def _block_starts(problem: PortfolioProblem) -> list[int]:
         return list(range(weeks))  # a lease may end inside any run of equal weeks
     edges = {0}
     for campaign in problem.campaigns:
-        inside = range(campaign.first_week, campaign.end_week + 1)
+        if not is_contested(problem, campaign):
+            continue  # wherever it is put, nothing else changes
+        inside = range(campaign.first_week, ceil(campaign.end_week) + 1)
         edges |= set(inside) if campaign.dense else {inside[0], inside[-1]}
     for offer in problem.offers:
         edges |= {offer.first_week, end_of(offer, weeks)}
@@ -90,6 +95,44 @@ def _block_starts(problem: PortfolioProblem) -> list[int]:
         )
         edges |= set() if same else {week}
     return sorted(edge for edge in edges if 0 <= edge < weeks)
+
+
+def is_contested(problem: PortfolioProblem, campaign: Campaign) -> bool:
+    """Whether some of its machines are held, or limited: units that something else may want."""
+    names = {option.offer for option in campaign.options}
+    return any(
+        not is_hourly(offer) or (campaign.dense and offer.unit_limit is not None)
+        for offer in problem.offers
+        if offer.name in names
+    )
+
+
+def _alike(problem: PortfolioProblem, starts: list[int]) -> tuple[int, ...]:
+    """Blocks of equal demand whose held units are equal whatever is decided: one answer serves them all.
+
+    Where a dense run may take held or limited units, a block stands alone. A run that may pause changes
+    nothing: an hour rented for it costs what an hour more for serving does.
+    """
+    weeks = problem.week_count
+    if any(0 < offer.minimum_weeks < weeks for offer in problem.offers):
+        return tuple(range(len(starts)))
+    numbers: dict[tuple[object, ...], int] = {}
+    found = []
+    for start in starts:
+        contested = any(
+            campaign.dense
+            and campaign.first_week <= start < campaign.end_week
+            and is_contested(problem, campaign)
+            for campaign in problem.campaigns
+        )
+        key: tuple[object, ...] = (
+            start if contested else -1,
+            *[each.rate_per_s[start].tobytes() for each in problem.demands],
+            *[float(each.requests_per_day[start]) for each in problem.batches],
+            *[offer.first_week <= start < end_of(offer, weeks) for offer in problem.offers],
+        )
+        found.append(numbers.setdefault(key, len(numbers)))
+    return tuple(found)
 
 
 def _best_variants(rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from twofold.supply.solve_model import Columns, programme_of
 Floats = NDArray[np.float64]
 GAP_FRACTION = 0.005
 LIMIT_S = 20.0
-WHOLE_HOURS_MAX = 1500  # more of them are rounded only: branching on them all finds little in the time
+FEW_HOURLY, FEW_NODES = 3, 30  # hourly offers of a first search for whole units, and its branches
 WHOLE = 1e-6  # how far from a whole number still counts as one
 
 
@@ -37,12 +38,25 @@ class Solved:
     infeasible: bool
 
 
-def solve(
-    problem: PortfolioProblem, *, gap_fraction: float = GAP_FRACTION, limit_s: float = LIMIT_S
-) -> PortfolioAnswer | None:
-    """The cheapest portfolio within a gap, or the best one found in time; None where there is none.
+class Effort(Enum):
+    """How long to look for whole units by the hour: counted in branches, so that equal problems end equal."""
 
-    Offers that others beat and hours that equal others are merged first, which changes no answer.
+    QUICK = 0  # round up, and choose among the most used offers
+    USUAL = 60
+    THOROUGH = 1_000_000  # until the gap is closed or time is up
+
+
+def solve(
+    problem: PortfolioProblem,
+    *,
+    gap_fraction: float = GAP_FRACTION,
+    limit_s: float = LIMIT_S,
+    effort: Effort = Effort.THOROUGH,
+) -> PortfolioAnswer | None:
+    """The cheapest portfolio within a gap, or the best one found with that effort; None where there is none.
+
+    Offers that others beat and hours that equal others are merged first, which changes no answer. Hours in
+    fractions of units bound the cost from below; rounded up they are a first answer, better ones follow.
     """
     began = time.monotonic()
     small = pruned(problem)
@@ -53,21 +67,40 @@ def solve(
     first = run(programme, gap_fraction / 2, limit_s, relaxed=_indices(columns))
     if first.values is None:
         return None
-    rounded = _rounded(programme, columns, first)
-    best = rounded
-    left_s = limit_s - (time.monotonic() - began)
-    small_enough = rounded is None or len(_indices(columns)) <= WHOLE_HOURS_MAX
-    if (rounded is None or _gap(rounded) > gap_fraction) and small_enough and left_s > 0:
-        start = None if rounded is None else rounded.values
-        whole = run(programme, gap_fraction, left_s, start=start)
-        if whole.infeasible and rounded is None:
+    best = _rounded(programme, columns, first)
+
+    def left_s() -> float:
+        return limit_s - (time.monotonic() - began)
+
+    for kept, nodes in ((FEW_HOURLY, FEW_NODES), (None, effort.value)):
+        if nodes == 0 or left_s() <= 0 or (best is not None and _gap(best) <= gap_fraction):
+            continue
+        part = programme if kept is None else _few(programme, columns, first, kept)
+        start = None if best is None else best.values
+        whole = run(part, gap_fraction, left_s(), start=start, nodes=nodes)
+        if kept is None and whole.infeasible and best is None:
             return None
-        best = _better(rounded, whole, first.bound_usd)
+        bound = max(first.bound_usd, whole.bound_usd) if kept is None else first.bound_usd
+        best = _better(best, whole, bound)
     if best is None or best.values is None:
         return None
     answer = _answer(problem, small, calendar, columns, best)
     finished = answer.gap_fraction <= gap_fraction + 1e-9
     return replace(answer, finished=finished, seconds=time.monotonic() - began)
+
+
+def _few(programme: Programme, columns: Columns, solved: Solved, kept: int) -> Programme:
+    """The same with only the hourly offers that fractions use most, and the hours of others at none."""
+    assert solved.values is not None
+    spent = {
+        name: float(np.sum(programme.cost_usd[np.unique(where)] * solved.values[np.unique(where)]))
+        for name, where in columns.hourly.items()
+    }
+    idle = sorted(spent, key=lambda name: (-spent[name], name))[kept:]
+    upper = programme.upper.copy()
+    for name in idle:
+        upper[columns.hourly[name].ravel()] = 0.0
+    return replace(programme, upper=upper)
 
 
 def bound_usd(problem: PortfolioProblem) -> float | None:
@@ -108,6 +141,7 @@ def run(
     *,
     relaxed: Any = (),
     start: Floats | None = None,
+    nodes: int | None = None,
 ) -> Solved:
     """One call of HiGHS, on one thread and with a fixed seed: equal programmes give equal answers."""
     import highspy
@@ -120,6 +154,8 @@ def run(
         "mip_rel_gap": gap_fraction,
         "time_limit": max(limit_s, 0.05),
     }
+    if nodes is not None:
+        settings["mip_max_nodes"] = nodes
     for name, value in settings.items():
         solver.setOptionValue(name, value)
     solver.passModel(_lp(programme, relaxed))
@@ -202,11 +238,10 @@ def _breaks(programme: Programme, values: Floats) -> bool:
 
 def _better(one: Solved | None, other: Solved, bound: float) -> Solved | None:
     """The cheaper of two, with the better of the two bounds."""
-    known = max(bound, other.bound_usd) if np.isfinite(other.bound_usd) else bound
     candidates = [each for each in (one, other) if each is not None and each.values is not None]
     if not candidates:
         return None
-    return replace(min(candidates, key=lambda each: each.usd), bound_usd=known)
+    return replace(min(candidates, key=lambda each: each.usd), bound_usd=bound)
 
 
 def _gap(solved: Solved) -> float:

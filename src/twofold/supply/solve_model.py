@@ -61,6 +61,8 @@ class _Model:
     first_weeks: Ints
     group_hours: Ints
     capacity: dict[str, Ints]  # offer → rows (blocks, groups)
+    alike: Ints  # by block
+    first_of: Ints  # by kind of blocks: one of them
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -70,6 +72,18 @@ class _Model:
     def period_h(self) -> np.ndarray:
         """Hours that each (block, group) stands for in the plan."""
         hours: np.ndarray = DAYS_PER_WEEK * self.block_weeks[:, None] * self.group_hours[None, :]
+        return hours
+
+    @property
+    def kinds(self) -> tuple[int, int]:
+        """Kinds of blocks that are served alike, and hour groups."""
+        return len(self.first_of), len(self.group_hours)
+
+    @property
+    def kind_h(self) -> np.ndarray:
+        """Hours that each (kind, group) stands for in the plan."""
+        hours = np.zeros(self.kinds)
+        np.add.at(hours, self.alike, self.period_h)
         return hours
 
     def blocks_within(self, first_week: int, end_week: int) -> np.ndarray:
@@ -89,6 +103,8 @@ def programme_of(problem: PortfolioProblem, calendar: Calendar) -> tuple[Program
         np.array([first for first, _ in calendar.blocks], np.int64),
         np.array([len(hours) for hours in calendar.hour_groups], np.int64),
         {},
+        np.array(calendar.alike, np.int64),
+        np.unique(calendar.alike, return_index=True)[1],
     )
     for offer in problem.offers:
         if not is_metered(offer):
@@ -124,10 +140,10 @@ def _add_units(model: _Model, offer: CapacityOffer) -> None:
     rows = build.rows(model.shape, -inf, 0.0)
     model.capacity[offer.name] = rows
     if is_hourly(offer):
-        upper = np.where(there, limit, 0.0)[:, None]
-        units = build.add(model.shape, price * model.period_h, upper, whole=True)
-        build.put(rows, units, -1.0)
-        model.columns.hourly[offer.name] = units
+        upper = np.where(there, limit, 0.0)[model.first_of, None]
+        units = build.add(model.kinds, price * model.kind_h, upper, whole=True)
+        build.put(rows, units[model.alike], -1.0)
+        model.columns.hourly[offer.name] = units[model.alike]
         model.columns.relaxed.append(units)
         return
     if offer.tenure == "owned" or offer.minimum_weeks >= weeks:
@@ -164,31 +180,33 @@ def _serve(model: _Model, rate: ServingRate, hours: np.ndarray, reserve_ratio: f
     """Requests per second of one demand on one offer, which take their part of its units."""
     offer, build = _offer(model, rate.offer), model.build
     there = model.blocks_within(offer.first_week, end_of(offer, model.problem.week_count))
-    upper = np.where(there[:, None] & hours[None, :], inf, 0.0)
-    requests = model.period_h * HOUR_S
-    columns = build.add(model.shape, rate.usd_per_request * requests, upper)
+    upper = np.where(there[model.first_of, None] & hours[None, :], inf, 0.0)
+    requests = model.kind_h * HOUR_S
+    columns = build.add(model.kinds, rate.usd_per_request * requests, upper)
     if not is_metered(offer):
-        build.put(model.capacity[offer.name], columns, reserve_ratio / rate.rate_per_unit_per_s)
-    model.columns.served.append((rate, columns))
+        share = reserve_ratio / rate.rate_per_unit_per_s
+        build.put(model.capacity[offer.name], columns[model.alike], share)
+    model.columns.served.append((rate, columns[model.alike]))
     return columns
 
 
 def _add_demand(model: _Model, demand: Demand, rates: list[ServingRate]) -> None:
-    wanted = demand.rate_per_s[model.first_weeks][:, [hours[0] for hours in model.calendar.hour_groups]]
-    rows = model.build.rows(model.shape, wanted, wanted)
+    first_weeks = model.first_weeks[model.first_of]
+    wanted = demand.rate_per_s[first_weeks][:, [hours[0] for hours in model.calendar.hour_groups]]
+    rows = model.build.rows(model.kinds, wanted, wanted)
     for rate in rates:
         columns = _serve(model, rate, np.ones(model.shape[1], bool), demand.reserve_ratio)
         model.build.put(rows, columns, 1.0)
     price = model.problem.shortage_usd_per_request
     if price is not None:
-        short = model.build.add(model.shape, price * model.period_h * HOUR_S, wanted)
+        short = model.build.add(model.kinds, price * model.kind_h * HOUR_S, wanted)
         model.build.put(rows, short, 1.0)
-        model.columns.shortage[demand.name] = short
+        model.columns.shortage[demand.name] = short[model.alike]
 
 
 def _add_batch(model: _Model, batch: Batch, rates: list[ServingRate]) -> None:
-    wanted = batch.requests_per_day[model.first_weeks]
-    rows = model.build.rows((model.shape[0],), wanted, wanted)
+    wanted = batch.requests_per_day[model.first_weeks[model.first_of]]
+    rows = model.build.rows((model.kinds[0],), wanted, wanted)
     hours = np.array([group[0] in batch.hours for group in model.calendar.hour_groups])
     for rate in rates:
         columns = _serve(model, rate, hours, 1.0)
@@ -203,7 +221,9 @@ def _add_dense(model: _Model, campaign: Campaign) -> None:
         offer = _offer(model, option.offer)
         price = unit_usd_per_h(offer) * option.unit_h if is_hourly(offer) else 0.0
         first = max(campaign.first_week, offer.first_week)
-        last = min(campaign.end_week, end_of(offer, weeks)) - option.weeks
+        last = campaign.last_start(option, end_of(offer, weeks))
+        if is_hourly(offer) and offer.unit_limit is None:
+            last = min(first, last)  # any week costs the same and disturbs nobody: the first
         for week in range(first, last + 1):
             column = build.add((), price + option.extra_usd, 1.0, whole=True)
             build.put(chosen, column, 1.0)
@@ -214,20 +234,22 @@ def _add_dense(model: _Model, campaign: Campaign) -> None:
 
 
 def _add_pausing(model: _Model, campaign: Campaign) -> None:
-    """The whole of a campaign out of what units leave idle, and of hours rented for it."""
+    """The whole of a campaign out of what held units leave idle, and of hours rented for it."""
     build, weeks = model.build, model.problem.week_count
     done = build.rows((), 1.0, 1.0)
     for option in campaign.options:
         offer = _offer(model, option.offer)
-        first, end = max(campaign.first_week, offer.first_week), min(campaign.end_week, end_of(offer, weeks))
-        inside = np.flatnonzero(model.blocks_within(first, end))
+        first = max(campaign.first_week, offer.first_week)
+        end = min(int(campaign.end_week), end_of(offer, weeks))
         moved = option.extra_usd / option.unit_h
-        hours = model.period_h[inside]
-        idle = build.add(hours.shape, moved * hours, float(option.units))
-        build.put(done, idle, hours / option.unit_h)
-        build.put(model.capacity[offer.name][inside], idle, 1.0)
-        model.columns.paused.append((campaign, option, inside, idle))
-        if is_hourly(offer) and end > first:
+        if not is_hourly(offer):
+            inside = np.flatnonzero(model.blocks_within(first, end))
+            hours = model.period_h[inside]
+            idle = build.add(hours.shape, moved * hours, float(option.units))
+            build.put(done, idle, hours / option.unit_h)
+            build.put(model.capacity[offer.name][inside], idle, 1.0)
+            model.columns.paused.append((campaign, option, inside, idle))
+        elif end > first:
             most = min(option.unit_h, option.units * WEEK_H * (end - first))
             if offer.unit_limit is not None:
                 most = min(most, offer.unit_limit * WEEK_H * (end - first))
@@ -250,26 +272,27 @@ def _limit_kinds(model: _Model, limit: int, kind_of: KindOf) -> None:
     """At most so many different kinds of offers: a kind that is used costs one of them."""
     build, used = model.build, model.columns
     kinds = sorted({kind_of(offer) for offer in model.problem.offers})
-    chosen = {kind: build.add((), 0.0, 1.0, whole=True) for kind in kinds}
+    picked = {kind: build.add((), 0.0, 1.0, whole=True) for kind in kinds}
     total = build.rows((), -inf, float(limit))
-    for column in chosen.values():
-        build.put(total, column, 1.0)
+    for choice in picked.values():
+        build.put(total, choice, 1.0)
     for rate, columns in used.served:  # no request is served on a kind that is not chosen
-        kind = chosen[kind_of(_offer(model, rate.offer))]
+        kind = picked[kind_of(_offer(model, rate.offer))]
         rows = build.rows(model.shape, -inf, 0.0)
         build.put(rows, columns, 1.0)
         build.put(rows, kind, -_most_per_s(model, rate.demand))
     for _, option, _, column in used.starts:
         row = build.rows((), -inf, 0.0)
         build.put(row, column, 1.0)
-        build.put(row, chosen[kind_of(_offer(model, option.offer))], -1.0)
-    for campaign, option, inside, columns in used.paused:
+        build.put(row, picked[kind_of(_offer(model, option.offer))], -1.0)
+    for _, option, inside, columns in used.paused:
         row = build.rows((), -inf, 0.0)
         build.put(row, columns, model.period_h[inside] / option.unit_h)
-        for other, same, rented in used.rented:
-            if other is campaign and same is option:
-                build.put(row, rented, 1.0 / option.unit_h)
-        build.put(row, chosen[kind_of(_offer(model, option.offer))], -1.0)
+        build.put(row, picked[kind_of(_offer(model, option.offer))], -1.0)
+    for _, option, column in used.rented:
+        row = build.rows((), -inf, 0.0)
+        build.put(row, column, 1.0 / option.unit_h)
+        build.put(row, picked[kind_of(_offer(model, option.offer))], -1.0)
 
 
 def _most_per_s(model: _Model, name: str) -> np.ndarray:

@@ -1,0 +1,91 @@
+"""The bill of a portfolio: rent and its discount, support, egress and storage, each with its source."""
+
+from twofold.contracts import Lease, LineItem, line_item
+from twofold.plan.portfolio_answered import DAYS, HOUR_S, Answered
+
+
+def bill(solved: Answered, found: tuple[Lease, ...]) -> tuple[LineItem, ...]:
+    """Every line of the plan's weeks. Tax is 0: no spec states one for a portfolio."""
+    offers = {offer.name: offer for offer in solved.problem.offers}
+    items: list[LineItem] = []
+    for lease in found:
+        offer = offers[lease.offer]
+        if offer.tenure in ("owned", "api"):
+            continue
+        sized = f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator}"
+        rent = line_item(
+            f"{lease.what}: {sized}, {offer.term}",
+            "rent",
+            lease.unit_h,
+            "unit-h",
+            offer.usd_per_unit_h,
+            discount_fraction=offer.discount_fraction,
+            source=f"{offer.name} ({offer.source})",
+            date=offer.date,
+        )
+        items.append(rent)
+        if offer.support_fraction:
+            items.append(
+                line_item(
+                    f"{lease.what}: support of {offer.provider}",
+                    "support",
+                    rent.total_usd,
+                    "USD of rent",
+                    offer.support_fraction,
+                    source=f"{offer.name}: {'assumed' if 'quote' not in offer.source else offer.source}",
+                    date=offer.date,
+                )
+            )
+    return (*items, *_by_request(solved), *_of_runs(solved))
+
+
+def _by_request(solved: Answered) -> list[LineItem]:
+    """Egress of answers, and hosted APIs."""
+    items = []
+    for index, offer in enumerate(solved.problem.offers):
+        for number, work in enumerate(solved.problem.work_names):
+            rate = solved.rate(offer, work)
+            requests = float(solved.answer.served_per_s[index, number].sum()) * DAYS * HOUR_S
+            if rate is None or requests * rate.usd_per_request < 0.005:
+                continue
+            hosted = offer.tenure == "api"
+            items.append(
+                line_item(
+                    f"{work}: {'requests to' if hosted else 'answers out of'} {offer.provider}",
+                    "api" if hosted else "egress",
+                    requests / 1e6,
+                    "million requests",
+                    rate.usd_per_request * 1e6,
+                    source=f"{offer.name}: {offer.source if hosted else 'assumed bytes per token'}",
+                    date=offer.date,
+                )
+            )
+    return items
+
+
+def _of_runs(solved: Answered) -> list[LineItem]:
+    """Checkpoints kept and weights moved."""
+    extras = {
+        each.campaign: (each.extra_usd, each.offer) for each in solved.answer.placements if each.extra_usd
+    }
+    for number, campaign in enumerate(solved.problem.campaigns):
+        for index, offer in enumerate(solved.problem.offers):
+            for option in campaign.options:
+                if campaign.dense or option.offer != offer.name or not option.extra_usd:
+                    continue
+                answer = solved.answer
+                hours = float(answer.rented_unit_h[index, number])
+                hours += float(answer.paused_units[index, number].sum()) * DAYS
+                extras[campaign.name] = (hours / option.unit_h * option.extra_usd, offer.name)
+    return [
+        line_item(
+            f"{name}: checkpoints kept, weights moved",
+            "storage",
+            1.0,
+            "run",
+            usd,
+            source=f"{offer}: object storage and egress",
+        )
+        for name, (usd, offer) in extras.items()
+        if usd >= 0.005
+    ]

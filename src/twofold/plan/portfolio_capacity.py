@@ -1,0 +1,170 @@
+"""Tables of capacity for a portfolio, from what the searches of a plan priced: no search of its own."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.core import InputError
+from twofold.inference import Fleet, PoolChoice, replicas_for
+from twofold.plan.context import Context
+from twofold.plan.offers import in_regions
+from twofold.plan.portfolio_demand import Asked
+from twofold.plan.portfolio_offers import Supplied
+from twofold.plan.serving_choice import ServingChoice
+from twofold.plan.training_choice import TrainingChoice, Trial
+from twofold.supply import CampaignOption, CapacityOffer, ServingRate, kept_fraction
+
+# a: what a streamed token weighs on the wire with its envelope of JSON.
+SENT_BYTES_PER_TOKEN = 200.0
+# a: an offer whose place nobody states is taken to be as far from users as another continent.
+UNPLACED_RTT_S = 0.15
+CHECKPOINTS_KEPT = 3  # a: the last ones, while a run lasts
+BYTES_PER_TB, MONTH_S, HOUR_S = 1e12, 2.628e6, 3600.0
+STORAGE = "AWS S3 Standard"
+SPOT_TERMS = ("spot", "community")
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """A pool of some fleet that a search found: its replicas on one accelerator serve a class."""
+
+    accelerator: str
+    pool: PoolChoice
+    accelerators_per_replica: int
+
+
+def pools_for(choice: ServingChoice, class_name: str) -> tuple[Pooled, ...]:
+    """Every machine's best pool for a class, as the search priced them."""
+    fleets: Iterable[Fleet] = (
+        *((choice.result.best,) if choice.result.best else ()),
+        choice.fleet,
+        *choice.result.alternatives,
+    )
+    found: dict[tuple[str, int], Pooled] = {}
+    for fleet in fleets:
+        for pool in fleet.pools:
+            if class_name in pool.classes:
+                size = int(np.max(pool.replica.accelerator_count))
+                name = choice.offers[pool.offer].accelerator.name
+                found.setdefault((pool.offer, size), Pooled(name, pool, size))
+    return tuple(found.values())
+
+
+def reserve_of(choice: ServingChoice, class_name: str) -> float:
+    """Replicas held over those that the peak takes: utilisation, zones and failures, as the plan has them."""
+    pool = next(pool for pool in choice.fleet.pools if class_name in pool.classes)
+    full = replicas_for(1e4, 1.0).needed / 1e4  # what balancing leaves idle
+    return full * pool.count.total / max(pool.count.needed, 1)
+
+
+def promise_of(each: Asked) -> tuple[str, float] | None:
+    """The latency that the way to users adds to: first token or whole answer, and its limit."""
+    targets = each.load.traffic.slo.targets()
+    for metric in ("ttft", "e2e"):
+        if f"{metric}_s_p95" in targets:
+            return metric, targets[f"{metric}_s_p95"]
+    return None
+
+
+def serving_rates(
+    each: Asked, choice: ServingChoice, offers: Iterable[Supplied], context: Context
+) -> list[ServingRate]:
+    """What one unit of every offer carries of a class, and how late it answers."""
+    regions = () if each.users_region else choice.entry.regions
+    pools = pools_for(choice, each.load.name)
+    found = []
+    for supplied in offers:
+        offer = supplied.offer
+        if offer.term in SPOT_TERMS and not each.load.is_batch:
+            continue  # what may be taken away at any minute promises nobody an answer
+        provider = offer.provider
+        if regions and not in_regions(context.catalog, provider, supplied.price_region, regions):
+            continue
+        fitting = [
+            pooled
+            for pooled in pools
+            if pooled.accelerator == offer.accelerator
+            and pooled.accelerators_per_replica <= offer.accelerator_count
+        ]
+        rates = [_rate(each, pooled, offer, context) for pooled in fitting]
+        if rates:
+            found.append(max(rates, key=lambda rate: rate.rate_per_unit_per_s))
+    return found
+
+
+def _rate(each: Asked, pooled: Pooled, offer: CapacityOffer, context: Context) -> ServingRate:
+    pool = pooled.pool
+    replicas = offer.accelerator_count // pooled.accelerators_per_replica
+    per_s = replicas * pool.limit_per_s * kept_fraction(offer)
+    spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
+    tokens = float(np.max(np.asarray(each.load.traffic.lengths.output_tokens, float)))
+    egress = tokens * SENT_BYTES_PER_TOKEN / BYTES_PER_TB * offer.egress_usd_per_tb
+    return ServingRate(
+        offer.name,
+        each.name,
+        f"{pool.variant} {pool.replica.weights_format}",
+        per_s / spare,
+        late_s(each, pool, offer, context),
+        egress,
+    )
+
+
+def late_s(each: Asked, pool: PoolChoice, offer: CapacityOffer, context: Context) -> float | None:
+    """p95 of what the class promises, at the replica's share of the peak, the way to the users included."""
+    promise = promise_of(each)
+    if promise is None:
+        return None
+    served = getattr(pool.served, promise[0])
+    own = float(np.max(np.asarray(served.p95_s, float)))
+    # The search holds its own promise; a shared pool's figures are of all its classes together.
+    return min(own, promise[1]) + (way_s(each, offer, context) or 0.0)
+
+
+def way_s(each: Asked, offer: CapacityOffer, context: Context) -> float | None:
+    """Round trip to the users; None where they are not stated."""
+    if not each.users_region:
+        return None
+    if not offer.region:
+        return UNPLACED_RTT_S
+    try:
+        return context.catalog.rtt_s(offer.region, each.users_region)
+    except InputError:
+        return UNPLACED_RTT_S
+
+
+def training_options(
+    choice: TrainingChoice, offers: Iterable[Supplied], context: Context
+) -> tuple[CampaignOption, ...]:
+    """Sizes that the search tried, on every offer of the same node and fabric; those that end in time."""
+    limit_s = choice.entry.time_limit_s
+    found: dict[tuple[str, int], CampaignOption] = {}
+    for trial in (choice.chosen, *choice.others):
+        if trial.run is None or (limit_s is not None and trial.run.total_s > limit_s):
+            continue
+        for supplied in offers:
+            offer, node = supplied.offer, supplied.node
+            if (
+                node.accelerator != trial.offer.accelerator.name
+                or offer.accelerator_count != trial.offer.node.accelerator_count
+                or (trial.node_count > 1 and node.fabric != trial.offer.node.fabric)
+                or (offer.unit_limit is not None and offer.unit_limit < trial.node_count)
+            ):
+                continue
+            option = _option(trial, offer, choice, context)
+            if limit_s is None or option.wall_h * HOUR_S <= limit_s:
+                found.setdefault((offer.name, trial.node_count), option)
+    return tuple(found.values())
+
+
+def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice, context: Context) -> CampaignOption:
+    """A run on an offer: any of its units that is taken away stops all of them."""
+    assert trial.run
+    lost = (1.0 / kept_fraction(offer) - 1.0) * trial.node_count
+    wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
+    parameters = float(choice.job.model.parameters)
+    price = next((each.usd_per_tb_month for each in context.catalog.storage() if each.name == STORAGE), None)
+    kept_tb = CHECKPOINTS_KEPT * 14.0 * parameters / BYTES_PER_TB if choice.job.kind != "lora" else 0.0
+    stored = kept_tb * (price or 0.0) * wall_h * HOUR_S / MONTH_S
+    moved = 2.0 * parameters / BYTES_PER_TB * offer.egress_usd_per_tb
+    return CampaignOption(offer.name, trial.node_count, wall_h, stored + moved)

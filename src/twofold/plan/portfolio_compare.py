@@ -1,0 +1,209 @@
+"""What a portfolio is held against: honest alternatives, rules that could bind it, other years."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from twofold.contracts import FleetOption, MonthDemand, Restriction, YearScenario
+from twofold.plan.portfolio_answered import Answered
+from twofold.plan.portfolio_tables import calendar
+from twofold.supply import (
+    CapacityOffer,
+    Effort,
+    Fleet,
+    PortfolioAnswer,
+    PortfolioProblem,
+    break_even_ratio,
+    is_hourly,
+    one_cluster,
+    pruned,
+    solve,
+    two_fleets,
+)
+
+LIMIT_S = 60.0  # a guard: effort ends each question much sooner, and the same everywhere
+SLIP_WEEKS = 4
+PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
+
+
+def fleet_options(solved: Answered, what: str) -> tuple[FleetOption, ...]:
+    """The portfolio, one cluster for both halves, and two fleets: cost, promises, deadlines, crossing."""
+    problem, paid = solved.problem, solved.answer.usd
+    apart = two_fleets(problem)
+    rows = [
+        FleetOption("portfolio", what, paid, _slo(solved), _deadline(solved), 0.0, None),
+    ]
+    for name, fleet in (("one cluster", one_cluster(problem)), ("two fleets", apart)):
+        if fleet is None:
+            continue
+        crossing = break_even_ratio(fleet, apart) if apart and fleet is not apart else None
+        rows.append(
+            FleetOption(
+                name,
+                f"{fleet.what}, all year at list price",
+                fleet.usd,
+                _missed(fleet, problem),
+                "on time" if problem.campaigns else "–",
+                1.0 - paid / fleet.usd if fleet.usd else 0.0,
+                crossing,
+            )
+        )
+    return tuple(rows)
+
+
+def _slo(solved: Answered) -> str:
+    short = [
+        demand.name
+        for number, demand in enumerate(solved.problem.demands)
+        if solved.answer.shortage_per_s[number].max(initial=0.0) > 1e-6
+    ]
+    if not solved.problem.demands:
+        return "–"
+    return f"misses {', '.join(short)}" if short else "met"
+
+
+def _deadline(solved: Answered) -> str:
+    return "on time" if solved.problem.campaigns else "–"
+
+
+def _missed(fleet: Fleet, problem: PortfolioProblem) -> str:
+    if not problem.demands:
+        return "–"
+    return f"misses in {fleet.short_weeks} weeks of training" if fleet.short_weeks else "met"
+
+
+def restrictions(solved: Answered) -> tuple[Restriction, ...]:
+    """What one platform, or one provider, would cost; nothing where the portfolio has no more anyway."""
+    offers = _used(solved)
+    rows = []
+    if len({offer.accelerator for offer in offers}) > 1:
+        limited = solve(replace(solved.problem, platform_limit=1), limit_s=LIMIT_S, effort=Effort.QUICK)
+        rows.append(_restriction("one platform", limited, solved))
+    if len({offer.provider for offer in offers}) > 1:
+        limited = solve(replace(solved.problem, provider_limit=1), limit_s=LIMIT_S, effort=Effort.QUICK)
+        rows.append(_restriction("one provider", limited, solved))
+    return tuple(rows)
+
+
+def _restriction(rule: str, answer: PortfolioAnswer | None, solved: Answered) -> Restriction:
+    if answer is None:
+        return Restriction(rule, None, None)
+    return Restriction(rule, answer.usd, answer.usd / max(solved.answer.usd, 1e-9) - 1.0)
+
+
+def _used(solved: Answered) -> list[CapacityOffer]:
+    answer = solved.answer
+    placed = {each.offer for each in answer.placements}
+    return [
+        offer
+        for index, offer in enumerate(solved.problem.offers)
+        if offer.name in placed
+        or answer.served_per_s[index].max(initial=0.0) > 1e-6
+        or answer.rented_unit_h[index].max(initial=0.0) > 1e-6
+        or answer.paused_units[index].max(initial=0.0) > 1e-6
+    ]
+
+
+def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
+    """A busier year, a quieter one, dearer hours, late runs: this portfolio's leases against foresight."""
+    problem = replace(solved.problem, budget_usd=None, shortage_usd_per_request=None)
+    years = {
+        f"peak season +{100 * (PEAK_FACTOR - 1):.0f} % traffic": _busier(problem, PEAK_FACTOR),
+        f"{100 * (LULL_FACTOR - 1):+.0f} % traffic": _busier(problem, LULL_FACTOR),
+        f"hours +{100 * (PRICE_FACTOR - 1):.0f} % dearer": _dearer(problem),
+    }
+    if problem.campaigns:
+        years[f"runs {SLIP_WEEKS} weeks late"] = _late(problem)
+    return tuple(_in_year(name, year, solved) for name, year in years.items())
+
+
+def _in_year(name: str, year: PortfolioProblem, solved: Answered) -> YearScenario:
+    """Commitments are made before the year is known; hours are rented when it is."""
+    best = solve(year, limit_s=LIMIT_S, effort=Effort.QUICK)
+    bound = _committed(year, solved)
+    kept = solve(bound, limit_s=LIMIT_S, effort=Effort.QUICK) if best is None or bound is not year else best
+    short = ""
+    if kept is None:
+        short = _shortage(bound, solved)
+    if best is None or kept is None:
+        return YearScenario(name, kept.usd if kept else None, best.usd if best else None, None, short)
+    regret = max(0.0, kept.usd - best.usd)
+    return YearScenario(name, kept.usd, best.usd, regret, short)
+
+
+def _committed(year: PortfolioProblem, solved: Answered) -> PortfolioProblem:
+    """The year with the leases of the portfolio: no more of them, no fewer; the rest by the hour."""
+    fixed = []
+    for index, offer in enumerate(solved.problem.offers):
+        mine = next(each for each in year.offers if each.name == offer.name)
+        if is_hourly(offer) or offer.tenure in ("owned", "api"):
+            fixed.append(mine)
+        else:
+            units = int(solved.answer.held_units[index].max(initial=0.0))
+            if units:
+                fixed.append(replace(mine, tenure="owned", unit_limit=units))
+    if fixed == list(year.offers):
+        return year
+    names = {offer.name for offer in fixed}
+    return replace(
+        year,
+        offers=tuple(fixed),
+        rates=tuple(rate for rate in year.rates if rate.offer in names),
+        campaigns=tuple(
+            replace(each, options=tuple(option for option in each.options if option.offer in names))
+            for each in year.campaigns
+        ),
+    )
+
+
+def _shortage(year: PortfolioProblem, solved: Answered) -> str:
+    """When it is too little, and what would help."""
+    elastic = replace(year, shortage_usd_per_request=100.0)
+    answer = solve(elastic, limit_s=LIMIT_S, effort=Effort.QUICK)
+    if answer is None:
+        return "a run finds no machines: widen its window, or allow other terms"
+    months: tuple[MonthDemand, ...] = calendar(replace(solved, problem=elastic, answer=answer))
+    short = [
+        f"{month.label}: {month.shortage_count} accelerators" for month in months if month.shortage_count
+    ]
+    limited = [
+        offer.name for offer in year.offers if offer.unit_limit is not None and offer.tenure != "owned"
+    ]
+    options = [f"more of {limited[0]}"] if limited else []
+    return f"{', '.join(short)}; options: {', '.join([*options, 'another provider or term', 'a later run'])}"
+
+
+def _busier(problem: PortfolioProblem, factor: float) -> PortfolioProblem:
+    return replace(
+        problem,
+        demands=tuple(replace(each, rate_per_s=each.rate_per_s * factor) for each in problem.demands),
+        batches=tuple(
+            replace(each, requests_per_day=np.asarray(each.requests_per_day) * factor)
+            for each in problem.batches
+        ),
+    )
+
+
+def _dearer(problem: PortfolioProblem) -> PortfolioProblem:
+    return replace(
+        problem,
+        offers=tuple(
+            replace(offer, usd_per_unit_h=offer.usd_per_unit_h * PRICE_FACTOR) if is_hourly(offer) else offer
+            for offer in problem.offers
+        ),
+    )
+
+
+def _late(problem: PortfolioProblem) -> PortfolioProblem:
+    """Dense runs begin and end later, as far as the plan's weeks allow."""
+    moved = []
+    for each in problem.campaigns:
+        if each.dense and each.end_week + SLIP_WEEKS <= problem.week_count:
+            each = replace(each, first_week=each.first_week + SLIP_WEEKS, end_week=each.end_week + SLIP_WEEKS)
+        moved.append(each)
+    return replace(problem, campaigns=tuple(moved))
+
+
+def considered(problem: PortfolioProblem) -> int:
+    """Offers that no other always beats."""
+    return len(pruned(problem).offers)

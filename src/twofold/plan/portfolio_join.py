@@ -1,0 +1,160 @@
+"""From a plan's searches to the problem of its portfolio, its answer, and what stands in the plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+
+import numpy as np
+
+from twofold.contracts import Portfolio
+from twofold.plan.context import Context
+from twofold.plan.portfolio_answered import Answered
+from twofold.plan.portfolio_capacity import promise_of, reserve_of, serving_rates, training_options
+from twofold.plan.portfolio_demand import Asked, asked, batch_of, demand_of, first_day, repeats_of
+from twofold.plan.portfolio_offers import Supplied, supplied
+from twofold.plan.portfolio_report import portfolio_of
+from twofold.plan.serving_choice import ServingChoice
+from twofold.plan.training_choice import TrainingChoice
+from twofold.supply import (
+    Batch,
+    Campaign,
+    CampaignOption,
+    Demand,
+    Effort,
+    PortfolioAnswer,
+    PortfolioProblem,
+    ServingRate,
+    conflict,
+    solve,
+)
+
+LIMIT_S = 120.0  # a guard: effort ends the search much sooner, and the same on every machine
+# What a request that nobody can serve counts, so that as few as possible stay unserved.
+SHORTAGE_USD_PER_REQUEST = 100.0
+WEEK_S = 604800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A problem and what it was made from."""
+
+    problem: PortfolioProblem
+    offers: tuple[Supplied, ...]
+    asked: tuple[Asked, ...]
+    start: date | None
+    left_out: tuple[str, ...]  # what is not in it, in words
+
+
+def portfolio(
+    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+) -> Portfolio | None:
+    """The portfolio of a spec's runs and services; None where nothing can be chosen for them."""
+    joined = join(runs, services, context)
+    if joined is None:
+        return None
+    answer, broken = answered(joined.problem)
+    if answer is None:
+        return None
+    problem = joined.problem if not broken else relaxed(joined.problem)
+    return portfolio_of(
+        Answered(problem, answer, joined.offers, joined.asked, joined.start, broken, joined.left_out), context
+    )
+
+
+def join(
+    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+) -> Joined | None:
+    """The problem of everything that a search has priced; None where no offer of it has a price."""
+    searched = [trial.offer for choice in runs.values() for trial in (choice.chosen, *choice.others)]
+    searched += [offer for choice in services.values() for offer in choice.offers.values()]
+    start = first_day(context.spec)
+    offers = supplied(context, [offer.accelerator.name for offer in searched], searched, start)
+    if not offers:
+        return None
+    wanted = tuple(each for choice in services.values() for each in asked(choice))
+    demands, batches, rates = _serving(wanted, services, offers, context)
+    campaigns, left_out = _campaigns(runs, offers, context, start)
+    if not campaigns and not rates:
+        return None
+    supply = context.spec.supply
+    problem = PortfolioProblem(
+        tuple(each.offer for each in offers),
+        tuple(demands),
+        tuple(batches),
+        campaigns,
+        tuple(rates),
+        budget_usd=supply.budget_usd,
+        platform_limit=supply.platforms,
+    )
+    return Joined(problem, offers, wanted, start, left_out)
+
+
+def answered(problem: PortfolioProblem) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
+    """The portfolio; where there is none, what contradicts itself, and the best that can be done."""
+    answer = solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL)
+    if answer is not None:
+        return answer, ()
+    broken = conflict(problem)
+    return solve(relaxed(problem), limit_s=LIMIT_S, effort=Effort.USUAL), broken or (
+        "time: none was found in it",
+    )
+
+
+def relaxed(problem: PortfolioProblem) -> PortfolioProblem:
+    """The same without a budget, and with a price on what stays unserved; runs that cannot be are dropped."""
+    offers = {offer.name: offer for offer in problem.offers}
+    possible = tuple(
+        campaign
+        for campaign in problem.campaigns
+        if any(
+            not campaign.dense or campaign.last_start(option, problem.week_count) >= campaign.first_week
+            for option in campaign.options
+            if option.offer in offers
+        )
+    )
+    return replace(
+        problem, budget_usd=None, campaigns=possible, shortage_usd_per_request=SHORTAGE_USD_PER_REQUEST
+    )
+
+
+def _serving(
+    wanted: tuple[Asked, ...],
+    services: Mapping[str, ServingChoice],
+    offers: tuple[Supplied, ...],
+    context: Context,
+) -> tuple[list[Demand], list[Batch], list[ServingRate]]:
+    demands: list[Demand] = []
+    rates: list[ServingRate] = []
+    for each in wanted:
+        choice = services[each.service]
+        rates += serving_rates(each, choice, offers, context)
+        if not each.load.is_batch:
+            promise = promise_of(each)
+            limit_s = promise[1] if promise else None
+            reserve = reserve_of(choice, each.load.name)
+            demands.append(demand_of(each, choice.entry, context.spec, reserve, limit_s))
+    quiet = sum((each.rate_per_s.mean(axis=0) for each in demands), np.zeros(24))
+    batches = [batch_of(each, quiet) for each in wanted if each.load.is_batch]
+    return demands, batches, rates
+
+
+def _campaigns(
+    runs: Mapping[str, TrainingChoice], offers: tuple[Supplied, ...], context: Context, start: date | None
+) -> tuple[tuple[Campaign, ...], tuple[str, ...]]:
+    """Every time of every run; what may pause is a tuning of one node that is over within a week."""
+    found: list[Campaign] = []
+    left_out: list[str] = []
+    for name, choice in runs.items():
+        options = training_options(choice, offers, context)
+        times = repeats_of(choice.entry, start)
+        if not options or not times:
+            left_out.append(f"{name}: no offer of its kind of machine has a price")
+            continue
+        dense = _is_dense(choice, options)
+        found += [Campaign(each.name, each.first_week, each.end_week, options, dense) for each in times]
+    return tuple(found), tuple(left_out)
+
+
+def _is_dense(choice: TrainingChoice, options: tuple[CampaignOption, ...]) -> bool:
+    short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
+    return choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short

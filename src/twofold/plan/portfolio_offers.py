@@ -1,0 +1,104 @@
+"""Which offers a plan's portfolio chooses from: list prices, quotes, own machines and hosted APIs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+
+from twofold.catalog import Node
+from twofold.plan.context import Context
+from twofold.plan.offers import Offer, node_for, node_of_size, own_offers, priced
+from twofold.supply import (
+    CapacityOffer,
+    Quote,
+    interruptions_by_place,
+    offer_of_price,
+    offer_of_quote,
+    own_offer,
+    read_quotes,
+)
+
+KEPT_PER_KIND = 3  # cheapest of an accelerator, size, place and way to pay: others lose whatever is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """An offer with the node that its unit is, and the region name that its price stated."""
+
+    offer: CapacityOffer
+    node: Node
+    price_region: str
+
+
+def supplied(
+    context: Context, accelerators: Iterable[str], searched: Iterable[Offer], start: date | None
+) -> tuple[Supplied, ...]:
+    """Offers of accelerators that the searches priced: quotes and own machines, then the shop's lists."""
+    names = sorted(set(accelerators))
+    own = [_own(offer, context) for offer in own_offers(context.catalog, context.spec.supply)]
+    fixed = [_named(offer, context) for offer in searched if offer.price is not None and not offer.owned]
+    listed = [each for name in names for each in _listed(name, context)]
+    quoted = [each for each in _quoted(context, start) if each.offer.accelerator in names]
+    found: dict[str, Supplied] = {}
+    for each in (*own, *quoted, *fixed, *listed):
+        found.setdefault(each.offer.name, each)
+    return tuple(found.values())
+
+
+def _own(offer: Offer, context: Context) -> Supplied:
+    node = offer.node
+    regions = [owned.region for owned in context.spec.supply.own if owned.region]
+    made = own_offer(
+        node.name,
+        offer.accelerator.name,
+        node.accelerator_count,
+        offer.node_count_max or 0,
+        regions[0] if len(set(regions)) == 1 else "",
+        context.catalog,
+    )
+    return Supplied(made, node, made.region)
+
+
+def _named(offer: Offer, context: Context) -> Supplied:
+    """A node that a search was given, at the price that it was searched with; its size is the node's."""
+    assert offer.price
+    made = offer_of_price(offer.price, context.catalog, virtualised=offer.node.virtualised)
+    count = offer.node.accelerator_count
+    share = offer.price.usd_per_accelerator_h * count
+    name = made.name if count == made.accelerator_count else f"{count} of {made.name}"
+    sized = replace(made, name=name, accelerator_count=count, usd_per_unit_h=share)
+    return Supplied(sized, offer.node, offer.price.region)
+
+
+def _listed(name: str, context: Context) -> list[Supplied]:
+    """List prices of one accelerator under the shop's rules, the cheapest of each kind."""
+    catalog, shop = context.catalog, context.spec.supply.shop
+    accelerator = catalog.accelerator(name)
+    often = _interruptions(context)
+    kinds: dict[tuple[object, ...], list[Supplied]] = {}
+    prices = priced(catalog, accelerator, shop, shop.terms, shop.regions)
+    for price in sorted(prices, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region)):
+        node = node_for(catalog, accelerator, price)
+        seen = often.get((price.provider, price.region, price.instance))
+        made = offer_of_price(price, catalog, virtualised=node.virtualised, interrupted_per_month=seen)
+        kind = (made.accelerator_count, made.term, made.region, node.fabric)
+        kinds.setdefault(kind, []).append(Supplied(made, node, price.region))
+    return [each for group in kinds.values() for each in group[:KEPT_PER_KIND]]
+
+
+def _interruptions(context: Context) -> Mapping[tuple[str, str, str], float]:
+    return interruptions_by_place(context.catalog.reliability())
+
+
+def _quoted(context: Context, start: date | None) -> list[Supplied]:
+    file = context.spec.supply.quotes
+    if file is None:
+        return []
+    return [_of_quote(quote, context, start) for quote in read_quotes(file, context.catalog)]
+
+
+def _of_quote(quote: Quote, context: Context, start: date | None) -> Supplied:
+    catalog = context.catalog
+    accelerator = catalog.accelerator(quote.accelerator)
+    named = [node for node in catalog.nodes_with(accelerator.name) if node.name == quote.instance]
+    node = named[0] if named else node_of_size(catalog, accelerator, quote.accelerator_count)
+    return Supplied(offer_of_quote(quote, catalog, start), node, quote.region)

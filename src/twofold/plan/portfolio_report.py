@@ -1,0 +1,77 @@
+"""A solved portfolio as the plan says it."""
+
+from twofold.contracts import Lease, Portfolio
+from twofold.plan.context import Context
+from twofold.plan.portfolio_answered import WEEK_H, Answered
+from twofold.plan.portfolio_bill import bill
+from twofold.plan.portfolio_compare import considered, fleet_options, restrictions, year_scenarios
+from twofold.plan.portfolio_tables import (
+    calendar,
+    leases,
+    materials,
+    ranking,
+    served_shares,
+    term_splits,
+    window_costs,
+)
+from twofold.supply import paid_usd, unit_usd_per_h, violations
+
+OTHER_MACHINES = "other machines than the plan's may be chosen: each half above is planned alone"
+
+
+def portfolio_of(solved: Answered, context: Context) -> Portfolio:
+    """Everything that the plan says about its portfolio. The answer is checked first, by other code."""
+    broken = violations(solved.problem, solved.answer)
+    assert not broken, broken[:3]
+    found = leases(solved)
+    paid = paid_usd(solved.problem, solved.answer)
+    return Portfolio(
+        start=str(solved.start or ""),
+        weeks=solved.problem.week_count,
+        usd=paid,
+        bound_usd=min(solved.answer.bound_usd, paid),
+        gap_fraction=solved.answer.gap_fraction,
+        finished=solved.answer.finished,
+        offers_count=len(solved.problem.offers),
+        kept_count=considered(solved.problem),
+        owed_usd=_owed(solved),
+        leases=found,
+        served=served_shares(solved, context),
+        calendar=calendar(solved),
+        options=fleet_options(solved, _in_words(found)),
+        materials=materials(solved, found),
+        ranking=ranking(solved, context),
+        windows=window_costs(solved),
+        splits=term_splits(solved, found),
+        restrictions=() if solved.conflict else restrictions(solved),
+        scenarios=() if solved.conflict else year_scenarios(solved),
+        conflict=solved.conflict,
+        items=bill(solved, found),
+        notes=_notes(solved),
+    )
+
+
+def _in_words(found: tuple[Lease, ...]) -> str:
+    kinds = dict.fromkeys(f"{lease.accelerator} {lease.term}" for lease in found)
+    return f"{len(found)} leases: {', '.join(kinds)}"
+
+
+def _owed(solved: Answered) -> float:
+    """What commitments longer than the plan still cost after it."""
+    weeks = solved.problem.week_count
+    return sum(
+        float(solved.answer.held_units[index].max(initial=0.0))
+        * max(0, offer.minimum_weeks - weeks)
+        * WEEK_H
+        * unit_usd_per_h(offer)
+        for index, offer in enumerate(solved.problem.offers)
+        if offer.tenure != "owned"
+    )
+
+
+def _notes(solved: Answered) -> tuple[str, ...]:
+    notes = [f"not in it: {text}" for text in solved.left_out]
+    if not solved.answer.finished and solved.answer.gap_fraction > 0:
+        share = f"{100 * solved.answer.gap_fraction:.1f} %"
+        notes.append(f"time was up: the best one found, at most {share} dearer than the best there is")
+    return tuple(notes)

@@ -1,0 +1,195 @@
+"""Offers from list prices, quotes, own machines and hosted APIs: what a unit costs and how long it binds.
+
+What price lists do not say is assumed here, each with its reason and source letter a.
+"""
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from types import MappingProxyType
+
+from twofold.catalog import ApiPrice, Catalog, Observation, Price
+from twofold.supply.quotes import Quote
+from twofold.supply.types import CapacityOffer, Tenure
+
+YEAR_WEEKS = 52
+TERM_WEEKS = MappingProxyType(
+    {"on_demand": 0, "spot": 0, "community": 0, "lease": 1, "reserved_1y": YEAR_WEEKS, "reserved_3y": 156}
+)
+# a: the large clouds ask about 0.09 $/GB after the first terabytes, less in volume; newer ones ask nothing.
+EGRESS_USD_PER_TB = MappingProxyType({"aws": 85.0, "azure": 82.0, "gcp": 85.0, "oci": 8.5})
+# a: business support of the large clouds between 3 and 10 % of the bill; newer ones include it.
+SUPPORT_FRACTION = MappingProxyType({"aws": 0.05, "azure": 0.05, "gcp": 0.04})
+# a: the middle bucket of the interruption frequencies that one cloud publishes, for those that publish none.
+INTERRUPTED_PER_MONTH = 0.125
+MONTH_H = 730.0
+# a: until a unit that was taken away is back or replaced, and work since the last checkpoint is repeated.
+RECOVERY_H = 1.0
+DAY = timedelta(days=1)
+
+
+def offer_of_price(
+    price: Price, catalog: Catalog, *, virtualised: bool, interrupted_per_month: float | None = None
+) -> CapacityOffer:
+    """One row of a price list: its instance is the unit."""
+    uncertain = price.term in ("spot", "community")
+    often = INTERRUPTED_PER_MONTH if interrupted_per_month is None else interrupted_per_month
+    return CapacityOffer(
+        name=offer_name(price.provider, price.instance, price.region, price.term),
+        provider=price.provider,
+        instance=price.instance,
+        accelerator=price.accelerator,
+        accelerator_count=price.accelerator_count,
+        region=place_of(price.provider, price.region, catalog),
+        term=price.term,
+        tenure=_tenure(price.term, virtualised),
+        usd_per_unit_h=price.usd_per_accelerator_h * price.accelerator_count,
+        minimum_weeks=TERM_WEEKS[price.term],
+        unit_limit=None,
+        interruptions_per_unit_h=often / MONTH_H if uncertain else 0.0,
+        egress_usd_per_tb=EGRESS_USD_PER_TB.get(price.provider, 0.0),
+        support_fraction=SUPPORT_FRACTION.get(price.provider, 0.0),
+        discount_fraction=0.0,
+        source=f"prices: {price.source}",
+        date=price.date,
+        confidence=price.confidence,
+    )
+
+
+def offer_of_quote(quote: Quote, catalog: Catalog, start: date | None) -> CapacityOffer:
+    """A quote; its days count from the plan's first."""
+    weeks = TERM_WEEKS[quote.term] if quote.minimum_weeks is None else quote.minimum_weeks
+    uncertain = quote.term in ("spot", "community")
+    base = offer_name(quote.provider, quote.instance, quote.region, quote.term)
+    return CapacityOffer(
+        name=f"{base} from {quote.first_day}" if quote.first_day else base,
+        provider=quote.provider,
+        instance=quote.instance,
+        accelerator=quote.accelerator,
+        accelerator_count=quote.accelerator_count,
+        region=place_of(quote.provider, quote.region, catalog),
+        term=quote.term,
+        tenure=_tenure(quote.term, False),
+        usd_per_unit_h=quote.usd_per_h,
+        minimum_weeks=weeks,
+        unit_limit=quote.unit_limit,
+        interruptions_per_unit_h=INTERRUPTED_PER_MONTH / MONTH_H if uncertain else 0.0,
+        egress_usd_per_tb=(
+            EGRESS_USD_PER_TB.get(quote.provider, 0.0)
+            if quote.egress_usd_per_tb is None
+            else quote.egress_usd_per_tb
+        ),
+        support_fraction=quote.support_fraction,
+        discount_fraction=quote.discount_fraction,
+        source=f"quote {quote.place.file}:{quote.place.line}",
+        date=quote.date,
+        confidence="vendor",
+        first_week=_weeks_until(quote.first_day, start, up=True) or 0,
+        until_week=_weeks_until(quote.last_day and quote.last_day + DAY, start, up=False),
+    )
+
+
+def own_offer(
+    name: str, accelerator: str, accelerator_count: int, units: int, region: str, catalog: Catalog
+) -> CapacityOffer:
+    """Machines that are paid for already: no rent, and no more of them than there are."""
+    return CapacityOffer(
+        name=f"own {name}",
+        provider="own",
+        instance=name,
+        accelerator=accelerator,
+        accelerator_count=accelerator_count,
+        region=place_of("", region, catalog),
+        term="owned",
+        tenure="owned",
+        usd_per_unit_h=0.0,
+        minimum_weeks=0,
+        unit_limit=units,
+        interruptions_per_unit_h=0.0,
+        egress_usd_per_tb=0.0,
+        support_fraction=0.0,
+        discount_fraction=0.0,
+        source="spec supply.own",
+        date="",
+        confidence="vendor",
+    )
+
+
+def api_offer(price: ApiPrice, work: str) -> CapacityOffer:
+    """A hosted interface for one class: nothing is held, requests are paid for."""
+    return CapacityOffer(
+        name=f"{price.provider} {price.model_id} · {work}",
+        provider=price.provider,
+        instance=price.model_id,
+        accelerator="hosted API",
+        accelerator_count=0,
+        region="",
+        term="api",
+        tenure="api",
+        usd_per_unit_h=0.0,
+        minimum_weeks=0,
+        unit_limit=None,
+        interruptions_per_unit_h=0.0,
+        egress_usd_per_tb=0.0,
+        support_fraction=0.0,
+        discount_fraction=0.0,
+        source=f"api_prices: {price.source}",
+        date=price.date,
+        confidence=price.confidence,
+    )
+
+
+def api_usd_per_request(
+    price: ApiPrice, input_tokens: float, output_tokens: float, cached_fraction: float
+) -> float:
+    """Money of one request: tokens read afresh, tokens found in the provider's cache, tokens written."""
+    cached = price.cached_input_usd_per_mtok
+    cached_usd = price.input_usd_per_mtok if cached is None else cached
+    read = input_tokens * ((1 - cached_fraction) * price.input_usd_per_mtok + cached_fraction * cached_usd)
+    return (read + output_tokens * price.output_usd_per_mtok) / 1e6
+
+
+def kept_fraction(offer: CapacityOffer) -> float:
+    """The part of a unit's hours in which it works: interruptions cost their recovery.
+
+    Formula  1 / (1 + interruptions per hour × hours until work goes on)
+    """
+    return 1.0 / (1.0 + offer.interruptions_per_unit_h * RECOVERY_H)
+
+
+def offer_name(provider: str, instance: str, region: str, term: str) -> str:
+    """How an offer is called: provider, instance, region and term."""
+    where = "" if region.lower() in ("all", "") else f" {region}"
+    return f"{provider} {instance}{where} {term}"
+
+
+def place_of(provider: str, region: str, catalog: Catalog) -> str:
+    """`provider:region` where the catalogue knows the place; "" where the price does not say it."""
+    known = {f"{each.provider}:{each.name}": each for each in catalog.regions()}
+    if f"{provider}:{region}" in known or region in known:
+        return region if region in known else f"{provider}:{region}"
+    same = sorted(name for name, each in known.items() if each.name == region)
+    return same[0] if same else ""
+
+
+def interruptions_by_place(observations: Iterable[Observation]) -> dict[tuple[str, str, str], float]:
+    """(provider, region, instance) → share of units interrupted in a month, as clouds publish it."""
+    found = {}
+    for row in observations:
+        if row.metric == "monthly interruption frequency":
+            provider, _, region = row.system.partition(":")
+            found[provider.removesuffix("-spot"), region, row.cause] = row.value / 100.0
+    return found
+
+
+def _tenure(term: str, virtualised: bool) -> Tenure:
+    if term == "community":
+        return "community"
+    return "virtual" if virtualised else "bare_metal"
+
+
+def _weeks_until(day: date | None, start: date | None, *, up: bool) -> int | None:
+    """Whole weeks from the plan's first day to another; None where either is not stated."""
+    if day is None or start is None:
+        return None
+    days = (day - start).days
+    return max(0, -(-days // 7) if up else days // 7)
