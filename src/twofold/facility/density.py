@@ -7,7 +7,7 @@ from twofold.catalog import Catalog, Node
 from twofold.facility.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, pue
 from twofold.facility.figures import figure
 from twofold.facility.node_power import node_power, planned_w
-from twofold.facility.racks import Limit, RackFill, nodes_per_rack, rack_limits
+from twofold.facility.racks import Limit, RackFill, RackLimits, nodes_per_rack, rack_limits
 
 HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
@@ -38,7 +38,10 @@ def cooling_options(
     node_count: int,
     usd_per_kwh: float,
     climate: Climate = "temperate",
+    *,
     rack_power_w: float | None = None,
+    rack_units: int | None = None,
+    ports: int | None = None,
 ) -> tuple[CoolingOption, ...]:
     """Every way to cool these nodes: feasible ones first, the cheapest year first, new kinds behind them.
 
@@ -50,7 +53,17 @@ def cooling_options(
     Source   `facility: rack_kw, pue, capex_facility, depreciation, rack`.
     Limits   Direct-to-chip takes the liquid-cooled variant of a server, whose power is taken to be the same.
     """
-    options = [_option(catalog, node, node_count, kind, usd_per_kwh, climate, rack_power_w) for kind in KINDS]
+    options = [
+        _option(
+            catalog,
+            node,
+            node_count,
+            usd_per_kwh,
+            climate,
+            rack_limits(catalog, kind, power_w=rack_power_w, rack_units=rack_units, ports=ports),
+        )
+        for kind in KINDS
+    ]
     usual = [each.usd_per_year for each in options if each.feasible and each.kind not in ON_REQUEST]
     best_usd = min(usual, default=0.0)
 
@@ -70,12 +83,11 @@ def _option(
     catalog: Catalog,
     node: Node,
     node_count: int,
-    kind: CoolingKind,
     usd_per_kwh: float,
     climate: Climate,
-    rack_power_w: float | None,
+    limits: RackLimits,
 ) -> CoolingOption:
-    limits = rack_limits(catalog, kind, power_w=rack_power_w)
+    kind = limits.cooling
     fill = nodes_per_rack(catalog, node, limits)
     node_w, per_rack = planned_w(node_power(catalog, node)), fill.nodes_per_rack
     racks = ceil(node_count / per_rack) if per_rack else 0

@@ -126,8 +126,16 @@ def serving_w(catalog: Catalog, power: NodePower, busy_fraction: float = 1.0) ->
 
 def idle_w(catalog: Catalog, power: NodePower) -> float:
     """Draw of a server that does nothing."""
-    host = figure(catalog, "node_part", "host idle (of its maximum)").value
-    return draw_w(power, power.accelerators_idle_w / power.accelerators_w, host)
+    return resting_w(catalog, power).value
+
+
+def resting_w(catalog: Catalog, power: NodePower) -> Estimate:
+    """The same with its range: accelerators at rest, the host between the ends of what is assumed."""
+    host = figure(catalog, "node_part", "host idle (of its maximum)")
+    low, middle, high = (
+        draw_w(power, power.accelerators_idle_w / power.accelerators_w, share) for share in _three(host)
+    )
+    return Estimate(middle, low, high, "W", host.source)
 
 
 def is_liquid_cooled(catalog: Catalog, node: Node) -> bool:

@@ -27,6 +27,7 @@ from twofold.facility import (
     pue,
     rack_feed,
     redundancy,
+    resting_w,
     serving_w,
     step_load,
     training_peak_w,
@@ -165,20 +166,23 @@ def mean_it_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> 
     count = entry.servers.count
     beside_w = _beside_w(entry, count * planned_w(entry.power), built, context)
     works = _scaled(in_use_w(entry, context), count)
-    guests_w = sum(_guest_w(guest, context) for guest in entry.guests)
+    guests = [_guest(guest, context) for guest in entry.guests]
     if entry.servers.use == "serving":
-        return _plus(works, beside_w + guests_w)
+        return _plus(_summed([works, *guests], "W"), beside_w)
     share = entry.busy_fraction
-    rests_w = count * idle_w(context.catalog, entry.power) if entry.owned else 0.0
-    rest_w = (1 - share) * rests_w + beside_w * (1.0 if entry.owned else share)
-    return _plus(_scaled(works, share), rest_w + guests_w)
+    parts = [_scaled(works, share), *guests]
+    if entry.owned:
+        parts.append(_scaled(resting_w(context.catalog, entry.power), count * (1 - share)))
+    return _plus(_summed(parts, "W"), beside_w * (1.0 if entry.owned else share))
 
 
-def _guest_w(guest: Entry, context: Context) -> float:
+def _guest(guest: Entry, context: Context) -> Estimate:
     """What work on machines that are counted already adds over their rest, in the mean of a year."""
-    more_w = in_use_w(guest, context).value - idle_w(context.catalog, guest.power)
     share = guest.busy_fraction if guest.servers.use == "training" else 1.0
-    return guest.servers.count * max(more_w, 0.0) * share
+    rest_w = resting_w(context.catalog, guest.power).value
+    works = in_use_w(guest, context)
+    low, middle, high = (max(watts - rest_w, 0.0) for watts in (works.low, works.value, works.high))
+    return _scaled(Estimate(middle, low, high, "W", works.source), guest.servers.count * share)
 
 
 def _beside_w(entry: Entry, servers_w: float, built: Sequence[BuiltNetwork], context: Context) -> float:

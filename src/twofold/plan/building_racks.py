@@ -116,7 +116,9 @@ def _ways(entry: Entry, context: Context) -> tuple[CoolingOption, ...]:
         entry.servers.count,
         usd_per_kwh(entry.region, context),
         climate(entry, context),
-        context.spec.facility.rack_power_w,
+        rack_power_w=context.spec.facility.rack_power_w,
+        rack_units=context.spec.facility.rack_units,
+        ports=context.spec.facility.rack_ports,
     )
 
 
