@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twofold.app.predicting import Predicted, predict
     from twofold.app.screen import plan_lines
     from twofold.app.screen_loop import loop_lines
-    from twofold.app.screen_money import detail_money_lines
+    from twofold.app.screen_money_details import detail_money_lines
     from twofold.app.searching import search_fleets, search_layouts
     from twofold.app.shown import Difference, Explanation, ShownPlan
     from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep
@@ -127,7 +127,7 @@ _MODULES = {
     "predicting": ("Predicted", "predict"),
     "screen": ("plan_lines",),
     "screen_loop": ("loop_lines",),
-    "screen_money": ("detail_money_lines",),
+    "screen_money_details": ("detail_money_lines",),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
     "simulating": ("SimulateOptions", "Simulated", "simulate", "simulate_sweep"),

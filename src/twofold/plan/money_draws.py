@@ -56,13 +56,13 @@ class Priced:
 class Residuals:
     """Spread of logarithms that no named factor explains: how far rows that no fit saw lay."""
 
-    training: float
-    serving: float
+    training_sigma: float
+    serving_sigma: float
 
     @property
     def by_name(self) -> dict[str, float]:
         """As factors of the two models."""
-        return {TRAINING_MODEL: self.training, SERVING_MODEL: self.serving}
+        return {TRAINING_MODEL: self.training_sigma, SERVING_MODEL: self.serving_sigma}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from twofold.supply import OwningTerms, Priced
 YEAR_H, YEAR_S = 8760.0, 8760 * 3600.0
 W_PER_MW = 1e6
 # They bill what leaves them and sell support apart; the others include both or leave them to a contract.
-HYPERSCALERS = frozenset({"aws", "azure", "gcp", "google", "oci", "oracle", "alibaba", "ibm"})
+HYPERSCALERS = frozenset({"aws", "azure", "gcp", "google", "alibaba", "ibm"})
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
 
 

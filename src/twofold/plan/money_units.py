@@ -7,8 +7,8 @@ from twofold.contracts import (
     ClassMoney,
     ClassPlan,
     Derivation,
+    Input,
     LifetimeStep,
-    Plan,
     RunMoney,
     ServicePlan,
     TrainingPlan,
@@ -31,12 +31,12 @@ def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ClassMoney | None
     Formula  per query = per 1k output tokens · output tokens / 1000; of measured rows, which count no
              tokens, the service's year over its queries
     """
-    base = f"serving.{service.name}"
-    per_query, from_what = _per_query(service, one)
-    if per_query is None:
+    following = _per_query(service, one)
+    if following is None:
         return None, []
+    per_query, formula, source = following
     at = f"money.services.{service.name}.classes.{one.name}"
-    found = [derived(f"{at}.usd_per_query", *from_what)]
+    found = [derived(f"{at}.usd_per_query", formula, source)]
     per_1k = per_mtok = None
     tokens = None
     if one.input_tokens is not None and one.output_tokens is not None:
@@ -46,7 +46,6 @@ def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ClassMoney | None
         for name in ("usd_per_1k_tokens", "usd_per_mtok"):
             found.append(derived(f"{at}.{name}", f"over {tokens:,.0f} tokens in and out of a query", query))
     promise = " · ".join(f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}" for slo in one.slos)
-    assert base
     return (
         ClassMoney(
             name=one.name,
@@ -61,23 +60,20 @@ def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ClassMoney | None
     )
 
 
-def _per_query(service: ServicePlan, one: ClassPlan) -> tuple[Estimate | None, tuple]:  # type: ignore[type-arg]
-    """USD of one query, and how it follows."""
+def _per_query(service: ServicePlan, one: ClassPlan) -> tuple[Estimate, str, Input] | None:
+    """USD of one query, and how it follows from what; None without a price."""
     base = f"serving.{service.name}"
     per_1k = one.usd_per_1k_output_tokens
     if per_1k is not None and one.output_tokens:
         usd = scaled(per_1k, one.output_tokens / 1e3, "USD")
         path = f"{base}.classes.{one.name}.usd_per_1k_output_tokens"
-        return usd, (f"{one.output_tokens:,.0f} output tokens", path_input("per 1k", per_1k, path))
+        return usd, f"{one.output_tokens:,.0f} output tokens", path_input("per 1k", per_1k, path)
     cost, rate = service.cost_usd_per_year, sum(each.rate_per_s for each in service.classes)
     if cost is None or rate <= 0:
-        return None, ()
-    path = f"{base}.cost_usd_per_year"
+        return None
     queries = rate * YEAR_S
-    return (
-        scaled(cost, 1 / queries, "USD"),
-        (f"a year over {queries:,.0f} queries", path_input("a year", cost, path)),
-    )
+    source = path_input("a year", cost, f"{base}.cost_usd_per_year")
+    return scaled(cost, 1 / queries, "USD"), f"a year over {queries:,.0f} queries", source
 
 
 def tokens_per_w(service: ServicePlan) -> tuple[Estimate | None, list[Derivation]]:
@@ -160,11 +156,3 @@ def least_fraction(service: ServicePlan) -> float:
     """
     least = max(service.zones, 1 + (1 if service.spare_count else 0))
     return least / max(service.replica_count, 1)
-
-
-def money_classes(plan: Plan) -> dict[str, list[ClassMoney]]:
-    """The classes that have a price, by service."""
-    return {
-        service.name: [found for one in service.classes if (found := class_money(service, one)[0])]
-        for service in plan.serving
-    }
