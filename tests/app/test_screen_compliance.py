@@ -49,9 +49,10 @@ def test_the_block_fits_its_place(regime: str, nodes: int, rate_per_s: float) ->
 def test_the_tables_of_details_hold_every_line_and_fit(regime: str) -> None:
     part = rules(regime)
     blocks = bill_blocks(part)
-    assert [block[0] for block in blocks] == ["BILL OF RULES", "CONTROLS", "MANDATES"]
+    assert " ".join(block[0] for block in blocks) == "BILL OF RULES ENCLAVES KEYS OTHERWISE CONTROLS MANDATES"
     assert max(len(line) for block in blocks for line in block) <= WIDTH
     text = "\n".join(blocks[0])
+    assert len(part.keys.points) < len(blocks[2])  # a row for every point, under two lines of heading
     assert all(f"{item.line.total_usd:,.2f}" in text for item in part.items)
 
 

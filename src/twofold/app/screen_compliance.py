@@ -119,8 +119,19 @@ def _mandates(register: Sequence[Mandate]) -> list[str]:
 
 
 def bill_blocks(rules: Compliance) -> list[list[str]]:
-    """What `--details` adds: every line of the bill, who implements which family, and the policy register."""
-    bill = [
+    """What `--details` adds: bill, boundaries, keys, what is done otherwise, controls and the register."""
+    return [
+        _bill(rules),
+        _boundaries(rules),
+        _keys(rules),
+        _otherwise(rules),
+        _families(rules),
+        _ended(rules),
+    ]
+
+
+def _bill(rules: Compliance) -> list[str]:
+    rows = [
         (
             item.line.what,
             f"{_count(item.line.quantity)} {item.line.unit}",
@@ -131,7 +142,33 @@ def bill_blocks(rules: Compliance) -> list[list[str]]:
         )
         for item in rules.items
     ]
-    families = [
+    head = ("what", "quantity", "$ each", "paid", "$", "range")
+    return ["BILL OF RULES", *table(head, rows, numbers=(2, 4))]
+
+
+def _boundaries(rules: Compliance) -> list[str]:
+    rows = [
+        (each.name, each.place, str(each.node_count), each.holds, ", ".join(each.connects_to))
+        for each in rules.enclaves
+    ]
+    return ["ENCLAVES", *table(("enclave", "place", "nodes", "holds", "sends to"), rows, numbers=(2,))]
+
+
+def _keys(rules: Compliance) -> list[str]:
+    rows = [
+        (each.name, each.protects, each.standard, each.evidence, f"{each.operations_per_s:,.2g}")
+        for each in rules.keys.points
+    ]
+    return ["KEYS", *table(("used for", "protects", "controls", "by", "1/s"), rows, numbers=(4,))]
+
+
+def _otherwise(rules: Compliance) -> list[str]:
+    rows = [(each.what, each.usually, each.here) for each in rules.differences]
+    return ["OTHERWISE", *table(("what", "usually", "here"), rows)]
+
+
+def _families(rules: Compliance) -> list[str]:
+    rows = [
         (
             each.family,
             str(each.control_count),
@@ -142,26 +179,17 @@ def bill_blocks(rules: Compliance) -> list[list[str]]:
         )
         for each in rules.families
     ]
-    ended = [
+    head = ("family", "all", "product", "platform", "organisation", "the product lacks all or part of")
+    return ["CONTROLS", *table(head, rows, numbers=(1, 2, 3, 4))]
+
+
+def _ended(rules: Compliance) -> list[str]:
+    rows = [
         (each.name, each.status, each.because, each.replaced_by or "–")
         for each in rules.mandates
         if each.status != "in force"
     ]
-    return [
-        [
-            "BILL OF RULES",
-            *table(("what", "quantity", "$ each", "paid", "$", "range"), bill, numbers=(2, 4)),
-        ],
-        [
-            "CONTROLS",
-            *table(
-                ("family", "all", "product", "platform", "organisation", "the product lacks all or part of"),
-                families,
-                numbers=(1, 2, 3, 4),
-            ),
-        ],
-        ["MANDATES", *table(("name", "status", "because", "instead"), ended)],
-    ]
+    return ["MANDATES", *table(("name", "status", "because", "instead"), rows)]
 
 
 def _count(quantity: float) -> str:
