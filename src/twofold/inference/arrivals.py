@@ -28,7 +28,6 @@ MOST_BUSY = 0.98
 # Gauss and Hermite's places and weights for a standard normal: means over log-normal lengths.
 PLACES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-MIDDLE = len(PLACES) // 2  # the median
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def prompt_s(replica: Replica, ends: Ends, full_s: Floats, prompt: Prompt, facto
     room = np.maximum(chunk_tokens(replica) - prompt.carried_tokens, 1.0)
     # Of a prompt of several chunks all but the last are full, wherever the line to them ends.
     further = np.maximum((within - usual) / room, (asked - np.maximum(tokens, rank)) / rank)
-    further = np.clip(further, 0.0, 1.0)
+    further = np.minimum(np.maximum(further, 0.0), 1.0)
     each = (1.0 - part) * launch + part * ((1.0 - further) * prompt.carrying_s + further * full)
     seconds: Floats = steps * each
     return seconds
@@ -113,7 +112,8 @@ def chunk_s(ends: Ends, full_s: Floats, spread: Floats, factor: Floats) -> Float
              usual token lies in a prompt 1 + v² times as long as the mean.
     """
     usual = 1.0 + np.square(spread)
-    share = np.clip((factor - usual) / np.maximum(ends.longest_ratio - usual, 1e-9), 0.0, 1.0)
+    share = np.maximum(factor - usual, 0.0) / np.maximum(ends.longest_ratio - usual, 1e-9)
+    share = np.minimum(share, 1.0)
     mixed: Floats = (1.0 - share) * full_s + share * np.maximum(ends.late_s, full_s)
     return mixed
 
@@ -161,19 +161,27 @@ def arrivals_ttft(
         return whole
 
     usually = backlog_quantile(queue.busy_fraction, lengths.input_spread, 0.5) * queue.service_s
-    p50_s = queue.found_s + usually + 0.5 * queue.shared_s + mine[MIDDLE] + late
+    p50_s = queue.found_s + usually + 0.5 * queue.shared_s + _median(mine) + late
     return Latency(mean, np.minimum(p50_s, mean), upper(0.95, NORMAL_P95, 2.0), upper(0.99, NORMAL_P99, 3.6))
 
 
 def _at_places(replica: Replica, ends: Ends, steps: Steps, prompt: Prompt) -> list[Floats]:
-    return [
-        prompt_s(replica, ends, steps.full_s, prompt, quantile_factor(prompt.spread, place))
-        for place in PLACES
-    ]
+    return [prompt_s(replica, ends, steps.full_s, prompt, factor) for factor in _factors(prompt.spread)]
+
+
+def _factors(spread: Floats) -> list[Floats]:
+    """Lengths at `PLACES`, over their mean; one where all are equal."""
+    return [quantile_factor(spread, place) for place in PLACES] if np.any(spread) else [1.0]
+
+
+def _median(values: Sequence[Floats]) -> Floats:
+    return values[len(values) // 2]
 
 
 def _mean(values: Sequence[Floats]) -> Floats:
-    """Over log-normal lengths, of values at `PLACES`."""
+    """Over log-normal lengths, of values at `_factors`."""
+    if len(values) == 1:
+        return values[0]
     total: Floats = sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
     return total
 
@@ -195,14 +203,15 @@ def _queue(
     split = np.minimum(1.0, own / np.asarray(replica.chunk_tokens))
     batch = rate * lengths.output_tokens * steps.tpot_s
     chunk = np.maximum(chunk_tokens(replica) - split * batch, 0.5 * chunk_tokens(replica))
-    factors = [quantile_factor(spread, place) for place in PLACES]
+    factors = _factors(spread)
     services = [own * each / chunk * chunk_s(ends, steps.full_s, spread, each) for each in factors]
     service = np.sqrt(_mean([np.square(each) for each in services]) / second)
     busy = np.minimum(rate * _mean(services), MOST_BUSY)
     backlog = busy / (1.0 - busy) * service * second / 2.0
     found = np.minimum(1.0, rate * _mean(lone) / replica.dp)
     under_way = np.sqrt(_mean([np.square(each) for each in lone]) * second)
-    usual = np.minimum(1.0, rate * lone[MIDDLE] / replica.dp)
+    median = _median(lone)
+    usual = np.minimum(1.0, rate * median / replica.dp)
     later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * busy * steps.full_s)
     again = (1.0 - split) * busy / (1.0 - busy) * np.minimum(ends.launch_s, steps.carrying_s)
     return _Queue(
@@ -211,7 +220,7 @@ def _queue(
         0.5 * ((1.0 - found) * plain + found * under_way),
         later + again,
         backlog,
-        0.5 * ((1.0 - usual) * plain + usual * lone[MIDDLE]),
+        0.5 * ((1.0 - usual) * plain + usual * median),
     )
 
 

@@ -17,7 +17,7 @@ from twofold.perf import Floats
 
 # Between "a fuller batch" and "more prefill in between": the worst of four is within 4 % of the worst of all.
 ANGLES = np.linspace(0.0, np.pi / 2.0, 4)
-ROUNDS = 5  # of the time that further prefill takes, in which further prompts come
+WINDOWS, ROUNDS = 2, 3  # of chance, and of the time that prefill takes, in which further prompts come
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +59,25 @@ def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
              past one prompt per step along the line from t(S) to a full chunk
     Why      While an answer is generated n prompts come, whose tokens are a compound Poisson sum with the
              variance n·E[X²]: relative to its mean (1 + v²)/n. It is positive and skewed, as a log-normal is.
-             The longer it takes, the more prompts come: `ROUNDS` rounds from `least_s`, none of which falls.
+             The longer it takes, the more prompts come: a few rounds from `least_s`, none of which falls.
     Units    seconds; tokens per step and sequence.
     Source   Campbell 1909; delay busy periods, Conway, Maxwell & Miller 1967.
     Limits   no deviation and `least_s` the mean: the mean.
     """
     token = least_s
     room = np.maximum(mix.chunk_tokens - mix.carried_tokens, 1.0)
-    # HOT: on all points of all curves of a search: bench/inference.py
     second = 1.0 + np.square(mix.input_spread)
-    for _ in range(ROUNDS):
-        come = mix.rate_per_s * token
-        spread = np.sqrt(second / np.maximum(come * mix.output_tokens, 1e-9))
-        factor = np.maximum(quantile_factor(spread, deviations), 1.0)
-        tokens = mix.own_tokens * mix.gained_tokens * come * factor
-        share = np.minimum(1.0, tokens / mix.carried_tokens)
-        further = np.clip((tokens - mix.carried_tokens) / room, 0.0, 1.0)
-        carrying = (1.0 - further) * mix.carrying_s + further * mix.full_s
-        token = np.maximum(token, ((1.0 - share) * mix.plain_s + share * carrying) / mix.gained_tokens)
+    # HOT: on all points of all curves of a search, half of its time: bench/inference.py
+    for _ in range(WINDOWS):
+        spread = np.sqrt(second / np.maximum(mix.rate_per_s * mix.output_tokens * token, 1e-9))
+        above_s = token * np.maximum(quantile_factor(spread, deviations) - 1.0, 0.0)
+        for _ in range(ROUNDS):
+            tokens = mix.own_tokens * mix.gained_tokens * mix.rate_per_s * (token + above_s)
+            share = np.minimum(1.0, tokens / mix.carried_tokens)
+            further = np.minimum(np.maximum(tokens - mix.carried_tokens, 0.0) / room, 1.0)
+            carrying = (1.0 - further) * mix.carrying_s + further * mix.full_s
+            step_s = (1.0 - share) * mix.plain_s + share * carrying
+            token = np.maximum(token, step_s / mix.gained_tokens)
     return token
 
 
