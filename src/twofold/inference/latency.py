@@ -75,7 +75,7 @@ def flat_latency(seconds: Floats) -> Latency:
     return Latency(seconds, seconds, seconds, seconds)
 
 
-def quantile_factor(spread: Floats, normal: float) -> Floats:
+def quantile_factor(spread: Floats, normal: Floats) -> Floats:
     """A log-normal's quantile over its mean, for a standard deviation of `spread` means."""
     sigma = np.sqrt(np.log1p(np.square(spread)))
     factor: Floats = np.exp(normal * sigma - 0.5 * np.square(sigma))

@@ -11,7 +11,7 @@ import numpy as np
 
 from twofold.inference.iteration import tokens_per_step
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency, quantile_factor
-from twofold.inference.steady import Lengths, Steps, chunk_tokens, own_input_tokens
+from twofold.inference.steady import Lengths, Steps, carried_tokens, chunk_tokens, own_input_tokens
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
@@ -37,14 +37,20 @@ class Mix:
 
 
 def mix_of(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats) -> Mix:
-    """The mix at a rate of all requests."""
+    """The mix at a rate of all requests.
+
+    Data-parallel ranks carry a prompt each where their batch is large. How many do must not depend on the
+    batch here, or faster hardware, whose batch is smaller, would have its prefill come in more steps (INV-2).
+    """
+    own = own_input_tokens(replica, lengths)
+    abreast = carried_tokens(replica, own, 0.0 * own, replica.max_batch)
     return Mix(
         plain_s=steps.plain_s,
         carrying_s=np.maximum(steps.carrying_s, steps.plain_s),
         full_s=np.maximum(steps.full_s, steps.carrying_s),
-        carried_tokens=steps.carried_tokens,
+        carried_tokens=np.maximum(steps.carried_tokens, abreast),
         chunk_tokens=chunk_tokens(replica),
-        own_tokens=own_input_tokens(replica, lengths),
+        own_tokens=own,
         input_spread=lengths.input_spread,
         output_tokens=np.maximum(lengths.output_tokens, 1.0),
         gained_tokens=tokens_per_step(replica),
