@@ -5,13 +5,14 @@ of a resource moves each of its points the same way, and nothing that is read of
 (INV-2): with batches spread up to what the cache holds, more memory would move the points themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import (
     NORMAL_P99,
@@ -21,16 +22,19 @@ from twofold.inference.latency import (
     answer_latency,
     served,
     slot_wait_s,
-    tpot_latency,
-    ttft_latency,
 )
+from twofold.inference.sharing import arrivals_tpot, met_deviation, mix_of, token_s
 from twofold.inference.steady import (
     Lengths,
     Steps,
     attended_tokens,
     batch_limit,
+    cache_slots,
     carried_tokens,
     full_step_s,
+    late_step_s,
+    launch_step_s,
+    longest_ratio,
     mean_context_tokens,
     own_input_tokens,
     prefill_per_step_tokens,
@@ -62,6 +66,7 @@ class LoadCurve:
     met_sequences: Array  # rising, from 1
     rows: Array  # [quantity, …, batch]: the fields of `_Point` in order, each rising along the batches
     limit_sequences: Floats
+    slot_count: Floats  # see `cache_slots`
     most_per_s: Floats  # sustained: the best of all batches up to the limit
 
 
@@ -70,12 +75,12 @@ class _Point:
     """What is read off the curve at a batch."""
 
     plain_s: Floats
+    launch_s: Floats  # a step that carries next to no prefill
     carrying_s: Floats
     full_s: Floats
+    late_s: Floats  # a step that carries a whole chunk late in a long prompt
     own_carrying_s: Floats
     tpot_s: Floats
-    tpot_s_p95: Floats
-    tpot_s_p99: Floats
     carried_tokens: Floats
     own_carried_tokens: Floats
     share_fraction: Floats
@@ -108,22 +113,21 @@ def price_curve(replica: Replica, lengths: Lengths, largest_sequences: float) ->
     met = _grid(largest_sequences)
     # A whole chunk hides much of what decodes beside it, so that every other batch will do for it.
     full_s = np.asarray(full_step_s(replica, lengths, met[::2]), float)
+    late_s = np.asarray(late_step_s(replica, lengths, met[::2]), float)
+    launch_s = np.asarray(launch_step_s(replica, lengths, met[::2]), float)
     steps = steady_steps(replica, lengths, met, _straight(met[::2], full_s, met))
     gained, output = tokens_per_step(replica), np.maximum(lengths.output_tokens, 1.0)
     plain = np.maximum.accumulate(steps.plain_s, axis=-1)
-    carrying = np.maximum.accumulate(np.maximum(steps.carrying_s, plain), axis=-1)
+    launch = np.maximum.accumulate(np.maximum(_straight(met[::2], launch_s, met), plain), axis=-1)
+    carrying = np.maximum.accumulate(np.maximum(steps.carrying_s, launch), axis=-1)
     full = np.maximum.accumulate(np.maximum(steps.full_s, carrying), axis=-1)
+    late = np.maximum.accumulate(np.maximum(_straight(met[::2], late_s, met), full), axis=-1)
     share = steps.share_fraction
     mean = np.asarray(((1.0 - share) * plain + share * carrying) / gained, float)
     best = np.maximum.accumulate((met - 1.0) / (output * mean), axis=-1)
     tpot = np.concatenate([mean[..., :1], (met[1:] - 1.0) / (output * best[..., 1:])], axis=-1)
-    rising = Steps(plain, carrying, steps.carried_tokens, share, tpot, full)
-    beyond = met + NORMAL_P99 * np.sqrt(met - 1.0)
-    quantiles = tpot_latency(
-        replica, lengths, rising, _straight(met, plain, beyond), _straight(met, carrying, beyond)
-    )
     point = _Point(
-        plain, carrying, full, carrying, tpot, quantiles.p95_s, quantiles.p99_s,
+        plain, launch, carrying, full, late, carrying, tpot,
         steps.carried_tokens, steps.carried_tokens, share,
     )  # fmt: skip
     limit = batch_limit(replica, lengths)
@@ -135,6 +139,7 @@ def price_curve(replica: Replica, lengths: Lengths, largest_sequences: float) ->
         met_sequences=met,
         rows=np.stack(np.broadcast_arrays(*(getattr(point, f.name) for f in fields(_Point)))),
         limit_sequences=sustained_batch(replica, lengths, limit),
+        slot_count=cache_slots(replica, lengths),
         most_per_s=_most_per_s(replica, lengths, met, output * mean),
     )
 
@@ -163,36 +168,73 @@ def served_at(curve: LoadCurve, met_sequences: Floats, rate_per_s: Floats | None
     """
     point = _read(curve, met_sequences)
     rate = _rate_per_s(curve, point, met_sequences) if rate_per_s is None else np.asarray(rate_per_s, float)
-    ttft, tpot, utilisation = _latencies(curve, point, rate)
+    utilisation = _utilisation(curve, rate)
+    ttft, tpot = _ttft(curve, point, rate, utilisation), _tpot(curve, point, rate)
     batch = np.minimum(met_sequences, np.maximum(curve.limit_sequences, 1.0))
     return served(
         curve.replica, curve.lengths, _steps(point), batch, rate, ttft, tpot, utilisation, curve.own
     )
 
 
-def latencies_at(curve: LoadCurve, met_sequences: Floats) -> dict[str, Latency]:
-    """The latencies of `served_at` alone, by metric: what a search for a crossing asks again and again."""
+def latencies_at(curve: LoadCurve, met_sequences: Floats, metrics: Collection[str]) -> dict[str, Latency]:
+    """The latencies of `served_at` that are named, and what they need: for a search that asks many times."""
     point = _read(curve, met_sequences)
-    ttft, tpot, _ = _latencies(curve, point, _rate_per_s(curve, point, met_sequences))
-    return {"ttft": ttft, "tpot": tpot, "e2e": answer_latency(curve.own, ttft, tpot)}
+    rate, found = _rate_per_s(curve, point, met_sequences), {}
+    whole = "e2e" in metrics
+    if whole or "ttft" in metrics:
+        found["ttft"] = _ttft(curve, point, rate, _utilisation(curve, rate))
+    if whole or "tpot" in metrics:
+        found["tpot"] = _tpot(curve, point, rate)
+    if whole:
+        found["e2e"] = answer_latency(curve.own, found["ttft"], found["tpot"])
+    return found
 
 
-def _latencies(curve: LoadCurve, point: _Point, rate: Floats) -> tuple[Latency, Latency, Floats]:
-    """First token with its wait for a slot, further tokens, and the share of the sustained rate in use."""
-    lengths, most = curve.lengths, np.asarray(curve.most_per_s)
-    utilisation = np.where(most > 0, rate / np.where(most > 0, most, 1.0), np.inf)
-    prompt = Prompt(curve.own_tokens, curve.own.input_spread, point.own_carrying_s, point.own_carried_tokens)
-    first = ttft_latency(curve.replica, lengths, _steps(point), rate, prompt)
-    slot_s = slot_wait_s(curve.limit_sequences, lengths.output_tokens * point.tpot_s, utilisation, lengths)
+def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
+    """Of the sustained rate."""
+    most = np.asarray(curve.most_per_s)
+    return np.where(most > 0, rate / np.where(most > 0, most, 1.0), np.inf)
+
+
+def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) -> Latency:
+    """First token with its wait for a slot; above the sustained rate it never comes."""
+    lengths, steps = curve.lengths, _steps(point)
+    ends = Ends(point.launch_s, point.late_s, longest_ratio(curve.replica, lengths))
+    prompt = None
+    if curve.own is not lengths:
+        spread = curve.own.input_spread
+        prompt = Prompt(curve.own_tokens, spread, point.own_carrying_s, point.own_carried_tokens)
+    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt)
+    slots = np.minimum(curve.limit_sequences, curve.slot_count)
+    slot_s = slot_wait_s(slots, lengths.output_tokens * point.tpot_s, utilisation, lengths)
     never = np.where(utilisation > 1.0, np.inf, 0.0)
-    ttft = Latency(
+    return Latency(
         first.mean_s + slot_s + never,
         first.p50_s + never,
         first.p95_s + 3.0 * slot_s + never,
         first.p99_s + 4.6 * slot_s + never,
     )
-    p95_s = np.maximum(point.tpot_s, point.tpot_s_p95)  # equal at both ends, they may differ by a bit between
-    return ttft, Latency(point.tpot_s, point.tpot_s, p95_s, np.maximum(p95_s, point.tpot_s_p99)), utilisation
+
+
+def _tpot(curve: LoadCurve, point: _Point, rate: Floats) -> Latency:
+    """Further tokens at a rate, with the batch that one arrival in a hundred meets.
+
+    Formula  B₉₉ = 1 + λ·output·T(B₁) + d, B₁ = 1 + λ·output·T + d, d = `met_deviation`
+    Why      A fuller batch takes longer to empty. With x = d ln T / d ln B the variance of a birth-death
+             process near its mean is 1/(1 − x) times that of its arrivals, the deviation (1 − x)^−½ ≈ 1 + x.
+    """
+    mix = mix_of(curve.replica, curve.lengths, _steps(point), rate)
+    sent, deviation = mix.rate_per_s * mix.output_tokens, met_deviation(mix, point.tpot_s)
+    plain, carrying = _plain_and_carrying(curve, 1.0 + sent * point.tpot_s + deviation)
+    slower = token_s(replace(mix, plain_s=plain, carrying_s=carrying), point.tpot_s, 0.0)
+    return arrivals_tpot(mix, point.tpot_s, *_plain_and_carrying(curve, 1.0 + sent * slower + deviation))
+
+
+def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats, Floats]:
+    """Both steps at a batch, the carrying one never the shorter."""
+    kept = [_names().index(name) for name in ("plain_s", "carrying_s")]
+    plain, carrying = _between_batches(curve.rows[kept], curve.met_sequences, met_sequences)
+    return plain, np.maximum(carrying, plain)
 
 
 def _steps(point: _Point) -> Steps:
@@ -245,7 +287,8 @@ def _names() -> list[str]:
 def _grid(largest_sequences: float) -> Array:
     """Batches from 1 until the quantiles at the first one past the last needed are inside; an odd number."""
     end = LARGE_RATIO * SMALL_RATIO * max(largest_sequences, 1.0)
-    end += NORMAL_P99 * np.sqrt(end)
+    # Deviations of a batch that long prompts hold up, and of what that makes of the next.
+    end += 5.0 * NORMAL_P99 * np.sqrt(end)
     count = int(np.ceil(np.log(end) / np.log(LARGE_RATIO)))
     small = SMALL_RATIO ** np.arange(SMALL_COUNT)
     large = SMALL_RATIO**SMALL_COUNT * LARGE_RATIO ** np.arange(count)
@@ -275,14 +318,16 @@ def _most_per_s(replica: Replica, lengths: Lengths, met: Array, decode_s: Array)
 
 
 def _read(curve: LoadCurve, met_sequences: Floats) -> _Point:
+    return _Point(*_between_batches(curve.rows, curve.met_sequences, met_sequences))
+
+
+def _between_batches(rows: Array, grid: Array, met_sequences: Floats) -> Array:
+    """Rows of a curve at other batches."""
     met = np.asarray(met_sequences, float)
-    shape = np.broadcast_shapes(curve.rows.shape[1:-1], met.shape[:-1])
-    rows = np.broadcast_to(curve.rows, (curve.rows.shape[0], *shape, curve.rows.shape[-1]))
-    index, share = _place(
-        curve.met_sequences, np.broadcast_to(met, (*shape, met.shape[-1] if met.ndim else 1))
-    )
-    index = np.broadcast_to(index, (rows.shape[0], *index.shape))
-    return _Point(*_between(rows, index, share))
+    shape = np.broadcast_shapes(rows.shape[1:-1], met.shape[:-1])
+    rows = np.broadcast_to(rows, (rows.shape[0], *shape, rows.shape[-1]))
+    index, share = _place(grid, np.broadcast_to(met, (*shape, met.shape[-1] if met.ndim else 1)))
+    return _between(rows, np.broadcast_to(index, (rows.shape[0], *index.shape)), share)
 
 
 def _place(met: Array, at: Array) -> tuple[NDArray[np.intp], Array]:

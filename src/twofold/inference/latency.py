@@ -24,9 +24,6 @@ from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 NORMAL_P95, NORMAL_P99 = 1.645, 2.326
-# Directions between "a fuller batch" and "more prompts in between": the worst of five is within 2 % of the
-# worst of all.
-DIRECTIONS = tuple((float(np.cos(angle)), float(np.sin(angle))) for angle in np.linspace(0.0, np.pi / 2.0, 5))
 SMALLEST = np.finfo(np.float64).tiny
 
 
@@ -78,7 +75,7 @@ def flat_latency(seconds: Floats) -> Latency:
     return Latency(seconds, seconds, seconds, seconds)
 
 
-def quantile_factor(spread: Floats, normal: float) -> Floats:
+def quantile_factor(spread: Floats, normal: Floats) -> Floats:
     """A log-normal's quantile over its mean, for a standard deviation of `spread` means."""
     sigma = np.sqrt(np.log1p(np.square(spread)))
     factor: Floats = np.exp(normal * sigma - 0.5 * np.square(sigma))
@@ -105,7 +102,8 @@ def ttft_latency(
     Shapes   arguments broadcast.
     Units    requests/s of the whole replica; seconds out.
     Source   residual life and M/D/1 in heavy traffic; SKETCHES, inference; handling fitted.
-    Limits   no load: half a step, the own prefill, handling. ρ is held at 0.98; callers add slot waits.
+    Limits   no load: half a step, the own prefill, handling. ρ is held at 0.98; callers add slot waits. For
+             as many clients as there are, who send no more while they wait: see `arrivals` for the others.
     """
     rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
     chunk, full = chunk_tokens(replica), steps.full_s
@@ -181,37 +179,25 @@ def slot_wait_s(limit: Floats, decode_s: Floats, utilisation: Floats, lengths: L
     return wait
 
 
-def tpot_latency(
-    replica: Replica, lengths: Lengths, steps: Steps, fuller_plain_s: Floats, fuller_carrying_s: Floats
-) -> Latency:
-    """Seconds per further token: the mean, and quantiles from fuller batches and more prompts in between.
+def tpot_latency(replica: Replica, lengths: Lengths, steps: Steps) -> Latency:
+    """Seconds per further token where the batch is what it is: quantiles from more prefill in between.
 
-    Formula  quantile = max over θ of (1−q′)·t(0,B′) + q′·t(S,B′), per tokens gained, with z deviations split:
-             t(·,B′) = t(·,B) + z·cos θ/2.326 · (t(·,B₉₉) − t(·,B)), q′ = min(1, q + z·sin θ·√(q(1−q)/output))
-    Why      Where steps are straight in batch and share the worst direction is the root of the sum of squares
-             of both deviations; here each step time keeps a weight that is not negative, and the share of
-             steps that carry stops at all of them.
-    Units    `fuller_*` are the steps at the batch B₉₉ that one arrival in a hundred meets.
-    Limits   no share and no fuller batch: the mean for all.
+    Formula  quantile = (1−q′)·t(0,B) + q′·t(S,B), per tokens gained,
+             q′ = min(1, q + z·√(q(1 − q + v²)/output))
+    Why      Whether one of an answer's steps carries a prompt is a coin of bias q, and prompts spread by v.
+    Limits   no share: the mean for all. Random arrivals have fuller batches too: `sharing`.
     """
     share, output = steps.share_fraction, np.maximum(lengths.output_tokens, 1.0)
     carrying = np.maximum(steps.carrying_s, steps.plain_s)
-    fuller_plain = np.maximum(fuller_plain_s, steps.plain_s)
-    fuller_carrying = np.maximum(np.maximum(fuller_carrying_s, carrying), fuller_plain)
-    share_deviation = np.sqrt(share * (1.0 - share) / output)
+    deviation = np.sqrt(share * (1.0 - share + np.square(lengths.input_spread)) / output)
 
     def upper(normal: float) -> Floats:
-        worst: Floats = steps.tpot_s * tokens_per_step(replica)
-        for fuller, more in DIRECTIONS:
-            part = fuller * normal / NORMAL_P99
-            raised = np.minimum(1.0, share + normal * more * share_deviation)
-            plain = (1.0 - part) * steps.plain_s + part * fuller_plain
-            carried = (1.0 - part) * carrying + part * fuller_carrying
-            worst = np.maximum(worst, (1.0 - raised) * plain + raised * carried)
-        return worst / tokens_per_step(replica)
+        raised = np.minimum(1.0, share + normal * deviation)
+        step_s: Floats = (1.0 - raised) * steps.plain_s + raised * carrying
+        return np.maximum(steps.tpot_s, step_s / tokens_per_step(replica))
 
     # Equal ones may have lost their last bit on different ways.
-    p95_s = np.maximum(steps.tpot_s, upper(NORMAL_P95))
+    p95_s = upper(NORMAL_P95)
     return Latency(steps.tpot_s, steps.tpot_s, p95_s, np.maximum(p95_s, upper(NORMAL_P99)))
 
 

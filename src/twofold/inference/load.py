@@ -114,7 +114,7 @@ def closed_loop(
         outside + np.where(burst_fraction > 0.05, np.maximum(ttft.p95_s, burst), ttft.p95_s),
         outside + np.where(burst_fraction > 0.01, np.maximum(ttft.p99_s, 2.0 * burst), ttft.p99_s),
     )
-    tpot = tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s)
+    tpot = tpot_latency(replica, lengths, steps)
     rate = concurrency / (ttft.mean_s + decode_s)
     utilisation = np.minimum(1.0, concurrency / np.maximum(limit, 1.0))
     return served(replica, lengths, steps, batch, rate, ttft, tpot, utilisation)
@@ -202,7 +202,7 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
         batch,
         rate,
         ttft,
-        tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s),
+        tpot_latency(replica, lengths, steps),
         np.ones_like(rate),
     )
 
@@ -216,7 +216,7 @@ def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> S
     steps = steady_steps(replica, lengths, batch_sequences)
     rate = batch_sequences / (lengths.output_tokens * steps.tpot_s)
     ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
-    tpot = tpot_latency(replica, lengths, steps, steps.plain_s, steps.carrying_s)
+    tpot = tpot_latency(replica, lengths, steps)
     plain = np.minimum(steps.plain_s / tokens_per_step(replica), tpot.mean_s)
     tpot = replace(tpot, p50_s=np.where(steps.share_fraction < 0.5, plain, tpot.mean_s))
     return served(replica, lengths, steps, batch_sequences, rate, ttft, tpot, np.ones_like(rate))

@@ -125,7 +125,7 @@ def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
     points = _along(curve, CURVE_POINTS)
     along = served_at(curve, points)
     names = [name for slo in slos for name in slo.targets()]
-    idle, met, broken = _crossing(views, slos, points) if names else (np.zeros(()), end, np.array(-1))
+    idle, met, broken = _crossing(views, slos, points, along) if names else (np.zeros(()), end, np.array(-1))
     fits = np.asarray(curve.limit_sequences) > 0
     rate, saturation = (np.where(fits, rate_at(curve, each), 0.0)[..., 0] for each in (met, end))
     columns = (
@@ -139,12 +139,20 @@ def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
     return RateLimit(*(np.broadcast_to(each, saturation.shape) for each in columns))
 
 
-def _ratios(views: Sequence[LoadCurve], slos: Sequence[Slo], met: Array) -> Array:
-    """Every promised quantile over its target where arrivals meet `met`: [promise, …, batch]."""
+def _ratios(
+    views: Sequence[LoadCurve], slos: Sequence[Slo], met: Array, along: Served | None = None
+) -> Array:
+    """Every promised quantile over its target where arrivals meet `met`: [promise, …, batch].
+
+    `along` is what all get there, where it is known: it tells what a class gets that is alone.
+    """
     found = []
     for view, slo in zip(views, slos, strict=True):
         if targets := slo.targets():
-            latencies = latencies_at(view, met)
+            if along is not None and len(views) == 1:
+                latencies = {"ttft": along.ttft, "tpot": along.tpot, "e2e": along.e2e}
+            else:
+                latencies = latencies_at(view, met, {name.split("_")[0] for name in targets})
             for name, target in targets.items():
                 metric, _, which = name.split("_")
                 found.append(np.asarray(getattr(latencies[metric], f"{which}_s"), float) / target)
@@ -153,13 +161,13 @@ def _ratios(views: Sequence[LoadCurve], slos: Sequence[Slo], met: Array) -> Arra
 
 
 def _crossing(
-    views: Sequence[LoadCurve], slos: Sequence[Slo], points: Array
+    views: Sequence[LoadCurve], slos: Sequence[Slo], points: Array, along: Served
 ) -> tuple[Array, Array, NDArray[np.intp]]:
     """The binding quantile without load, the last batch that keeps every promise, and which one breaks next.
 
     −1 where none breaks before the last of the points; the first of them where one is broken without load.
     """
-    ratios = _ratios(views, slos, points)
+    ratios = _ratios(views, slos, points, along)
     points = np.broadcast_to(points, ratios.shape[1:])
     worst = np.log(np.max(ratios, axis=0))
     bad = worst > 0.0

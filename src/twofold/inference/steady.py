@@ -14,6 +14,8 @@ from twofold.inference.memory import max_sequences
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
+LONGEST = 3.5  # standard deviations of a prompt's logarithm: one in four thousand
+
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
@@ -46,6 +48,19 @@ def batch_limit(replica: Replica, lengths: Lengths) -> Floats:
     return np.where(np.asarray(held) > 0, np.clip(held, 1.0, replica.max_batch), 0.0)
 
 
+def cache_slots(replica: Replica, lengths: Lengths) -> Floats:
+    """Slots that a cache shared by requests of random size is worth to who waits for room.
+
+    Formula  held / z, z = 1 + (v·input / reserved)²
+    Why      Requests that take z times as much room, z times as rarely, vary as much in sum.
+    Source   Hayward's equivalent of peaked traffic (Fredericks 1980).
+    """
+    reserved = reserved_tokens(replica, lengths)
+    held = max_sequences(replica, reserved, lengths.input_tokens)
+    spread = lengths.input_spread * own_input_tokens(replica, lengths) / reserved
+    return np.maximum(1.0, held / (1.0 + np.square(spread)))
+
+
 def reserved_tokens(replica: Replica, lengths: Lengths) -> Floats:
     """Cache that a running sequence keeps others from: its prompt, and as much of its answer as is set aside.
 
@@ -68,8 +83,12 @@ def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
 
 
 def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
-    """What a prefilled token attends to on average: the cached prefix and half of the computed rest."""
-    return lengths.input_tokens - own_input_tokens(replica, lengths) / 2.0
+    """What a prefilled token attends to on average: the cached prefix and half of its computed prompt.
+
+    A token drawn at random lies in a prompt that is 1 + v² times the mean (residual life, Feller 1966).
+    """
+    own = own_input_tokens(replica, lengths)
+    return lengths.input_tokens - own + own * (1.0 + np.square(lengths.input_spread)) / 2.0
 
 
 def mean_context_tokens(lengths: Lengths) -> Floats:
@@ -157,4 +176,26 @@ def steady_steps(
 def full_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """Seconds of a step that decodes the batch and carries a whole chunk."""
     context, attended = mean_context_tokens(lengths), attended_tokens(replica, lengths)
+    return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
+
+
+def launch_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
+    """Seconds of a step that decodes the batch and carries next to no prefill: all that no token hides."""
+    return iteration_s(replica, 1.0, 1.0, batch_sequences, mean_context_tokens(lengths)).total_s
+
+
+def longest_ratio(replica: Replica, lengths: Lengths) -> Floats:
+    """The longest prompt looked at, over the mean: one in four thousand, within the model's context."""
+    sigma = np.sqrt(np.log1p(np.square(lengths.input_spread)))
+    longest = np.exp(LONGEST * sigma - 0.5 * np.square(sigma))
+    most = np.asarray(replica.shape.max_context_tokens) / np.maximum(lengths.input_tokens, 1.0)
+    return np.maximum(1.0, np.minimum(longest, most))
+
+
+def late_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
+    """Seconds of a step that carries a whole chunk of the longest prompt that is looked at."""
+    own = own_input_tokens(replica, lengths)
+    half = own * longest_ratio(replica, lengths) / 2.0
+    attended = np.maximum(lengths.input_tokens - own + half, attended_tokens(replica, lengths))
+    context = mean_context_tokens(lengths)
     return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s

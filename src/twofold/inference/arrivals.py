@@ -1,0 +1,235 @@
+"""First tokens where requests come at random: prompts of random lengths queue for prefill.
+
+A replica computes prompts one after another and up to a chunk of them per step, which is an M/G/1 queue whose
+services are prefills. As in `latency`, every formula is built of sums, maxima and mixtures whose weights are
+never negative, and of dimensionless functions that rise with utilisation: faster hardware never answers later
+at the same rate (INV-2).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.inference.latency import (
+    NORMAL_P95,
+    NORMAL_P99,
+    SMALLEST,
+    Latency,
+    Prompt,
+    first_token_s,
+    quantile_factor,
+)
+from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
+from twofold.inference.types import Replica
+from twofold.perf import Floats
+
+MOST_BUSY = 0.98
+# Gauss and Hermite's places and weights for a standard normal: means over log-normal lengths.
+PLACES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Steps that tell what prompts shorter and longer than the mean cost, beside the same batch."""
+
+    launch_s: Floats  # carries next to no prefill
+    late_s: Floats  # carries a chunk of a prompt that is `longest_ratio` times the mean
+    longest_ratio: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """What prompts of all classes do to one that arrives."""
+
+    busy_fraction: Floats  # of time, if all prompts were computed in full chunks
+    service_s: Floats  # of a mean prompt in full chunks, long ones counted as often as they weigh
+    rest_s: Floats  # of the prefill or step under way
+    shared_s: Floats  # steps made longer by who comes later, and begun again for each group of prompts
+    backlog_s: Floats  # mean prefill found, of the one under way too
+    found_s: Floats  # the median of what is under way
+
+
+def normal_quantile(probability: Floats) -> Floats:
+    """The standard normal's quantile within 0.02 from 0.5 % to 99.5 %.
+
+    Formula  (p^0.135 − (1 − p)^0.135) / 0.1975
+    Source   Tukey's lambda; Joiner & Rosenblatt 1971.
+    """
+    p = np.asarray(probability, float)
+    value: Floats = (p**0.135 - (1.0 - p) ** 0.135) / 0.1975
+    return value
+
+
+def backlog_quantile(busy_fraction: Floats, spread: Floats, level: float) -> Floats:
+    """A quantile of the work that an arrival finds in an M/G/1 queue, in mean services.
+
+    Formula  m·lognormal(k) at 1 − (1 − level)/ρ, with m = (1 + v²)/(2(1 − ρ)) and
+             k² = 2ρ − 1 + 4/3·(1 − ρ)(1 + v²); 0 where no more than 1 − level of arrivals wait
+    Why      P(wait) = ρ; Pollaczek and Khinchine give the mean of those that wait, Takács the second moment
+             of all, 2(ρm)² + λE[S³]/(3(1 − ρ)). (1 + v²)³ is the third moment of a log-normal.
+    Shapes   arguments broadcast. `spread` is the services' deviation over their mean, v.
+    Source   Pollaczek 1930, Khinchine 1932, Takács 1962.
+    Limits   ρ → 1: an exponential's mean and deviation. Within 10 % of a simulated queue up to v = 2.
+    """
+    second = 1.0 + np.square(spread)
+    busy = np.asarray(busy_fraction, float)
+    square = np.maximum(2.0 * busy - 1.0 + 4.0 / 3.0 * (1.0 - busy) * second, 0.0)
+    within = 1.0 - (1.0 - level) / np.maximum(busy, SMALLEST)
+    factor = quantile_factor(np.sqrt(square), normal_quantile(np.clip(within, 1e-6, level)))
+    return np.where(within > 0.0, second / (2.0 * (1.0 - busy)) * factor, 0.0)
+
+
+def prompt_s(replica: Replica, ends: Ends, full_s: Floats, prompt: Prompt, factor: Floats = 1.0) -> Floats:
+    """Seconds that a lone prompt of `factor` times the mean length takes from its first step to its last.
+
+    Formula  n·t(tokens/n), n = max(1, tokens/chunk); t on straight lines from a step that carries next to no
+             prefill to one that carries a mean prompt, and on to a full chunk
+    Shapes   arguments broadcast.
+    Limits   the mean length: as many steps as it has chunks, each as priced.
+    """
+    rank, tokens = np.asarray(replica.chunk_tokens, float), np.asarray(prompt.tokens, float)
+    asked = tokens * factor
+    steps, usual_steps = np.maximum(1.0, asked / rank), np.maximum(1.0, tokens / rank)
+    within, usual = asked / steps, tokens / usual_steps
+    launch = np.minimum(ends.launch_s, prompt.carrying_s)
+    full = np.maximum(chunk_s(ends, full_s, prompt.spread, factor), prompt.carrying_s)
+    part = np.minimum(1.0, within / usual)
+    room = np.maximum(chunk_tokens(replica) - prompt.carried_tokens, 1.0)
+    # Of a prompt of several chunks all but the last are full, wherever the line to them ends.
+    further = np.maximum((within - usual) / room, (asked - np.maximum(tokens, rank)) / rank)
+    further = np.minimum(np.maximum(further, 0.0), 1.0)
+    each = (1.0 - part) * launch + part * ((1.0 - further) * prompt.carrying_s + further * full)
+    seconds: Floats = steps * each
+    return seconds
+
+
+def chunk_s(ends: Ends, full_s: Floats, spread: Floats, factor: Floats) -> Floats:
+    """A whole chunk of a prompt `factor` times as long as the mean: between a usual and a late one.
+
+    Why      Attention alone depends on how far behind its prompt's start a token stands, in proportion. A
+             usual token lies in a prompt 1 + v² times as long as the mean.
+    """
+    usual = 1.0 + np.square(spread)
+    share = np.maximum(factor - usual, 0.0) / np.maximum(ends.longest_ratio - usual, 1e-9)
+    share = np.minimum(share, 1.0)
+    mixed: Floats = (1.0 - share) * full_s + share * np.maximum(ends.late_s, full_s)
+    return mixed
+
+
+def arrivals_ttft(
+    replica: Replica,
+    lengths: Lengths,
+    steps: Steps,
+    ends: Ends,
+    rate_per_s: Floats,
+    prompt: Prompt | None = None,
+) -> Latency:
+    """Seconds to the first token at a rate of all requests, whose lengths are `lengths`.
+
+    Formula  mean = rest + ρ·W + shared + own prefill + admission + handling, W = ρ·S(1 + v²)/(2(1 − ρ)),
+             rest = ½((1−φ)·t(0,B) + φ·√(E[T²](1 + v²))), φ = min(1, λ·E[T]/ranks), T = `prompt_s`;
+             quantiles add in quadrature what a step may last, what the backlog W, a long prompt of one's own
+             and a long one that joins the same step have above their means
+    Why      Pollaczek and Khinchine's wait is what is left of the prefill under way, ½λE[S²], and what waits
+             before one, ρ·W. Engines compute who came by the start of a step together with who came first, so
+             that later ones lengthen it too, and each group pays for its launches.
+    Shapes   arguments broadcast. `prompt` is of the class that asks; None: of any request.
+    Units    requests/s of the whole replica; seconds out.
+    Source   Pollaczek 1930, Khinchine 1932; residual life, Feller 1966; gated service, Takagi 1986.
+    Limits   no load: half a step, the own prefill, handling. ρ is held at 0.98; callers add slot waits.
+    """
+    rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
+    plain = np.asarray(steps.plain_s)
+    everyone = Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
+    lone = _at_places(replica, ends, steps, everyone)
+    queue = _queue(replica, lengths, steps, ends, rate, lone)
+    mine, asked = (lone, everyone) if prompt is None else (_at_places(replica, ends, steps, prompt), prompt)
+    own_s = _mean(mine)
+    late = admission_steps(replica, own, rate * plain) * plain + first_token_s(replica, plain)
+    mean = queue.rest_s + queue.busy_fraction * queue.backlog_s + queue.shared_s + own_s + late
+
+    def upper(level: float, normal: float, exponential: float) -> Floats:
+        above = backlog_quantile(queue.busy_fraction, lengths.input_spread, level) * queue.service_s
+        waits = np.maximum(above - queue.backlog_s, 0.0) + exponential * queue.shared_s
+        long_s = prompt_s(replica, ends, steps.full_s, asked, quantile_factor(asked.spread, normal))
+        longer = np.maximum(long_s - own_s, 0.0)
+        joins = _joining_s(queue, lengths.input_spread, steps.full_s, rate, level)
+        parts = np.square(0.45 * plain) + np.square(waits) + np.square(longer) + np.square(joins)
+        whole: Floats = mean + np.sqrt(parts)
+        return whole
+
+    usually = backlog_quantile(queue.busy_fraction, lengths.input_spread, 0.5) * queue.service_s
+    p50_s = queue.found_s + usually + 0.5 * queue.shared_s + _median(mine) + late
+    return Latency(mean, np.minimum(p50_s, mean), upper(0.95, NORMAL_P95, 2.0), upper(0.99, NORMAL_P99, 3.6))
+
+
+def _at_places(replica: Replica, ends: Ends, steps: Steps, prompt: Prompt) -> list[Floats]:
+    return [prompt_s(replica, ends, steps.full_s, prompt, factor) for factor in _factors(prompt.spread)]
+
+
+def _factors(spread: Floats) -> list[Floats]:
+    """Lengths at `PLACES`, over their mean; one where all are equal."""
+    return [quantile_factor(spread, place) for place in PLACES] if np.any(spread) else [1.0]
+
+
+def _median(values: Sequence[Floats]) -> Floats:
+    return values[len(values) // 2]
+
+
+def _mean(values: Sequence[Floats]) -> Floats:
+    """Over log-normal lengths, of values at `_factors`."""
+    if len(values) == 1:
+        return values[0]
+    total: Floats = sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
+    return total
+
+
+def _queue(
+    replica: Replica, lengths: Lengths, steps: Steps, ends: Ends, rate: Floats, lone: Sequence[Floats]
+) -> _Queue:
+    """The queue of all prompts, each of which takes `lone` seconds if it comes alone.
+
+    Formula  S = tokens·t(chunk)/(chunk − B·split), split = min(1, prompt/chunk): who decodes takes its tokens
+             from the chunks that prompts fill; shared = min(ρ/(1 + ρ)·W, ½ρ·t(chunk))
+             + (1 − split)·ρ/(1 − ρ)·t(0+)
+    Why      In gated service with exhaustible groups E[W] = ½E[C²]/E[C]·(1 + 2ρ) over cycles C, of which the
+             queue holds 1 + ρ parts and who comes later the rest; a cycle of c launches takes c/(1 − ρ).
+             Full chunks hide launches and have no room for who comes later.
+    """
+    own, spread = own_input_tokens(replica, lengths), lengths.input_spread
+    second, plain = 1.0 + np.square(spread), np.asarray(steps.plain_s)
+    split = np.minimum(1.0, own / np.asarray(replica.chunk_tokens))
+    batch = rate * lengths.output_tokens * steps.tpot_s
+    chunk = np.maximum(chunk_tokens(replica) - split * batch, 0.5 * chunk_tokens(replica))
+    factors = _factors(spread)
+    services = [own * each / chunk * chunk_s(ends, steps.full_s, spread, each) for each in factors]
+    service = np.sqrt(_mean([np.square(each) for each in services]) / second)
+    busy = np.minimum(rate * _mean(services), MOST_BUSY)
+    backlog = busy / (1.0 - busy) * service * second / 2.0
+    found = np.minimum(1.0, rate * _mean(lone) / replica.dp)
+    under_way = np.sqrt(_mean([np.square(each) for each in lone]) * second)
+    median = _median(lone)
+    usual = np.minimum(1.0, rate * median / replica.dp)
+    later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * busy * steps.full_s)
+    again = (1.0 - split) * busy / (1.0 - busy) * np.minimum(ends.launch_s, steps.carrying_s)
+    return _Queue(
+        busy,
+        service,
+        0.5 * ((1.0 - found) * plain + found * under_way),
+        later + again,
+        backlog,
+        0.5 * ((1.0 - usual) * plain + usual * median),
+    )
+
+
+def _joining_s(queue: _Queue, spread: Floats, full_s: Floats, rate: Floats, level: float) -> Floats:
+    """By how much a long prompt that comes later lengthens a step at a quantile: a chunk at most.
+
+    Why      λ·rest prompts come before the step begins; a quantile of all is one of them, further up.
+    """
+    within = 1.0 - (1.0 - level) / np.clip(rate * queue.rest_s, 1e-9, 1.0)
+    factor = quantile_factor(spread, normal_quantile(np.clip(within, 1e-6, level)))
+    joining = np.minimum(full_s, queue.service_s * np.maximum(factor - 1.0, 0.0))
+    return np.where(within > 0.0, joining, 0.0)
