@@ -1,12 +1,19 @@
 """The rows of area `inference`, `deployment`, `metrics` and `facility` that a rehearsed fleet shows."""
 
-from collections.abc import Callable
+import csv
+import re
+from collections.abc import Callable, Iterable
+from math import ceil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 Ask = Callable[[str], Any]
 Differences = dict[str, dict[str, float]]
+Rows = list[dict[str, str]]
+CHAT = "twofold simulate tests/requirements/specs/chat.yaml"
+LONGEST_REST_S = 30.0  # of a circuit, before it is probed again
 
 
 @pytest.fixture
@@ -29,6 +36,26 @@ def findings(data: Any) -> dict[str, Any]:
 
 def mean(point: dict[str, Any], figure: str) -> float:
     return float(point["figures"][figure]["mean"])
+
+
+def requests_of(command: str, ask: Ask, folder: Path) -> Rows:
+    """Every request of a run, as `--requests` writes it."""
+    path = folder / "requests.csv"
+    assert ask(f"{command} --requests {path}").code == 0
+    with path.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def measured(rows: Rows, data: Any) -> Rows:
+    """Those that finished and arrived after the warm-up."""
+    return [
+        row for row in rows if row["outcome"] == "finished" and float(row["arrival_s"]) >= data["warm_up_s"]
+    ]
+
+
+def p95_of(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[ceil(0.95 * len(ordered)) - 1]
 
 
 def test_r_041_the_cheapest_fleet_that_keeps_every_goal_is_named_or_that_there_is_none(
@@ -93,24 +120,43 @@ def test_r_055_the_plans_replicas_and_the_twins_agree_within_one(points: dict[st
     assert abs(planned - needed) <= 1
 
 
-def test_r_056_a_replica_that_fell_silent_gets_nothing_after_its_detection(data: Any, screen: str) -> None:
+def test_r_056_a_replica_that_fell_silent_gets_nothing_after_its_detection(
+    data: Any, screen: str, ask: Ask, tmp_path: Path
+) -> None:
+    """It is silent from 70 s on; nothing is sent there from its detection until it is back."""
     fleet = data["fleets"][0]
     after = fleet["after_fault"]
-    detected_s = after["first_effects_s"]["OpenCircuit"]
+    detected_s, closed_s = (after["first_effects_s"][name] for name in ("OpenCircuit", "CloseCircuit"))
     assert 0 < detected_s < 2.0
     assert after["missent_s"] is None or after["missent_s"] <= detected_s
-    assert data["classes"][0]["ttft_s"]["p95"] > 0
-    assert "OpenCircuit after" in screen
+    rows = requests_of(f"{CHAT} --scenario tests/requirements/specs/crash.yaml", ask, tmp_path)
+    sent = [float(row["arrival_s"]) - after["at_s"] for row in rows if row["replica_id"] == "r0"]
+    assert [at_s for at_s in sent if at_s < 0] and [at_s for at_s in sent if at_s >= closed_s]
+    assert [at_s for at_s in sent if detected_s < at_s < closed_s and at_s > 0] == []
+    p95_s = data["classes"][0]["ttft_s"]["p95"]
+    assert p95_s == pytest.approx(p95_of(float(row["ttft_s"]) for row in measured(rows, data)), rel=0.02)
+    assert "OpenCircuit after" in screen and "TTFT p95" in screen
 
 
-def test_r_057_a_replica_that_comes_back_is_routable_within_the_stated_seconds(data: Any, ask: Ask) -> None:
-    """Down 20 s, then it starts; the weights lie on its own disk, so that it takes less than a cold start."""
+def test_r_057_a_replica_that_comes_back_is_routable_within_the_stated_seconds(
+    data: Any, ask: Ask, tmp_path: Path
+) -> None:
+    """Down 20 s, then it starts; the weights lie on its own disk, so that it takes less than a cold start.
+
+    One that is new has no circuit to close: it is asked as soon as it is up.
+    """
     fleet = data["fleets"][0]
     plan = ask("twofold plan tests/requirements/specs/chat.yaml --json").data
+    stated_s = plan["serving"][0]["cold_start_s"]["value"]
     assert fleet["started_count"] == 1
-    assert 0 < fleet["start_s_mean"] <= plan["serving"][0]["cold_start_s"]["value"]
+    assert 0 < fleet["start_s_mean"] <= stated_s
     closed_s = fleet["after_fault"]["first_effects_s"]["CloseCircuit"]
-    assert closed_s == pytest.approx(20.0 + fleet["start_s_mean"], abs=35.0)  # a circuit's longest rest
+    up_s = 20.0 + fleet["start_s_mean"]
+    assert up_s <= closed_s <= up_s + LONGEST_REST_S + 1.0
+    rows = requests_of(f"{CHAT} --scenario tests/requirements/specs/drain.yaml", ask, tmp_path)
+    fresh = [float(row["arrival_s"]) for row in rows if row["replica_id"].endswith("-again")]
+    granted_s = 60.0 + 60.0  # the zone is back a minute after its drain at 60 s
+    assert granted_s < min(fresh) <= granted_s + stated_s + 2.0
 
 
 def test_r_058_a_noisy_tenant_is_capped_and_moves_the_others_by_less_than_ten_percent(
@@ -120,11 +166,10 @@ def test_r_058_a_noisy_tenant_is_capped_and_moves_the_others_by_less_than_ten_pe
     assert capped["low"] > 0.5
     for name in ("one", "two", "three", "four"):
         assert differences[f"tenant {name}.unanswered_fraction"]["b"] < 0.01
-    moved = [
-        differences[f"tenant {name}.e2e_p95_s"]["b"] / differences[f"tenant {name}.e2e_p95_s"]["a"] - 1
-        for name in ("one", "two", "three", "four")
-    ]
-    assert abs(sum(moved) / len(moved)) < 0.10, moved
+    for name in ("one", "two", "three", "four"):
+        for metric in ("ttft_p95_s", "e2e_p95_s"):
+            seen = differences[f"tenant {name}.{metric}"]
+            assert abs(seen["difference"]) < 0.10 * seen["a"], (name, metric)
 
 
 def test_r_059_under_overload_who_is_let_in_is_served_in_time_and_the_rest_is_counted(
@@ -133,8 +178,10 @@ def test_r_059_under_overload_who_is_let_in_is_served_in_time_and_the_rest_is_co
     usual, half_more, treble = (points[value] for value in ("1x", "1.5x", "3x"))
     refused = [mean(point, "chat.unanswered_fraction") for point in (usual, half_more, treble)]
     assert 0 <= refused[0] < refused[1] < refused[2]
+    assert refused[2] > 0.25  # a third of three times the peak is all that the fleet can serve
     for point in (half_more, treble):
         assert mean(point, "chat.ttft_p95_s") <= 1.0
+        assert mean(point, "chat.e2e_p95_s") <= 1.25 * mean(usual, "chat.e2e_p95_s")
         assert mean(point, "chat.ttft_p95_s") <= 1.25 * mean(usual, "chat.ttft_p95_s")
 
 
@@ -180,9 +227,7 @@ def test_r_065_shared_prioritised_and_split_pools_are_held_against_each_other(
         in (findings["cheapest"]["text"])
     )
     heap = "tests/requirements/specs/heap.yaml"
-    paired = ask(
-        f"twofold simulate tests/requirements/specs/kinds.yaml --compare {heap},{heap}:split --json"
-    )
+    paired = ask(f"twofold simulate tests/requirements/specs/kinds.yaml --compare {heap},{heap}:split --json")
     gaps = {one["figure"]: one for one in paired.data["comparison"]["differences"]}
     assert gaps["chat.ttft_p95_s"]["high"] < 0 < gaps["cost_usd"]["low"]
 
@@ -257,27 +302,39 @@ def test_r_082_two_formats_of_one_model_are_held_against_the_same_goals(data: An
     assert "chat-bf16" in screen and "chat-fp8" in screen
 
 
-def test_r_085_what_is_held_back_follows_from_the_fault(
-    points: dict[str, Any], findings: dict[str, Any]
+def test_r_085_what_is_held_back_follows_from_the_fault_and_the_burst(
+    points: dict[str, Any], findings: dict[str, Any], ask: Ask, commands: dict[str, str]
 ) -> None:
     spares = min(int(value) for value, point in points.items() if point["slos_met"])
     replicas = int(findings["buffer"]["text"].split(" of ")[1].split()[0])
     assert findings["buffer"]["value"] == pytest.approx(spares / replicas)
+    assert not any(point["slos_met"] for value, point in points.items() if int(value) < spares)
+    fault_alone = ask(f"{commands['R-072']} --json").data
+    enough = [int(point["value"]) for point in fault_alone["points"] if point["slos_met"]]
+    assert min(enough) < spares  # a burst besides asks for more
 
 
-def test_r_100_a_release_comes_without_missing_a_goal(data: Any) -> None:
+def test_r_100_a_release_comes_without_missing_a_goal_while_it_does(data: Any, screen: str) -> None:
+    """Every p95 of what arrived from the offer until the promotion is within its goal."""
     fleet = data["fleets"][0]
-    effects = fleet["after_fault"]["first_effects_s"]
-    assert data["slos_met"]
-    assert effects["StartReplica"] <= effects["StageRelease"]
+    after = fleet["after_fault"]
+    effects, seen = after["first_effects_s"], after["release_p95_s"]
+    assert effects["StartReplica"] <= effects["StageRelease"] < effects["PromoteRelease"]
+    for slo in data["classes"][0]["slos"]:
+        metric = slo["metric"].removesuffix("_p95")
+        assert 0 < seen[f"chat.{metric}"] <= slo["limit_s"], metric
+    assert data["slos_met"] and fleet["effects"]["PromoteRelease"] == 1
     assert fleet["started_count"] >= 1 and fleet["start_s_mean"] > 0  # warmed up before it gets requests
     assert "RollBackRelease" not in fleet["effects"]
+    assert "p95 meanwhile: chat TTFT" in screen
 
 
-def test_r_101_a_bad_release_is_rolled_back_while_few_got_it(data: Any) -> None:
+def test_r_101_a_bad_release_is_rolled_back_while_fewer_than_its_stage_got_it(data: Any) -> None:
     fleet = data["fleets"][0]
     assert fleet["effects"]["RollBackRelease"] == 1 and "PromoteRelease" not in fleet["effects"]
-    assert 0 < fleet["after_fault"]["affected_fraction"] < 0.5  # the stages end at half
+    after = fleet["after_fault"]
+    assert 0 < after["affected_fraction"] < after["stage_fraction"]
+    assert fleet["effects"]["StageRelease"] == 1  # it never came beyond its first stage
 
 
 def test_r_126_the_target_utilisation_is_read_from_the_curve(
@@ -311,10 +368,18 @@ def test_r_141_p95_that_outgrows_throughput_is_told_with_its_remedy(
     assert grown < calm[1]["output_tokens_per_s"]["mean"] / calm[0]["output_tokens_per_s"]["mean"]
 
 
-def test_r_152_how_fast_power_changes_in_a_burst_is_shown(data: Any, screen: str) -> None:
+def test_r_152_how_fast_power_changes_in_a_burst_is_held_against_the_facility(
+    data: Any, screen: str, ask: Ask
+) -> None:
+    """The burst asks for more than the building gives; where nobody says, for utilities' usual share."""
     fleet = data["fleets"][0]
-    assert 0 < 30.0 * fleet["power_ramp_w_per_s"] <= fleet["power_w_max"]
-    assert "changing by" in screen
+    ramp, limit = fleet["power_ramp_w_per_s"], fleet["power_ramp_limit_w_per_s"]
+    assert 0 < 30.0 * ramp <= fleet["power_w_max"]
+    assert limit == pytest.approx(600.0 / 60.0)  # of the scenario
+    assert ramp > limit
+    assert re.search(r"changing by [\d.]+ W/s; a site may by 10 W/s", screen)
+    calm = ask(f"{CHAT} --scenario tests/requirements/specs/drain.yaml --json").data["fleets"][0]
+    assert calm["power_ramp_limit_w_per_s"] == pytest.approx(0.1 / 60.0 * calm["power_w_max"])
 
 
 def test_r_154_a_zone_is_drained_without_missing_a_goal(data: Any) -> None:

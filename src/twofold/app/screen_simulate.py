@@ -133,6 +133,8 @@ def _token_pieces(fleet: FleetFigures) -> list[str]:
         pieces.append(f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests")
     most, ramp = format_si(fleet.power_w_max, "W"), format_si(fleet.power_ramp_w_per_s, "W/s")
     power = f"{most} at most, changing by {ramp}"
+    if fleet.power_ramp_limit_w_per_s is not None:
+        power += f"; a site may by {format_si(fleet.power_ramp_limit_w_per_s, 'W/s')}"
     return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh"), power]
 
 
@@ -164,7 +166,13 @@ def _fault_pieces(after: AfterFault) -> list[str]:
     last = f", the last after {format_seconds(after.missent_s)}" if after.missent_s is not None else ""
     pieces.append(f"{after.missent_count} sent where nobody could hear{last}")
     if after.affected_fraction is not None:
-        pieces.append(f"the release got {share(after.affected_fraction)} of the requests until then")
+        stage = f", at a stage of {share(after.stage_fraction)}" if after.stage_fraction else ""
+        pieces.append(f"the release got {share(after.affected_fraction)} of the requests until then{stage}")
+    if after.release_p95_s:
+        named = (name.split(".") for name in after.release_p95_s)
+        seen = zip(named, after.release_p95_s.values(), strict=True)
+        told = [f"{name} {metric.upper()} {format_seconds(value)}" for (name, metric), value in seen]
+        pieces.append(f"p95 meanwhile: {', '.join(told)}")
     recovered = after.recovered_s
     back = f"recovered after {format_seconds(recovered)}" if recovered is not None else "not recovered"
     return [*pieces, back]

@@ -18,6 +18,7 @@ from twofold.contracts.scenario_variants import chosen, merged, override
 from twofold.contracts.yaml_nodes import Mapping, Scalar, plain, read_nodes
 from twofold.core import Dimension, InputErrors, ShapeError, ValueRefusedError
 
+BASE_VERSION = "base"  # what runs before anything is released
 Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
 
 
@@ -63,6 +64,11 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _can_happen(self) -> "Scenario":
+        versions = [BASE_VERSION, *(fault.version for fault in self.faults if fault.kind == "release")]
+        twice = next((name for name in versions if versions.count(name) > 1), None)
+        if twice is not None:
+            what = "is what runs" if twice == BASE_VERSION else "is released twice"
+            raise refusal(ValueRefusedError, f"the version `{twice}` {what}", "write another `version`")
         if self.horizon_s is None:
             return self
         if self.warm_up_s is not None and self.warm_up_s >= self.horizon_s:

@@ -8,6 +8,8 @@ from twofold.contracts import fields
 from twofold.contracts.fields import Part, refusal
 from twofold.core import ValueRefusedError
 
+CHUNK_TOKENS_MIN = 16  # a block of the cache
+
 
 class EngineChange(Part):
     """The engine's scheduler and cache. What is not named is as the plan has it."""
@@ -51,6 +53,9 @@ class EngineChange(Part):
 
     @model_validator(mode="after")
     def _agree(self) -> "EngineChange":
+        if self.chunk_tokens is not None and self.chunk_tokens < CHUNK_TOKENS_MIN:
+            what = f"a step of {self.chunk_tokens:g} tokens computes less than one block of the cache"
+            raise refusal(ValueRefusedError, what, f"write `chunk: {CHUNK_TOKENS_MIN} tok` or more")
         if self.batching == "static" and self.prefill == "separate":
             raise refusal(
                 ValueRefusedError,

@@ -11,11 +11,17 @@ from twofold.contracts.fields import Listed, Part, Quantity, refusal
 from twofold.contracts.names import did_you_mean
 from twofold.core import Dimension, UnknownNameError, ValueRefusedError
 
+ATTEMPTS_MAX = 1000  # of one intent: all of them may come at one moment
 Moment = Annotated[float, Quantity(Dimension.TIME, "min")]  # since the run began; may be 0
 Spread = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", highest=100.0)]
 Slowdown = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", lowest=1.0, highest=1000.0)]
 Bandwidth = Annotated[
     float, Quantity(Dimension.BANDWIDTH, "GB/s", zero="nothing would ever be read: write more than zero")
+]
+
+
+Power = Annotated[
+    float, Quantity(Dimension.POWER, "kW", zero="nothing could ever change: write more than zero")
 ]
 
 
@@ -90,6 +96,8 @@ class TrafficChange(Part):
         if total > 1 + 1e-9:
             raise refusal(ValueRefusedError, f"tenants send {100 * total:g} % of the requests together")
         known = {tenant.name for tenant in self.tenants}
+        if len(known) < len(self.tenants):
+            raise refusal(ValueRefusedError, "two tenants have the same name", "write their shares as one")
         for burst in self.bursts:
             if burst.tenant is not None and burst.tenant not in known:
                 hint = "name it under `tenants`, with its share"
@@ -116,6 +124,13 @@ class Clients(Part):
     answer_patience_s: fields.Seconds | None = Field(
         default=None, alias="answer_patience", description="leaves without the whole answer by then"
     )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "Clients":
+        if self.attempts > ATTEMPTS_MAX:
+            what = f"nobody asks {self.attempts:,} times for one thing"
+            raise refusal(ValueRefusedError, what, f"write {ATTEMPTS_MAX:,} `attempts` or fewer")
+        return self
 
     def idle_fields(self) -> dict[str, str]:
         never = dict.fromkeys(("attempts", "backoff_s"), "means nothing where `retry` is `never`")
@@ -145,6 +160,12 @@ class FleetChange(Part):
         default=0.0,
         alias="borrow",
         description="pools split: bulk work goes to the other pool too while that is at most so full",
+    )
+    ramp_w_per_min: Power | None = Field(
+        default=None,
+        alias="ramp",
+        description="by which the site's power may change in a minute; else what utilities usually allow of "
+        "its load",
     )
     start: Literal["ready", "cold"] = Field(default="ready", description="how the run finds its replicas")
     storage_bytes_per_s: Bandwidth | None = Field(

@@ -5,7 +5,7 @@ service; a missing half is an empty array.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twofold.contracts.plan import plan_to_dict
 
@@ -90,6 +90,8 @@ class AfterFault:
     missent_s: float | None  # until the last of them; null: none
     recovered_s: float | None  # until what is answered in time is back at 90 %; null: not to the end
     affected_fraction: float | None  # of requests until a release was decided, what it got; null: no release
+    stage_fraction: float | None = None  # of requests, that its last stage was to get; null: no release
+    release_p95_s: dict[str, float] = field(default_factory=dict)  # by class and metric, until it was decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class FleetFigures:
     little_error_fraction: float  # how far Little's law is off: our own check
     waits_for: str | None  # why the run was stopped before all requests had ended; null: it was not
     broke_first: BrokeFirst | None  # null: every limit held
+    power_ramp_limit_w_per_s: float | None = None  # that the site may show the grid; null: not known
     replica_text: str = ""  # how a replica is other than planned; empty: it is not
 
 

@@ -116,9 +116,10 @@ def step_s(
 
 
 def _powers(first: float, last: float, ratio: float = 2.0) -> Array:
-    """0, then powers of `ratio` from `first` up to and including `last`."""
+    """0, then powers of `ratio` from `first` up to and including `last`, each once: a cell has a width."""
     count = max(1, int(np.ceil(np.log(max(last / first, ratio)) / np.log(ratio) - 1e-9)))
-    return np.concatenate([[0.0], np.minimum(first * ratio ** np.arange(count + 1), last)])
+    powers = np.minimum(first * ratio ** np.arange(count + 1), last)
+    return np.asarray(np.unique(np.concatenate([[0.0], powers])), float)
 
 
 def _place(axis: Array, value: Floats) -> tuple[Array, NDArray[np.intp]]:

@@ -20,6 +20,7 @@ from twofold.twin import (
 )
 
 BASE_VERSION = "base"
+REPLICAS_MAX = 20_000  # of a pool: all of them are scraped and routed to
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ def replica_groups(
     if count < 1:
         raise ValueRefusedError(
             f"pool `{pool.name}` has no replica", hint="write `replicas: 1` or more under `fleet`"
+        )
+    if count > REPLICAS_MAX:
+        raise ValueRefusedError(
+            f"{count:,} replicas of pool `{pool.name}` are more than a rehearsal takes",
+            hint=f"write {REPLICAS_MAX:,} or fewer: a part of a fleet behaves like the whole",
         )
     zones = min(change.zones or planned_zones, count)
     each, more = divmod(count, zones)

@@ -175,6 +175,7 @@ def fleet_figures(
         little_error_fraction=result.little_error_fraction,
         waits_for=result.waits_for,
         broke_first=broke_first(result.broke_first),
+        power_ramp_limit_w_per_s=pool.ramp_limit_w_per_s(max(watts, default=0.0)),
         replica_text=pool.replica_text,
     )
 
@@ -219,7 +220,17 @@ def after_fault(result: FleetResult, world: FleetWorld) -> AfterFault | None:
         missent_s=None if last_s is None else last_s - at_s,
         recovered_s=_recovered_s(result.timeline, at_s, world),
         affected_fraction=tried / sent if sent and decided else None,
+        stage_fraction=_stage_fraction(result, world),
     )
+
+
+def _stage_fraction(result: FleetResult, world: FleetWorld) -> float | None:
+    """What the last stage that began was to get of the requests; where none did, the first."""
+    if world.gate.canary is None or not _releases(world):
+        return None
+    stages = world.gate.canary.stages
+    begun = max(1, result.effects.get("StageRelease", 0))
+    return stages[min(begun, len(stages)) - 1].share_fraction
 
 
 def _releases(world: FleetWorld) -> set[str]:

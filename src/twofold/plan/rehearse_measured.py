@@ -14,7 +14,13 @@ from twofold.inference import (
     saturation_per_s,
 )
 from twofold.perf import device, power_w
-from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, in_flight_limit, power_factor
+from twofold.plan.rehearse_pools import (
+    PoolWorld,
+    RehearsalTables,
+    in_flight_limit,
+    power_factor,
+    ramp_fraction_per_s,
+)
 from twofold.plan.serving_pools import one
 from twofold.policy import Beliefs
 from twofold.twin import BatchServer, ReplicaModel
@@ -92,7 +98,8 @@ def measured_world(
         busy_w=one(power_w(hardware, hardware.serving_power_fraction)) * whole,
         price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
-    return PoolWorld(pool, model, measured_beliefs(service, pool, rows), CONTEXT_TOKENS, CONTEXT_TOKENS)
+    beliefs, ramp = measured_beliefs(service, pool, rows), ramp_fraction_per_s(tables.catalog)
+    return PoolWorld(pool, model, beliefs, CONTEXT_TOKENS, CONTEXT_TOKENS, ramp)
 
 
 def measured_beliefs(service: ServicePlan, pool: Pool, rows: MeasuredService) -> Beliefs:

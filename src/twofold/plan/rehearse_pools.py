@@ -7,7 +7,8 @@ from operator import mul
 
 from twofold.catalog import Catalog, Model, Node
 from twofold.contracts import EngineChange, Machine, Pool, ServicePlan, Supply
-from twofold.core import InputError
+from twofold.core import InputError, ValueRefusedError
+from twofold.facility import figure
 from twofold.inference import (
     MeasuredService,
     ModelVariant,
@@ -37,6 +38,7 @@ IN_FLIGHT_RATIO = 1.5
 OUTSIDE = ("edge", "gateway")  # parts of a request's time that are not on the replica
 CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
 AS_PLANNED = EngineChange()
+RAMP_LIMIT = "utility ramp limit (of the site's load per minute)"  # a row of the table `facility`
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,15 @@ class PoolWorld:
     beliefs: Beliefs  # true ones
     context_tokens: float  # the longest request with its answer that a replica can hold
     cache_tokens: float  # that a replica holds of all
+    ramp_fraction_per_s: float = 0.0  # of a site's load, that its power may change by; 0: not known
+    ramp_w_per_s: float | None = None  # instead, where a scenario states it
     replica_text: str = ""  # how a replica is other than planned
+
+    def ramp_limit_w_per_s(self, load_w: float) -> float | None:
+        """How fast a site of such a load may change its power."""
+        if self.ramp_w_per_s is not None:
+            return self.ramp_w_per_s
+        return self.ramp_fraction_per_s * load_w or None
 
 
 def pool_world(
@@ -71,6 +81,12 @@ def pool_world(
         replica = replace(replica, max_batch=float(change.max_batch))
     if change.chunk_tokens is not None:
         replica = replace(replica, chunk_tokens=change.chunk_tokens)
+    cache_tokens = one(capacity(replica).kv_tokens)
+    if cache_tokens < 1:
+        raise ValueRefusedError(
+            f"set as the scenario says, a replica of pool `{pool.name}` has no memory left for a cache",
+            hint="write a smaller `chunk` or `max_batch` under `engine`",
+        )
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
     workers = change.worker_count
@@ -89,14 +105,14 @@ def pool_world(
         busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
         price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
-    cache_tokens = one(capacity(replica).kv_tokens)
     return PoolWorld(
         grouped(pool, change),
         model,
         true_beliefs(replica, table),
         min(one(replica.shape.max_context_tokens), cache_tokens),
         cache_tokens,
-        _text(change),
+        ramp_fraction_per_s(tables.catalog),
+        replica_text=_text(change),
     )
 
 
@@ -187,6 +203,11 @@ def planned_node(machine: Machine, catalog: Catalog) -> Node:
         return node_of_size(catalog, accelerator, size)
     fits = node.accelerator == accelerator.name and node.accelerator_count == size
     return node if fits else node_of_size(catalog, accelerator, size)
+
+
+def ramp_fraction_per_s(catalog: Catalog) -> float:
+    """Of a site's load, that a utility usually lets its power change by in a second."""
+    return figure(catalog, "power", RAMP_LIMIT).value
 
 
 def power_factor(constants: Constants) -> float:

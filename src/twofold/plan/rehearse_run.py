@@ -10,8 +10,10 @@ from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
 from twofold.plan.rehearse_arrange import arranged
 from twofold.plan.rehearse_faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
 from twofold.plan.rehearse_gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
+from twofold.plan.rehearse_limits import check_ends
 from twofold.plan.rehearse_measured import is_measured_pool, measured_pools, measured_world
 from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
+from twofold.plan.rehearse_rollout import decided_s, rollout_tally
 from twofold.plan.rehearse_tenants import TenantTally
 from twofold.plan.rehearse_traffic import (
     DRAWN_BLOCK_TOKENS,
@@ -133,6 +135,7 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, 
     parts, origins, end_s = _traffic(service, classes, first, asked)
     scenario = asked.scenario
     horizon_s, warm_up_s = _span_s(classes, end_s, asked)
+    check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, asked.seed))
     pools = tuple(
         FaultyPool(name, world.pool.classes, _groups(service, world, scenario, name))
         for name, world in zip(behind.names, behind.worlds, strict=True)
@@ -153,8 +156,11 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, 
         warm_up_s=warm_up_s,
         seed=asked.seed,
     )
+    ramp = scenario.fleet.ramp_w_per_min
     shown = replace(
-        first, pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds))
+        first,
+        pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds)),
+        ramp_w_per_s=None if ramp is None else ramp / 60.0,
     )
     return PoolTask(service, classes, shown, world, TrafficMix(parts, horizon_s, asked.seed), origins)
 
@@ -294,24 +300,33 @@ def run_world(
     return replace(result, classes=classes, outcomes=dict(result.outcomes), effects=dict(result.effects))
 
 
+@dataclass(frozen=True, slots=True)
+class TalliedRun:
+    """What a run came to, as plain data that another process can send back."""
+
+    result: FleetResult
+    tenants: TenantTally | None
+    release_p95_s: Mapping[str, float]  # by class and metric; empty: nothing was released
+
+
 def tallied_run(
     world: FleetWorld,
     traffic: TrafficMix,
     belief_factor: float,
     tallied_from_s: float | None,
     record: Callable[[RequestRecord], None] | None = None,
-) -> tuple[FleetResult, TenantTally | None]:
-    """One run as plain data, and what tenants got from a time on; None: nobody asks."""
-    if tallied_from_s is None:
-        return run_world(world, traffic, belief_factor, record), None
-    tally = TenantTally(tallied_from_s)
+) -> TalliedRun:
+    """One run, what tenants got from a time on (None: nobody asks), and what a release did to latencies."""
+    tenants = None if tallied_from_s is None else TenantTally(tallied_from_s)
+    rollout = rollout_tally(world)
+    told = [each for each in (tenants and tenants.record, rollout and rollout.record, record) if each]
 
-    def both(request: RequestRecord) -> None:
-        tally.record(request)
-        if record is not None:
-            record(request)
+    def tell_all(request: RequestRecord) -> None:
+        for each in told:
+            each(request)
 
-    return run_world(world, traffic, belief_factor, both), tally
+    result = run_world(world, traffic, belief_factor, tell_all if told else None)
+    return TalliedRun(result, tenants, rollout.p95_s(decided_s(result)) if rollout else {})
 
 
 def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, workers: Workers) -> list[FleetResult]:

@@ -5,9 +5,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from twofold.contracts import Scenario, Simulation, TrainingFigures, TrainingPlan
+from twofold.contracts import (
+    FleetFigures,
+    Scenario,
+    Simulation,
+    TenantFigures,
+    TrainingFigures,
+    TrainingPlan,
+)
 from twofold.plan.rehearse_pools import RehearsalTables
-from twofold.plan.rehearse_run import PoolTask, tallied_run
+from twofold.plan.rehearse_run import PoolTask, TalliedRun, tallied_run
 from twofold.plan.rehearse_simulation import simulation_of
 from twofold.plan.rehearse_tenants import TenantTally
 from twofold.plan.rehearse_training import rehearse_training
@@ -92,19 +99,32 @@ def rehearsed(
 def _performed(one: Staged, results: Sequence[Any]) -> Performed:
     if one.training is not None:
         return Performed(_of_training(one, *results), ())
-    count = len(one.tasks)
-    found: list[FleetResult] = [result for result, _ in results]
+    count, runs = len(one.tasks), list[TalliedRun](results)
+    found = [run.result for run in runs]
     by_factor = {
         factor: found[index * count : (index + 1) * count] for index, factor in enumerate(one.factors)
     }
     made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
-    tallies = [tally for _, tally in results[:count] if tally is not None]
-    if tallies:
-        whole = TenantTally(tallies[0].warm_up_s)
-        for tally in tallies:
-            whole.add(tally)
-        made = replace(made, tenants=whole.figures())
-    return Performed(made, tuple(found[:count]))
+    fleets = (_with_release(fleet, run) for fleet, run in zip(made.fleets, runs[:count], strict=True))
+    tenants = _tenants([run.tenants for run in runs[:count] if run.tenants is not None])
+    return Performed(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
+
+
+def _with_release(fleet: FleetFigures, run: TalliedRun) -> FleetFigures:
+    after = fleet.after_fault
+    if after is None:
+        return fleet
+    return replace(fleet, after_fault=replace(after, release_p95_s=dict(run.release_p95_s)))
+
+
+def _tenants(tallies: Sequence[TenantTally]) -> tuple[TenantFigures, ...]:
+    """Of all pools together."""
+    if not tallies:
+        return ()
+    whole = TenantTally(tallies[0].warm_up_s)
+    for tally in tallies:
+        whole.add(tally)
+    return whole.figures()
 
 
 def _of_training(one: Staged, figures: TrainingFigures) -> Simulation:

@@ -45,14 +45,14 @@ class TenantTally:
                 name,
                 count,
                 len(self._e2e_s.get(name, [])),
-                _p95(self._ttft_s.get(name, [])),
-                _p95(self._e2e_s.get(name, [])),
+                p95(self._ttft_s.get(name, [])),
+                p95(self._e2e_s.get(name, [])),
             )
             for name, count in sorted(self._arrived.items())
         )
 
 
-def _p95(values: Sequence[float]) -> float | None:
+def p95(values: Sequence[float]) -> float | None:
     """The smallest value that 95 % do not exceed."""
     ordered = sorted(values)
     return ordered[ceil(0.95 * len(ordered)) - 1] if ordered else None

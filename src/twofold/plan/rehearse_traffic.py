@@ -149,7 +149,7 @@ def _traced(part: TracedTraffic) -> Iterator[Arrival]:
                 sent += 1
                 yield Arrival(
                     last_s,
-                    round(row.input_tokens),
+                    max(1, round(row.input_tokens)),
                     max(1, round(row.output_tokens)),
                     class_name,
                     row.tenant,
