@@ -1,12 +1,14 @@
 """Judged claims as lines of a terminal."""
 
+import re
 from collections.abc import Sequence
 from textwrap import wrap
 
-from twofold.app.lines import WIDTH, table
+from twofold.app.lines import TIED, WIDTH, table
 from twofold.claims import Judged, Verdict
 
 INDENT = " " * 7
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=[^\s\d(·]{1,6}[ ,;]|[^\s\d(·]{1,6}$)")
 ORDER = (Verdict.HOLDS, Verdict.CONDITIONAL, Verdict.CONTRADICTED, Verdict.UNVERIFIABLE)
 
 
@@ -21,10 +23,17 @@ def claims_lines(judged: Sequence[Judged], with_cases: bool) -> list[str]:
 
 def claim_lines(each: Judged) -> list[str]:
     """`S0-22  conditional   …`, the reason below it and the command that shows a figure of it."""
-    head = wrap(f"{each.id:<6} {each.verdict:<12} {each.claim}", WIDTH, subsequent_indent=INDENT + " " * 13)
-    reason = wrap(each.reason, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    head = _wrapped(f"{each.id:<6} {each.verdict:<12} {each.claim}", "", INDENT + " " * 13)
+    reason = _wrapped(each.reason, INDENT, INDENT)
     # A command is never broken: a terminal wraps it, and it can be copied whole.
     return [*head, *reason, f"{INDENT}$ {each.command}"]
+
+
+def _wrapped(text: str, first: str, further: str) -> list[str]:
+    """Lines that never part a number from its unit, nor a name at its hyphens."""
+    tied = NUMBER_AND_UNIT.sub(TIED, text)
+    lines = wrap(tied, WIDTH, initial_indent=first, subsequent_indent=further, break_on_hyphens=False)
+    return [line.replace(TIED, " ") for line in lines]
 
 
 def case_lines(each: Judged) -> list[str]:

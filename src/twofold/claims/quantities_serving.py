@@ -14,10 +14,7 @@ from twofold.claims.world import World
 from twofold.core import InfeasibleError
 from twofold.inference import (
     CacheOptions,
-    HardwareRow,
     Lengths,
-    ModelVariant,
-    Offer,
     Replica,
     ReplicaCount,
     Served,
@@ -31,10 +28,10 @@ from twofold.inference import (
     default_activation_format,
     engine,
     fleet_cost,
-    hardware_table,
     iteration_s,
     kv_bytes,
     layout_table,
+    load_axis,
     max_sequences,
     max_throughput,
     model_kind,
@@ -50,6 +47,7 @@ from twofold.plan import NEWEST_RELEASES
 
 SERVERS = (
     "L4",
+    "A10",
     "L40S",
     "A100-SXM4-80GB",
     "H100-SXM5-80GB",
@@ -60,6 +58,10 @@ SERVERS = (
     "Inferentia2",
 )
 """Accelerators that a choice of hardware is made from, all with list prices."""
+FORMATS = ("bf16", "fp8")
+SPLITS = (1, 2, 4, 8)
+PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
+"""What a choice of hardware must carry: p95 of 1 s to the first token and 50 ms for each further one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +297,8 @@ def serving_gains(
     """Requests/s within promises that 20 % more gains, of bandwidth, compute, capacity, link and host."""
 
     def compute() -> Mapping[str, float]:
-        lengths, slo = Lengths(float(input), float(output)), Slo(ttft_s_p95=1.0, tpot_s_p95=0.05)
-        return bottleneck(replica(world, model, on, weights), TrafficClass("all", lengths, 1.0, slo))
+        traffic = replace(PROMISED, lengths=Lengths(float(input), float(output)))
+        return bottleneck(replica(world, model, on, weights), traffic)
 
     return world.once(("serving gains", model, on, input, output, weights), compute)
 
@@ -462,48 +464,82 @@ def serving_layout(world: World, model: str, on: str, metric: str = "latency") -
     return " and ".join(name for name, size in (("TP", best.tp), ("PP", best.pp)) if size > 1) or "neither"
 
 
-def _hardware(world: World, model: str) -> tuple[HardwareRow, ...]:
-    """Every accelerator's cheapest way to serve a model within 1 s and 50 ms per token, cheapest first."""
+def _served(world: World, model: str) -> Mapping[str, float]:
+    """Dollars per million output tokens of each accelerator within 1 s and 50 ms per token, cheapest first.
 
-    def compute() -> tuple[HardwareRow, ...]:
-        shape = world.catalog.model(model)
-        offers = []
-        for name in SERVERS:
-            found = machines(world, f"8x{name}")
-            family = found.cluster.device.family
-            software = engine(
-                world.constants, "vllm", NEWEST_RELEASES["vllm"], family=family, model=model_kind(shape)
-            )
-            formats = tuple(f for f in ("bf16", "fp8") if f in found.cluster.device.native_formats)
-            offers.append(Offer(name, found.cluster, software, price_usd_per_h(found), formats))
-        traffic = TrafficClass("all", Lengths(1000.0, 200.0), 10.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
-        return hardware_table(ModelVariant(model, model_shape(shape)), traffic, offers)
+    Each in the better of 16 and 8 bits and split over the best of 1, 2, 4 and 8 devices; those without a list
+    price, and those that keep the promises nowhere, are left out.
+    """
 
-    return world.once(("hardware table", model), compute)
+    def compute() -> Mapping[str, float]:
+        costs = {name: _least_usd_per_mtok(world, model, name) for name in SERVERS}
+        priced = {name: usd for name, usd in costs.items() if usd is not None}
+        return dict(sorted(priced.items(), key=lambda item: item[1]))
+
+    return world.once(("served", model), compute)
+
+
+def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
+    found, shape = machines(world, f"8x{name}"), world.catalog.model(model)
+    price, device = price_usd_per_h(found), found.cluster.device
+    if price is None:
+        return None
+    software = engine(
+        world.constants, "vllm", NEWEST_RELEASES["vllm"], family=device.family, model=model_kind(shape)
+    )
+    splits = np.array([tp for tp in SPLITS if shape.heads % tp == 0], float)
+    best = 0.0  # requests/s of one device
+    for weights in FORMATS:
+        if weights not in device.native_formats:
+            continue
+        kernels = default_activation_format(device, weights)
+        made = Replica(model_shape(shape), found.cluster, software, weights, kernels, tp=splits)
+        carried = np.asarray(rate_limit(load_axis(made), PROMISED).requests_per_s, float) / splits
+        best = max(best, float(np.max(np.where(np.isfinite(carried), carried, 0.0))))
+    return price / 3600.0 / (best * _one(PROMISED.lengths.output_tokens)) * 1e6 if best > 0 else None
 
 
 def cheapest_server(world: World, model: str) -> str:
     """The accelerator that serves a model at least cost per token, within 1 s and 50 ms per token."""
-    return _priced(world, model)[0].offer
+    return next(iter(_priced(world, model)))
 
 
-def _priced(world: World, model: str) -> list[HardwareRow]:
-    rows = [row for row in _hardware(world, model) if row.usd_per_1k_output_tokens is not None]
-    if not rows:
+def _priced(world: World, model: str) -> Mapping[str, float]:
+    found = _served(world, model)
+    if not found:
         raise InfeasibleError(f"nothing serves {model} within its promises")
-    return rows
+    return found
 
 
 def serving_rank(world: World, model: str, gpu: str) -> int | None:
     """Where an accelerator stands by cost per token, 1 the cheapest; None if it misses the promises."""
-    names = [row.offer for row in _priced(world, model)]
+    names = list(_priced(world, model))
     return names.index(gpu) + 1 if gpu in names else None
 
 
 def served_usd_per_mtok(world: World, model: str, gpu: str = "") -> float | None:
     """Dollars per million output tokens within promises, on one accelerator or on the cheapest."""
-    found = [row for row in _priced(world, model) if not gpu or row.offer == gpu]
-    return found[0].usd_per_1k_output_tokens * 1e3 if found else None  # type: ignore[operator]  # priced
+    found = _priced(world, model)
+    return found.get(gpu or next(iter(found)))
+
+
+def cheapest_fleet(world: World, model: str, rate: float) -> str:
+    """The accelerator whose fleet for a peak of `rate` requests/s costs least, whole devices counted."""
+    costs: dict[str, float] = {}
+    for name in SERVERS:
+        price = price_usd_per_h(machines(world, f"8x{name}"))
+        native = machines(world, f"8x{name}").cluster.device.native_formats
+        for weights in FORMATS:
+            if price is None or weights not in native:
+                continue
+            try:
+                usd = price * gpus_for_rate(world, model, name, rate, weights)
+            except InfeasibleError:
+                continue
+            costs[name] = min(usd, costs.get(name, usd))
+    if not costs:
+        raise InfeasibleError(f"nothing serves {model} within its promises")
+    return min(costs, key=lambda name: costs[name])
 
 
 def _one(value: Any) -> float:
@@ -552,6 +588,7 @@ SERVING: Mapping[str, Quantity] = {
     "sent_per_token": Quantity(sent_per_token),
     "serving_layout": Quantity(serving_layout),
     "cheapest_server": Quantity(cheapest_server),
+    "cheapest_fleet": Quantity(cheapest_fleet),
     "serving_rank": Quantity(serving_rank),
     "served_usd_per_mtok": Quantity(served_usd_per_mtok),
 }

@@ -189,7 +189,7 @@ def _told(cases: Sequence[Case]) -> str:
     if len(labels) == 1:
         return _group_told(cases, NAMED_CASES_MAX)
     groups = [[case for case in cases if case.label == label] for label in labels]
-    return ", ".join(f"{group[0].label} {_group_told(group, NAMED_CASES_MAX // 2)}" for group in groups)
+    return " · ".join(f"{group[0].label} {_group_told(group, NAMED_CASES_MAX // 2)}" for group in groups)
 
 
 def _group_told(cases: Sequence[Case], most: int) -> str:
