@@ -124,6 +124,7 @@ def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> C
         priority=1 if later else 0,
         ttft_slo_s=limits.get("ttft"),
         e2e_slo_s=limits.get("e2e"),
+        tpot_slo_s=limits.get("tpot"),
         wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,
         queue_limit_count=policies.queue.depth,
         output_fraction_min=max(shortest, 0.01),

@@ -13,6 +13,7 @@ from twofold.policy.events import (
 )
 from twofold.policy.fleet_view import FleetView, Request
 from twofold.policy.health import Health
+from twofold.policy.places import learn
 from twofold.policy.request_path import RequestPath
 from twofold.policy.steering import Steering
 
@@ -94,11 +95,18 @@ class Answers:
         if path.pace:
             wrote_s = now_s - request.started_s if request.started else None
             path.pace.finished(request.kind.name, event.output_tokens, wrote_s)
+            self._learn_places(request, event.output_tokens, wrote_s)
         unused_tokens = request.charged_tokens - request.input_tokens - event.output_tokens
         if unused_tokens > 0:
             path.settled(request, unused_tokens)
         self._released(request, now_s)
         return effects + path.drained(now_s, 1) if self._view.held else effects
+
+    def _learn_places(self, request: Request, tokens: int, wrote_s: float | None) -> None:
+        admission, slo_s = self._view.settings.admission, request.kind.tpot_slo_s
+        if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
+            replica = self._view.replica_of(request)
+            learn(self._view, replica, wrote_s / (tokens - 1), slo_s, admission.attained_fraction)
 
     def _left(self, request: Request | None, request_id: int, now_s: float) -> list[Effect]:
         if request is not None:

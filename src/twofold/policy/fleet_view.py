@@ -87,7 +87,7 @@ class Replica:
     """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
 
     replica_id: str
-    in_flight_limit: int
+    in_flight_limit: int  # of its announced places, those that are filled by now (places.py)
     circuit: Circuit = field(default_factory=Circuit)
     draining: bool = False  # removed, but it still has requests
     in_flight_count: int = 0
@@ -102,6 +102,11 @@ class Replica:
     report: ReplicaReported | None = None  # the newest; old by the time it comes
     ejected_until_s: float | None = None  # None: not ejected
     zone_lost: bool = False  # its zone is failed over
+    places_fraction: float = 1.0  # of the announced ones, learnt
+    announced_limit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.announced_limit = self.in_flight_limit
 
     @property
     def healthy(self) -> bool:
@@ -169,7 +174,9 @@ class FleetView:
         if replica is None:
             replica = self.replicas[replica_id] = Replica(replica_id, in_flight_limit)
             self.active_count += 1
-        replica.in_flight_limit = in_flight_limit
+        if replica.announced_limit != in_flight_limit:
+            replica.announced_limit = replica.in_flight_limit = in_flight_limit
+            replica.places_fraction = 1.0
         replica.zone, replica.pool, replica.model, replica.version = zone, pool, model, version
         if replica.draining:
             replica.draining = False

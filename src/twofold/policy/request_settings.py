@@ -23,6 +23,7 @@ class ClassSettings:
     e2e_slo_s: float | None = (
         None  # from the arrival to the last token: the deadline of a request without one
     )
+    tpot_slo_s: float | None = None  # mean time of one token after the first
     wait_s_max: float = 30.0  # that a request is held at most
     queue_limit_count: int = 1000  # requests that are held at most
     output_fraction_min: float = 1.0  # of its output limit that an answer keeps; 1: never made shorter
@@ -31,7 +32,8 @@ class ClassSettings:
     def __post_init__(self) -> None:
         assert self.weight >= 1 and self.wait_s_max > 0 and self.queue_limit_count >= 0, self
         assert 0 < self.output_fraction_min <= 1, self
-        assert all(slo_s is None or slo_s > 0 for slo_s in (self.ttft_slo_s, self.e2e_slo_s)), self
+        slos_s = (self.ttft_slo_s, self.e2e_slo_s, self.tpot_slo_s)
+        assert all(slo_s is None or slo_s > 0 for slo_s in slos_s), self
 
 
 @dataclass(frozen=True, slots=True)
