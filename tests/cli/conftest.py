@@ -77,4 +77,6 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 def _masked(text: str, folder: Path) -> str:
-    return re.sub(r"(?<!\.)\b(?=\d*[a-f])[0-9a-f]{12,64}\b", "<digest>", text.replace(str(folder), "<folder>"))
+    return re.sub(
+        r"(?<!\.)\b(?=\d*[a-f])[0-9a-f]{12,64}\b", "<digest>", text.replace(str(folder), "<folder>")
+    )
