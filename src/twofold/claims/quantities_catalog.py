@@ -14,7 +14,7 @@ from twofold.catalog import (
     legal_partitions,
     schema,
 )
-from twofold.claims.quantity import CommandOf, Quantity
+from twofold.claims.quantity import CommandOf, Quantity, one_of
 from twofold.claims.world import World
 from twofold.core import UnknownNameError
 from twofold.facility import figure
@@ -38,10 +38,8 @@ def fabric(world: World, name: str) -> Fabric:
 
 def storage(world: World, name: str) -> Storage:
     """One storage product's row."""
-    for row in world.catalog.storage():
-        if row.name == name:
-            return row
-    raise UnknownNameError(f"no storage is called `{name}`")
+    rows = {row.name: row for row in world.catalog.storage()}
+    return rows[one_of(name, rows, "storage")]
 
 
 def listed(world: World, name: str) -> bool:
@@ -71,7 +69,8 @@ def list_price(world: World, name: str) -> float | None:
 
 def hardware_price(world: World, name: str) -> float:
     """Dollars that one device, server or rack costs to buy, the middle of what was reported."""
-    return _hardware(world)[name]
+    prices = _hardware(world)
+    return prices[one_of(name, prices, "device, server or rack with a price")]
 
 
 def _hardware(world: World) -> Mapping[str, float]:
@@ -81,9 +80,7 @@ def _hardware(world: World) -> Mapping[str, float]:
 def part_price(world: World, name: str) -> float | None:
     """Dollars that a switch, network card, transceiver or cable costs."""
     rows = {part.name: part.usd for part in world.catalog.network()}
-    if name not in rows:
-        raise UnknownNameError(f"no part of networks is called `{name}`")
-    return rows[name]
+    return rows[one_of(name, rows, "part of networks")]
 
 
 def facility(world: World, category: str, item: str) -> float:

@@ -8,9 +8,9 @@ from math import ceil, comb
 import numpy as np
 
 from twofold.claims.quantities_serving import replica
-from twofold.claims.quantity import Quantity
+from twofold.claims.quantity import Quantity, one_of
 from twofold.claims.world import World
-from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
 from twofold.perf import ridge_flops_per_byte
 from twofold.plan import given
@@ -19,6 +19,7 @@ from twofold.twin import PRESETS, PrefillMode, Ring, rising_shares, scaling_part
 
 SIZES = (8, 16, 32, 64)
 ACCUMULATED_MAX = 1 << 16
+COUNTED_MAX = 10_000  # servers or accelerators that the small laws below are summed over
 
 
 def wait_share(world: World, servers: int, utilisation: float) -> float:
@@ -27,8 +28,8 @@ def wait_share(world: World, servers: int, utilisation: float) -> float:
     Formula  C(c, a) / (c·(1 − ρ)), a = c·ρ, C Erlang's probability of waiting, by B(c) = a·B/(c + a·B)
     Source   Erlang 1917; M/M/c.
     """
-    if not 0 < utilisation < 1 or servers < 1:
-        raise InfeasibleError("a queue without end")
+    if not 0 < utilisation < 1 or not 0 < servers <= COUNTED_MAX:
+        raise InfeasibleError("a queue without end, or of more servers than are counted")
     load, blocked = servers * utilisation, 1.0
     for count in range(1, servers + 1):
         blocked = load * blocked / (count + load * blocked)
@@ -38,6 +39,8 @@ def wait_share(world: World, servers: int, utilisation: float) -> float:
 
 def servers_for(world: World, load: float, wait: float) -> int:
     """The fewest equal servers for a load of so many busy ones whose mean wait is at most `wait` services."""
+    if not 0 < load < COUNTED_MAX or wait <= 0:
+        raise InfeasibleError("no such number of servers")
     count = int(load) + 1
     while wait_share(world, count, load / count) > wait:
         count += 1
@@ -52,6 +55,8 @@ def stuck_share(world: World, gpus: int, needs: int) -> float:
     """
     if not needs <= gpus < 2 * needs:
         return 0.0
+    if needs > COUNTED_MAX:
+        raise ValueRefusedError(f"jobs of more than {COUNTED_MAX:,} accelerators are not counted")
     return 1.0 - 2.0 * comb(needs, gpus - needs) / comb(2 * needs, gpus)
 
 
@@ -110,8 +115,7 @@ def sum_error(world: World, number_format: str, count: int) -> float:
     """Relative error of adding 0.1 so many times, the sum kept in a format (`bf16`, `fp16` or `fp32`)."""
     if not 0 < count <= ACCUMULATED_MAX:
         raise ValueRefusedError(f"at most {ACCUMULATED_MAX:,} numbers are added")
-    if number_format not in ("bf16", "fp16", "fp32"):
-        raise UnknownNameError(f"`{number_format}` is none of bf16, fp16, fp32")
+    one_of(number_format, ("bf16", "fp16", "fp32"), "format of a sum")
     total = np.float32(0.0)
     for _ in range(count):
         total = _rounded(np.float32(total + np.float32(0.1)), number_format)

@@ -27,6 +27,7 @@ from twofold.facility import (
 )
 
 KWH_J = 3.6e6
+MANY = 1000
 
 
 def rack(world: World, name: str, cooling: str = "air", power_w: float | None = None) -> RackFill:
@@ -55,6 +56,8 @@ def needs_liquid(world: World, name: str) -> bool:
 
 def heat_imbalance(world: World, names: Sequence[str], each: int = 16) -> float:
     """The hottest rack over the mean where so many of each node are spread over racks as evenly as can be."""
+    if not 0 < each <= MANY:
+        raise ValueRefusedError(f"1 to {MANY:,} of each node are spread")
     kinds = [NodeList(name, "serving", world.catalog.node(name), each) for name in names]
     return heat_map(serving_racks(world.catalog, kinds, rack_limits(world.catalog, "air"))).imbalance_ratio
 

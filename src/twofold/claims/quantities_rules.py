@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from twofold.catalog import Regime
 from twofold.claims.quantities_catalog import list_price
-from twofold.claims.quantity import Quantity
+from twofold.claims.quantity import Quantity, one_of
 from twofold.claims.world import World
 from twofold.contracts import ComplianceSpec
-from twofold.core import UnknownNameError
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, find_regime
 
 HOURS_A_YEAR = 8760.0
@@ -17,16 +16,15 @@ UNDATED = ""  # verdicts do not change with the day on which they are asked
 def in_force(world: World, name: str) -> bool:
     """Whether a law, order or memorandum stands: neither it nor what it rests on was revoked."""
     rows = world.catalog.mandates()
-    if name not in rows:
-        raise UnknownNameError(f"no mandate is called `{name}`", hint="mandates: " + ", ".join(rows))
-    row = rows[name]
+    row = rows[one_of(name, rows, "mandate")]
     rests = row.rests_on in rows and not in_force(world, row.rests_on)
     return not row.revoked_on and not rests
 
 
 def asks_for(world: World, name: str, word: str) -> bool:
     """Whether a mandate bears on something, in the register's own words."""
-    return word in world.catalog.mandates()[name].bears_on
+    rows = world.catalog.mandates()
+    return word in rows[one_of(name, rows, "mandate")].bears_on
 
 
 def regime(world: World, name: str) -> Regime:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from twofold.claims.machines import machines, price_usd_per_h
-from twofold.claims.quantity import Quantity, options
+from twofold.claims.quantity import Quantity, one_of, options
 from twofold.claims.world import World
 from twofold.core import InfeasibleError
 from twofold.inference import (
@@ -128,7 +128,9 @@ def replica(
     Raises InfeasibleError where weights or the cache of one short request do not fit.
     """
     found, shape = machines(world, on, scale=scale), world.catalog.model(model)
-    family = found.cluster.device.family
+    family, ranks = found.cluster.device.family, tp or found.accelerator_count
+    if found.accelerator_count % ranks or shape.heads % ranks:
+        raise InfeasibleError(f"{ranks} ranks do not divide {found.accelerator_count} devices or {model}")
     software = engine(
         world.constants, engine_name, NEWEST_RELEASES.get(engine_name), family=family, model=model_kind(shape)
     )
@@ -139,8 +141,8 @@ def replica(
         weights,
         default_activation_format(found.cluster.device, weights),
         kv,
-        tp=float(tp or found.accelerator_count),
-        pp=float(found.accelerator_count // (tp or found.accelerator_count)),
+        tp=float(ranks),
+        pp=float(found.accelerator_count // ranks),
         max_batch=float(max_batch),
         cache=CacheOptions(shared_prefix_fraction=prefix, offload_bytes=offload),
     )
@@ -278,6 +280,7 @@ def limit(
 ) -> Limit:
     """Requests/s of one replica within promises on a quantile of first token, token and whole answer."""
     made = replica(world, model, on, weights, prefix=prefix)
+    one_of(quantile, ("p50", "p95", "p99"), "quantile")
     promised = {"ttft": ttft_s or None, "tpot": tpot_s or None, "e2e": e2e_s or None}
     slo = Slo(**{f"{name}_s_{quantile}": value for name, value in promised.items()})
     found = rate_limit(made, TrafficClass("all", Lengths(float(input), float(output)), 1.0, slo, prefix))
@@ -313,7 +316,8 @@ def serving_gain(
     weights: str = "bf16",
 ) -> float:
     """Requests/s within promises that 20 % more of one resource gains, as a share."""
-    return serving_gains(world, model, on, input, output, weights)[resource]
+    gains = serving_gains(world, model, on, input, output, weights)
+    return gains[one_of(resource, gains, "resource")]
 
 
 def serving_needs_first(
@@ -326,6 +330,8 @@ def serving_needs_first(
 
 def step_bound(world: World, model: str, on: str, phase: str, batch: int = 1, weights: str = "bf16") -> str:
     """The resource of which 20 % more shortens a `decode` step most, or a `prefill` of 1,000 tokens each."""
+
+    one_of(phase, ("decode", "prefill"), "phase")
 
     def seconds(scale: str) -> float:
         if phase == "decode":
@@ -455,6 +461,7 @@ def sent_per_token(world: World, model: str, on: str, tp: int | None = None) -> 
 def serving_layout(world: World, model: str, on: str, metric: str = "latency") -> str:
     """The split of a replica that is best for `latency` of a token or for `throughput`: TP, PP or both."""
     made = replica(world, model, on)
+    one_of(metric, ("latency", "throughput"), "metric")
     count = int(_one(made.accelerator_count))
     pairs = [(tp, count // tp) for tp in (1, 2, 4, 8) if count % tp == 0]
     rows = [row for row in layout_table(made, Lengths(1000.0, 200.0), pairs) if row.fits]

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from twofold.claims.machines import machines, price_usd_per_h
-from twofold.claims.quantity import Quantity, options
+from twofold.claims.quantity import Quantity, one_of, options, sizes_of
 from twofold.claims.world import World
-from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.perf import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s, scale_cluster
 from twofold.plan import Given
 from twofold.training import (
@@ -44,7 +44,7 @@ PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 RELIEF = 1.2  # how much more of a resource `training_needs` tries
 RESOURCES = ("compute", "memory_bandwidth", "link", "fabric", "host")
-LARGEST_COUNT = 16384
+LAYOUT_SIZES = ("tp", "cp", "ep", "pp", "vpp", "dp", "micro_batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ def train(
         slower_latency=slower_latency,
     )
     job = _job(world, model, batch, sequence, precision, kind, framework, offload)
-    stated = {name: int(size) for name, size in (part.split("=") for part in layout.split(",") if part)}
+    stated = {name: int(size) for name, size in sizes_of(layout, LAYOUT_SIZES, "size of a layout").items()}
     if recompute:
-        stated["recompute"] = RECOMPUTE[recompute]
+        stated["recompute"] = RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")]
     if zero is not None:
         stated["zero_stage"] = zero
     site = _site(world, job, found, stated)
@@ -142,8 +142,8 @@ def _job(
     framework: str,
     offload: bool,
 ) -> TrainingJob:
-    if precision not in PRECISIONS or kind not in KINDS:
-        raise UnknownNameError(f"`{precision}` {kind} is nothing that is trained")
+    one_of(precision, PRECISIONS, "precision")
+    one_of(kind, KINDS, "kind of run")
     return TrainingJob(
         world.catalog.model(model), kind, sequence, batch, precision, framework,  # type: ignore[arg-type]
         lora_rank=16 if kind == "lora" else 0, optimizer_place="host" if offload else "device",
@@ -231,6 +231,7 @@ def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
 
 def training_gain(world: World, model: str, on: str, resource: str, batch: int = 512) -> float:
     """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
+    one_of(resource, RESOURCES, "resource")
     return training_gains(world, model, on, batch)[resource]
 
 
@@ -369,8 +370,7 @@ def collective_s(world: World, operation: str, size: float, on: str, slower_late
         "reduce_scatter": reduce_scatter_s,
         "all_to_all": all_to_all_s,
     }
-    if operation not in kinds:
-        raise UnknownNameError(f"`{operation}` is no collective", hint="write one of: " + ", ".join(kinds))
+    one_of(operation, kinds, "collective")
     return _one(kinds[operation](found.cluster.network, size, float(found.accelerator_count)))
 
 
@@ -395,6 +395,7 @@ def optimizer_state(world: World, model: str, optimizer: str = "adam", kind: str
 
 
 def _shape(world: World, model: str, optimizer: str = "adam", kind: str = "pretrain") -> Workload:
+    one_of(optimizer, ("adam", "sgd"), "optimiser")
     which: Literal["adam", "sgd"] = "sgd" if optimizer == "sgd" else "adam"
     plain = _job(world, model, 512, 8192, "bf16", kind, "megatron-core", False)
     return workload(replace(plain, optimizer=which))
@@ -403,8 +404,9 @@ def _shape(world: World, model: str, optimizer: str = "adam", kind: str = "pretr
 def activations(world: World, model: str, sequence: int, batch: int = 1, recompute: str = "none") -> float:
     """Bytes of activations of one micro-batch on one accelerator, nothing sharded."""
     job = _job(world, model, batch, sequence, "bf16", "pretrain", "megatron-core", False)
+    mode = RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")]
     sizes = {f.name: 1 for f in fields(Layouts)} | {
-        "zero_stage": 0, "micro_batch": batch, "recompute": RECOMPUTE[recompute], "sequence_parallel": 0,
+        "zero_stage": 0, "micro_batch": batch, "recompute": mode, "sequence_parallel": 0,
     }  # fmt: skip
     stack = load_stack(world.constants, job.framework, job.precision, "hopper")
     return _one(memory(job, layouts_of([list(sizes.values())]), stack).activations_bytes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from statistics import median
 from typing import Any
 
@@ -138,10 +139,12 @@ def _caller(world: World) -> Call:
 
 def _plain(value: Any) -> Value:
     """A figure as a plain number; a whole answer has no single one."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
     if value is None or isinstance(value, (bool, str, int, float)):
         return value
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        return value.item()  # type: ignore[no-any-return]  # a numpy number
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a numpy number
+        return _plain(value.item())
     raise UnknownNameError(f"`{type(value).__name__}` is no figure; name one of its fields")
 
 

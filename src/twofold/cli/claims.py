@@ -1,7 +1,9 @@
 """`twofold claims`: what circulates about infrastructure, judged by the product itself."""
 
 import json
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -61,11 +63,21 @@ def _print_value(expression: str, catalog: Path | None, as_json: bool) -> None:
     from twofold.app import claim_value
     from twofold.contracts import plan_to_dict
 
-    value = claim_value(expression, catalog)
-    plain = plan_to_dict(value) if hasattr(value, "__dataclass_fields__") else value
+    plain = _finite(plan_to_dict(claim_value(expression, catalog)))
     if as_json:
         click.echo(json.dumps({"expression": expression, "value": plain}, indent=1, allow_nan=False))
     elif isinstance(plain, dict):
         print_lines(f"{name} {shown}" for name, shown in plain.items())
     else:
         click.echo("none" if plain is None else f"{plain:.6g}" if isinstance(plain, float) else str(plain))
+
+
+def _finite(value: Any) -> Any:
+    """Plain data in which what is not finite is none, as JSON knows no other way to say so."""
+    if hasattr(value, "item"):  # a numpy number
+        value = value.item()
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
