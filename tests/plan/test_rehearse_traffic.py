@@ -59,3 +59,21 @@ def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> Non
     assert min(each.output_tokens for each in again) == 1  # an answer has a token
     once = list(TrafficMix((replace(part, repeats=False),), 9.0, 0).arrivals())
     assert len(once) == 3
+
+
+def test_a_halved_trace_keeps_one_of_each_two_minutes_in_order_and_another_seed_other_ones(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{30 * index},{index + 1},1" for index in range(80)]  # two requests a minute, for 40 min
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows, ""]))
+    part = TracedTraffic(path, "chat", ("chat",), ("chat",), 1.0, False, 1000, halved=True)
+    seen = []
+    for seed in range(4):
+        arrivals = list(TrafficMix((part,), 9e9, seed).arrivals())
+        assert [each.arrival_s for each in arrivals] == [30.0 * index for index in range(40)]
+        minutes = [(each.input_tokens - 1) // 2 for each in arrivals]
+        assert [minute // 2 for minute in minutes] == [index // 2 for index in range(40)]
+        assert list(TrafficMix((part,), 9e9, seed).arrivals()) == arrivals
+        seen.append(tuple(minutes))
+    assert len(set(seen)) == 4

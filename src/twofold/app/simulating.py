@@ -142,7 +142,9 @@ def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> 
     for name in (*traces, *([options.only] if options.only else [])):
         _check_class(name, given.plan)
     known = tuple(each.name for service in services for each in service.classes)
-    asked = Asked(scenario, options.seed, known=known, only=options.only)
+    # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
+    halved = options.compare is not None
+    asked = Asked(scenario, options.seed, known=known, only=options.only, halved=halved)
     tasks: list[PoolTask] = []
     for service in services:
         names = [each.name for each in service.classes]

@@ -44,6 +44,7 @@ WARM_UP_S_MIN = 20.0  # at least; where requests are many, what so many of the r
 WARM_UP_COUNT = 10_000
 MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
 HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
+HALF = "a random half of its minutes"
 BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
 
 
@@ -56,6 +57,7 @@ class Asked:
     traces: Mapping[str, Path] = field(default_factory=dict)  # by class; a `class` column wins
     known: tuple[str, ...] = ()  # all classes of the plan, which a trace may name
     only: str | None = None  # the one class that sends requests
+    halved: bool = False  # of each trace a half, drawn anew for each seed
     finished_count: int = FINISHED_COUNT
 
 
@@ -185,15 +187,19 @@ def _traffic(
         found = scan_trace(path, name, known, longest)
         sent = [each for each in kept if each in found.classes]
         if sent:
-            parts.append(TracedTraffic(path, name, kept, known, scenario.scale_ratio, False, longest))
-            origins |= dict.fromkeys(sent, path.name)
-            end_s = max(end_s or 0.0, found.end_s / scenario.scale_ratio + 1e-6)
+            scale, halved = scenario.scale_ratio, asked.halved
+            parts.append(TracedTraffic(path, name, kept, known, scale, False, longest, halved))
+            origins |= dict.fromkeys(sent, f"{path.name}, {HALF}" if halved else path.name)
+            end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + 1e-6)
     for planned in [each for each in classes if each.name not in origins]:
         own = Path(planned.trace) if planned.trace else None
         if own is not None and own.is_file() and scenario.arrivals == "poisson":
             scale = planned.trace_scale_ratio * scenario.scale_ratio
-            parts.append(TracedTraffic(own, planned.name, (planned.name,), known, scale, True, longest))
-            origins[planned.name] = f"{own.name}, as the plan"
+            part = TracedTraffic(
+                own, planned.name, (planned.name,), known, scale, True, longest, asked.halved
+            )
+            parts.append(part)
+            origins[planned.name] = f"{own.name}, {HALF if asked.halved else 'as the plan'}"
     tokens = TRACE_BLOCK_TOKENS if parts else DRAWN_BLOCK_TOKENS
     for planned in [each for each in classes if each.name not in origins]:
         stream = 1000 * (1 + [each.name for each in service.classes].index(planned.name))
