@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COVERAGE = ROOT / "docs" / "coverage.csv"
 REQUIREMENTS = ROOT.parent / "shared" / "design" / "requirements.csv"
-PART, TWIN = "plan", "twin"
+PART, TWIN, SUPPLY = "plan", "twin", "supply"
 INFEASIBLE = 3
 
 
@@ -32,7 +32,14 @@ def test_no_requirement_of_the_plan_is_missing_or_invented() -> None:
     shown = [row["id"] for row in ROWS]
     planned = [name for name, part in parts.items() if PART in part]
     assert shown[: len(planned)] == planned  # in their order; what the twin alone shows stands behind
-    assert [name for name in shown[len(planned) :] if TWIN not in parts.get(name, ())] == []
+    assert [name for name in shown[len(planned) :] if not {TWIN, SUPPLY} & set(parts.get(name, ()))] == []
+
+
+def test_no_requirement_of_supply_is_missing() -> None:
+    if not REQUIREMENTS.exists():
+        pytest.skip(f"the list of requirements is not beside this checkout: {REQUIREMENTS.name}")
+    wanted = {row["id"] for row in read(REQUIREMENTS) if SUPPLY in row["part"].split(";")}
+    assert sorted(wanted - {row["id"] for row in ROWS}) == []
 
 
 def test_every_row_is_whole_and_stands_once() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twofold.app.partitioning import Profiles, partitions
     from twofold.app.planning import diff, explain, money_detailed, plan, rehearsed_plan
     from twofold.app.predicting import Predicted, predict
+    from twofold.app.refreshing import RefreshedPrices, refresh_prices
     from twofold.app.screen import plan_lines
     from twofold.app.screen_loop import loop_lines
     from twofold.app.screen_money_details import detail_money_lines
@@ -53,6 +54,7 @@ __all__ = [
     "MeasuredDevice",
     "Predicted",
     "Profiles",
+    "RefreshedPrices",
     "ShownPlan",
     "SimulateOptions",
     "Simulated",
@@ -94,6 +96,7 @@ __all__ = [
     "plan_lines",
     "predict",
     "ranged",
+    "refresh_prices",
     "rehearsed_plan",
     "search_fleets",
     "search_layouts",
@@ -128,6 +131,7 @@ _MODULES = {
     "screen": ("plan_lines",),
     "screen_loop": ("loop_lines",),
     "screen_money_details": ("detail_money_lines",),
+    "refreshing": ("RefreshedPrices", "refresh_prices"),
     "searching": ("search_fleets", "search_layouts"),
     "shown": ("Difference", "Explanation", "ShownPlan"),
     "simulating": ("SimulateOptions", "Simulated", "simulate", "simulate_sweep"),

@@ -7,6 +7,7 @@ from twofold.core import format_seconds, format_usd
 
 SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS = 8, 3, 4
 SMALL_GAP_FRACTION = 0.0005
+LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
 def portfolio_lines(portfolio: Portfolio) -> list[str]:
@@ -31,12 +32,13 @@ def portfolio_lines(portfolio: Portfolio) -> list[str]:
     lines += _options(portfolio.options)
     lines += field("released", _released(portfolio))
     lines += field("calendar", _calendar(portfolio.calendar))
-    lines += field("answers", [_served(row) for row in portfolio.served])
+    shown = [row for row in portfolio.served if row.share_fraction >= LEAST_SHARE]
+    lines += field("answers", [_served(row) for row in shown])
     lines += field("bandwidth", _ranking(portfolio))
     lines += field("reserved", _splits(portfolio))
     lines += field("to buy", _materials(portfolio))
     lines += field("rules", [_rule(row.rule, row.usd, row.extra_fraction) for row in portfolio.restrictions])
-    lines += field("other years", _scenarios(portfolio))
+    lines += field("if it is", _scenarios(portfolio))
     lines += field("owed after", [format_usd(portfolio.owed_usd)] if portfolio.owed_usd else [])
     lines += field("rehearsed", portfolio.rounds)
     return [*lines, *field("note", portfolio.notes)]
@@ -113,7 +115,7 @@ def _calendar(months: tuple[MonthDemand, ...]) -> list[str]:
 def _served(row: ServedShare) -> str:
     late = "" if row.p95_s is None else f", p95 {format_seconds(row.p95_s)}"
     way = "" if row.rtt_s is None else f" of them {format_seconds(row.rtt_s)} on the way"
-    cost = f"{row.usd_per_million:,.3g} $ per million requests"
+    cost = f"{row.usd_per_million:,.3g} $ per M requests"
     return f"{row.demand} {percent(row.share_fraction)} on {row.offer}{late}{way}, {cost}"
 
 

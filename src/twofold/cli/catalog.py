@@ -31,8 +31,11 @@ def command(
     """Print TABLE of the catalogue; without TABLE, the list of tables.
 
     `twofold catalog partitions GPU` lists what a device can be cut into, `twofold catalog kernels GPU` what
-    each engine runs on it.
+    each engine runs on it. `twofold catalog refresh-prices --folder catalog` writes the prices of today.
     """
+    if table == "refresh-prices":
+        _refresh_prices(folder, as_json)
+        return
     if gpu and table not in OF_A_GPU:
         raise UsageError(
             f"`{gpu}`: only `partitions` and `kernels` take a GPU",
@@ -46,6 +49,18 @@ def command(
         _show_partitions(gpu, fit, as_json)
     else:
         _show_table(table, where, columns, folder, as_json)
+
+
+def _refresh_prices(folder: Path | None, as_json: bool) -> None:
+    from twofold.app import refresh_prices
+
+    written = refresh_prices(folder or Path("catalog"), today())
+    if as_json:
+        print_json(
+            SCHEMA, {"file": str(written.file), "rows": written.row_count, "left_out": written.left_out}
+        )
+    else:
+        print_lines(written.lines)
 
 
 def _list_tables(folder: Path | None, as_json: bool) -> None:

@@ -60,9 +60,7 @@ class FleetOption:
     slo: str  # which classes are met
     deadline: str  # which runs are on time
     saving_fraction: float  # what the portfolio saves against it
-    break_even_ratio: (
-        float | None
-    )  # load at which it costs what two fleets do; null: none
+    break_even_ratio: float | None  # load at which it costs what two fleets do; null: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +152,7 @@ class Portfolio:
     splits: tuple[TermSplit, ...]  # reserved against hourly
     restrictions: tuple[Restriction, ...]  # what rules would cost
     scenarios: tuple[YearScenario, ...]  # price, demand, slip
-    conflict: tuple[
-        str, ...
-    ]  # what contradicts itself; demand is then met as far as it can be
+    conflict: tuple[str, ...]  # what contradicts itself; demand is then met as far as possible
     items: tuple[LineItem, ...]  # the bill
     notes: tuple[str, ...]  # what to know
     rounds: tuple[str, ...] = ()  # rehearsals of it, each with its gap; none: not rehearsed

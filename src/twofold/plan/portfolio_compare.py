@@ -1,5 +1,6 @@
 """What a portfolio is held against: honest alternatives, rules that could bind it, other years."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,8 @@ from twofold.supply import (
     CapacityOffer,
     Effort,
     Fleet,
-    PortfolioAnswer,
     PortfolioProblem,
+    bound_usd,
     break_even_ratio,
     is_hourly,
     one_cluster,
@@ -73,22 +74,57 @@ def _missed(fleet: Fleet, problem: PortfolioProblem) -> str:
 
 
 def restrictions(solved: Answered) -> tuple[Restriction, ...]:
-    """What one platform, or one provider, would cost; nothing where the portfolio has no more anyway."""
+    """What one platform, or one provider, would cost; nothing where the portfolio has no more anyway.
+
+    Held against the same portfolio without the rule, both in fractions of units.
+    """
     offers = _used(solved)
     rows = []
-    if len({offer.accelerator for offer in offers}) > 1:
-        limited = solve(replace(solved.problem, platform_limit=1), limit_s=LIMIT_S, effort=Effort.QUICK)
-        rows.append(_restriction("one platform", limited, solved))
+    if solved.problem.platform_limit is not None:
+        rows.append(_restriction("any number of platforms", _unlimited(solved), solved))
+    elif len({offer.accelerator for offer in offers}) > 1:
+        rows.append(_restriction("one platform", _only_one(solved, lambda offer: offer.accelerator), solved))
     if len({offer.provider for offer in offers}) > 1:
-        limited = solve(replace(solved.problem, provider_limit=1), limit_s=LIMIT_S, effort=Effort.QUICK)
-        rows.append(_restriction("one provider", limited, solved))
+        rows.append(_restriction("one provider", _only_one(solved, lambda offer: offer.provider), solved))
     return tuple(rows)
 
 
-def _restriction(rule: str, answer: PortfolioAnswer | None, solved: Answered) -> Restriction:
-    if answer is None:
+def _only_one(solved: Answered, kind_of: Callable[[CapacityOffer], str]) -> float | None:
+    """What the best kind of offers alone costs over what all together do, both in fractions of units."""
+    problem = pruned(solved.problem)
+    kinds = sorted({kind_of(offer) for offer in solved.problem.offers})
+    parts = [
+        part_of(solved.problem, {each.name for each in solved.problem.offers if kind_of(each) == kind})
+        for kind in kinds
+    ]
+    bounds = [bound for part in parts if (bound := bound_usd(part)) is not None]
+    free = bound_usd(problem)
+    return min(bounds) / free - 1.0 if bounds and free else None
+
+
+def _unlimited(solved: Answered) -> float | None:
+    """What the portfolio would cost without its limit of platforms, over what it does."""
+    bound, free = bound_usd(solved.problem), bound_usd(replace(solved.problem, platform_limit=None))
+    return free / bound - 1.0 if bound and free is not None else None
+
+
+def part_of(problem: PortfolioProblem, names: set[str]) -> PortfolioProblem:
+    """The same problem with these offers only."""
+    return replace(
+        problem,
+        offers=tuple(offer for offer in problem.offers if offer.name in names),
+        rates=tuple(rate for rate in problem.rates if rate.offer in names),
+        campaigns=tuple(
+            replace(each, options=tuple(option for option in each.options if option.offer in names))
+            for each in problem.campaigns
+        ),
+    )
+
+
+def _restriction(rule: str, extra_fraction: float | None, solved: Answered) -> Restriction:
+    if extra_fraction is None:
         return Restriction(rule, None, None)
-    return Restriction(rule, answer.usd, answer.usd / max(solved.answer.usd, 1e-9) - 1.0)
+    return Restriction(rule, solved.answer.usd * (1.0 + extra_fraction), extra_fraction)
 
 
 def _used(solved: Answered) -> list[CapacityOffer]:
@@ -106,7 +142,7 @@ def _used(solved: Answered) -> list[CapacityOffer]:
 
 def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
     """A busier year, a quieter one, dearer hours, late runs: this portfolio's leases against foresight."""
-    problem = replace(solved.problem, budget_usd=None, shortage_usd_per_request=None)
+    problem = replace(pruned(solved.problem), budget_usd=None, shortage_usd_per_request=None)
     years = {
         f"peak season +{100 * (PEAK_FACTOR - 1):.0f} % traffic": _busier(problem, PEAK_FACTOR),
         f"{100 * (LULL_FACTOR - 1):+.0f} % traffic": _busier(problem, LULL_FACTOR),
@@ -118,24 +154,23 @@ def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
 
 
 def _in_year(name: str, year: PortfolioProblem, solved: Answered) -> YearScenario:
-    """Commitments are made before the year is known; hours are rented when it is."""
-    best = solve(year, limit_s=LIMIT_S, effort=Effort.QUICK)
+    """Commitments are made before the year is known; hours are rented when it is. In fractions of units."""
+    best = bound_usd(year)
     bound = _committed(year, solved)
-    kept = solve(bound, limit_s=LIMIT_S, effort=Effort.QUICK) if best is None or bound is not year else best
-    short = ""
-    if kept is None:
-        short = _shortage(bound, solved)
+    kept = best if bound is year else bound_usd(bound)
+    short = _shortage(bound, solved) if kept is None else ""
     if best is None or kept is None:
-        return YearScenario(name, kept.usd if kept else None, best.usd if best else None, None, short)
-    regret = max(0.0, kept.usd - best.usd)
-    return YearScenario(name, kept.usd, best.usd, regret, short)
+        return YearScenario(name, kept, best, None, short)
+    return YearScenario(name, kept, best, max(0.0, kept - best), short)
 
 
 def _committed(year: PortfolioProblem, solved: Answered) -> PortfolioProblem:
     """The year with the leases of the portfolio: no more of them, no fewer; the rest by the hour."""
     fixed = []
     for index, offer in enumerate(solved.problem.offers):
-        mine = next(each for each in year.offers if each.name == offer.name)
+        mine = next((each for each in year.offers if each.name == offer.name), None)
+        if mine is None:
+            continue  # beaten by another whatever the year
         if is_hourly(offer) or offer.tenure in ("owned", "api"):
             fixed.append(mine)
         else:
@@ -145,15 +180,7 @@ def _committed(year: PortfolioProblem, solved: Answered) -> PortfolioProblem:
     if fixed == list(year.offers):
         return year
     names = {offer.name for offer in fixed}
-    return replace(
-        year,
-        offers=tuple(fixed),
-        rates=tuple(rate for rate in year.rates if rate.offer in names),
-        campaigns=tuple(
-            replace(each, options=tuple(option for option in each.options if option.offer in names))
-            for each in year.campaigns
-        ),
-    )
+    return part_of(replace(year, offers=tuple(fixed)), names)
 
 
 def _shortage(year: PortfolioProblem, solved: Answered) -> str:

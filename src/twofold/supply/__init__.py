@@ -70,6 +70,7 @@ from twofold.supply.portfolio_problem import (
 )
 from twofold.supply.portfolio_prune import pruned
 from twofold.supply.quotes import Quote, read_quotes
+from twofold.supply.refresh import fetched_prices
 from twofold.supply.sensitivity import Bar, Distribution, Narrowing, distribution, tornado, value_of_measuring
 from twofold.supply.solve import Effort, bound_usd, is_possible, solve
 from twofold.supply.types import CapacityOffer, Tenure
@@ -128,6 +129,7 @@ __all__ = [
     "energy_usd",
     "enough_fraction",
     "fabric_usd_per_port",
+    "fetched_prices",
     "interruptions_by_place",
     "is_hourly",
     "is_possible",
