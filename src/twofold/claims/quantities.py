@@ -11,6 +11,7 @@ from twofold.claims.quantities_catalog import CATALOG
 from twofold.claims.quantities_cluster import CLUSTER
 from twofold.claims.quantities_cost import COST
 from twofold.claims.quantities_facility import FACILITY
+from twofold.claims.quantities_hardware import HARDWARE
 from twofold.claims.quantities_rules import RULES
 from twofold.claims.quantities_serving import SERVING
 from twofold.claims.quantities_training import TRAINING
@@ -22,6 +23,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     **CATALOG,
     **TRAINING,
     **SERVING,
+    **HARDWARE,
     **COST,
     **CLUSTER,
     **FACILITY,

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twofold.claims.quantities_serving import gpus_for_rate, served_usd_per_mtok
+from twofold.claims.quantities_hardware import served_usd_per_mtok
+from twofold.claims.quantities_serving import gpus_for_rate
 from twofold.claims.quantities_training import run, train
 from twofold.claims.quantity import Quantity
 from twofold.claims.world import World
