@@ -5,7 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.facility import StorageNeed, archive_need, choose_storage, storm_need, storm_s, training_need
+from twofold.facility import (
+    StorageNeed,
+    archive_need,
+    choose_storage,
+    local_choice,
+    storm_need,
+    storm_s,
+    training_need,
+)
 
 CATALOG = load_catalog()
 TB = 1e12
@@ -14,7 +22,7 @@ TB = 1e12
 def test_a_checkpoint_burst_sets_the_writes_and_a_restart_the_reads() -> None:
     need = training_need(1e8, 6 * TB, 60.0, 300.0, 60 * TB, 3)
     assert need.write_bytes_per_s == pytest.approx(1e11)  # 6 TB in a minute: 100 GB/s
-    assert (need.read_bytes_per_s, need.read_term) == (pytest.approx(2e10), "restart read")
+    assert need.read_bytes_per_s == pytest.approx(2e10) and need.read_term == "restart read"
     assert need.capacity_bytes == 78 * TB
     assert training_need(3e10, 6 * TB, 60.0, 300.0, 0.0, 3).read_term == "data ingest"
 
@@ -70,6 +78,15 @@ def test_a_cloud_sells_its_own_and_owners_buy_appliances() -> None:
 def test_cheap_stores_that_are_dear_to_read_hold_no_weights() -> None:
     choice = choose_storage(CATALOG, storm_need(140e9, 8, 30.0), "aws", 8)
     assert choice and choice.name == "AWS S3 Standard"
+
+
+def test_a_server_with_drives_of_its_own_buys_none() -> None:
+    own = local_choice(CATALOG, 140e9, 20.0, 8, 30.72e12)
+    bare = local_choice(CATALOG, 140e9, 20.0, 8, 0.0)
+    assert own and bare
+    assert (own.name, own.usd_per_month) == ("drives of the servers", 0.0)
+    assert bare.usd_per_month > 0 and bare.unit_count == own.unit_count == 16  # 7 GB/s: two drives each
+    assert local_choice(CATALOG, 0.0, 20.0, 8, 0.0) is None
 
 
 def test_an_archive_is_as_fast_as_its_staging() -> None:

@@ -8,6 +8,7 @@ from twofold.catalog import Catalog, Storage
 from twofold.facility.figures import figure
 
 TB, TIB = 1e12, 2.0**40
+DRIVE, DRIVE_BYTES = "Local NVMe PCIe4", 3.84e12
 StorageClass = Literal["parallel_fs", "object", "nvme"]
 # How rows of the table `storage` begin that only that cloud sells.
 CLOUD_NAMES = {
@@ -109,6 +110,42 @@ def archive_need(dataset_bytes: float, checkpoint_bytes: float, upload_within_s:
     rate = dataset_bytes / upload_within_s if upload_within_s > 0 else 0.0
     return StorageNeed(
         "object", rate, "staging the data set", rate, "upload", dataset_bytes + checkpoint_bytes
+    )
+
+
+def local_choice(
+    catalog: Catalog, weights_bytes: float, within_s: float, node_count: int, node_nvme_bytes: float
+) -> StorageChoice | None:
+    """Drives in each server that hold a copy of the weights: its own where they suffice, else more of them.
+
+    Formula  drives = max(⌈2·weights / drive⌉, ⌈weights / time / drive's rate⌉) in each server
+    Why      Two versions are there while a release rolls; a copy beside the accelerators needs no network.
+    Units    USD a month; nothing for drives that the server has.
+    Source   catalogue: `storage`, drives of the PCIe 4 class.
+    """
+    row = next((row for row in catalog.storage() if row.name.startswith(DRIVE)), None)
+    if row is None or within_s <= 0 or weights_bytes <= 0:
+        return None
+    read, write = row.read_bytes_per_s_per_unit or 1.0, row.write_bytes_per_s_per_unit or 1.0
+    by_capacity = ceil(2 * weights_bytes / DRIVE_BYTES)
+    by_read = ceil(weights_bytes / within_s / read)
+    count = max(by_capacity, by_read)
+    own = int(node_nvme_bytes / DRIVE_BYTES)
+    to_buy = max(count - own, 0)
+    usd = to_buy * node_count * DRIVE_BYTES / TB * (row.usd_per_tb_month or 0.0)
+    total = count * node_count
+    bound: Literal["read", "write", "capacity"] = "read" if by_read > by_capacity else "capacity"
+    return StorageChoice(
+        "nvme",
+        row.name if to_buy else "drives of the servers",
+        "drive",
+        total,
+        total * DRIVE_BYTES,
+        total * read,
+        total * write,
+        usd,
+        bound,
+        row.source,
     )
 
 

@@ -1,6 +1,7 @@
 """The building of a plan: what its servers stand in, what whoever rents them out must have, what it costs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from twofold.contracts import (
     Building,
@@ -17,6 +18,7 @@ from twofold.contracts import (
 )
 from twofold.core import format_si
 from twofold.facility import CoolingKind, capex_usd_per_w, figure
+from twofold.plan.building_derive import building_derivations
 from twofold.plan.building_entries import Entry, entries
 from twofold.plan.building_network import dataset_bytes, networks, storage
 from twofold.plan.building_power import it_power_w, power, year
@@ -26,6 +28,14 @@ from twofold.plan.context import Context
 
 J_PER_KWH = 3.6e6
 MONTHS = 12
+
+
+def with_building(plan: Plan, context: Context) -> Plan:
+    """The plan with its building and where the building's estimates come from."""
+    found = building(plan, context)
+    if found is None:
+        return plan
+    return replace(plan, building=found, derivations=(*plan.derivations, *building_derivations(found)))
 
 
 def building(plan: Plan, context: Context) -> Building | None:

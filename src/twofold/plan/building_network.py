@@ -17,6 +17,7 @@ from twofold.facility import (
     FabricParts,
     Rack,
     ServingFabric,
+    StorageChoice,
     StorageNeed,
     archive_need,
     cable_runs,
@@ -25,6 +26,7 @@ from twofold.facility import (
     fabric_parts,
     figure,
     hall,
+    local_choice,
     network_cards,
     rail_parts,
     serving_fabric,
@@ -62,33 +64,54 @@ def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[Built
             needs.append((entry, _run_need(entry.part, context)))
         else:
             needs += [(entry, need) for need in _weights_need(entry.part)]
+    local = [each for entry in found if (each := _local(entry, context))]
     runs = [entry for entry in found if isinstance(entry.part, TrainingPlan)]
     if runs:
         kept = sum(run.run.checkpoints.size_bytes or 0.0 for run in plan.training)
         needs.append((runs[0], archive_need(dataset_bytes(plan, context), kept, DAY_S)))
-    built = []
-    for entry, need in needs:
-        nodes = max(entry.servers.count, 1)
-        choice = choose_storage(context.catalog, need, entry.provider, nodes)
-        if choice and need.capacity_bytes > 0:
-            built.append(
-                BuiltStorage(
-                    entry.name,
-                    need.kind,
-                    choice.name,
-                    choice.unit,
-                    choice.unit_count,
-                    choice.capacity_bytes,
-                    need.read_bytes_per_s,
-                    need.read_term,
-                    need.write_bytes_per_s,
-                    need.write_term,
-                    choice.bound,
-                    choice.usd_per_month,
-                    choice.source,
-                )
-            )
-    return tuple(built)
+    chosen = [
+        (entry, need, choose_storage(context.catalog, need, entry.provider, max(entry.servers.count, 1)))
+        for entry, need in needs
+        if need.capacity_bytes > 0
+    ]
+    return (*(_stored(entry, need, choice) for entry, need, choice in chosen if choice), *local)
+
+
+def _stored(entry: Entry, need: StorageNeed, choice: StorageChoice) -> BuiltStorage:
+    return BuiltStorage(
+        entry.name,
+        need.kind,
+        choice.name,
+        choice.unit,
+        choice.unit_count,
+        choice.capacity_bytes,
+        need.read_bytes_per_s,
+        need.read_term,
+        need.write_bytes_per_s,
+        need.write_term,
+        choice.bound,
+        choice.usd_per_month,
+        choice.source,
+    )
+
+
+def _local(entry: Entry, context: Context) -> BuiltStorage | None:
+    """Drives beside the accelerators for a copy of the weights that a service loads."""
+    if not isinstance(entry.part, ServicePlan):
+        return None
+    weights, read_s = _weights_bytes(entry.part), _reading_s(entry.part)
+    nodes, own = entry.servers.count, entry.servers.node.nvme_bytes or 0.0
+    choice = local_choice(context.catalog, weights, read_s, nodes, own)
+    if choice is None:
+        return None
+    rate = weights / read_s * nodes
+    need = StorageNeed("nvme", rate, "a load on every server", rate, "a release", 2 * weights * nodes)
+    return _stored(entry, need, choice)
+
+
+def _reading_s(part: ServicePlan) -> float:
+    """Seconds of a cold start that go into reading the weights."""
+    return sum(each.value.value for each in part.cold_start_parts if each.name == READING)
 
 
 def dataset_bytes(plan: Plan, context: Context) -> float:
@@ -165,7 +188,7 @@ def _built(
 
 def _thin(entry: Entry, part: ServicePlan, context: Context) -> BuiltNetwork | None:
     """The network of requests: two leaves over every server, so that either may fail."""
-    read_s = sum(each.value.value for each in part.cold_start_parts if each.name == READING)
+    read_s = _reading_s(part)
     flows = serving_flows(
         sum(each.peak_per_s for each in part.classes),
         _tokens_per_request(part),
@@ -232,7 +255,7 @@ def _data_bytes(part: TrainingPlan, context: Context) -> float:
 def _weights_need(part: ServicePlan) -> list[StorageNeed]:
     """Replicas of one zone that start again at once, within the time that a cold start is planned with."""
     weights = _weights_bytes(part)
-    read_s = sum(each.value.value for each in part.cold_start_parts if each.name == READING)
+    read_s = _reading_s(part)
     if not weights or not read_s:
         return []
     together = max(1, round(part.replica_count / max(part.zones, 1)))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from twofold.contracts import Plan
-from twofold.plan.building import building
+from twofold.plan.building import with_building
 from twofold.plan.compliance_part import compliance_part, with_compliance
 from twofold.plan.context import Context
 from twofold.plan.money_side import with_money
@@ -23,5 +23,5 @@ def with_supply_side(
     compliance = compliance_part(plan, context)
     plan = replace(plan, portfolio=portfolio(runs, services, context))
     plan = with_money(plan, context)
-    plan = replace(plan, building=building(plan, context))
+    plan = with_building(plan, context)
     return plan if compliance is None else with_compliance(plan, compliance, context.catalog)
