@@ -1,5 +1,7 @@
 """A solved portfolio as the plan says it."""
 
+from dataclasses import replace
+
 from twofold.contracts import Lease, Portfolio
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import WEEK_H, Answered
@@ -14,14 +16,14 @@ from twofold.plan.portfolio_tables import (
     term_splits,
     window_costs,
 )
-from twofold.supply import paid_usd, unit_usd_per_h, violations
+from twofold.supply import PortfolioAnswer, PortfolioProblem, paid_usd, unit_usd_per_h, violations
 
 OTHER_MACHINES = "other machines than the plan's may be chosen: each half above is planned alone"
 
 
 def portfolio_of(solved: Answered, context: Context) -> Portfolio:
     """Everything that the plan says about its portfolio. The answer is checked first, by other code."""
-    broken = violations(solved.problem, solved.answer)
+    broken = violations(*_used_part(solved))
     assert not broken, broken[:3]
     found = leases(solved)
     paid = paid_usd(solved.problem, solved.answer)
@@ -48,6 +50,38 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         conflict=solved.conflict,
         items=bill(solved, found),
         notes=_notes(solved),
+    )
+
+
+def _used_part(solved: Answered) -> tuple[PortfolioProblem, PortfolioAnswer]:
+    """The problem and its answer without the offers that the answer leaves alone."""
+    answer, problem = solved.answer, solved.problem
+    placed = {each.offer for each in answer.placements}
+    arrays = (
+        answer.held_units,
+        answer.hourly_units,
+        answer.served_per_s,
+        answer.paused_units,
+        answer.rented_unit_h,
+    )
+    keep = [
+        index
+        for index, offer in enumerate(problem.offers)
+        if offer.name in placed or any(each[index].max(initial=0.0) > 0 for each in arrays)
+    ]
+    offers = tuple(problem.offers[index] for index in keep)
+    names = {offer.name for offer in offers}
+    return (
+        replace(problem, offers=offers, rates=tuple(each for each in problem.rates if each.offer in names)),
+        replace(
+            answer,
+            held_units=answer.held_units[keep],
+            started_units=answer.started_units[keep],
+            hourly_units=answer.hourly_units[keep],
+            served_per_s=answer.served_per_s[keep],
+            paused_units=answer.paused_units[keep],
+            rented_unit_h=answer.rented_unit_h[keep],
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from twofold.supply.solve_model import Columns, programme_of
 Floats = NDArray[np.float64]
 GAP_FRACTION = 0.005
 LIMIT_S = 20.0
+LARGE_NODES = 5  # branches of a large programme
 LARGE_COLUMNS = 6000  # of a programme in which looking for whole units takes more than it saves
 FEW_HOURLY, FEW_NODES = 3, 30  # hourly offers of a first search for whole units, and its branches
 WHOLE = 1e-6  # how far from a whole number still counts as one
@@ -66,7 +67,8 @@ def solve(
     calendar = calendar_of(small)
     programme, columns = programme_of(small, calendar)
     large = effort is not Effort.THOROUGH and len(programme.cost_usd) > LARGE_COLUMNS
-    nodes_first = None if effort is Effort.THOROUGH else FEW_NODES
+    few_nodes = LARGE_NODES if large else FEW_NODES
+    nodes_first = None if effort is Effort.THOROUGH else few_nodes
     relaxed = _indices(columns)
     first = run(programme, gap_fraction / 2, limit_s, relaxed=relaxed, nodes=nodes_first)
     if first.values is None:
@@ -76,8 +78,13 @@ def solve(
     def left_s() -> float:
         return limit_s - (time.monotonic() - began)
 
-    for kept, nodes in ((FEW_HOURLY, FEW_NODES), (None, effort.value)):
-        if nodes == 0 or (large and kept is None) or left_s() <= 0 or (best is not None and _gap(best) <= gap_fraction):
+    for kept, nodes in ((FEW_HOURLY, few_nodes), (None, effort.value)):
+        if (
+            nodes == 0
+            or (large and kept is None)
+            or left_s() <= 0
+            or (best is not None and _gap(best) <= gap_fraction)
+        ):
             continue
         part = programme if kept is None else _few(programme, columns, first, kept)
         start = None if best is None else best.values
