@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from scipy.stats import beta
+from scipy.stats import beta  # type: ignore[import-untyped]  # scipy ships no types
 
 from bench.twin import WHOLE, world
 from bench.twin_engine import step_table

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from twofold.policy.failures import Belief, FailureTest
 from twofold.policy.sequential import Errors, Verdict, alarm_at, cleared_at

@@ -36,7 +36,7 @@ def test_the_first_block_weighs_its_difference_as_two_samples_of_one_spread(
     test.close_block(sums_of(canary), sums_of(baseline))
     freedom = len(canary) + len(baseline) - 2
     scatter = np.var(canary) * len(canary) + np.var(baseline) * len(baseline)
-    variance = max(scatter, 1e-12) / freedom * (1 / len(canary) + 1 / len(baseline))
+    variance = max(float(scatter), 1e-12) / freedom * (1 / len(canary) + 1 / len(baseline))
     if scatter > 1e-6:
         seen = test.evidence
         difference = float(np.mean(canary) - np.mean(baseline))

@@ -17,12 +17,12 @@ class Belief(NamedTuple):
     """A Gamma distribution of a failure rate: as if so many of so many requests had failed."""
 
     failed_count: float
-    count: float
+    asked_count: float
 
     def after(self, failed_count: float, count: float) -> "Belief":
         """With so many more seen; its mean is RATE_MIN at least."""
         failed = self.failed_count + failed_count
-        return Belief(failed, min(self.count + count, failed / RATE_MIN))
+        return Belief(failed, min(self.asked_count + count, failed / RATE_MIN))
 
     def log_chance(self, failed_count: int, count: int) -> float:
         """ln of the chance that so many of so many fail, without what no belief changes (n^k / k!).
@@ -96,7 +96,7 @@ class FailureTest:
         self.log_ratio_value = max(self.log_ratio_value + step(self.margin_fraction), floor)
         self.broken_log_ratio_value = max(self.broken_log_ratio_value + step(GROSS_FRACTION), floor)
         ordinary_fraction = math.exp(shares[0] - log_sum(shares))
-        rate = seen[0].failed_count / seen[0].count
+        rate = seen[0].failed_count / seen[0].asked_count
         self.expected_value += canary_count * _gain(rate, self.margin_fraction)
         self._remember(ordinary_fraction * base_count, ordinary_fraction * base_failed_count)
         if self.log_ratio_value <= floor:
