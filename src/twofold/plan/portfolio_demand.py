@@ -94,7 +94,7 @@ class Repeat:
 
     name: str
     first_week: int
-    end_week: float
+    end_week_count: float  # of the plan, after which it is over
 
 
 def repeats_of(run: TrainingRun, start: date | None) -> tuple[Repeat, ...]:

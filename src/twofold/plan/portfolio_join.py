@@ -151,7 +151,7 @@ def _campaigns(
             left_out.append(f"{name}: no offer of its kind of machine has a price")
             continue
         dense = _is_dense(choice, options)
-        found += [Campaign(each.name, each.first_week, each.end_week, options, dense) for each in times]
+        found += [Campaign(each.name, each.first_week, each.end_week_count, options, dense) for each in times]
     return tuple(found), tuple(left_out)
 
 
