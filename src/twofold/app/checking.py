@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twofold.app.sources import SpecSource, load
 from twofold.catalog import Catalog
 from twofold.contracts import Default, Spec, defaults_used
 from twofold.core import CatalogError, InputError, InputErrors, format_si
-from twofold.facility import NodeVerdict, judge_node
+
+if TYPE_CHECKING:
+    from twofold.facility import NodeVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,7 @@ class Checked:
 
     spec: Spec
     defaults: tuple[Default, ...]
-    nodes: tuple[NodeVerdict, ...] = ()
+    nodes: "tuple[NodeVerdict, ...]" = ()
 
     @property
     def lines(self) -> list[str]:
@@ -39,9 +42,13 @@ def check(spec: SpecSource) -> Checked:
     return Checked(loaded.spec, defaults_used(loaded.spec), own_nodes(loaded.catalog))
 
 
-def own_nodes(catalog: Catalog) -> tuple[NodeVerdict, ...]:
+def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":
     """The servers of a user's tables, judged. Raises InputErrors with the place of each that cannot be."""
     places = catalog.places_of_own("nodes")
+    if not places:
+        return ()
+    from twofold.facility import judge_node  # brings arrays, which few specs need to be checked
+
     verdicts = tuple(judge_node(catalog, catalog.node(name)) for name in places)
     errors: list[InputError] = [
         CatalogError(
@@ -56,7 +63,7 @@ def own_nodes(catalog: Catalog) -> tuple[NodeVerdict, ...]:
     return verdicts
 
 
-def _told(verdict: NodeVerdict) -> Iterator[str]:
+def _told(verdict: "NodeVerdict") -> Iterator[str]:
     """`our-box passes: 9.8 kW of 10 kW by its parts, 8 cards of 400 Gb/s, 4 to a rack in contained air`."""
     gbit = verdict.card_bytes_per_s * 8 / 1e9
     cards = f"{verdict.card_count} card{'s' if verdict.card_count != 1 else ''} of {gbit:.0f} Gb/s"

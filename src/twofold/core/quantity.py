@@ -71,7 +71,9 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
         Dimension.MONEY: _prefixed("$", "kMG") | {"B$": Decimal("1e9")} | _prefixed("USD", "kMG"),
         Dimension.MONEY_PER_HOUR: _prefixed("$/h", "kM") | _prefixed("USD/h", "kM"),
         # Inside in $/kWh, as every tariff is written.
-        Dimension.MONEY_PER_ENERGY: _exactly(**{"$/kWh": "1", "$/MWh": "1e-3", "USD/kWh": "1", "USD/MWh": "1e-3"}),
+        Dimension.MONEY_PER_ENERGY: _exactly(
+            **{"$/kWh": "1", "$/MWh": "1e-3", "USD/kWh": "1", "USD/MWh": "1e-3"}
+        ),
         Dimension.FLOPS: _prefixed("FLOP/s", "kMGTPE") | _prefixed("FLOPS", "kMGTPE"),
         Dimension.BANDWIDTH: _prefixed("B/s", "kMGT")
         | _binary("B/s")

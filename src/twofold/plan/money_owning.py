@@ -59,7 +59,7 @@ class Use:
     machine: Machine
     used_fraction: float  # of the year
     energy_j: float  # of the year, at the meter
-    storage_tb: float
+    storage_bytes: float  # held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _uses(plan: Plan, context: Context) -> Iterable[Use]:
         kept = context.catalog.economic("checkpoints kept").value
         held = (run.run.checkpoints.size_bytes or 0.0) * kept + (run.tokens or 0.0) * TOKEN_BYTES
         share = min(1.0, run.run.total_s.value * times / YEAR_S)
-        yield Use("training", run.machine, share, run.run.energy_j.value * times, held / TB)
+        yield Use("training", run.machine, share, run.run.energy_j.value * times, held)
     for service in plan.serving:
         price, cost = service.machine.price, service.cost_usd_per_year
         whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
@@ -183,7 +183,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> Fleet | None:
         accelerator_count=held,
         node=price,
         network=_network(half, node, servers, context),
-        storage_tb=sum(use.storage_tb for use in uses),
+        storage_tb=sum(use.storage_bytes for use in uses) / TB,
         storage_tb_month=Priced(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
         provisioned_w=servers * nameplate_w,
         it_j_per_year=drawn,

@@ -9,10 +9,18 @@ from typing import Any
 from twofold.catalog import Catalog
 from twofold.core import InputError, UnknownNameError, UsageError
 
-COLUMNS = (
-    "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,usd_per_accelerator_h,date,"
-    "date_precision"
-).split(",")
+COLUMNS = [
+    "provider",
+    "instance",
+    "accelerator",
+    "accelerator_count",
+    "region",
+    "term",
+    "usd_per_h",
+    "usd_per_accelerator_h",
+    "date",
+    "date_precision",
+]
 EXTRA_HINT = "install the extra: pip install 'twofold[fetch]'; the shipped prices stay in use"
 NETWORK_HINT = "the shipped prices stay in use; `twofold catalog prices` shows how old they are"
 
