@@ -285,7 +285,7 @@ def in_regions(catalog: Catalog, provider: str, region: str, regions: tuple[str,
     if any(own.startswith(asked.lower()) for asked in regions):
         return True
     named = any("gov" in asked.lower() for asked in regions)
-    # Closed to most customers, and nothing else will do for the others: only by name, or where a rule says so.
+    # Closed to most customers, and nothing else will do for the others: only by name, or by a rule.
     if named or ("gov" in own and not catalog.is_restricted):
         return False
     return not regions or own in ANYWHERE or f"{provider}:{region}" in _near(catalog, regions)

@@ -107,7 +107,5 @@ def _notes(solved: Answered) -> tuple[str, ...]:
     notes = [f"not in it: {text}" for text in solved.left_out]
     if not solved.answer.finished and solved.answer.gap_fraction > 0:
         share = f"{100 * solved.answer.gap_fraction:.1f} %"
-        notes.append(
-            f"the search was cut short: the best one found, at most {share} dearer than the best there is"
-        )
+        notes.append(f"the search was cut short: at most {share} dearer than the best there is")
     return tuple(notes)
