@@ -50,7 +50,7 @@ def fits(shown: list[str], printed: list[str]) -> bool:
 
 
 def elided(shown: list[str], printed: list[str]) -> list[str]:
-    """What was printed, as long before and after `…` as the page had it."""
+    """What was printed, as long before and after `…` as the page had it; lines between two are lost."""
     marks = [index for index, line in enumerate(shown) if line.strip() == ANYTHING]
     if not marks:
         return printed
@@ -81,6 +81,8 @@ def test_the_blocks_of_a_page_run_and_print_what_they_show(
             main(words)
             printed = [line.rstrip() for line in "".join(capsys.readouterr()).rstrip("\n").split("\n")]
             if request.config.getoption("--golden", default=False):
+                if command.shown.count(ANYTHING) > 1 and fits(command.shown, printed):
+                    continue  # lines picked by hand between ellipses still stand
                 old, new = (
                     "\n".join([command.line, *lines])
                     for lines in (command.shown, elided(command.shown, printed))
