@@ -6,6 +6,7 @@ from twofold.app.figures import percent, ranged, shares, watt_hours
 from twofold.app.lines import heading, table
 from twofold.app.screen_building_tables import building_tables
 from twofold.app.screen_compliance import bill_blocks
+from twofold.app.screen_portfolio import portfolio_tables
 from twofold.app.screen_serving import pooling_pieces
 from twofold.app.screen_training import cost_text
 from twofold.contracts import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
@@ -19,6 +20,7 @@ def detail_lines(plan: Plan) -> list[str]:
     """Every table that the screen has no room for, run by run and service by service."""
     blocks = [block for run in plan.training for block in _training_blocks(run)]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
+    blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
     blocks += building_tables(plan.building) if plan.building else []
     blocks += bill_blocks(plan.compliance) if plan.compliance else []
     blocks += [factor_lines(plan), digest_lines(plan)]

@@ -21,9 +21,9 @@ def portfolio_lines(portfolio: Portfolio) -> list[str]:
     if portfolio.conflict:
         lines += field("conflict", [f"cannot all be met: {', '.join(portfolio.conflict)}"])
     lines += table(
-        ("use", "units", "on", "when", "used", "USD"),
+        ("at most", "from", "when", "used", "USD", "for"),
         [_lease_row(lease) for lease in portfolio.leases[:SHOWN_LEASES]],
-        numbers=(4, 5),
+        numbers=(3, 4),
     )
     if len(portfolio.leases) > SHOWN_LEASES:
         rest = portfolio.leases[SHOWN_LEASES:]
@@ -32,16 +32,22 @@ def portfolio_lines(portfolio: Portfolio) -> list[str]:
     lines += _options(portfolio.options)
     lines += field("released", _released(portfolio))
     lines += field("calendar", _calendar(portfolio.calendar))
-    shown = [row for row in portfolio.served if row.share_fraction >= LEAST_SHARE]
-    lines += field("answers", [_served(row) for row in shown])
-    lines += field("bandwidth", _ranking(portfolio))
-    lines += field("reserved", _splits(portfolio))
-    lines += field("to buy", _materials(portfolio))
     lines += field("rules", [_rule(row.rule, row.usd, row.extra_fraction) for row in portfolio.restrictions])
     lines += field("if it is", _scenarios(portfolio))
     lines += field("owed after", [format_usd(portfolio.owed_usd)] if portfolio.owed_usd else [])
     lines += field("rehearsed", portfolio.rounds)
     return [*lines, *field("note", portfolio.notes)]
+
+
+def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
+    """What `--details` adds: who answers what from where, offers by bandwidth, terms, bills of materials."""
+    shown = [row for row in portfolio.served if row.share_fraction >= LEAST_SHARE]
+    lines = ["LEASES       what they answer, and what else there is"]
+    lines += field("answers", [_served(row) for row in shown])
+    lines += field("bandwidth", _ranking(portfolio))
+    lines += field("reserved", _splits(portfolio))
+    lines += field("to buy", _materials(portfolio))
+    return [lines]
 
 
 def _gap_text(portfolio: Portfolio) -> str:
@@ -56,14 +62,18 @@ def _lease_row(lease: Lease) -> tuple[str, ...]:
         size = "by the token"
     weeks = f"week {lease.start_week + 1}–{lease.start_week + lease.weeks}"
     back = f", back {lease.release}" if lease.release else ""
-    what = f"{lease.use}: {lease.what}"
+    # `serve.chat, serve.batch` is `serve: chat, batch`: one service stands before its classes.
+    service, _, rest = lease.what.partition(".")
+    own = lease.what.split(", ")
+    alike = bool(rest) and all(name.startswith(f"{service}.") for name in own)
+    what = f"{service}: {', '.join(name.partition('.')[2] for name in own)}" if alike else lease.what
     return (
-        what,
         size,
         f"{lease.provider} {lease.term}",
         f"{weeks}{back}",
         percent(lease.used_fraction),
         format_usd(lease.usd),
+        what,
     )
 
 

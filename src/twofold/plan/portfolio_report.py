@@ -18,7 +18,10 @@ from twofold.plan.portfolio_tables import (
 )
 from twofold.supply import PortfolioAnswer, PortfolioProblem, paid_usd, unit_usd_per_h, violations
 
-OTHER_MACHINES = "other machines than the plan's may be chosen: each half above is planned alone"
+OTHER_MACHINES = (
+    "above, each half is planned alone and held for its peak; here machines may be others, shared by both, "
+    "and those by the hour follow the traffic"
+)
 
 
 def portfolio_of(solved: Answered, context: Context) -> Portfolio:
@@ -86,7 +89,7 @@ def _used_part(solved: Answered) -> tuple[PortfolioProblem, PortfolioAnswer]:
 
 
 def _in_words(found: tuple[Lease, ...]) -> str:
-    kinds = dict.fromkeys(f"{lease.accelerator} {lease.term}" for lease in found)
+    kinds = dict.fromkeys(lease.accelerator for lease in found)
     return f"{len(found)} leases: {', '.join(kinds)}"
 
 
@@ -108,4 +111,4 @@ def _notes(solved: Answered) -> tuple[str, ...]:
     if not solved.answer.finished and solved.answer.gap_fraction > 0:
         share = f"{100 * solved.answer.gap_fraction:.1f} %"
         notes.append(f"the search was cut short: at most {share} dearer than the best there is")
-    return tuple(notes)
+    return (*notes, OTHER_MACHINES)
