@@ -26,6 +26,7 @@ class Answered:
     start: date | None
     conflict: tuple[str, ...]
     left_out: tuple[str, ...]
+    dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
 
     def rate(self, offer: CapacityOffer, work: str) -> ServingRate | None:
         """What an offer carries of a class: its best variant."""

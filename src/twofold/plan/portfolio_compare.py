@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from twofold.contracts import FleetOption, MonthDemand, Restriction, YearScenario
-from twofold.plan.portfolio_answered import Answered
+from twofold.plan.portfolio_answered import LEAST_UNITS, WEEK_H, Answered
 from twofold.plan.portfolio_tables import calendar
 from twofold.supply import (
     CapacityOffer,
     Effort,
     Fleet,
+    PortfolioAnswer,
     PortfolioProblem,
     bound_usd,
     break_even_ratio,
@@ -24,6 +26,7 @@ from twofold.supply import (
 
 LIMIT_S = 60.0  # a guard: effort ends each question much sooner, and the same everywhere
 SLIP_WEEKS = 4
+SHOWN_RUNS = 2  # names in a cell of the table
 PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
 
 
@@ -44,7 +47,7 @@ def fleet_options(solved: Answered, what: str) -> tuple[FleetOption, ...]:
                 f"{fleet.what}, all year at list price",
                 fleet.usd,
                 _missed(fleet, problem),
-                "on time" if problem.campaigns else "–",
+                _kept(fleet.missed, solved),
                 1.0 - paid / fleet.usd if fleet.usd else 0.0,
                 crossing,
             )
@@ -64,7 +67,37 @@ def _slo(solved: Answered) -> str:
 
 
 def _deadline(solved: Answered) -> str:
-    return "on time" if solved.problem.campaigns else "–"
+    """Whether every run ends within its window where it was put; those that do not, and those left out."""
+    return _kept(late_runs(solved.problem, solved.answer), solved)
+
+
+def late_runs(problem: PortfolioProblem, answer: PortfolioAnswer) -> tuple[str, ...]:
+    """Runs that were put nowhere, or that are not over when their window is."""
+    ends = {each.campaign: each.start_week + each.wall_h / WEEK_H for each in answer.placements}
+    late = []
+    for number, campaign in enumerate(problem.campaigns):
+        if campaign.dense:
+            is_late = ends.get(campaign.name, inf) > campaign.end_week + 1e-6
+        else:
+            # It may pause: it is late where it runs in a week after its window; rented hours lie within.
+            weeks = np.flatnonzero(answer.paused_units[:, number].sum(axis=(0, 2)) > LEAST_UNITS)
+            is_late = bool(len(weeks)) and float(weeks[-1]) >= campaign.end_week
+        if is_late:
+            late.append(campaign.name)
+    return tuple(late)
+
+
+def _kept(late: tuple[str, ...], solved: Answered) -> str:
+    """`on time`, or the runs that are late and those that no machines end in time."""
+    parts = [
+        f"{what} {', '.join(names[:SHOWN_RUNS])}"
+        + (f" and {len(names) - SHOWN_RUNS} more" if len(names) > SHOWN_RUNS else "")
+        for what, names in (("misses", late), ("without", solved.dropped))
+        if names
+    ]
+    if not solved.problem.campaigns and not solved.dropped:
+        return "–"
+    return "; ".join(parts) or "on time"
 
 
 def _missed(fleet: Fleet, problem: PortfolioProblem) -> str:

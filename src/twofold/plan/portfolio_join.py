@@ -56,8 +56,13 @@ def portfolio(
     if answer is None:
         return None
     problem = joined.problem if not broken else relaxed(joined.problem)
+    kept = {each.name for each in problem.campaigns}
+    dropped = tuple(each.name for each in joined.problem.campaigns if each.name not in kept)
     return portfolio_of(
-        Answered(problem, answer, joined.offers, joined.asked, joined.start, broken, joined.left_out), context
+        Answered(
+            problem, answer, joined.offers, joined.asked, joined.start, broken, joined.left_out, dropped
+        ),
+        context,
     )
 
 

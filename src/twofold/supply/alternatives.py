@@ -15,6 +15,7 @@ from twofold.supply.portfolio_problem import (
     WEEK_H,
     Campaign,
     CampaignOption,
+    Floats,
     PortfolioProblem,
     admitted,
     end_of,
@@ -41,8 +42,9 @@ class Fleet:
 class _Half:
     offer: CapacityOffer
     usd_per_unit: float  # of the plan's weeks at list price
-    training_units: int
-    training_weeks: int
+    training_units: int  # at once, at most; 0: none of the runs
+    dense_by_week: Floats  # of them, units of runs that hold what they have from start to end
+    missed: tuple[str, ...]  # runs that no size of it ends in time
     serving_units: float
 
 
@@ -73,7 +75,7 @@ def two_fleets(problem: PortfolioProblem) -> Fleet | None:
         training.training_units if training else 0,
         serving.serving_units if serving else 0.0,
         0,
-        (),
+        training.missed if training else (),
         usd_at,
     )
 
@@ -83,9 +85,7 @@ def one_cluster(problem: PortfolioProblem) -> Fleet | None:
     able = [
         half
         for half in _halves(problem)
-        if half.training_units >= 0
-        and half.serving_units < inf
-        and (half.training_units or not problem.campaigns)
+        if half.serving_units < inf and (half.training_units or not problem.campaigns)
     ]
     if not able or not (problem.campaigns and problem.work_names):
         return None
@@ -93,16 +93,19 @@ def one_cluster(problem: PortfolioProblem) -> Fleet | None:
     def units(half: _Half, load: float) -> int:
         return max(half.training_units, ceil(half.serving_units * load - 1e-9))
 
-    best = min(able, key=lambda half: (units(half, 1.0) * half.usd_per_unit, half.offer.name))
+    best = min(
+        able,
+        key=lambda half: (len(half.missed), units(half, 1.0) * half.usd_per_unit, half.offer.name),
+    )
     size = units(best, 1.0)
-    short = best.training_weeks if size - best.training_units < best.serving_units - 1e-9 else 0
+    short = int(np.count_nonzero(size - best.dense_by_week < best.serving_units - 1e-9))
     return Fleet(
         _sized(best.offer, size),
         size * best.usd_per_unit,
         best.training_units,
         best.serving_units,
         short,
-        (),
+        best.missed,
         lambda load: units(best, load) * best.usd_per_unit,
     )
 
@@ -117,7 +120,7 @@ def break_even_ratio(one: Fleet, other: Fleet) -> float | None:
 
 
 def _halves(problem: PortfolioProblem) -> list[_Half]:
-    """Every offer at list price with what each half would need of it; -1: it cannot train everything."""
+    """Every offer at list price with what each half would need of it."""
     listed = [
         offer
         for offer in problem.offers
@@ -133,25 +136,45 @@ def _halves(problem: PortfolioProblem) -> list[_Half]:
 
 
 def _half(problem: PortfolioProblem, offer: CapacityOffer) -> _Half:
-    options = [_option(campaign, offer) for campaign in problem.campaigns]
-    able = all(option is not None for option in options)
-    units = max((option.units for option in options if option), default=0) if able else -1
-    dense = {campaign.name for campaign in problem.campaigns if campaign.dense}
-    named = zip(problem.campaigns, options, strict=True)
-    weeks = sum(option.weeks for campaign, option in named if option and campaign.name in dense)
+    units, dense, missed = _trained(problem, offer)
     price = offer.usd_per_unit_h * (1 + offer.support_fraction) * WEEK_H * problem.week_count
-    return _Half(offer, price, units, weeks, _serving_units(problem, offer))
+    return _Half(offer, price, units, dense, missed, _serving_units(problem, offer))
 
 
-def _option(campaign: Campaign, offer: CapacityOffer) -> CampaignOption | None:
-    """The smallest number of units on which the campaign ends in time."""
-    fitting = [
-        option
+def _trained(problem: PortfolioProblem, offer: CapacityOffer) -> tuple[int, Floats, tuple[str, ...]]:
+    """Units at once for all runs, those of dense runs by week, and the runs that end in time on no size.
+
+    Runs are placed one by one, the first to end before the others, where the fewest units are needed at once;
+    runs that must overlap need the sum of theirs.
+    """
+    used, dense = np.zeros(problem.week_count), np.zeros(problem.week_count)
+    missed = []
+
+    def cost(slot: tuple[CampaignOption, int]) -> tuple[float, int, float, int]:
+        option, start = slot
+        peak = max(used.max(), used[start : start + option.weeks].max() + option.units)
+        return float(peak), option.units, option.wall_h, start
+
+    for campaign in sorted(problem.campaigns, key=lambda each: (each.end_week, each.first_week, each.name)):
+        slots = _slots(campaign, offer, problem.week_count)
+        if not slots:
+            missed.append(campaign.name)
+            continue
+        option, start = min(slots, key=cost)
+        used[start : start + option.weeks] += option.units
+        if campaign.dense:
+            dense[start : start + option.weeks] += option.units
+    return round(float(used.max())), dense, tuple(missed)
+
+
+def _slots(campaign: Campaign, offer: CapacityOffer, week_count: int) -> list[tuple[CampaignOption, int]]:
+    """Every size of an offer with every week in which it may begin and still end in time."""
+    return [
+        (option, start)
         for option in campaign.options
         if option.offer == offer.name
-        and campaign.first_week + option.wall_h / WEEK_H <= campaign.end_week + 1e-9
+        for start in range(campaign.first_week, campaign.last_start(option, week_count) + 1)
     ]
-    return min(fitting, key=lambda option: option.units, default=None)
 
 
 def _serving_units(problem: PortfolioProblem, offer: CapacityOffer) -> float:
@@ -176,7 +199,9 @@ def _cheapest(halves: list[_Half], problem: PortfolioProblem, which: str) -> _Ha
     if which == "training":
         able = [half for half in halves if half.training_units > 0]
         return min(
-            able, key=lambda half: (half.training_units * half.usd_per_unit, half.offer.name), default=None
+            able,
+            key=lambda half: (len(half.missed), half.training_units * half.usd_per_unit, half.offer.name),
+            default=None,
         )
     if not problem.work_names:
         return None
