@@ -11,7 +11,7 @@ from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import Answered
 from twofold.plan.portfolio_capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.plan.portfolio_demand import Asked, asked, batch_of, demand_of, first_day, repeats_of
-from twofold.plan.portfolio_offers import Supplied, supplied
+from twofold.plan.portfolio_offers import Supplied, refused_quotes, supplied
 from twofold.plan.portfolio_report import portfolio_of
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice
@@ -91,7 +91,7 @@ def join(
         budget_usd=supply.budget_usd,
         platform_limit=supply.platforms,
     )
-    return Joined(problem, offers, wanted, start, left_out)
+    return Joined(problem, offers, wanted, start, (*left_out, *refused_quotes(context)))
 
 
 def answered(problem: PortfolioProblem) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
-from twofold.catalog import Node
+from twofold.catalog import Node, Price
+from twofold.facility import find_regime, permits, refusal_reason
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, node_for, node_of_size, own_offers, priced
 from twofold.supply import (
@@ -18,6 +19,7 @@ from twofold.supply import (
 )
 
 KEPT_PER_KIND = 3  # cheapest of an accelerator, size, place and way to pay: others lose whatever is asked
+SHOWN_REFUSED = 3  # quotes that rules forbid
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,53 @@ def _interruptions(context: Context) -> Mapping[tuple[str, str, str], float]:
 
 
 def _quoted(context: Context, start: date | None) -> list[Supplied]:
+    return [
+        _of_quote(quote, context, start) for quote in _quotes(context) if not _refused_because(quote, context)
+    ]
+
+
+def _quotes(context: Context) -> tuple[Quote, ...]:
     file = context.spec.supply.quotes
-    if file is None:
-        return []
-    return [_of_quote(quote, context, start) for quote in read_quotes(file, context.catalog)]
+    return () if file is None else read_quotes(file, context.catalog)
+
+
+def refused_quotes(context: Context) -> tuple[str, ...]:
+    """The quotes that the spec's rules forbid, with row and reason; the portfolio has none of them."""
+    refused = [
+        f"{quote.place.file}:{quote.place.line} {quote.provider} {quote.instance} {quote.region}: {why}"
+        for quote in _quotes(context)
+        if (why := _refused_because(quote, context))
+    ]
+    more = len(refused) - SHOWN_REFUSED
+    return (*refused[:SHOWN_REFUSED], *([f"{more} more quotes, for the same rules"] if more > 0 else []))
+
+
+def _refused_because(quote: Quote, context: Context) -> str:
+    """Why the spec's regime forbids a quote, in words; "" where it may be taken."""
+    if context.spec.compliance is None:
+        return ""
+    catalog = context.catalog
+    regime = find_regime(catalog, context.spec.compliance.regime)
+    region = quote.region.removeprefix(f"{quote.provider}:")
+    price = Price(
+        provider=quote.provider,
+        instance=quote.instance,
+        accelerator=quote.accelerator,
+        accelerator_count=quote.accelerator_count,
+        region=region,
+        term=quote.term,
+        usd_per_h=quote.usd_per_h,
+        usd_per_accelerator_h=quote.usd_per_h / quote.accelerator_count,
+        date=quote.date,
+        date_precision="day",
+        source=str(quote.place),
+        licence="",
+        confidence="vendor",
+    )
+    if permits(catalog, regime)(price):
+        return ""
+    rows = catalog.authorisations(regime.name)
+    return refusal_reason(quote.provider.lower(), region.lower(), regime, rows)
 
 
 def _of_quote(quote: Quote, context: Context, start: date | None) -> Supplied:

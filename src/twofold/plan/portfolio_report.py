@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from twofold.contracts import Lease, Portfolio
+from twofold.core import TwofoldError
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import WEEK_H, Answered
 from twofold.plan.portfolio_bill import bill
@@ -27,7 +28,11 @@ OTHER_MACHINES = (
 def portfolio_of(solved: Answered, context: Context) -> Portfolio:
     """Everything that the plan says about its portfolio. The answer is checked first, by other code."""
     broken = violations(*_used_part(solved))
-    assert not broken, broken[:3]
+    if broken:
+        raise TwofoldError(
+            f"our bug, not yours: the portfolio that was found breaks what it must keep: {broken[0]}",
+            hint="please report it, with the spec",
+        )
     found = leases(solved)
     paid = paid_usd(solved.problem, solved.answer)
     return Portfolio(
