@@ -27,7 +27,7 @@ def solved(*dropped: str) -> Answered:
 
 
 def deadlines(case: Answered) -> dict[str, str]:
-    return {row.name: row.deadline for row in fleet_options(case, "what it is")}
+    return {row.name: row.deadline for row in fleet_options(case, "what it is", 0.0)}
 
 
 def test_runs_that_end_in_their_windows_are_on_time() -> None:
@@ -56,3 +56,10 @@ def test_a_run_that_pauses_is_late_in_the_first_week_after_its_window() -> None:
     assert late_runs(pausing, replace(case.answer, paused_units=used)) == ()
     used[0, 0, 8] = 1.0
     assert late_runs(pausing, replace(case.answer, paused_units=used)) == ("base",)
+
+
+def test_the_specs_discount_comes_off_the_fleets_too() -> None:
+    _, listed = fleet_options(solved(), "what it is", 0.0)
+    _, less = fleet_options(solved(), "what it is", 0.1)
+    assert less.usd == pytest.approx(0.9 * listed.usd) and less.what == f"{listed.what} less 10 %"
+    assert less.saving_fraction < listed.saving_fraction

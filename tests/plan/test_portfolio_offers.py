@@ -2,16 +2,21 @@
 
 from pathlib import Path
 
+import pytest
+
 from twofold.catalog import Catalog
 from twofold.contracts import parse_spec
 from twofold.perf import Constants
 from twofold.plan.compliance_supply import authorised
 from twofold.plan.context import Context
+from twofold.plan.money_terms import by_provider
 from twofold.plan.portfolio_offers import Supplied, refused_quotes, supplied
 from twofold.plan.uncertainty import draw_factors
+from twofold.supply import economic_by_provider
 
 ACCELERATOR = "H100-SXM5-80GB"
 HEADER = "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,quoted"
+DISCOUNT = "supply: {economics: {discount: 10%}}"
 INSIDE = f"aws,inside,{ACCELERATOR},8,us-gov-west-1,on_demand,12.40,2026-11-10"
 OUTSIDE = f"deepinfra,outside,{ACCELERATOR},8,all,on_demand,1.40,2026-11-10"
 
@@ -48,3 +53,21 @@ def test_without_rules_every_quote_may_be_taken(
 ) -> None:
     context = context_of(tmp_path, "", catalog, constants)
     assert quoted(context) == {"inside", "outside"} and refused_quotes(context) == ()
+
+
+def test_the_specs_discount_comes_off_list_prices_and_not_off_quotes(
+    tmp_path: Path, catalog: Catalog, constants: Constants
+) -> None:
+    offers = [each.offer for each in offered(context_of(tmp_path, DISCOUNT, catalog, constants))]
+    listed = [each for each in offers if each.source.startswith("prices")]
+    assert listed and {each.discount_fraction for each in listed} == {0.1}
+    assert {each.discount_fraction for each in offers if each.source.startswith("quote")} == {0.0}
+
+
+@pytest.mark.parametrize("provider", ["aws", "Azure", "google", "ibm", "oci", "lambda"])
+def test_the_portfolio_and_the_bill_of_money_count_the_same_clouds_as_hyperscalers(
+    provider: str, tmp_path: Path, catalog: Catalog, constants: Constants
+) -> None:
+    context = context_of(tmp_path, "", catalog, constants)
+    for what in ("egress from", "support by"):
+        assert by_provider(what, provider, context) == economic_by_provider(what, provider, catalog)

@@ -1,4 +1,4 @@
-"""What is said about a portfolio is checked first: one that breaks its own rules is our bug, not an answer."""
+"""What is said about a portfolio is checked first: one that breaks its own rules is our bug."""
 
 from dataclasses import replace
 from typing import Any

@@ -51,3 +51,10 @@ def test_a_hosted_request_costs_its_tokens() -> None:
     assert usd == pytest.approx(price.input_usd_per_mtok)
     assert api_usd_per_request(price, 0.0, 1e6, 0.0) == pytest.approx(price.output_usd_per_mtok)
     assert api_offer(price, "chat").tenure == "api"
+
+
+@pytest.mark.parametrize(("provider", "kind"), [("azure", "a hyperscaler"), ("oci", "a specialised cloud")])
+def test_egress_and_support_are_those_of_the_table_of_economics(provider: str, kind: str) -> None:
+    made = offer_of_price(listed("on_demand", provider), CATALOG, virtualised=True)  # type: ignore[arg-type]
+    assert made.egress_usd_per_tb == CATALOG.economic(f"egress from {kind}").value
+    assert made.support_fraction == CATALOG.economic(f"support by {kind}").value

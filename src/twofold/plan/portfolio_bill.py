@@ -1,11 +1,11 @@
 """The bill of a portfolio: rent and its discount, support, egress and storage, each with its source."""
 
-from twofold.contracts import Lease, LineItem, line_item
+from twofold.contracts import Lease, LineItem, cents, line_item
 from twofold.plan.portfolio_answered import DAYS, HOUR_S, Answered
 
 
-def bill(solved: Answered, found: tuple[Lease, ...]) -> tuple[LineItem, ...]:
-    """Every line of the plan's weeks. Tax is 0: no spec states one for a portfolio."""
+def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tuple[LineItem, ...]:
+    """Every line of the plan's weeks, each with its offer's discount and the spec's tax on what is left."""
     offers = {offer.name: offer for offer in solved.problem.offers}
     items: list[LineItem] = []
     for lease in found:
@@ -20,6 +20,7 @@ def bill(solved: Answered, found: tuple[Lease, ...]) -> tuple[LineItem, ...]:
             "unit-h",
             offer.usd_per_unit_h,
             discount_fraction=offer.discount_fraction,
+            tax_fraction=tax_fraction,
             source=f"{offer.name} ({offer.source})",
             date=offer.date,
         )
@@ -29,17 +30,18 @@ def bill(solved: Answered, found: tuple[Lease, ...]) -> tuple[LineItem, ...]:
                 line_item(
                     f"{lease.what}: support of {offer.provider}",
                     "support",
-                    rent.total_usd,
+                    cents(rent.total_usd - rent.tax_usd),
                     "USD of rent",
                     offer.support_fraction,
+                    tax_fraction=tax_fraction,
                     source=f"{offer.name}: {'assumed' if 'quote' not in offer.source else offer.source}",
                     date=offer.date,
                 )
             )
-    return (*items, *_by_request(solved), *_of_runs(solved))
+    return (*items, *_by_request(solved, tax_fraction), *_of_runs(solved, tax_fraction))
 
 
-def _by_request(solved: Answered) -> list[LineItem]:
+def _by_request(solved: Answered, tax_fraction: float) -> list[LineItem]:
     """Egress of answers, and hosted APIs."""
     items = []
     for index, offer in enumerate(solved.problem.offers):
@@ -56,6 +58,7 @@ def _by_request(solved: Answered) -> list[LineItem]:
                     requests / 1e6,
                     "million requests",
                     rate.usd_per_request * 1e6,
+                    tax_fraction=tax_fraction,
                     source=f"{offer.name}: {offer.source if hosted else 'assumed bytes per token'}",
                     date=offer.date,
                 )
@@ -63,7 +66,7 @@ def _by_request(solved: Answered) -> list[LineItem]:
     return items
 
 
-def _of_runs(solved: Answered) -> list[LineItem]:
+def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
     """Checkpoints kept and weights moved."""
     extras = {
         each.campaign: (each.extra_usd, each.offer) for each in solved.answer.placements if each.extra_usd
@@ -84,6 +87,7 @@ def _of_runs(solved: Answered) -> list[LineItem]:
             1.0,
             "run",
             usd,
+            tax_fraction=tax_fraction,
             source=f"{offer}: object storage and egress",
         )
         for name, (usd, offer) in extras.items()

@@ -30,25 +30,30 @@ SHOWN_RUNS = 2  # names in a cell of the table
 PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
 
 
-def fleet_options(solved: Answered, what: str) -> tuple[FleetOption, ...]:
-    """The portfolio, one cluster for both halves, and two fleets: cost, promises, deadlines, crossing."""
+def fleet_options(solved: Answered, what: str, discount_fraction: float) -> tuple[FleetOption, ...]:
+    """The portfolio, one cluster for both halves, and two fleets: cost, promises, deadlines, crossing.
+
+    The spec's discount comes off list prices whoever rents, so off the fleets' too.
+    """
     problem, paid = solved.problem, solved.answer.usd
     apart = two_fleets(problem)
+    less = f" less {100 * discount_fraction:.4g} %" if discount_fraction else ""
     rows = [
         FleetOption("portfolio", what, paid, _slo(solved), _deadline(solved), 0.0, None),
     ]
     for name, fleet in (("one cluster", one_cluster(problem)), ("two fleets", apart)):
         if fleet is None:
             continue
+        usd = fleet.usd * (1.0 - discount_fraction)
         crossing = break_even_ratio(fleet, apart) if apart and fleet is not apart else None
         rows.append(
             FleetOption(
                 name,
-                f"{fleet.what}, all year at list price",
-                fleet.usd,
+                f"{fleet.what}, all year at list price{less}",
+                usd,
                 _missed(fleet, problem),
                 _kept(fleet.missed, solved),
-                1.0 - paid / fleet.usd if fleet.usd else 0.0,
+                1.0 - paid / usd if usd else 0.0,
                 crossing,
             )
         )

@@ -63,7 +63,9 @@ def _own(offer: Offer, context: Context) -> Supplied:
 def _named(offer: Offer, context: Context) -> Supplied:
     """A node that a search was given, at the price that it was searched with; its size is the node's."""
     assert offer.price
-    made = offer_of_price(offer.price, context.catalog, virtualised=offer.node.virtualised)
+    made = _discounted(
+        offer_of_price(offer.price, context.catalog, virtualised=offer.node.virtualised), context
+    )
     count = offer.node.accelerator_count
     share = offer.price.usd_per_accelerator_h * count
     name = made.name if count == made.accelerator_count else f"{count} of {made.name}"
@@ -83,8 +85,13 @@ def _listed(name: str, context: Context) -> list[Supplied]:
         seen = often.get((price.provider, price.region, price.instance))
         made = offer_of_price(price, catalog, virtualised=node.virtualised, interrupted_per_month=seen)
         kind = (made.accelerator_count, made.term, made.region, node.fabric)
-        kinds.setdefault(kind, []).append(Supplied(made, node, price.region))
+        kinds.setdefault(kind, []).append(Supplied(_discounted(made, context), node, price.region))
     return [each for group in kinds.values() for each in group[:KEPT_PER_KIND]]
+
+
+def _discounted(offer: CapacityOffer, context: Context) -> CapacityOffer:
+    """A list price with what the spec says comes off it; a quote states its own."""
+    return replace(offer, discount_fraction=context.spec.supply.economics.discount_fraction)
 
 
 def _interruptions(context: Context) -> Mapping[tuple[str, str, str], float]:

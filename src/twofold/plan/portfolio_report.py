@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from twofold.contracts import Lease, Portfolio
-from twofold.core import TwofoldError
+from twofold.core import TwofoldError, format_usd
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import WEEK_H, Answered
 from twofold.plan.portfolio_bill import bill
@@ -35,6 +35,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         )
     found = leases(solved)
     paid = paid_usd(solved.problem, solved.answer)
+    terms = context.spec.supply.economics
     return Portfolio(
         start=str(solved.start or ""),
         weeks=solved.problem.week_count,
@@ -48,7 +49,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         leases=found,
         served=served_shares(solved, context),
         calendar=calendar(solved),
-        options=fleet_options(solved, _in_words(found)),
+        options=fleet_options(solved, _in_words(found), terms.discount_fraction),
         materials=materials(solved, found),
         ranking=ranking(solved, context),
         windows=window_costs(solved),
@@ -56,8 +57,8 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         restrictions=() if solved.conflict else restrictions(solved),
         scenarios=() if solved.conflict else year_scenarios(solved),
         conflict=solved.conflict,
-        items=bill(solved, found),
-        notes=_notes(solved),
+        items=bill(solved, found, terms.tax_fraction),
+        notes=(*_tax_note(paid, terms.tax_fraction), *_notes(solved)),
     )
 
 
@@ -108,6 +109,16 @@ def _owed(solved: Answered) -> float:
         * unit_usd_per_h(offer)
         for index, offer in enumerate(solved.problem.offers)
         if offer.tenure != "owned"
+    )
+
+
+def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
+    """Tax is the same on every line, so it changes no choice: amounts are before it."""
+    if not tax_fraction:
+        return ()
+    share = f"{100 * tax_fraction:.4g} %"
+    return (
+        f"amounts are before tax: {format_usd(paid * (1 + tax_fraction))} with {share}, as its bill has it",
     )
 
 

@@ -37,6 +37,7 @@ from twofold.supply.levers import Lever, Pulled, best_interval_s, checkpoint_ove
 from twofold.supply.offers import (
     api_offer,
     api_usd_per_request,
+    economic_by_provider,
     interruptions_by_place,
     kept_fraction,
     offer_of_price,
@@ -126,6 +127,7 @@ __all__ = [
     "crossing_days",
     "crossing_utilisation",
     "distribution",
+    "economic_by_provider",
     "energy_usd",
     "enough_fraction",
     "fabric_usd_per_port",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import date, timedelta
 from types import MappingProxyType
 
-from twofold.catalog import ApiPrice, Catalog, Observation, Price
+from twofold.catalog import ApiPrice, Catalog, EconomicFigure, Observation, Price
 from twofold.supply.quotes import Quote
 from twofold.supply.types import CapacityOffer, Tenure
 
@@ -15,10 +15,8 @@ YEAR_WEEKS = 52
 TERM_WEEKS = MappingProxyType(
     {"on_demand": 0, "spot": 0, "community": 0, "lease": 1, "reserved_1y": YEAR_WEEKS, "reserved_3y": 156}
 )
-# a: the large clouds ask about 0.09 $/GB after the first terabytes, less in volume; newer ones ask nothing.
-EGRESS_USD_PER_TB = MappingProxyType({"aws": 85.0, "azure": 82.0, "gcp": 85.0, "oci": 8.5})
-# a: business support of the large clouds between 3 and 10 % of the bill; newer ones include it.
-SUPPORT_FRACTION = MappingProxyType({"aws": 0.05, "azure": 0.05, "gcp": 0.04})
+# They bill what leaves them and sell support apart; the others include both or leave them to a contract.
+HYPERSCALERS = frozenset({"aws", "azure", "gcp", "google", "alibaba", "ibm"})
 # a: the middle bucket of the interruption frequencies that one cloud publishes, for those that publish none.
 INTERRUPTED_PER_MONTH = 0.125
 MONTH_H = 730.0
@@ -46,8 +44,8 @@ def offer_of_price(
         minimum_weeks=TERM_WEEKS[price.term],
         unit_limit=None,
         interruptions_per_unit_h=often / MONTH_H if uncertain else 0.0,
-        egress_usd_per_tb=EGRESS_USD_PER_TB.get(price.provider, 0.0),
-        support_fraction=SUPPORT_FRACTION.get(price.provider, 0.0),
+        egress_usd_per_tb=economic_by_provider("egress from", price.provider, catalog).value,
+        support_fraction=economic_by_provider("support by", price.provider, catalog).value,
         discount_fraction=0.0,
         source=f"prices: {price.source}",
         date=price.date,
@@ -74,7 +72,7 @@ def offer_of_quote(quote: Quote, catalog: Catalog, start: date | None) -> Capaci
         unit_limit=quote.unit_limit,
         interruptions_per_unit_h=INTERRUPTED_PER_MONTH / MONTH_H if uncertain else 0.0,
         egress_usd_per_tb=(
-            EGRESS_USD_PER_TB.get(quote.provider, 0.0)
+            economic_by_provider("egress from", quote.provider, catalog).value
             if quote.egress_usd_per_tb is None
             else quote.egress_usd_per_tb
         ),
@@ -86,6 +84,12 @@ def offer_of_quote(quote: Quote, catalog: Catalog, start: date | None) -> Capaci
         first_week=_weeks_until(quote.first_day, start, up=True) or 0,
         until_week=_weeks_until(quote.last_day and quote.last_day + DAY, start, up=False),
     )
+
+
+def economic_by_provider(what: str, provider: str, catalog: Catalog) -> EconomicFigure:
+    """A row that hyperscalers and specialised clouds have apart: `egress from`, `support by`."""
+    kind = "a hyperscaler" if provider.lower() in HYPERSCALERS else "a specialised cloud"
+    return catalog.economic(f"{what} {kind}")
 
 
 def own_offer(
