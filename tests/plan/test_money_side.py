@@ -136,3 +136,53 @@ def test_unit_costs_lie_on_the_plans_own(examples: dict[str, Plan]) -> None:
                 assert per_1k and tokens
                 assert one.usd_per_query.value == pytest.approx(per_1k.value * tokens / 1e3)
                 assert one.usd_per_query.low <= one.usd_per_query.value <= one.usd_per_query.high
+
+
+def test_the_rent_of_a_run_that_does_not_repeat_is_paid_in_the_first_year_alone(planned: Planned) -> None:
+    once, repeated = (
+        money_of(planned(f"{TRAIN}{line}supply: {{shop: {{accelerators: [H100-SXM]}}}}"))
+        for line in ("", "  repeats: every 26 weeks\n")
+    )
+    assert once.owning and repeated.owning
+    assert [row.rented_usd for row in once.owning.cash] == [once.total_usd, *[0.0] * 4]
+    assert once.owning.rented_usd == once.total_usd
+    assert [row.rented_usd for row in repeated.owning.cash] == [repeated.total_usd] * 5
+
+
+@pytest.mark.parametrize(("provider", "words"), [("aws", "GB/s"), ("lambda", "lambda has none here")])
+def test_a_file_system_is_the_providers_own_or_says_whose_it_is(
+    planned: Planned, provider: str, words: str
+) -> None:
+    lines = money_of(planned(f"{TRAIN}supply: {{shop: {{providers: [{provider}]}}}}")).lines
+    (line,) = (each for each in lines if "file system" in each.what)
+    assert words in line.what
+    assert line.source.startswith("storage.csv AWS") or provider != "aws"
+
+
+def test_owned_machines_pay_the_tariff_of_their_place_or_of_the_spec(planned: Planned) -> None:
+    own = "supply: {own: {node: DGX-H100, count: 2, region: aws:eu-central-1}}"
+    there, stated = (
+        money_of(planned(f"{SERVE}{own}{more}")) for more in ("", "\nfacility: {electricity: 0.2 $/kWh}")
+    )
+    assert "aws:eu-central-1" in there.lines[0].source
+    assert stated.lines[0].unit_usd == 0.2 and "spec" in stated.lines[0].source
+    for money in (there, stated):
+        assert money.owning
+        power = next(line for line in money.owning.lines if line.what.startswith("power"))
+        assert power.unit_usd == money.lines[0].unit_usd
+        kwh = money.lines[0].quantity
+        assert money.services[0].energy_usd_per_year == pytest.approx(kwh * power.unit_usd)
+
+
+def test_rules_add_their_bill_once_and_no_provider_without_authority(planned: Planned) -> None:
+    shop = "supply: {shop: {accelerators: [H100-SXM, H200]}}"
+    plan = planned(f"{SERVE}{shop}\ncompliance: {{regime: fedramp-high, users: 400}}")
+    money, rules = money_of(plan), plan.compliance
+    assert rules is not None and rules.rent_usd > 0
+    added = total_usd(line for line in money.lines if line.category == "compliance")
+    assert added == pytest.approx(rules.first_year_usd.value - rules.rent_usd, abs=0.01)
+    assert "compliance" in money.difference
+    assert money.services[0].api is None
+    assert any("fedramp-high" in note for note in money.notes)
+    rest = money.total_usd - added
+    assert money.owning and money.owning.cash[0].rented_usd == pytest.approx(rest, abs=0.01)

@@ -100,3 +100,12 @@ def test_at_the_crossing_renting_by_the_hour_costs_what_owning_does(
 def test_a_taller_tree_costs_more_ports_and_optics() -> None:
     assert fabric_usd_per_port(64000.0, 64, 500.0, 1) == 2000.0
     assert fabric_usd_per_port(64000.0, 64, 500.0, 3) == 8000.0
+
+
+def test_what_is_rented_once_is_in_the_first_year_alone() -> None:
+    once, always = (
+        line_item(name, "rent", 100.0, "h", 2.0, source="an offer", date="2026") for name in ("run", "fleet")
+    )
+    held = terms(3)
+    rows = cash_flow(owned_lines([machines()], held), [once, always], held, [always])
+    assert [row.rented_usd for row in rows] == [400.0, 200.0, 200.0]

@@ -2,7 +2,7 @@
 
 from twofold.facility.cabling import CableRun, FabricBill, FabricItem, Hall, cable_runs, fabric_bill, hall
 from twofold.facility.compliance import compliance_of
-from twofold.facility.compliance_costs import Rent
+from twofold.facility.compliance_costs import OF_RENT, Rent
 from twofold.facility.compliance_regimes import find_regime, permits, places_in_words, refusal_reason
 from twofold.facility.compliance_system import RuledFleet, RuledSystem
 from twofold.facility.cooling import (
@@ -97,6 +97,7 @@ COOLING_KINDS = tuple(KINDS)
 
 __all__ = [
     "COOLING_KINDS",
+    "OF_RENT",
     "CableRun",
     "Capped",
     "Climate",

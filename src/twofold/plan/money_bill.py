@@ -5,6 +5,7 @@ from math import ceil
 
 from twofold.catalog import Storage
 from twofold.contracts import (
+    Compliance,
     LineItem,
     Plan,
     PriceUsed,
@@ -15,6 +16,7 @@ from twofold.contracts import (
     total_usd,
 )
 from twofold.core import format_usd
+from twofold.facility import OF_RENT
 from twofold.plan.context import Context
 from twofold.plan.money_terms import (
     COLLECTED,
@@ -31,31 +33,51 @@ from twofold.supply import energy_usd
 
 MONTH_S = YEAR_S / 12
 TB, TIB = 1e12, 2.0**40
+YEARLY = "year"  # how an item of the rules recurs
 LEAST_USD = 0.005  # what rounds to nothing is no line
 
 
-def bill_lines(plan: Plan, context: Context) -> tuple[LineItem, ...]:
+def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[LineItem, ...]:
     """Every line of the first year, each with its offer and date; discount and tax stand on the lines.
 
+    `later`: of a year after it, in which only the runs that repeat are paid for.
+
     Formula  rent = accelerator-hours · list price; support = share of the rent; egress = bytes · price;
-             storage = TB-months · price; energy of owned machines = kWh · tariff
+             storage = TB-months · price; energy of owned machines = kWh · tariff; what rules ask for, as
+             the part about rules has it, without the dearer rent that the rent lines hold already
     Why      What a quote for machines leaves out is what a first bill surprises with.
     """
     lines: list[LineItem] = []
     for run, entry in zip(plan.training, context.spec.training, strict=True):
-        lines += _run_lines(run, entry, context)
+        if entry.repeats_every_s or not later:
+            lines += _run_lines(run, entry, context)
     for service in plan.serving:
         lines += _service_lines(service, context)
+    if plan.compliance:
+        lines += _rule_lines(plan.compliance, later)
     return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
 
 
-def rented_lines(plan: Plan, bill: Sequence[LineItem], context: Context) -> tuple[LineItem, ...]:
-    """The bill of the same plan if nothing were owned: what is owned stands at what its parts rent for."""
+def _rule_lines(rules: Compliance, later: bool) -> Iterator[LineItem]:
+    """What the rules ask for beside dearer rent; what is paid once, in the first year alone."""
+    for item in rules.items:
+        if item.category not in OF_RENT and (item.recurs == YEARLY or not later):
+            yield item.line
+
+
+def rented_lines(
+    plan: Plan, bill: Sequence[LineItem], context: Context, *, later: bool = False
+) -> tuple[LineItem, ...]:
+    """The bill of the same plan if nothing were owned: what is owned stands at what its parts rent for.
+
+    What the rules ask for is left out: it is asked of owned machines as of rented ones.
+    """
     keys = context.spec.supply.economics
-    lines = [line for line in bill if line.category != "energy"]
+    lines = [line for line in bill if line.category not in ("energy", "compliance")]
     halves = [
         (run.name, run.machine, run.run.accelerator_h.value * runs_per_year(entry))
         for run, entry in zip(plan.training, context.spec.training, strict=True)
+        if entry.repeats_every_s or not later
     ]
     halves += [(one.name, one.machine, one.machine.accelerator_count * YEAR_H) for one in plan.serving]
     for name, machine, hours in halves:
@@ -90,7 +112,8 @@ def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | N
     discount = sum(line.discount_usd for line in lines if line.category == "rent")
     tax = sum(line.tax_usd for line in lines)
     if first_year_usd is None:
-        return "nothing is rented: what your own machines take"
+        asked = " and what the rules ask for" if "compliance" in parts else ""
+        return f"nothing is rented: what your own machines take{asked}"
     words = [f"+ {format_usd(usd)} {name}" for name, usd in parts.items()]
     words += [f"− {format_usd(discount)} discount"] if discount else []
     words += [f"+ {format_usd(tax)} tax"] if tax else []
@@ -146,11 +169,12 @@ def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Itera
     kept = context.catalog.economic("checkpoints kept").value
     held_tb = checkpoint.size_bytes * kept / TB
     needed = checkpoint.storage_bytes_per_s or 0.0
-    if entry.kind != "lora" and (store := cheapest_file_system(held_tb, needed, context)):
+    if entry.kind != "lora" and (store := cheapest_file_system(held_tb, needed, price.provider, context)):
         row, terabytes = store
+        others = "" if _is_of(row, price.provider) else f"; {price.provider} has none here: {row.name}"
         months = run.run.total_s.value / MONTH_S * times
         yield line_item(
-            f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s",
+            f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
             "storage",
             terabytes * months,
             "TB-month",
@@ -175,23 +199,32 @@ def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Itera
 
 
 def cheapest_file_system(
-    held_tb: float, bytes_per_s: float, context: Context
+    held_tb: float, bytes_per_s: float, provider: str, context: Context
 ) -> tuple[Storage, float] | None:
     """The file system that costs least for a size and a write rate, with the TB to rent.
 
+    Of the provider that the machines are rented from; of any where the table has none of that one's.
+
     Formula  TB = max(held, rate / rate per TiB), times its price; the least product
     Why      File systems are sold by the TiB, and each TiB brings its rate: fast ones are smaller and dearer.
+             Machines write at that rate only to what stands in the same halls.
     """
     found = []
     for row in context.catalog.storage():
         rate, price = row.write_bytes_per_s_per_unit, row.usd_per_tb_month
         if row.kind == "parallel_fs" and row.unit == "TiB" and rate and price:
             units = ceil(max(held_tb * TB / TIB, bytes_per_s / rate, 1.0))
-            found.append((units * TIB / TB * price, row.name, row, units * TIB / TB))
+            usd = units * TIB / TB * price
+            found.append((not _is_of(row, provider), usd, row.name, row, units * TIB / TB))
     if not found:
         return None
-    _, _, row, terabytes = min(found, key=lambda each: each[:2])
+    *_, row, terabytes = min(found, key=lambda each: each[:3])
     return row, terabytes
+
+
+def _is_of(row: Storage, provider: str) -> bool:
+    """Whether a row of the table of storage is the provider's: its name begins with it."""
+    return row.name.lower().startswith(f"{provider.lower()} ")
 
 
 def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]:
@@ -221,7 +254,7 @@ def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]
 
 def _energy(what: str, energy_j: float, context: Context) -> LineItem:
     """Energy of machines that are the user's own, at the meter, with cooling."""
-    tariff = electricity([], context)
+    tariff = electricity([None], context)
     kwh = energy_usd(energy_j, 1.0)
     return line_item(
         what,

@@ -66,6 +66,9 @@ def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:
 
 
 def _levers(priced: Priced, context: Context) -> Iterable[Lever]:
+    spec = context.spec
+    runs = {each.name: each for each in spec.training}
+    services = {each.name: each for each in spec.services}
     for run, trained, times in priced.runs:
         if isinstance(trained, TrainingChoice):
             yield from run_levers(trained, run, times, context)
@@ -73,7 +76,7 @@ def _levers(priced: Priced, context: Context) -> Iterable[Lever]:
         price = run.machine.price
         if price:
             paid, yearly = price.usd_per_accelerator_h.value, run.cost_usd.value * times
-            yield from sourcing(run.name, run.machine.accelerator, paid, yearly, context)
+            yield from sourcing(runs[run.name], run.machine.accelerator, paid, yearly, context)
     for service, served in priced.services:
         if isinstance(served, ServingChoice):
             yield from service_levers(served, service, context)
@@ -81,7 +84,7 @@ def _levers(priced: Priced, context: Context) -> Iterable[Lever]:
         price = service.machine.price
         if price:
             paid, yearly = price.usd_per_accelerator_h.value, service.cost_usd_per_year.value
-            yield from sourcing(service.name, service.machine.accelerator, paid, yearly, context)
+            yield from sourcing(services[service.name], service.machine.accelerator, paid, yearly, context)
 
 
 def _row(lever: Lever) -> LeverRow:

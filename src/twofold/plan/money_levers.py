@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from twofold.catalog import Model
-from twofold.contracts import ServicePlan
+from twofold.contracts import Service, ServicePlan, TrainingRun
 from twofold.core import InfeasibleError
 from twofold.inference import (
     Fleet,
@@ -22,12 +22,14 @@ from twofold.inference import (
 from twofold.perf import bytes_per_weight
 from twofold.plan.context import Context
 from twofold.plan.money_terms import HYPERSCALERS
+from twofold.plan.offers import priced
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool, search_fleet
 from twofold.plan.serving_pools import one
 from twofold.supply import Lever, Pulled
 
 DRAFT_TOKENS = 3
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
+MAY_VANISH = ("spot", "community")  # terms of machines that are taken back
 SMALLER = 0.6  # of the parameters: what a distilled model is at most
 
 
@@ -222,11 +224,24 @@ def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[Lever]:
 
 
 def sourcing(
-    name: str, accelerator: str, paid_usd_per_h: float, yearly_usd: float, context: Context
+    entry: TrainingRun | Service,
+    accelerator: str,
+    paid_usd_per_h: float,
+    yearly_usd: float,
+    context: Context,
 ) -> Iterator[Lever]:
-    """Where the same accelerators are bought: against a hyperscaler's list, and the cheapest other term."""
-    prices = context.catalog.prices_for(accelerator)
-    listed = [each for each in prices if each.provider.lower() in HYPERSCALERS and each.term == "on_demand"]
+    """Where the same accelerators are bought: against a hyperscaler's list, and the cheapest other term.
+
+    Only what the spec's shop allows counts, in its providers and near its regions.
+    Limits   a run is over before a reservation is; machines that may vanish are for runs and for batch.
+    """
+    name, shop, part = entry.name, context.spec.supply.shop, context.catalog.accelerator(accelerator)
+    regions = (entry.regions if isinstance(entry, Service) else ()) or shop.regions
+    listed = [
+        each
+        for each in priced(context.catalog, part, shop, ("on_demand",), regions)
+        if each.provider.lower() in HYPERSCALERS
+    ]
     if listed:
         usual = min(listed, key=lambda each: (each.usd_per_accelerator_h, each.provider))
         ratio = usual.usd_per_accelerator_h / paid_usd_per_h
@@ -234,10 +249,18 @@ def sourcing(
         pulled = Pulled.IN_USE if ratio >= 1 else Pulled.OPEN
         saved = yearly_usd * abs(ratio - 1)
         yield Lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
-    shop = context.spec.supply.shop
-    others = [each for each in prices if each.term not in shop.terms and each.term not in shop.exclude]
+    terms = tuple(term for term in _other_terms(entry) if term not in shop.terms)
+    others = priced(context.catalog, part, shop, terms, regions)
     if others:
         best = min(others, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region))
         saved = yearly_usd * (1 - best.usd_per_accelerator_h / paid_usd_per_h)
         how = f"{best.provider} {best.term} at {best.usd_per_accelerator_h:.2f} $/h, with its terms"
         yield Lever("source", name, Pulled.OPEN, saved, yearly_usd, how)
+
+
+def _other_terms(entry: TrainingRun | Service) -> tuple[str, ...]:
+    """Terms that suit a run, batch, or a service that somebody waits for."""
+    if isinstance(entry, TrainingRun):
+        return ("on_demand", *MAY_VANISH)
+    waited = any(one.slo.finish_within_s is None for one in entry.classes.values())
+    return ("on_demand", "reserved_1y", "reserved_3y", *(() if waited else MAY_VANISH))

@@ -16,6 +16,7 @@ from twofold.contracts import (
     Plan,
     PriceUsed,
     RatioRow,
+    cents,
     total_usd,
 )
 from twofold.plan.context import Context
@@ -73,20 +74,25 @@ class Fleet:
     used_fraction: float
 
 
-def owning(plan: Plan, rented: Sequence[LineItem], context: Context) -> Owning | None:
-    """The same plan on bought machines beside its rent; None where none of them has a price to buy."""
+def owning(
+    plan: Plan, rented: Sequence[LineItem], rented_later: Sequence[LineItem], context: Context
+) -> Owning | None:
+    """The same plan on bought machines beside its rent in the first year and in each later one.
+
+    None where none of the machines has a price to buy.
+    """
     fleets, left_out = fleets_of(plan, context)
     if not fleets:
         return None
     terms = owning_terms(_provisioned_w(fleets), [each.price for each in fleets], context)
     lines = owned_lines([each.bought for each in fleets], terms)
-    cash = cash_flow(lines, rented, terms)
+    cash = cash_flow(lines, rented, terms, rented_later)
     capital = terms.cost_of_capital_fraction
     return Owning(
         years=terms.years,
         lines=lines,
         owned_usd=total_usd(lines),
-        rented_usd=round(total_usd(rented) * terms.years, 2),
+        rented_usd=cents(sum(row.rented_usd for row in cash)),
         cash=tuple(
             CashStep(
                 row.year,
@@ -266,7 +272,7 @@ def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
     found = []
     if all(halves.values()):
         train, serve = (max(each, key=lambda one: one.bought.accelerator_count) for each in halves.values())
-        words = f"{train.bought.what} against {serve.bought.what}, with network and hall"
+        words = f"{train.bought.what} against {serve.bought.what}, with network"
         found.append(
             cost_ratio(
                 "per accelerator, bought",

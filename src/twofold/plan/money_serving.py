@@ -14,6 +14,7 @@ from twofold.contracts import (
     SpareStep,
 )
 from twofold.core import InputError
+from twofold.facility import find_regime
 from twofold.plan.context import Context
 from twofold.plan.money_terms import YEAR_H, YEAR_S, downtime, electricity
 from twofold.plan.money_units import class_money, least_fraction, tokens_per_w
@@ -68,7 +69,7 @@ def _api(service: ServicePlan, plan: Plan, context: Context) -> ApiComparison | 
     model, cost = _model(service, context), service.cost_usd_per_year
     if model is None or cost is None or any(one.input_tokens is None for one in service.classes):
         return None
-    offers = api_offers(model, context.catalog)
+    offers = [each for each in api_offers(model, context.catalog) if may_host(each.price.provider, context)]
     if not offers:
         return None
     best = min(offers, key=lambda each: (_api_usd_per_year(each, service), each.price.provider))
@@ -101,6 +102,16 @@ def _api(service: ServicePlan, plan: Plan, context: Context) -> ApiComparison | 
         pays_back_months=months,
         pays_back_date=day,
     )
+
+
+def may_host(provider: str, context: Context) -> bool:
+    """Whether the spec's rules let a provider host the model: where it is authorised by the same name."""
+    rules = context.spec.compliance
+    if rules is None:
+        return True
+    regime = find_regime(context.catalog, rules.regime)
+    held = {row.provider.lower() for row in context.catalog.authorisations(regime.name)}
+    return regime.rented and provider.lower() in held
 
 
 def _model(service: ServicePlan, context: Context) -> Model | None:

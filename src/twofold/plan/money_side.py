@@ -6,7 +6,7 @@ from twofold.contracts import Derivation, Money, Plan, total_usd
 from twofold.plan.context import Context
 from twofold.plan.money_bill import bill_lines, first_year_difference, rented_lines
 from twofold.plan.money_owning import owning, ratios
-from twofold.plan.money_serving import service_money
+from twofold.plan.money_serving import may_host, service_money
 from twofold.plan.money_units import run_money
 
 
@@ -14,7 +14,9 @@ def with_money(plan: Plan, context: Context) -> Plan:
     """The plan with its money; the same plan where nothing in it has a price to rent or to buy."""
     keys = context.spec.supply.economics
     lines = bill_lines(plan, context)
-    bought = owning(plan, rented_lines(plan, lines, context), context)
+    rented = rented_lines(plan, lines, context)
+    later = rented_lines(plan, bill_lines(plan, context, later=True), context, later=True)
+    bought = owning(plan, rented, later, context)
     if not lines and bought is None:
         return plan
     derivations: list[Derivation] = []
@@ -54,4 +56,11 @@ def _notes(plan: Plan, context: Context) -> tuple[str, ...]:
     machines = [*(run.machine for run in plan.training), *(each.machine for each in plan.serving)]
     if any(machine.price for machine in machines):
         notes.append("egress, support and storage are list prices of economics.csv, which you may replace")
+    if (
+        plan.serving
+        and context.spec.compliance
+        and not any(may_host(price.provider, context) for price in context.catalog.api_prices())
+    ):
+        regime = context.spec.compliance.regime
+        notes.append(f"no hosted interface is compared: none of a provider authorised for {regime} is known")
     return tuple(notes)

@@ -1,11 +1,13 @@
 """The terms of money of a spec, with what the catalogue assumes where the spec says nothing."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts import Machine, PriceUsed, TrainingRun
 from twofold.core import Estimate, InputError, Source, UnknownNameError
+from twofold.plan.building_entries import usd_per_kwh
 from twofold.plan.context import Context
 from twofold.supply import OwningTerms, Priced
 
@@ -84,14 +86,27 @@ def runs_per_year(entry: TrainingRun) -> float:
 
 
 def electricity(prices: Iterable[PriceUsed | None], context: Context) -> Priced:
-    """USD per kWh where the first priced machines stand; else the average of US industry."""
-    for used in prices:
-        region = place_of(used, context)
-        if region is not None:
-            usd, name, provider = region.electricity_usd_per_kwh, region.name, region.provider
-            return Priced(usd, f"regions.csv {provider}:{name}", COLLECTED)
-    row = next(each for each in context.catalog.facility("electricity") if "industrial" in each.item)
-    return Priced(row.value, f"facility.csv {row.item}", "2024")
+    """USD per kWh as the building counts it: the spec's, else of the first machines whose place is known.
+
+    Machines without a price are the spec's own, where it says that they stand; else the mean of US industry.
+    """
+    places = (place_of(used, context) if used else _own_place(context) for used in prices)
+    region = next((place for place in places if place), None)
+    usd = usd_per_kwh(region, context)
+    if context.spec.facility.electricity_usd_per_kwh is not None:
+        return Priced(usd, "spec facility.electricity")
+    if region is not None:
+        return Priced(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
+    return Priced(usd, "facility.csv US industrial average", "2024")
+
+
+def _own_place(context: Context) -> Region | None:
+    """The first place of `supply: own` that the catalogue knows."""
+    for each in context.spec.supply.own:
+        with suppress(InputError):
+            if each.region:
+                return context.catalog.region(each.region)
+    return None
 
 
 def place_of(used: PriceUsed | None, context: Context) -> Region | None:

@@ -22,6 +22,7 @@ def with_supply_side(
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)
     plan = replace(plan, portfolio=portfolio(runs, services, context))
-    plan = with_money(plan, context)
+    # The bill has what the rules ask for among its lines.
+    plan = with_money(replace(plan, compliance=compliance), context)
     plan = with_building(plan, context)
     return plan if compliance is None else with_compliance(plan, compliance, context.catalog)

@@ -205,19 +205,23 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
 
 
 def cash_flow(
-    owned: Sequence[LineItem], rented: Sequence[LineItem], terms: OwningTerms
+    owned: Sequence[LineItem],
+    rented: Sequence[LineItem],
+    terms: OwningTerms,
+    rented_later: Sequence[LineItem] | None = None,
 ) -> tuple[CashYear, ...]:
     """The same plan as cash, year by year: the years add up to both totals to the cent (R-136).
 
     Formula  a loan over the years: each pays annuity = repayment + interest on what is left of it
     Why      Repayment is capital, interest is financing, the rest is operation; rent is operation alone.
-    Units    USD. `rented` is the bill of one year.
+    Units    USD. `rented` is the bill of the first year, `rented_later` of each one after it; None: the same.
     """
     positive = [line for line in owned if line.category == "capex" and line.total_usd >= 0]
     capex, resale = total_usd(positive), -total_usd(line for line in owned if line.total_usd < 0)
     financing = total_usd(line for line in owned if line.category == "financing")
     opex = total_usd(line for line in owned if line.category not in PAID_OFF)
-    rent = total_usd(rented)
+    first = total_usd(rented)
+    later = first if rented_later is None else total_usd(rented_later)
     years = terms.years
     repaid = _repayments(capex, terms)
     interest = _interest(capex, terms)
@@ -238,7 +242,7 @@ def cash_flow(
                 opex_usd=opex_of / 100,
                 resale_usd=back / 100,
                 owned_usd=owned_cents / 100,
-                rented_usd=rent,
+                rented_usd=later if index else first,
             )
         )
     return tuple(rows)
