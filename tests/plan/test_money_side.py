@@ -175,12 +175,15 @@ def test_owned_machines_pay_the_tariff_of_their_place_or_of_the_spec(planned: Pl
 
 
 def test_rules_add_their_bill_once_and_no_provider_without_authority(planned: Planned) -> None:
-    shop = "supply: {shop: {accelerators: [H100-SXM, H200]}}"
+    shop = "supply: {shop: {accelerators: [H100-SXM, H200]}, economics: {tax: 10 %}}"
     plan = planned(f"{SERVE}{shop}\ncompliance: {{regime: fedramp-high, users: 400}}")
     money, rules = money_of(plan), plan.compliance
     assert rules is not None and rules.rent_usd > 0
-    added = total_usd(line for line in money.lines if line.category == "compliance")
-    assert added == pytest.approx(rules.first_year_usd.value - rules.rent_usd, abs=0.01)
+    lines = [line for line in money.lines if line.category == "compliance"]
+    added, tax = total_usd(lines), sum(line.tax_usd for line in lines)
+    assert added - tax == pytest.approx(rules.first_year_usd.value - rules.rent_usd, abs=0.01)
+    wages = total_usd(item.line for item in rules.items if item.category == "staff")
+    assert tax == pytest.approx(0.1 * (added - tax - wages), abs=0.01 * len(lines))
     assert "compliance" in money.difference
     assert money.services[0].api is None
     assert any("fedramp-high" in note for note in money.notes)

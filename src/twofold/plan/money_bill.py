@@ -54,15 +54,29 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
     for service in plan.serving:
         lines += _service_lines(service, context)
     if plan.compliance:
-        lines += _rule_lines(plan.compliance, later)
+        lines += _rule_lines(plan.compliance, later, context)
     return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
 
 
-def _rule_lines(rules: Compliance, later: bool) -> Iterator[LineItem]:
-    """What the rules ask for beside dearer rent; what is paid once, in the first year alone."""
+def _rule_lines(rules: Compliance, later: bool, context: Context) -> Iterator[LineItem]:
+    """What the rules ask for beside dearer rent; what is paid once, in the first year alone.
+
+    Staff are paid wages, on which no tax of sales is due.
+    """
+    tax = context.spec.supply.economics.tax_fraction
     for item in rules.items:
         if item.category not in OF_RENT and (item.recurs == YEARLY or not later):
-            yield item.line
+            line = item.line
+            yield line_item(
+                line.what,
+                "compliance",
+                line.quantity,
+                line.unit,
+                line.unit_usd,
+                tax_fraction=0.0 if item.category == "staff" else tax,
+                source=line.source,
+                date=line.date,
+            )
 
 
 def rented_lines(
