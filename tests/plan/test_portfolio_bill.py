@@ -37,6 +37,7 @@ def test_before_tax_the_lines_are_what_the_portfolio_costs() -> None:
 def test_tax_is_on_every_line_after_discount_and_once() -> None:
     case = solved()
     taxed, bare = lines(case, TAX), lines(case, 0.0)
+    assert taxed[1].source == "machines: economics.csv support"
     assert {line.category for line in taxed} == {"rent", "support", "storage"}
     for with_tax, without in zip(taxed, bare, strict=True):
         assert with_tax.tax_usd == pytest.approx(TAX * without.total_usd, abs=0.01)

@@ -34,7 +34,7 @@ def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tup
                     "USD of rent",
                     offer.support_fraction,
                     tax_fraction=tax_fraction,
-                    source=f"{offer.name}: {'assumed' if 'quote' not in offer.source else offer.source}",
+                    source=f"{offer.name}: {offer.source if 'quote' in offer.source else 'economics.csv support'}",
                     date=offer.date,
                 )
             )
