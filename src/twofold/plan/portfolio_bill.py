@@ -25,6 +25,7 @@ def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tup
             date=offer.date,
         )
         items.append(rent)
+        quoted = offer.source.startswith("quote")
         if offer.support_fraction:
             items.append(
                 line_item(
@@ -34,7 +35,7 @@ def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tup
                     "USD of rent",
                     offer.support_fraction,
                     tax_fraction=tax_fraction,
-                    source=f"{offer.name}: {offer.source if 'quote' in offer.source else 'economics.csv support'}",
+                    source=f"{offer.name}: {offer.source if quoted else 'economics.csv support'}",
                     date=offer.date,
                 )
             )
