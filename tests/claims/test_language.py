@@ -71,6 +71,23 @@ def test_what_does_not_exist_stays_so_and_never_holds() -> None:
     assert value("1 / 0") is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["nothing() != 1", "1 != nothing()", "nothing() not in ['a']", "nothing() not in 0..1",
+     "not nothing() > 0", "not (nothing() > 0)", "nothing() == nothing()", "0 < nothing() < 1"],
+)  # fmt: skip
+def test_a_comparison_with_what_does_not_exist_is_neither_true_nor_false(text: str) -> None:
+    assert value(text) is None
+    assert not judge_expression(parse(text), {}, call).holds
+
+
+def test_and_and_or_are_decided_by_the_part_that_exists() -> None:
+    assert value("nothing() > 0 or 2 > 1") is True
+    assert value("nothing() > 0 and 1 > 2") is False
+    assert value("nothing() > 0 and 2 > 1") is None
+    assert value("nothing() > 0 or 1 > 2") is None
+
+
 def test_a_comparison_is_about_its_left_side() -> None:
     outcome = judge_expression(parse("card('L4').tdp_w in 300..450 and 1 < 2"), {}, call)
     assert (outcome.holds, outcome.value) == (False, 72.0)

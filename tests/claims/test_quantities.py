@@ -116,6 +116,28 @@ def test_rules_weigh_less_on_a_larger_cluster() -> None:
     assert shares == sorted(shares, reverse=True)
 
 
+def test_a_regime_adds_the_premium_of_its_regions_to_its_items() -> None:
+    """At 100,000 accelerators the items weigh little: what is left is the authorised region's price."""
+    prices = [each for each in WORLD.catalog.prices_for("H100-SXM5-80GB") if each.term == "on_demand"]
+    gov = min(
+        (each for each in prices if each.provider == "aws" and each.region.startswith("us-gov")),
+        key=lambda each: each.usd_per_accelerator_h,
+    )
+    same = min(
+        each.usd_per_accelerator_h for each in prices
+        if each.provider == "aws" and each.instance == gov.instance
+    )  # fmt: skip
+    premium = gov.usd_per_accelerator_h / same - 1
+    assert premium > 0.1
+    assert value("rules_uplift('il5', 100000)") > premium
+    assert value("rules_uplift('air-gapped', 100000)") < premium
+
+
+def test_a_record_that_must_be_durable_waits_longer() -> None:
+    waits = [value(f"log_wait_s('fedramp-high', '{how}')") for how in ("asynchronous", "synchronous")]
+    assert 0 < waits[0] < waits[1]
+
+
 @pytest.mark.parametrize(
     "text",
     [

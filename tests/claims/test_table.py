@@ -1,12 +1,14 @@
 """The table of claims: every row reads, every predicate names what there is."""
 
+import ast
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
 from twofold.claims import load_claims, read_claim, unknown_quantities
-from twofold.claims.language import names_in
+from twofold.claims.language import calls_in, names_in
 from twofold.claims.quantities import QUANTITIES
 from twofold.claims.table import cases_of, read_cases
 from twofold.claims.units import NAMED
@@ -22,6 +24,24 @@ def test_there_are_214_claims_with_ids_of_their_own() -> None:
 
 def test_every_predicate_names_known_quantities() -> None:
     assert unknown_quantities(load_claims()) == []
+
+
+def test_every_predicate_asks_a_quantity_that_can_fail() -> None:
+    typed = [
+        f"{claim.id}: {each.text}"
+        for claim in load_claims()
+        for each in claim.predicates
+        if not {node.func.id for node in calls_in(each.tree) if isinstance(node.func, ast.Name)}
+        & QUANTITIES.keys()
+    ]
+    assert typed == []
+
+
+def test_no_predicate_asks_whether_a_figure_is_merely_above_zero() -> None:
+    for claim in load_claims():
+        for each in claim.predicates:
+            bare = re.search(r"\.(mfu|tokens_per_s|requests_per_s) > 0$", each.text)
+            assert not bare, f"{claim.id}: {each.text}"
 
 
 def test_every_variable_of_a_predicate_is_a_case_and_every_case_is_used() -> None:

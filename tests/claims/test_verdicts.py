@@ -55,6 +55,21 @@ def test_without_a_predicate_nothing_is_claimed_to_be_known() -> None:
     assert (judged.verdict, judged.value, judged.cases) == (Verdict.UNVERIFIABLE, None, ())
 
 
+def test_what_the_tables_lack_is_left_out_and_said() -> None:
+    judged = verdict("S2-43")
+    assert "no list price of Groq-LPU-v1" in judged.reason
+    assert {case.label for case in judged.cases} == {"Inferentia2"}
+    assert [case.when for case in verdict("S0-46").cases] == ["vllm", "trtllm"]
+
+
+def test_figures_missing_in_every_case_leave_a_claim_unverifiable() -> None:
+    claim = CLAIMS["S2-43"]
+    priceless = tuple(each for each in claim.predicates if "Groq" in each.text)
+    judged = judge(replace(claim, predicates=priceless), world())
+    assert (judged.verdict, judged.cases) == (Verdict.UNVERIFIABLE, ())
+    assert "no list price of Groq-LPU-v1" in judged.reason
+
+
 @pytest.mark.parametrize("identity", ["S0-22", "S0-36", "S0-08", "S1-10"])
 def test_the_parts_of_a_verdict_agree(identity: str) -> None:
     judged = verdict(identity)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from twofold.claims.quantity import MissingFigure
 from twofold.claims.units import NAMED
 from twofold.core import UnknownNameError, ValueRefusedError
 
@@ -46,7 +47,10 @@ Call = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an expression came to: whether it holds, and the quantity that its first comparison is about."""
+    """What an expression came to: whether it holds, and the quantity that its first comparison is about.
+
+    A comparison with what does not exist is neither true nor false, so it does not hold.
+    """
 
     holds: bool
     value: Any
@@ -130,7 +134,7 @@ def bound(tree: ast.expr, variables: Mapping[str, Any]) -> str:
 
 
 def evaluate(tree: ast.expr, variables: Mapping[str, Any], call: Call) -> Any:
-    """The value of an expression. What does not exist is None, and stays None through arithmetic."""
+    """The value of an expression. What does not exist is None, through arithmetic, comparisons and `not`."""
     return _Walk(variables, call).value(tree)
 
 
@@ -165,10 +169,8 @@ class _Walk:
                 return None if operand is None else -operand
             case ast.BinOp():
                 return _calculated(SIMPLE[type(node.op)], self.value(node.left), self.value(node.right))
-            case ast.BoolOp(op=ast.And()):
-                return all(self.value(each) for each in node.values)
             case ast.BoolOp():
-                return any(self.value(each) for each in node.values)
+                return self._joined(node.values, decides=isinstance(node.op, ast.Or))
             case ast.Compare():
                 return self._compared(node)
         raise AssertionError(f"parse lets no {type(node).__name__} through")
@@ -191,10 +193,23 @@ class _Walk:
             return None if None in arguments else FUNCTIONS[node.func.id](*arguments)
         return self.call(node.func.id, arguments, named)
 
-    def _compared(self, node: ast.Compare) -> bool:
+    def _joined(self, nodes: Sequence[ast.expr], *, decides: bool) -> bool | None:
+        """`or` is decided by one that is true, `and` by one that is false; else None if any part is None."""
+        unknown = False
+        for node in nodes:
+            part = self.value(node)
+            if part is None:
+                unknown = True
+            elif bool(part) == decides:
+                return decides
+        return None if unknown else not decides
+
+    def _compared(self, node: ast.Compare) -> bool | None:
         left = self.value(node.left)
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.value(right_node)
+            if left is None or right is None:
+                return None
             if isinstance(op, (ast.In, ast.NotIn)):
                 inside = _inside(left, right, interval=isinstance(right_node, ast.Tuple))
                 holds = inside if isinstance(op, ast.In) else not inside
@@ -214,6 +229,8 @@ def _attribute(owner: Any, name: str) -> Any:
     found = getattr(owner, name, _attribute) if is_dataclass(owner) else _attribute
     if callable(found):
         raise UnknownNameError(f"`{type(owner).__name__}` has no figure `{name}`")
+    if found is None and "usd" in name:
+        raise MissingFigure("no list price")
     return found
 
 
@@ -230,8 +247,6 @@ def _kind(value: Any) -> str:
 
 
 def _ordered(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
-    if left is None or right is None:
-        return False
     if isinstance(left, str) != isinstance(right, str) or is_dataclass(left) or is_dataclass(right):
         raise ValueRefusedError(f"cannot compare a {_kind(left)} with a {_kind(right)}")
     return bool(function(left, right))
@@ -239,8 +254,6 @@ def _ordered(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool
 
 def _inside(value: Any, ends: Any, *, interval: bool) -> bool:
     """Membership of a list or a text, or of a closed interval whose missing ends are open."""
-    if value is None or ends is None:
-        return False
     if not interval:
         return bool(value in ends)
     low, high = ends

@@ -14,7 +14,7 @@ from twofold.catalog import (
     legal_partitions,
     schema,
 )
-from twofold.claims.quantity import CommandOf, Quantity, one_of
+from twofold.claims.quantity import CommandOf, MissingFigure, Quantity, one_of
 from twofold.claims.world import World
 from twofold.core import UnknownNameError
 from twofold.facility import figure
@@ -61,10 +61,12 @@ def partitions(world: World, name: str) -> int:
     return max((len(cut) for cut in legal_partitions(world.catalog, name)), default=1)
 
 
-def list_price(world: World, name: str) -> float | None:
-    """Dollars per accelerator-hour, the cheapest list price on demand; None without one."""
+def list_price(world: World, name: str) -> float:
+    """Dollars per accelerator-hour, the cheapest list price on demand; not known without one."""
     found = best_price(world.catalog, world.catalog.accelerator(name).name, ("on_demand",))
-    return None if found is None else found.usd_per_accelerator_h
+    if found is None:
+        raise MissingFigure(f"no list price of {name}")
+    return found.usd_per_accelerator_h
 
 
 def hardware_price(world: World, name: str) -> float:
@@ -77,10 +79,13 @@ def _hardware(world: World) -> Mapping[str, float]:
     return world.once("hardware", lambda: {row.name: row.usd for row in world.catalog.hardware_prices()})
 
 
-def part_price(world: World, name: str) -> float | None:
+def part_price(world: World, name: str) -> float:
     """Dollars that a switch, network card, transceiver or cable costs."""
     rows = {part.name: part.usd for part in world.catalog.network()}
-    return rows[one_of(name, rows, "part of networks")]
+    found = rows[one_of(name, rows, "part of networks")]
+    if found is None:
+        raise MissingFigure(f"no price of {name}")
+    return found
 
 
 def facility(world: World, category: str, item: str) -> float:

@@ -8,7 +8,7 @@ from math import ceil, comb
 import numpy as np
 
 from twofold.claims.quantities_serving import replica
-from twofold.claims.quantity import Quantity, one_of
+from twofold.claims.quantity import MissingFigure, Quantity, one_of
 from twofold.claims.world import World
 from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
@@ -86,9 +86,11 @@ def beside_bulk(
     return ratio
 
 
-def batches_continuously(world: World, engine: str) -> bool | None:
-    """Whether the twin's engine of that name mixes new prompts into running batches; None for one unknown."""
-    return PRESETS[engine].prefill_mode is PrefillMode.MIXED if engine in PRESETS else None
+def batches_continuously(world: World, engine: str) -> bool:
+    """Whether the twin's engine mixes new prompts into running batches; not known of one it has not."""
+    if engine not in PRESETS:
+        raise MissingFigure(f"the twin has no {engine}")
+    return PRESETS[engine].prefill_mode is PrefillMode.MIXED
 
 
 def growing_part(world: World, jitter: float, input_s: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from twofold.claims.quantities_hardware import served_usd_per_mtok
 from twofold.claims.quantities_serving import gpus_for_rate
 from twofold.claims.quantities_training import run, train
-from twofold.claims.quantity import Quantity
+from twofold.claims.quantity import MissingFigure, Quantity
 from twofold.claims.world import World
 from twofold.core import InfeasibleError, UnknownNameError
 from twofold.plan import given
@@ -56,7 +56,7 @@ def life(
     found = world.once(("life run", model, on, tokens, batch), lambda: run(world, model, on, tokens, batch))
     price = given(f"8x{gpu}", world.catalog, world.constants).price
     if found.cost_usd is None or price is None:
-        raise InfeasibleError(f"{on} or {gpu} has no price")
+        raise MissingFigure(f"no list price of {on} or {gpu}")
     machines = given(on, world.catalog, world.constants)
     gpus = gpus_for_rate(world, model, gpu, rate * PEAK_RATIO)
     usd_per_h = gpus * price.usd_per_accelerator_h.value

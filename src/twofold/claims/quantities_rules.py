@@ -1,15 +1,18 @@
 """Quantities of rules: what is in force, what a regime asks, what it adds to the bill."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from twofold.catalog import Regime
-from twofold.claims.quantities_catalog import list_price
-from twofold.claims.quantity import Quantity, one_of
+from twofold.catalog import Price, Regime, best_price
+from twofold.claims.quantity import MissingFigure, Quantity, one_of
 from twofold.claims.world import World
 from twofold.contracts import ComplianceSpec
-from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, find_regime
+from twofold.core import InfeasibleError
+from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, find_regime, permits
 
 HOURS_A_YEAR = 8760.0
+RENTED = "H100-SXM5-80GB"
+ON_DEMAND = ("on_demand",)
 UNDATED = ""  # verdicts do not change with the day on which they are asked
 
 
@@ -44,23 +47,65 @@ def key_modules(world: World, name: str, accelerators: int) -> int:
     return compliance_of(_spec(name), system, (), None, world.catalog, UNDATED).keys.module_count
 
 
-def rules_uplift(world: World, name: str, accelerators: int) -> float | None:
-    """What a regime's items add in the first year to a year of H100 at list price."""
-    price = list_price(world, "H100-SXM5-80GB")
-    if price is None:
-        return None
+def rules_uplift(world: World, name: str, accelerators: int) -> float:
+    """What a regime adds to a year of H100 at list price: its items, and the premium of its regions.
+
+    What is paid once is spread over the years that it serves; a premium is over the same provider's price.
+    """
     hours = accelerators * HOURS_A_YEAR
-    rent = Rent("training", hours, price, price, price, "list price", "list price", "list price", "")
-    rents = (rent,) if find_regime(world.catalog, name).rented else ()
-    found = compliance_of(
-        _spec(name),
-        _system(world, name, accelerators),
-        rents,
-        hours * price,
-        world.catalog,
-        UNDATED,
+    rent = _rent(world, find_regime(world.catalog, name), hours)
+    system = _system(world, name, accelerators)
+    rents = (rent,) if system.regime.rented else ()
+    base_usd = hours * rent.provider_usd_per_h
+    found = compliance_of(_spec(name), system, rents, base_usd, world.catalog, UNDATED)
+    if found.uplift is None:
+        raise InfeasibleError(f"{name} has no bill")
+    return found.uplift.uplift_fraction.value
+
+
+def _rent(world: World, regime: Regime, hours: float) -> Rent:
+    """The cheapest H100 that a regime permits, beside its provider's and anybody's without the regime."""
+    anywhere = best_price(world.catalog, RENTED, ON_DEMAND)
+    rented = regime.rented and not regime.closed  # else the list price stands for machines of one's own
+    authorised = world.catalog.restricted(permits(world.catalog, regime)) if rented else world.catalog
+    paid = best_price(authorised, RENTED, ON_DEMAND)
+    if paid is None or anywhere is None:
+        raise MissingFigure(f"no list price of {RENTED} under {regime.name}")
+    prices = [
+        each for each in world.catalog.prices_for(RENTED)
+        if each.provider == paid.provider and each.instance == paid.instance and each.term in ON_DEMAND
+    ]  # fmt: skip
+    same = min(prices, key=lambda each: each.usd_per_accelerator_h)
+    return Rent(
+        "training",
+        hours,
+        paid.usd_per_accelerator_h,
+        same.usd_per_accelerator_h,
+        anywhere.usd_per_accelerator_h,
+        _words(paid),
+        _words(same),
+        _words(anywhere),
+        paid.date,
     )
-    return found.uplift.uplift_fraction.value if found.uplift else None
+
+
+def _words(price: Price) -> str:
+    return f"{price.provider} {price.instance} {price.region} {price.term}"
+
+
+def log_wait_s(world: World, name: str, how: str) -> float:
+    """Seconds that an answer of 200 tokens waits for its attributions' record, `synchronous` or not."""
+    one_of(how, ("synchronous", "asynchronous"), "way to write a log")
+    system = replace(
+        _system(world, name, 8), requests_per_s=1.0, peak_requests_per_s=2.0, input_tokens=1000.0,
+        output_tokens=200.0,
+    )  # fmt: skip
+    spec = _spec(name).model_copy(update={"recorded": "attribution"})
+    logs = compliance_of(spec, system, (), None, world.catalog, UNDATED).logs
+    waits = logs.synchronous_s if how == "synchronous" else logs.asynchronous_s
+    if waits is None:
+        raise InfeasibleError("nothing is served")
+    return waits.value
 
 
 def _spec(name: str) -> ComplianceSpec:
@@ -82,4 +127,5 @@ RULES: Mapping[str, Quantity] = {
     "control_count": Quantity(control_count),
     "key_modules": Quantity(key_modules),
     "rules_uplift": Quantity(rules_uplift),
+    "log_wait_s": Quantity(log_wait_s),
 }

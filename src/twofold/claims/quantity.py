@@ -12,6 +12,10 @@ CommandOf = Callable[[Mapping[str, Any], str], str]
 """A `twofold` command from a quantity's arguments and the field asked of it; "" where none shows it."""
 
 
+class MissingFigure(Exception):
+    """The tables lack a figure: what was asked is not known, which says nothing about whether it holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A named quantity. `function` takes the world, numbers and texts; its docstring says what it is."""

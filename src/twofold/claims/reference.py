@@ -27,11 +27,14 @@ numbers, texts in quotes, `+ - * /`, comparisons, `and or not`, lists, and calls
 - `in A..B` is a closed range, `15%` is 0.15; `low` and `high` are the ends of the claim's own range, of which
   one that it does not state is open.
 - Quantities are in SI units; behind a number stand {units}.
-- What does not exist, such as a step that fits no memory, is `none`: comparisons with it fail.
+- What does not exist, such as a step that fits no memory, is `none`: a comparison with it, and
+  the `not` of one, is `none` too and does not hold.
+- A figure that the tables lack, such as a list price, leaves its case out of the verdict, which says so.
 - `label [unit]: …` names a predicate where a claim has several, and the unit that its figure is shown in.
 - A case fills in variables: `gpu: L40S | L4` are two, `a: 1 | 2; b: 3 | 4` four, `a, b: 1, 3 | 2, 4` two.
 - A claim that holds in all of its cases holds, in some it is conditional, in none it is contradicted; without
-  a predicate it is unverifiable. The figure that is shown is the left side of the first comparison.
+  a predicate, or with figures missing in every case, it is unverifiable. The figure that is shown is the left
+  side of the first comparison.
 
 ## Quantities
 

@@ -10,6 +10,7 @@ from typing import Any
 from twofold.claims.commands import command_of
 from twofold.claims.language import FUNCTIONS, Call, calls_in, evaluate, judge_expression, names_in, parse
 from twofold.claims.quantities import QUANTITIES, ask
+from twofold.claims.quantity import MissingFigure
 from twofold.claims.table import Claim, Predicate, cases_of
 from twofold.claims.units import Value, in_unit, shown
 from twofold.claims.world import World
@@ -70,11 +71,7 @@ class _Found:
 
 def judge(claim: Claim, world: World) -> Judged:
     """Judge one claim by what the world's tables and models say."""
-    found = [
-        _case(claim, predicate, variables, world)
-        for predicate in claim.predicates
-        for variables in cases_of(claim, predicate) or [{}]
-    ]
+    found, lacking = _computed(claim, world)
     cases = tuple(each.case for each in found)
     verdict = _verdict(cases)
     value, low, high = _summary(cases)
@@ -93,7 +90,7 @@ def judge(claim: Claim, world: World) -> Judged:
         claimed_high=_number(in_unit(claim.high, claim.unit)),
         claimed_unit=claim.unit,
         holds_fraction=sum(case.holds for case in cases) / len(cases) if cases else None,
-        reason=_reason(claim, cases, verdict),
+        reason=_reason(claim, cases, verdict) + _left_out(lacking),
         command=(
             command_of(claim.id, telling.predicate, telling.variables)
             if telling
@@ -101,6 +98,27 @@ def judge(claim: Claim, world: World) -> Judged:
         ),
         cases=cases,
     )
+
+
+def _computed(claim: Claim, world: World) -> tuple[list[_Found], list[str]]:
+    """Every case that can be computed, and what the tables lack for each of those that cannot."""
+    found: list[_Found] = []
+    lacking: list[str] = []
+    for predicate in claim.predicates:
+        for variables in cases_of(claim, predicate) or [{}]:
+            try:
+                found.append(_case(claim, predicate, variables, world))
+            except MissingFigure as missing:
+                lacking.append(str(missing))
+    return found, lacking
+
+
+def _left_out(lacking: Sequence[str]) -> str:
+    """What cases are not judged for."""
+    if not lacking:
+        return ""
+    count = "1 case" if len(lacking) == 1 else f"{len(lacking)} cases"
+    return f"; {count} left out: {', '.join(dict.fromkeys(lacking))}"
 
 
 def _case(claim: Claim, predicate: Predicate, variables: dict[str, Value], world: World) -> _Found:
@@ -129,8 +147,11 @@ def judge_all(
 
 
 def compute(text: str, world: World) -> Any:
-    """The value of any expression of the language, in SI units."""
-    return evaluate(parse(text), {}, _caller(world))
+    """The value of any expression of the language, in SI units; None of what is not known."""
+    try:
+        return evaluate(parse(text), {}, _caller(world))
+    except MissingFigure:
+        return None
 
 
 def _caller(world: World) -> Call:
