@@ -26,7 +26,7 @@ def test_every_predicate_names_known_quantities() -> None:
     assert unknown_quantities(load_claims()) == []
 
 
-def test_every_predicate_asks_a_quantity_that_can_fail() -> None:
+def test_every_predicate_asks_at_least_one_quantity() -> None:
     typed = [
         f"{claim.id}: {each.text}"
         for claim in load_claims()
