@@ -2,35 +2,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from twofold.catalog import Catalog
 from twofold.contracts import LatencyClass, Plan, parse_spec
 from twofold.perf import Constants
 from twofold.plan.context import Context
-from twofold.plan.serving_choice import choose_serving, class_load, main_pool, spread_of
+from twofold.plan.serving_choice import choose_serving, class_load, main_pool
 from twofold.plan.serving_plan import SHARED_POOL, pool_text
 from twofold.plan.uncertainty import draw_factors
 
 
 def latency_class(folder: Path | None = None, **traffic: object) -> LatencyClass:
     return LatencyClass.model_validate({"traffic": traffic}, context={"folder": folder})
-
-
-@given(st.floats(1.05, 3.8))
-def test_a_spread_gives_back_its_p95(ratio: float) -> None:
-    spread = spread_of(ratio)
-    sigma = np.sqrt(np.log1p(spread**2))
-    assert np.exp(1.645 * sigma - sigma**2 / 2) == pytest.approx(ratio, rel=1e-6)
-
-
-@given(st.floats(0.1, 20.0), st.floats(0.1, 20.0))
-def test_longer_tails_spread_more(first: float, second: float) -> None:
-    low, high = sorted((first, second))
-    assert spread_of(low) <= spread_of(high)
 
 
 def test_interactive_traffic_is_carried_at_its_peak() -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
 from pathlib import Path
 
 import numpy as np
 
 from twofold.contracts import ClassPlan, Scenario, ordered_arrivals
+from twofold.plan.spreads import LONGEST_RATIO, p95_ratio_of
 from twofold.twin import (
     Arrival,
     Lengths,
@@ -21,11 +21,7 @@ from twofold.twin import (
 
 TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them …
 DRAWN_BLOCK_TOKENS = 64  # … and where all requests are drawn
-NORMAL_P95 = 1.6448536
 MINUTE_S = 60.0
-# The longest prompt over the 95th percentile: 3.4 in Azure's conversations of 2023, 2.9 in Mooncake's, 1.0 in
-# Azure's code. A log-normal without an end would send prompts that no published trace has.
-LONGEST_RATIO = 3.5
 INPUT_FRACTION = 0.75  # of the context, that a drawn prompt has at most; the rest is its answer's
 
 
@@ -134,9 +130,8 @@ def _model(
 
 
 def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengths:
-    """Log-normal lengths: p95 = mean · exp(1.645 σ − σ²/2), σ² = ln(1 + spread²); none is far longer."""
-    sigma = min(sqrt(log(1.0 + spread_ratio**2)), NORMAL_P95)
-    p95_tokens = mean_tokens * exp(NORMAL_P95 * sigma - sigma**2 / 2)
+    """Log-normal lengths of this mean and spread; none is far longer than most."""
+    p95_tokens = mean_tokens * p95_ratio_of(spread_ratio)
     longest = max(LONGEST_RATIO * p95_tokens, mean_tokens)
     return Lengths(mean_tokens, p95_tokens, max(1, min(most_tokens, round(longest))))
 

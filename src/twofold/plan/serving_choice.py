@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, log, sqrt
 
 import numpy as np
 
@@ -31,10 +30,10 @@ from twofold.plan.calibrated import calibrated_service
 from twofold.plan.context import Context, model_of
 from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, serving_offers
 from twofold.plan.reasons import reason_text
+from twofold.plan.spreads import spread_of
 
 DAY_S = 86400.0
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
-NORMAL_P95 = 1.645
 # What is planned now runs on releases of now.
 NEWEST_RELEASES = {"vllm": "0.15.0", "sglang": "0.5.5", "trtllm": "1.2.0"}
 
@@ -249,21 +248,6 @@ def _lengths(traffic: Traffic, trace: Trace | None) -> Lengths:
         spread_of(inputs.p95_tokens / inputs.mean_tokens),
         spread_of(outputs.p95_tokens / outputs.mean_tokens),
     )
-
-
-def spread_of(p95_ratio: float) -> float:
-    """Standard deviation over mean of a log-normal whose 95th percentile is `p95_ratio` times its mean.
-
-    Formula  ln r = 1.645·σ − σ²/2, the smaller root; deviation = √(e^σ² − 1)
-    Limits   r ≤ 1 is no spread; beyond e^(1.645²/2) = 3.87 no log-normal has it, and σ stays 1.645.
-
-    >>> round(spread_of(4083 / 1155), 2), spread_of(1.0)
-    (2.52, 0.0)
-    """
-    if p95_ratio <= 1.0:
-        return 0.0
-    sigma = NORMAL_P95 - sqrt(max(0.0, NORMAL_P95**2 - 2 * log(p95_ratio)))
-    return sqrt(exp(sigma**2) - 1)
 
 
 def _offers(
