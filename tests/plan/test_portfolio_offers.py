@@ -9,7 +9,6 @@ from twofold.contracts import parse_spec
 from twofold.perf import Constants
 from twofold.plan.compliance_supply import authorised
 from twofold.plan.context import Context
-from twofold.plan.money_terms import by_provider
 from twofold.plan.portfolio_offers import Supplied, refused_quotes, supplied
 from twofold.plan.uncertainty import draw_factors
 from twofold.supply import economic_by_provider
@@ -64,10 +63,9 @@ def test_the_specs_discount_comes_off_list_prices_and_not_off_quotes(
     assert {each.discount_fraction for each in offers if each.source.startswith("quote")} == {0.0}
 
 
-@pytest.mark.parametrize("provider", ["aws", "Azure", "google", "ibm", "oci", "lambda"])
-def test_the_portfolio_and_the_bill_of_money_count_the_same_clouds_as_hyperscalers(
-    provider: str, tmp_path: Path, catalog: Catalog, constants: Constants
+@pytest.mark.parametrize("provider", ["aws", "Azure", "google", "ibm"])
+def test_large_clouds_bill_what_leaves_them_and_specialised_ones_less(
+    provider: str, catalog: Catalog
 ) -> None:
-    context = context_of(tmp_path, "", catalog, constants)
-    for what in ("egress from", "support by"):
-        assert by_provider(what, provider, context) == economic_by_provider(what, provider, catalog)
+    small = economic_by_provider("egress from", "lambda", catalog)
+    assert economic_by_provider("egress from", provider, catalog).value > small.value

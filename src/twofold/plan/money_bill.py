@@ -22,14 +22,13 @@ from twofold.plan.money_terms import (
     COLLECTED,
     YEAR_H,
     YEAR_S,
-    by_provider,
     cited,
     electricity,
     is_owned,
     rent_of,
     runs_per_year,
 )
-from twofold.supply import energy_usd
+from twofold.supply import economic_by_provider, energy_usd
 
 MONTH_S = YEAR_S / 12
 TB, TIB = 1e12, 2.0**40
@@ -151,7 +150,7 @@ def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: st
         source=offer,
         date=price.date,
     )
-    share = by_provider("support by", price.provider, context)
+    share = economic_by_provider("support by", price.provider, context.catalog)
     yield line_item(
         support,
         "support",
@@ -253,7 +252,7 @@ def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]
         return
     out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
     streamed = context.catalog.economic("bytes of a streamed token")
-    asked = by_provider("egress from", price.provider, context)
+    asked = economic_by_provider("egress from", price.provider, context.catalog)
     yield line_item(
         f"{service.name}: {out / 1e9:,.1f} Gtok answered, {streamed.value:g} B each on the wire",
         "egress",

@@ -21,11 +21,10 @@ from twofold.inference import (
 )
 from twofold.perf import bytes_per_weight
 from twofold.plan.context import Context
-from twofold.plan.money_terms import HYPERSCALERS
 from twofold.plan.offers import priced
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool, search_fleet
 from twofold.plan.serving_pools import one
-from twofold.supply import Lever, Pulled
+from twofold.supply import HYPERSCALERS, Lever, Pulled
 
 DRAFT_TOKENS = 3
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache

@@ -13,8 +13,6 @@ from twofold.supply import OwningTerms, Priced
 
 YEAR_H, YEAR_S = 8760.0, 8760 * 3600.0
 W_PER_MW = 1e6
-# They bill what leaves them and sell support apart; the others include both or leave them to a contract.
-HYPERSCALERS = frozenset({"aws", "azure", "gcp", "google", "alibaba", "ibm"})
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
 
 
@@ -72,12 +70,6 @@ def rent_of(machine: Machine, context: Context) -> Priced | None:
         return None
     offer = f"prices.csv {best.provider} {best.instance} {best.region} {best.term}"
     return Priced(best.usd_per_accelerator_h, offer, best.date)
-
-
-def by_provider(what: str, provider: str, context: Context) -> EconomicFigure:
-    """A row that hyperscalers and specialised clouds have apart: `egress from`, `support by`."""
-    kind = "a hyperscaler" if provider.lower() in HYPERSCALERS else "a specialised cloud"
-    return context.catalog.economic(f"{what} {kind}")
 
 
 def runs_per_year(entry: TrainingRun) -> float:

@@ -35,6 +35,7 @@ from twofold.supply.economics import (
 )
 from twofold.supply.levers import Lever, Pulled, best_interval_s, checkpoint_overhead_fraction, ranked
 from twofold.supply.offers import (
+    HYPERSCALERS,
     api_offer,
     api_usd_per_request,
     economic_by_provider,
@@ -77,6 +78,7 @@ from twofold.supply.solve import Effort, bound_usd, is_possible, solve
 from twofold.supply.types import CapacityOffer, Tenure
 
 __all__ = [
+    "HYPERSCALERS",
     "ApiOffer",
     "Bar",
     "Batch",
