@@ -254,3 +254,14 @@ def test_unmet_demand_is_told_where_a_shortage_has_a_price(
     assert answer
     assert answer.shortage_per_s[0, 0, 1] == pytest.approx(2.0) and answer.shortage_per_s[0, 0, 0] == 0.0
     assert violations(problem, answer) == ()
+
+
+def test_a_run_that_may_pause_pays_for_the_sizes_it_ran_in(offer: Callable[..., CapacityOffer]) -> None:
+    """Two sizes on one offer: each has its own work and its own cost beside the hours."""
+    sizes = (CampaignOption("hour", 1, 400.0, 40.0), CampaignOption("hour", 4, 110.0, 10.0))
+    tune = Campaign("tune", 0, 1, sizes, dense=False)
+    problem = PortfolioProblem((offer("hour", 0.01),), (), (), (tune,), (), 4)
+    answer = solve(problem, gap_fraction=0.0)
+    assert answer and violations(problem, answer) == ()
+    assert answer.usd == pytest.approx(440 * 0.01 + 10.0)
+    assert [(part.option.units, part.done_fraction) for part in answer.portions] == [(4, pytest.approx(1.0))]

@@ -1,5 +1,7 @@
 """The bill of a portfolio: rent and its discount, support, egress and storage, each with its source."""
 
+from collections import defaultdict
+
 from twofold.contracts import Lease, LineItem, cents, line_item
 from twofold.plan.portfolio_answered import DAYS, HOUR_S, Answered
 
@@ -69,18 +71,11 @@ def _by_request(solved: Answered, tax_fraction: float) -> list[LineItem]:
 
 def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
     """Checkpoints kept and weights moved."""
-    extras = {
-        each.campaign: (each.extra_usd, each.offer) for each in solved.answer.placements if each.extra_usd
-    }
-    for number, campaign in enumerate(solved.problem.campaigns):
-        for index, offer in enumerate(solved.problem.offers):
-            for option in campaign.options:
-                if campaign.dense or option.offer != offer.name or not option.extra_usd:
-                    continue
-                answer = solved.answer
-                hours = float(answer.rented_unit_h[index, number])
-                hours += float(answer.paused_units[index, number].sum()) * DAYS
-                extras[campaign.name] = (hours / option.unit_h * option.extra_usd, offer.name)
+    extras: dict[tuple[str, str], float] = defaultdict(float)
+    for placed in solved.answer.placements:
+        extras[placed.campaign, placed.offer] += placed.extra_usd
+    for part in solved.answer.portions:
+        extras[part.campaign, part.option.offer] += part.done_fraction * part.option.extra_usd
     return [
         line_item(
             f"{name}: checkpoints kept, weights moved",
@@ -91,6 +86,6 @@ def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
             tax_fraction=tax_fraction,
             source=f"{offer}: object storage and egress",
         )
-        for name, (usd, offer) in extras.items()
+        for (name, offer), usd in extras.items()
         if usd >= 0.005
     ]

@@ -78,19 +78,21 @@ def _campaigns(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[s
                     where = f"weeks {each.start_week}–{end:.1f} on {each.offer}"
                     yield f"{campaign.name}: {where} are not among its options"
             continue
-        done = 0.0
+        parts = [each for each in answer.portions if each.campaign == campaign.name]
         for o, offer in enumerate(problem.offers):
-            options = [option for option in campaign.options if option.offer == offer.name]
             hours = float(answer.rented_unit_h[o, c])
             for week in range(problem.week_count):
                 used = float(answer.paused_units[o, c, week].sum()) * 7
                 if used > TOLERANCE and not campaign.first_week <= week < campaign.end_week:
                     yield f"{campaign.name}: runs in week {week}"
                 hours += used
-            if hours > TOLERANCE and not options:
-                yield f"{campaign.name}: runs on {offer.name}, which is none of its options"
-            if options:
-                done += hours / min(option.units * option.wall_h for option in options)
+            here = [each for each in parts if each.option.offer == offer.name]
+            worked = sum(each.done_fraction * each.option.units * each.option.wall_h for each in here)
+            if _more(worked, hours):
+                yield f"{campaign.name}: {worked:.4g} unit-hours of work in {hours:.4g} on {offer.name}"
+        if any(each.option not in campaign.options for each in parts):
+            yield f"{campaign.name}: runs in a way that is none of its options"
+        done = sum(each.done_fraction for each in parts)
         if done < 1 - TOLERANCE:
             yield f"{campaign.name}: {done:.4f} of it is done"
 
@@ -189,6 +191,7 @@ def _money(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[str]:
 def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:
     """What the portfolio costs, added up lease by lease and hour by hour."""
     total = sum(each.extra_usd for each in answer.placements)
+    total += sum(each.done_fraction * each.option.extra_usd for each in answer.portions)
     for o, offer in enumerate(problem.offers):
         price = offer.usd_per_unit_h * (1 - offer.discount_fraction) * (1 + offer.support_fraction)
         if offer.tenure == "owned" or offer.minimum_weeks:
@@ -201,12 +204,6 @@ def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:
             hours = float(answer.hourly_units[o].sum()) * 7 + float(answer.rented_unit_h[o].sum())
             hours += sum(each.units * each.wall_h for each in answer.placements if each.offer == offer.name)
             total += price * hours
-        for c, campaign in enumerate(problem.campaigns):
-            for option in (
-                each for each in campaign.options if each.offer == offer.name and not campaign.dense
-            ):
-                used = float(answer.rented_unit_h[o, c]) + 7 * float(answer.paused_units[o, c].sum())
-                total += used * option.extra_usd / (option.units * option.wall_h)
         total += _by_request(problem, answer, o)
     return total
 

@@ -163,6 +163,15 @@ class Placement:
     extra_usd: float
 
 
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What part of a campaign that may pause one of its options does."""
+
+    campaign: str
+    option: CampaignOption
+    done_fraction: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PortfolioAnswer:
     """What to hold, rent and run, week by week; arrays follow the order of the problem's offers and work."""
@@ -178,6 +187,7 @@ class PortfolioAnswer:
     paused_units: Floats  # (offers, campaigns, weeks, hours): in what serving leaves
     rented_unit_h: Floats  # (offers, campaigns): of campaigns that may pause, by the hour
     placements: tuple[Placement, ...]
+    portions: tuple[Portion, ...]
     shortage_per_s: Floats  # (demands, weeks, hours)
 
     @property

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from twofold.supply.portfolio_problem import (
     DAY_H,
+    DAYS_PER_WEEK,
+    CampaignOption,
     Placement,
     PortfolioAnswer,
     PortfolioProblem,
+    Portion,
     is_hourly,
     is_metered,
 )
@@ -289,12 +292,17 @@ def _answer(
                 started[index] = np.rint(spread.weeks(values[columns.started[offer.name]]))
     for rate, where in columns.served:
         served[offers[rate.offer], work[rate.demand]] += spread.hours(values[where])
+    done: dict[tuple[str, CampaignOption], float] = {}
     for campaign, option, inside, where in columns.paused:
         units = np.zeros((len(calendar.blocks), len(calendar.hour_groups)))
         units[inside] = values[where]
-        paused[offers[option.offer], runs[campaign.name]] += spread.hours(units)
+        by_hour = np.maximum(spread.hours(units), 0.0)
+        paused[offers[option.offer], runs[campaign.name]] += by_hour
+        done[campaign.name, option] = float(by_hour.sum()) * DAYS_PER_WEEK / option.unit_h
     for campaign, option, column in columns.rented:
-        rented[offers[option.offer], runs[campaign.name]] += values[column]
+        hours = max(float(values[column]), 0.0)
+        rented[offers[option.offer], runs[campaign.name]] += hours
+        done[campaign.name, option] = hours / option.unit_h
     for name, where in columns.shortage.items():
         short[work[name]] = spread.hours(values[where])
     placements = tuple(
@@ -311,9 +319,10 @@ def _answer(
         started,
         hourly,
         np.maximum(served, 0.0),
-        np.maximum(paused, 0.0),
-        np.maximum(rented, 0.0),
+        paused,
+        rented,
         placements,
+        tuple(Portion(*which, fraction) for which, fraction in done.items() if fraction > 0),
         np.maximum(short, 0.0),
     )
 
