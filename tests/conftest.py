@@ -1,14 +1,16 @@
-"""Runs a command line of `twofold` in this process, once per session: its output never changes."""
+"""Runs a command line of `twofold` in this process, once per session, and plans once as well."""
 
 import contextlib
 import hashlib
 import io
 import json
 import os
+import pickle
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from twofold.cli import main
+from twofold.contracts import Plan
 
 # The same examples in every run, without a clock: what passed here passes there. New ones are sought with
 # HYPOTHESIS_PROFILE=explore; what that finds becomes an @example.
@@ -25,6 +28,40 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).parents[1]
 DAY = "1795219200"  # 2026-11-21: prices do not age in tests
+kept_at: list[Path] = []  # where what was made lies, seen by every process of the session
+plans = import_module("twofold.plan")  # the room: `twofold.plan` is the function of that name
+_build_plan = plans.build_plan
+
+
+def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Plan:
+    """The same plan for the same input, as INV-5 promises: most tests plan the same few specs."""
+    options = more.get("options")
+    if options and options.rehearse.name != "NO":
+        return _build_plan(spec, catalog, constants, **more)  # it tells what it is about
+    said = "" if options is None else repr(replace(options, tell=print))
+    named = repr((spec, catalog.digest, constants.digest, more["spec_digest"], said))
+    plan: Plan = _once(named, lambda: _build_plan(spec, catalog, constants, **more))
+    return plan
+
+
+plans.build_plan = _plan_made_once  # type: ignore[attr-defined]
+
+
+def _once(named: str, make: Callable[[], Any]) -> Any:
+    if not kept_at:
+        return make()
+    kept = kept_at[0] / f"{hashlib.sha256(named.encode()).hexdigest()}.kept"
+    if not kept.exists():
+        whole = kept.with_suffix(f".{os.getpid()}")
+        whole.write_bytes(pickle.dumps(make()))
+        whole.replace(kept)  # another process sees all of it or nothing
+    return pickle.loads(kept.read_bytes())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keep(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.getbasetemp()
+    kept_at.append(root.parent if "PYTEST_XDIST_WORKER" in os.environ else root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +84,9 @@ class Asked:
 
 
 @pytest.fixture(scope="session")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Asked]:
+def ask() -> Callable[[str], Asked]:
     """`ask("twofold plan examples/assistant")`; the same line again costs nothing, in no process."""
-    root = tmp_path_factory.getbasetemp()
-    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-
-    def known(line: str) -> Asked:
-        kept = shared / f"{hashlib.sha256(line.encode()).hexdigest()}.json"
-        if not kept.exists():
-            answer = _run(line)
-            whole = kept.with_suffix(f".{os.getpid()}")
-            whole.write_text(json.dumps([answer.code, answer.out, answer.err]), "utf-8")
-            whole.replace(kept)  # another process sees all of it or nothing
-        return Asked(line, *json.loads(kept.read_text("utf-8")))
-
-    return cache(known)
+    return cache(lambda line: _once(line, lambda: _run(line)))
 
 
 def _run(line: str) -> Asked:
