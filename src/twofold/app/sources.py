@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog import Catalog, load_catalog, region_names
 from twofold.contracts import Names, Spec, parse_spec, read_spec
 
 SPEC_FILE = "twofold.yaml"
@@ -74,9 +74,7 @@ def names_of(catalog: Catalog) -> Names:
         "model": {model.name for model in catalog.models()},
         "accelerator": {accelerator.name for accelerator in catalog.accelerators()},
         "node": {node.name for node in catalog.nodes()},
-        "region": {
-            name for region in catalog.regions() for name in (region.name, f"{region.provider}:{region.name}")
-        },
+        "region": set(region_names(catalog)),
     }
     full = {kind: frozenset(names | aliases.get(kind, set())) for kind, names in named.items()}
     return Names(

@@ -24,6 +24,7 @@ from twofold.catalog.partitions import (
     partitioned,
     place_parts,
 )
+from twofold.catalog.places import Fit, country_of, fit_of, places_in, region_names, scope_of
 from twofold.catalog.schema import Cell, Column, schema
 from twofold.catalog.tables import Row, Table
 from twofold.catalog.types import (
@@ -62,6 +63,7 @@ __all__ = [
     "Fabric",
     "FacilityFigure",
     "Finding",
+    "Fit",
     "Format",
     "HardwarePrice",
     "KeyPoint",
@@ -85,8 +87,10 @@ __all__ = [
     "canonical",
     "check_partition_request",
     "count_parameters",
+    "country_of",
     "dense_ffn_layers",
     "did_you_mean",
+    "fit_of",
     "is_stale",
     "legal_partitions",
     "lint",
@@ -94,8 +98,11 @@ __all__ = [
     "partition",
     "partitioned",
     "place_parts",
+    "places_in",
     "read_model_config",
+    "region_names",
     "schema",
+    "scope_of",
     "select",
     "unmatched",
 ]

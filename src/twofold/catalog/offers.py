@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.names import canonical
+from twofold.catalog.places import Fit, fit_of, scope_of
 from twofold.catalog.types import Price
 
 STALE_DAYS = 365.25
@@ -22,16 +23,16 @@ def best_price(
     """The cheapest list price per accelerator-hour under one of `terms`; None where nobody lists one.
 
     `community` offers (one's own machine, let to others) count only where `terms` names them. `regions` keeps
-    these regions and prices that hold everywhere; empty keeps all. A word of `exclude_providers` leaves out a
-    provider, or the term of that name.
+    these regions, and lists of providers that have one there; empty keeps all. A word of `exclude_providers`
+    leaves out a provider, or the term of that name.
     """
-    wanted = {region.partition(":")[2] or region for region in _own_names(catalog, regions)}
+    wanted = tuple(_known(catalog, region) for region in regions)
     excluded = {canonical(word) for word in exclude_providers}
     offers = [
         price
         for price in catalog.prices_for(accelerator_name)
         if price.term in terms
-        and (not wanted or price.region in wanted or price.region == "all")
+        and (not wanted or fit_of(catalog, price.provider, price.region, wanted) is not Fit.OUTSIDE)
         and not {canonical(price.provider), canonical(price.term)} & excluded
     ]
     # Equal prices: the youngest, then by name, so that the choice never depends on the order of rows.
@@ -52,7 +53,9 @@ def is_stale(price: Price, today: datetime.date) -> bool:
     return age_days(price, today) > STALE_DAYS
 
 
-def _own_names(catalog: Catalog, regions: Collection[str]) -> set[str]:
-    """The regions as our tables name them; a name that no table has is kept as it is: prices may know it."""
-    known = {price.region for price in catalog.prices()}
-    return {name if name in known else catalog.region(name).name for name in regions}
+def _known(catalog: Catalog, region: str) -> str:
+    """The word itself. Raises UnknownNameError where no table, price, country or family is called so."""
+    scope = scope_of(catalog, (region,))
+    if not (scope.places or scope.names or scope.countries):
+        catalog.region(region)
+    return region

@@ -5,7 +5,7 @@ from datetime import date
 
 import numpy as np
 
-from twofold.catalog import Catalog, Model, read_model_config
+from twofold.catalog import Catalog, Fit, Model, Price, fit_of, read_model_config
 from twofold.contracts import ModelReference, PriceUsed, Spec, TrainingRun
 from twofold.core import Estimate, Source, ValueRefusedError
 from twofold.perf import Constants
@@ -65,19 +65,31 @@ def training_job(run: TrainingRun, model: Model) -> TrainingJob:
     )
 
 
-def price_warnings(offer: Offer, context: Context) -> tuple[str, ...]:
-    """What to know about a price: that there is none, or that it is old."""
+def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """What to know about a price: that there is none, that it names no region of those asked, or is old."""
     name = offer.accelerator.name
     if offer.owned:
         return (f"your own {name}: counted in accelerator-hours, not in money",)
     if offer.price is None:
         return (f"no price for {name}: counted in accelerator-hours",)
-    if context.today is None:
+    return (*_region_warnings(offer.price, context, regions), *_stale_warnings(offer.price, context))
+
+
+def _region_warnings(price: Price, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
+    """A list that covers the regions asked without naming them."""
+    asked = regions or context.spec.supply.shop.regions
+    if fit_of(context.catalog, price.provider, price.region, asked) is not Fit.WIDER:
         return ()
-    age_days = (context.today - day_of(offer.price.date)).days
-    if age_days <= STALE_DAYS:
+    where = f"says only `{price.region}`" if price.region else "says no region"
+    return (
+        f"the price of {price.provider} {price.instance} {where}: ask whether it holds in {', '.join(asked)}",
+    )
+
+
+def _stale_warnings(price: Price, context: Context) -> tuple[str, ...]:
+    if context.today is None or (context.today - day_of(price.date)).days <= STALE_DAYS:
         return ()
-    return (f"stale price: {offer.price.provider} {offer.price.instance} was seen {offer.price.date}",)
+    return (f"stale price: {price.provider} {price.instance} was seen {price.date}",)
 
 
 def fabric_warnings(offer: Offer, node_count: int, context: Context) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
             hint="name the machines of one replica, for example `on: 1xL40S`",
         )
     supply = context.spec.supply
-    offer = fixed_offer(entry.on, context.catalog, supply, supply.shop.terms)
+    offer = fixed_offer(entry.on, context.catalog, supply, supply.shop.terms, entry.regions)
     rows = [
         MeasuredBatch(row.batch_size, row.service_s, row.ttft_s, row.tpot_s)
         for row in read_service_rows(path)
@@ -164,7 +164,7 @@ def _plan(
             *_cannot_say(entry, service),
             *_spread_warning(service),
             f"requests on average: {format_si(rate, '1/s')}",
-            *price_warnings(offer, context),
+            *price_warnings(offer, context, entry.regions),
         ),
     )
 

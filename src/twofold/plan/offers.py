@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 
-from twofold.catalog import Accelerator, Catalog, Fabric, Node, Price
+from twofold.catalog import Accelerator, Catalog, Fabric, Fit, Node, Price, fit_of
 from twofold.contracts import FixedCluster, Loser, Owned, Shop, Supply
-from twofold.core import InputError, UnknownNameError
+from twofold.core import UnknownNameError
 from twofold.perf import Cluster, Constants, device, network
 from twofold.training import virtualised
 
@@ -15,8 +14,6 @@ from twofold.training import virtualised
 USUAL = "volta turing ampere ada hopper blackwell blackwell-rtx rubin cdna2 cdna3 cdna4 cdna5"
 USUAL_FAMILIES = frozenset(USUAL.split())
 TRAINING_MEMORY_BYTES = 38e9  # smaller parts are sold for inference
-NEAR_RTT_S = 0.045  # a price of a region this near stands for the region asked
-ANYWHERE = frozenset({"all", "default", "any", "global", "us", ""})
 DEFAULT_NIC_BYTES_PER_S = (
     50e9  # 400 Gb/s per accelerator, where a node is described by its accelerators alone
 )
@@ -76,8 +73,14 @@ def _fabric(catalog: Catalog, node: Node) -> Fabric | str:
     return fabric if fabric.source == "user" else fabric.name
 
 
-def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple[str, ...]) -> Offer:
-    """The machines that a spec names, at the cheapest price known for them.
+def fixed_offer(
+    on: FixedCluster,
+    catalog: Catalog,
+    supply: Supply,
+    terms: tuple[str, ...],
+    regions: tuple[str, ...] = (),
+) -> Offer:
+    """The machines that a spec names, at the cheapest price known for them in the regions asked.
 
     A node by name has its own price; of an accelerator by name any price will do, yours beside the spec too.
     """
@@ -88,7 +91,8 @@ def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple
         accelerator = catalog.accelerator(on.accelerator or "")
         node = node_of_size(catalog, accelerator, on.accelerators_per_node or 1)
         bought = replace(node, name="")
-    price = cheapest(priced(catalog, accelerator, supply.shop, terms, ()), bought)
+    prices = priced(catalog, accelerator, supply.shop, terms, regions or supply.shop.regions)
+    price = cheapest(prices, bought)
     return Offer(accelerator, node, price, None, False, _overhead(node, supply), on.count)
 
 
@@ -156,7 +160,7 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
     """Whole nodes for rent whose accelerators can train: the cheapest of each part and class of fabric."""
     kept: dict[tuple[str, str], Offer] = {}
     left_out: list[Loser] = []
-    for accelerator in _considered(catalog, supply.shop, left_out):
+    for accelerator in considered(catalog, supply.shop, left_out):
         why = _why_not_training(accelerator)
         if why:
             left_out.append(Loser(accelerator.name, why))
@@ -171,10 +175,10 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
 
 
 def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> Offers:
-    """Nodes for rent near the regions: of each part the largest, and the smallest where cheaper."""
+    """Nodes for rent in the regions: of each part the largest, and the smallest where cheaper."""
     offers: list[Offer] = []
     left_out: list[Loser] = []
-    for accelerator in _considered(catalog, supply.shop, left_out):
+    for accelerator in considered(catalog, supply.shop, left_out):
         found = _rentable(catalog, supply, accelerator, supply.shop.terms, 1, tuple(regions))
         if not found:
             continue
@@ -188,13 +192,13 @@ def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> 
 
 
 def priced_near(offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...]) -> Offer:
-    """The same nodes at the price that they have near these regions, by any term; else at their own."""
+    """The same nodes at the price that they have in these regions, by any term; else at their own."""
     wanted = regions or supply.shop.regions
     price = cheapest(priced(catalog, offer.accelerator, supply.shop, supply.shop.terms, wanted), offer.node)
     return offer if offer.owned else replace(offer, price=price or offer.price)
 
 
-def _considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Accelerator]:
+def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Accelerator]:
     """The accelerators of the shop: those named, or every usual one. Announced ones are left out aloud."""
     named = {catalog.accelerator(name).name for name in shop.accelerators}
     excluded = _excluded_accelerators(catalog, shop)
@@ -280,29 +284,8 @@ def priced(
 
 
 def in_regions(catalog: Catalog, provider: str, region: str, regions: tuple[str, ...]) -> bool:
-    """A price of the region asked, of its family (`us-east`), or of a place a few milliseconds away."""
-    own = region.lower()
-    if any(own.startswith(asked.lower()) for asked in regions):
-        return True
-    named = any("gov" in asked.lower() for asked in regions)
-    # Closed to most customers, and nothing else will do for the others: only by name, or by a rule.
-    if named or ("gov" in own and not catalog.is_restricted):
-        return False
-    return not regions or own in ANYWHERE or f"{provider}:{region}" in _near(catalog, regions)
-
-
-@cache
-def _near(catalog: Catalog, regions: tuple[str, ...]) -> frozenset[str]:
-    """Regions within a short round trip of those asked; a family (`us-east`) has no place of its own."""
-    places = {f"{region.provider}:{region.name}" for region in catalog.regions()}
-    asked = []
-    for region in regions:
-        with suppress(InputError):
-            asked.append(catalog.region(region))
-    ends = [f"{region.provider}:{region.name}" for region in asked]
-    return frozenset(
-        place for place in places if any(catalog.rtt_s(place, end) <= NEAR_RTT_S for end in ends)
-    )
+    """A price of the regions asked, or of a list that names no region and whose provider has one there."""
+    return fit_of(catalog, provider, region, regions) is not Fit.OUTSIDE
 
 
 def cheapest(prices: Iterable[Price], node: Node) -> Price | None:

@@ -8,9 +8,8 @@ import numpy as np
 from twofold.core import InputError
 from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.plan.context import Context
-from twofold.plan.offers import in_regions
 from twofold.plan.portfolio_demand import Asked
-from twofold.plan.portfolio_offers import Supplied
+from twofold.plan.portfolio_offers import Supplied, stands_in
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice, Trial
 from twofold.supply import CampaignOption, CapacityOffer, ServingRate, kept_fraction
@@ -71,15 +70,14 @@ def serving_rates(
     each: Asked, choice: ServingChoice, offers: Iterable[Supplied], context: Context
 ) -> list[ServingRate]:
     """What one unit of every offer carries of a class, and how late it answers."""
-    regions = () if each.users_region else choice.entry.regions
+    regions = choice.entry.regions or context.spec.supply.shop.regions
     pools = pools_for(choice, each.load.name)
     found = []
     for supplied in offers:
         offer = supplied.offer
         if offer.term in SPOT_TERMS and not each.load.is_batch:
             continue  # what may be taken away at any minute promises nobody an answer
-        provider = offer.provider
-        if regions and not in_regions(context.catalog, provider, supplied.price_region, regions):
+        if not stands_in(supplied, regions, context.catalog):
             continue
         fitting = [
             pooled
@@ -137,7 +135,7 @@ def training_options(
     choice: TrainingChoice, offers: Iterable[Supplied], context: Context
 ) -> tuple[CampaignOption, ...]:
     """Sizes that the search tried, on every offer of the same node and fabric; those that end in time."""
-    limit_s = choice.entry.time_limit_s
+    limit_s, regions = choice.entry.time_limit_s, context.spec.supply.shop.regions
     found: dict[tuple[str, int], CampaignOption] = {}
     for trial in (choice.chosen, *choice.others):
         if trial.run is None or (limit_s is not None and trial.run.total_s > limit_s):
@@ -145,7 +143,8 @@ def training_options(
         for supplied in offers:
             offer, node = supplied.offer, supplied.node
             if (
-                node.accelerator != trial.offer.accelerator.name
+                not stands_in(supplied, regions, context.catalog)
+                or node.accelerator != trial.offer.accelerator.name
                 or offer.accelerator_count != trial.offer.node.accelerator_count
                 or (trial.node_count > 1 and node.fabric != trial.offer.node.fabric)
                 or (offer.unit_limit is not None and offer.unit_limit < trial.node_count)

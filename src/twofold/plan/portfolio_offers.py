@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
-from twofold.catalog import Node, Price
+from twofold.catalog import Catalog, Node, Price
 from twofold.facility import find_regime, permits, refusal_reason
 from twofold.plan.context import Context
-from twofold.plan.offers import Offer, node_for, node_of_size, own_offers, priced
+from twofold.plan.offers import Offer, in_regions, node_for, node_of_size, own_offers, priced
+from twofold.plan.region_supply import asked_regions
 from twofold.supply import (
     CapacityOffer,
     Quote,
@@ -44,6 +45,13 @@ def supplied(
     for each in (*own, *quoted, *fixed, *listed):
         found.setdefault(each.offer.name, each)
     return tuple(found.values())
+
+
+def stands_in(each: Supplied, regions: tuple[str, ...], catalog: Catalog) -> bool:
+    """Whether an offer counts in the regions asked; your own machines do where nobody says they stand."""
+    if not regions or (each.offer.term == "owned" and not each.price_region):
+        return True
+    return in_regions(catalog, each.offer.provider, each.price_region, regions)
 
 
 def _own(offer: Offer, context: Context) -> Supplied:
@@ -121,11 +129,17 @@ def refused_quotes(context: Context) -> tuple[str, ...]:
 
 
 def _refused_because(quote: Quote, context: Context) -> str:
-    """Why the spec's regime forbids a quote, in words; "" where it may be taken."""
-    if context.spec.compliance is None:
+    """Why the spec's regions or its regime forbid a quote, in words; "" where it may be taken."""
+    spec = context.spec
+    asked = [asked_regions(entry, spec.supply) for entry in spec.services]
+    asked += [asked_regions(entry, spec.supply) for entry in spec.training]
+    places = dict.fromkeys(name for regions in asked for name in regions)
+    if all(asked) and not in_regions(context.catalog, quote.provider, quote.region, tuple(places)):
+        return f"not in {', '.join(places)}, as far as the quote and the table of regions say"
+    if spec.compliance is None:
         return ""
     catalog = context.catalog
-    regime = find_regime(catalog, context.spec.compliance.regime)
+    regime = find_regime(catalog, spec.compliance.regime)
     region = quote.region.removeprefix(f"{quote.provider}:")
     price = Price(
         provider=quote.provider,

@@ -256,7 +256,7 @@ def _offers(
     """Machines given, else owned and for rent; of the latter those that are cheapest per byte/s of memory."""
     supply, catalog = context.spec.supply, context.catalog
     if entry.on:
-        return (fixed_offer(entry.on, catalog, supply, supply.shop.terms),), ()
+        return (fixed_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions),), ()
     rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
     least = min(_least_bytes(each, entry) for each in variants)
     fitting = [

@@ -117,7 +117,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
-            *price_warnings(choice.offer, context),
+            *price_warnings(choice.offer, context, choice.entry.regions),
             *flip_warning(flips, "another machine is cheaper"),
             *_edge_warnings(choice.loads, limits),
         ),
