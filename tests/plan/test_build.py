@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from twofold.catalog import Catalog
-from twofold.contracts import Part, Plan, parse_spec, plan_to_json
+from twofold.contracts import Part, Plan, parse_spec, plan_to_json, total_usd
 from twofold.core import Estimate, InfeasibleError
 from twofold.perf import Constants
 from twofold.plan import PlanOptions, build_plan
@@ -146,8 +146,9 @@ def test_half_a_spec_plans_half(planned: Planned) -> None:
     assert "half a plan" in half.warnings[0]
     other = planned(SERVE)
     assert other.serving and not other.training
-    assert other.first_year_usd and other.serving[0].cost_usd_per_year
-    assert other.first_year_usd.value == other.serving[0].cost_usd_per_year.value
+    assert other.first_year_usd and other.serving[0].cost_usd_per_year and other.money
+    rent = total_usd(line for line in other.money.lines if line.category == "rent")
+    assert rent == pytest.approx(other.serving[0].cost_usd_per_year.value, abs=0.01)
 
 
 def test_both_halves_are_crossed(examples: dict[str, Plan]) -> None:
@@ -171,7 +172,9 @@ def test_two_runs_and_two_services_are_planned_side_by_side(examples: dict[str, 
     once = sum(run.cost_usd.value for run in plan.training if run.cost_usd)
     year = sum(service.cost_usd_per_year.value for service in plan.serving if service.cost_usd_per_year)
     extra = plan.training[1].cost_usd.value * (repeats - 1)
-    assert plan.first_year_usd.value == pytest.approx(once + extra + year)
+    assert plan.money and plan.first_year_usd.value == plan.money.total_usd
+    rent = total_usd(line for line in plan.money.lines if line.category == "rent")
+    assert rent == pytest.approx(once + extra + year, abs=0.02)
 
 
 def test_a_part_without_a_price_is_planned_in_hours(examples: dict[str, Plan]) -> None:

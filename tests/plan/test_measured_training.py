@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twofold.contracts import Plan, TrainingPlan, plan_to_dict
+from twofold.contracts import Plan, TrainingPlan, plan_to_dict, total_usd
 from twofold.core import InfeasibleError, InputErrors, TableError, UnknownNameError, ValueRefusedError
 from twofold.plan import explain
 from twofold.plan.paths import is_estimate, leaves
@@ -264,4 +264,6 @@ def test_a_measured_run_stands_beside_modelled_halves(planned: Planned, tmp_path
     assert plan.cross == () and any("ranker" in text and "fleet" in text for text in plan.warnings)
     assert plan.first_year_usd and plan.training[0].cost_usd and plan.serving[0].cost_usd_per_year
     total = plan.training[0].cost_usd.value + plan.serving[0].cost_usd_per_year.value
-    assert plan.first_year_usd.value == pytest.approx(total)
+    assert plan.money and plan.first_year_usd.value == plan.money.total_usd
+    rent = total_usd(line for line in plan.money.lines if line.category == "rent")
+    assert rent == pytest.approx(total, abs=0.02)

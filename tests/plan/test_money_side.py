@@ -37,17 +37,32 @@ def money_of(plan: Plan) -> Money:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rent_before_terms_is_the_first_year_and_every_line_is_cited(
+def test_the_first_year_is_the_bills_total_and_every_line_is_cited(
     examples: dict[str, Plan], name: str
 ) -> None:
     plan = examples[name]
     money = money_of(plan)
+    assert plan.first_year_usd and plan.first_year_usd.value == money.total_usd == total_usd(money.lines)
+    assert plan.first_year_usd.low < money.total_usd < plan.first_year_usd.high
+    assert all(line.source and line.date for line in money.lines)
     rent = [line for line in money.lines if line.category == "rent"]
     listed = sum(line.total_usd + line.discount_usd - line.tax_usd for line in rent)
-    assert plan.first_year_usd and listed == pytest.approx(plan.first_year_usd.value, abs=0.01 * len(rent))
-    assert money.total_usd == total_usd(money.lines)
-    assert all(line.source and line.date for line in money.lines)
-    assert bool(money.difference) == (abs(money.total_usd - plan.first_year_usd.value) >= 0.02)
+    runs = {run.name: run for run in money.runs}
+    planned = sum(run.cost_usd.value * runs[run.name].runs_per_year for run in plan.training if run.cost_usd)
+    planned += sum(each.cost_usd_per_year.value for each in plan.serving if each.cost_usd_per_year)
+    assert listed == pytest.approx(planned, abs=0.01 * len(rent))
+    assert bool(money.difference) == (abs(money.total_usd - planned) >= 0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_portfolio_is_billed_on_the_same_terms(examples: dict[str, Plan], name: str) -> None:
+    plan = examples[name]
+    bill = money_of(plan).portfolio
+    assert plan.portfolio is not None and bill is not None
+    assert bill.total_usd == total_usd(bill.lines)
+    assert set(plan.portfolio.items) <= set(bill.lines)
+    kinds = {line.category for line in money_of(plan).lines}
+    assert kinds <= {line.category for line in bill.lines} | {"energy"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -180,10 +195,22 @@ def test_rules_add_their_bill_once_and_no_provider_without_authority(planned: Pl
     money, rules = money_of(plan), plan.compliance
     assert rules is not None and rules.rent_usd > 0
     lines = [line for line in money.lines if line.category == "compliance"]
-    added, tax = total_usd(lines), sum(line.tax_usd for line in lines)
-    assert added - tax == pytest.approx(rules.first_year_usd.value - rules.rent_usd, abs=0.01)
+    added = total_usd(lines)
+    assert added == pytest.approx(rules.first_year_usd.value - rules.rent_usd, abs=0.01)
     wages = total_usd(item.line for item in rules.items if item.category == "staff")
+    tax = sum(line.tax_usd for line in lines)
     assert tax == pytest.approx(0.1 * (added - tax - wages), abs=0.01 * len(lines))
+    # The same total with the rules less the same without them.
+    assert plan.first_year_usd and plan.first_year_usd.value == money.total_usd
+    assert rules.without_usd == pytest.approx(money.total_usd - rules.first_year_usd.value, abs=0.005)
+    kept = sum(line.total_usd for line in money.lines if line.category in ("storage", "egress"))
+    dearer = [item.line for item in rules.items if item.category in ("provider", "region")]
+    hours = dearer[0].quantity
+    assert len({line.quantity for line in dearer}) == 1
+    free = (plan.serving[0].machine.price.usd_per_accelerator_h.value * hours  # type: ignore[union-attr]
+            - sum(line.unit_usd * hours for line in dearer if "support" not in line.what)) * 1.1  # fmt: skip
+    support = rules.without_usd - kept - free
+    assert -0.02 < support < 0.051 * free
     assert "compliance" in money.difference
     assert money.services[0].api is None
     assert any("fedramp-high" in note for note in money.notes)

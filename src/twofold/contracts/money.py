@@ -269,6 +269,16 @@ class MoneyDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class PortfolioBill:
+    """The first year of the plan's portfolio on the terms of the bill: the same kinds of lines."""
+
+    lines: tuple[LineItem, ...]  # leases, and what the same runs, services and rules take beside them
+    total_usd: float  # their sum, to the cent
+    difference: str  # by which kinds of lines it differs from the plan's fleets, in words
+    answers: bool  # whether it answers all that is asked within every promise and deadline
+
+
+@dataclass(frozen=True, slots=True)
 class Money:
     """The bill of the first year, what a token costs, owning against renting."""
 
@@ -278,10 +288,13 @@ class Money:
     tax_fraction: float  # on what is left
     lines: tuple[LineItem, ...]  # of the first year
     total_usd: float  # their sum, to the cent
-    difference: str  # why the total is not `first_year_usd`; empty where it is
+    difference: str  # how the total follows from rent at list price; empty where it is that
     services: tuple[ServiceMoney, ...]  # by service
     runs: tuple[RunMoney, ...]  # by run
     ratios: tuple[RatioRow, ...]  # training over serving; none for half a plan
     owning: Owning | None  # null: nobody prices the machines
     notes: tuple[str, ...]  # what to know about the money
     detail: MoneyDetail | None = None  # null: not asked for
+    portfolio: PortfolioBill | None = (
+        None  # what to buy instead of fleets held for their peak; null: no choice
+    )

@@ -409,7 +409,7 @@ class Plan:
     training: tuple[TrainingPlan, ...]  # runs
     serving: tuple[ServicePlan, ...]  # services
     cross: tuple[CrossCell, ...]  # each half on each fleet
-    first_year_usd: Estimate | None  # runs and a year of services
+    first_year_usd: Estimate | None  # the bill's total: runs and a year of services, held for their peak
     budget_usd: float | None  # the spec's
     factors: tuple[Factor, ...]  # what is not known
     calibration: str  # which measurements of yours were used

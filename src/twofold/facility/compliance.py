@@ -21,12 +21,13 @@ def compliance_of(
     base_usd: float | None,
     catalog: Catalog,
     today: str | None,
+    tax_fraction: float = 0.0,
 ) -> Compliance:
     """Everything that a regime changes.
 
     `catalog` holds all prices, those that are refused too. `base_usd` is a year of the machines at the same
-    providers' prices without the rules; None: some have no price. `today` is 2026-11-22, or None where no day
-    is judged.
+    providers' prices without the rules; None: some have no price. Tax is on every line but wages.
+    `today` is 2026-11-22, or None where no day is judged.
     Raises UnknownNameError for a mandate that `cites` names and the register does not have.
     """
     regime = system.regime
@@ -34,7 +35,7 @@ def compliance_of(
     keys = keys_of(system, enclaves, catalog)
     kept_days = spec.retention_s / DAY_S if spec.retention_s else None
     logs = logs_of(system, spec.recorded, kept_days, catalog)
-    items = bill_of(system, enclaves, keys, logs, rents, catalog)
+    items = bill_of(system, enclaves, keys, logs, rents, catalog, tax_fraction)
     first, rent_usd, later = totals_of(items)
     largest = max(rents, key=lambda rent: rent.accelerator_h, default=None)
     transfer = transfer_of(system, catalog)

@@ -33,7 +33,7 @@ HOURS_A_YEAR, DAY_S = 8760.0, 86400.0
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
 SIZES = (64, 512, 4096)  # accelerators
-YEAR, REGION, PROVIDER = "year", "region", "provider"
+YEAR, REGION, PROVIDER, STAFF = "year", "region", "provider", "staff"
 OF_RENT = frozenset({REGION, PROVIDER})
 
 
@@ -50,6 +50,16 @@ class Rent:
     provider: str
     open: str
     date: str
+    support_fraction: float = 0.0  # of the rent, at the provider
+    open_support_fraction: float = 0.0  # of the rent, at the cheapest
+    discount_fraction: float = 0.0  # off list prices, wherever one rents
+    tax_fraction: float = 0.0
+
+    @property
+    def base_usd(self) -> float:
+        """A year of the hours at the same provider without the rules: with support, discount and tax."""
+        kept = (1.0 - self.discount_fraction) * (1.0 + self.tax_fraction) * (1.0 + self.support_fraction)
+        return self.accelerator_h * self.provider_usd_per_h * kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +80,12 @@ def bill_of(
     logs: LogPlan,
     rents: Sequence[Rent],
     catalog: Catalog,
+    tax_fraction: float = 0.0,
 ) -> tuple[ComplianceItem, ...]:
     """Every line of the first year: dearer rent first, then the table's items that apply.
+
+    On the terms of the plan's bill: with support, discount and tax. Staff are paid wages, on which no tax
+    of sales is due.
 
     Formula  quantity = count × driver (nodes, enclaves, users, modules, TB of logs …)
     Why      Assessors and staff come once per system, agents and patches per node, logs per byte: a share of
@@ -80,8 +94,8 @@ def bill_of(
     """
     counts = quantities_of(system, enclaves, keys, logs, catalog)
     wanted = [item for item in catalog.compliance_items() if asks(system.regime) & set(item.regimes.split())]
-    lines = [_line(_priced(item, system, catalog), counts.of(item)) for item in wanted]
-    rented = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd > 0]
+    lines = [_line(_priced(item, system, catalog), counts.of(item), tax_fraction) for item in wanted]
+    rented = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd]
     return (*rented, *(line for line in lines if line.line.quantity > 0))
 
 
@@ -153,8 +167,9 @@ def uplift_at(size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, 
     kept_days = spec.retention_s / DAY_S if spec.retention_s else None
     keys, logs = keys_of(grown, enclaves, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
     hours = size * HOURS_A_YEAR
-    items = bill_of(grown, enclaves, keys, logs, [replace(rent, accelerator_h=hours)], catalog)
-    return uplift_of(size, hours * rent.provider_usd_per_h, items, catalog)
+    there = replace(rent, accelerator_h=hours)
+    items = bill_of(grown, enclaves, keys, logs, [there], catalog, rent.tax_fraction)
+    return uplift_of(size, there.base_usd, items, catalog)
 
 
 def _grown(system: RuledSystem, size: int) -> RuledSystem:
@@ -187,17 +202,19 @@ def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
     )
 
 
-def _line(item: CostItem, quantity: Estimate) -> ComplianceItem:
+def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> ComplianceItem:
+    tax = 0.0 if item.category == STAFF else tax_fraction
     line = line_item(
         item.name,
         "compliance",
         quantity.value,
         item.unit,
         item.usd,
+        tax_fraction=tax,
         source=f"compliance_items: {item.name} ({item.source})",
         date=item.date,
     )
-    low, high = quantity.low * item.usd_low, quantity.high * item.usd_high
+    low, high = ((1.0 + tax) * quantity.low * item.usd_low, (1.0 + tax) * quantity.high * item.usd_high)
     return ComplianceItem(
         item.name,
         item.category,
@@ -209,27 +226,41 @@ def _line(item: CostItem, quantity: Estimate) -> ComplianceItem:
     )
 
 
-def _rent_lines(rent: Rent) -> tuple[ComplianceItem, ComplianceItem]:
-    """What the same machines cost more: at an authorised provider, then in its authorised region."""
+def _rent_lines(rent: Rent) -> tuple[ComplianceItem, ...]:
+    """What the same machines cost more: at an authorised provider, then in its authorised region.
+
+    Each with the support that is paid on it.
+    """
+    paid, there, anywhere = rent.paid_usd_per_h, rent.provider_usd_per_h, rent.open_usd_per_h
+    support = [
+        price * share
+        for price, share in (
+            (paid, rent.support_fraction),
+            (there, rent.support_fraction),
+            (anywhere, rent.open_support_fraction),
+        )
+    ]
     return (
-        _rent_line(rent, PROVIDER, rent.provider_usd_per_h, rent.open_usd_per_h, rent.provider, rent.open),
-        _rent_line(rent, REGION, rent.paid_usd_per_h, rent.provider_usd_per_h, rent.paid, rent.provider),
+        _rent_line(rent, PROVIDER, "", there - anywhere, f"{rent.provider} against {rent.open}"),
+        _rent_line(rent, PROVIDER, "support: ", support[1] - support[2], "economics.csv support"),
+        _rent_line(rent, REGION, "", paid - there, f"{rent.paid} against {rent.provider}"),
+        _rent_line(rent, REGION, "support: ", support[0] - support[1], "economics.csv support"),
     )
 
 
-def _rent_line(
-    rent: Rent, category: str, usd_per_h: float, less_usd_per_h: float, row: str, other: str
-) -> ComplianceItem:
+def _rent_line(rent: Rent, category: str, kind: str, usd_per_h: float, source: str) -> ComplianceItem:
     line = line_item(
-        f"authorised {category}: {rent.name}",
+        f"authorised {category}: {kind}{rent.name}",
         "compliance",
         rent.accelerator_h,
         "accelerator-h",
-        usd_per_h - less_usd_per_h,
-        source=f"prices: {row} against {other}",
+        usd_per_h,
+        discount_fraction=rent.discount_fraction,
+        tax_fraction=rent.tax_fraction,
+        source=source if kind else f"prices: {source}",
         date=rent.date,
     )
-    name = f"{category} of {rent.name}"
+    name = f"{category} of {kind}{rent.name}"
     return ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
 
 

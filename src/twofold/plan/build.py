@@ -1,28 +1,27 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
 from typing import TypeVar
 
-import numpy as np
-
 from twofold import __version__
 from twofold.catalog import Catalog
 from twofold.contracts import Digests, Plan, ServicePlan, Spec, TrainingPlan, defaults_used
-from twofold.core import Estimate, InfeasibleError, format_usd
 from twofold.perf import Constants
 from twofold.plan.calibrated import calibration_notes, is_calibrated, run_scope, service_scope
 from twofold.plan.compliance_supply import authorised
 from twofold.plan.context import Context
 from twofold.plan.cross import cross_cells
 from twofold.plan.derive import derivations
+from twofold.plan.first_year import check_budget, rent_of_year
 from twofold.plan.measured_choice import MeasuredChoice, choose_measured
 from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.measured_serving import measured_plan
 from twofold.plan.measured_training import measured_training_plan
 from twofold.plan.offers import Offer
+from twofold.plan.region_supply import offered_where_asked
 from twofold.plan.rehearse import rehearsed_service
 from twofold.plan.rehearse_workers import Tell
 from twofold.plan.serving_choice import ServingChoice, choose_serving, main_pool
@@ -34,7 +33,6 @@ from twofold.plan.training_plan import training_plan
 from twofold.plan.uncertainty import DRAW_COUNT, draw_factors
 
 Half = TypeVar("Half", TrainingPlan, ServicePlan)
-YEAR_S = 8760 * 3600.0
 SCHEMA = "twofold/plan/1"
 
 
@@ -77,7 +75,8 @@ def build_plan(
     cannot be done within its deadline, objectives or budget.
     """
     draws = draw_factors(constants, options.draw_count, options.seed)
-    context = Context(spec, authorised(spec, catalog), constants, draws, options.today)
+    allowed = offered_where_asked(spec, authorised(spec, catalog))
+    context = Context(spec, allowed, constants, draws, options.today)
     runs = {
         entry.name: choose_training(entry, context) for entry in spec.training if not entry.model.measured
     }
@@ -102,8 +101,7 @@ def build_plan(
         planned[entry.name] if entry.name in planned else measured_plan(entry, context)
         for entry in spec.services
     )
-    first_year = _first_year(training, serving, spec)
-    _check_budget(first_year, training, serving, spec)
+    rent = rent_of_year(training, serving, spec)
     planned_runs = [(runs[plan.name], plan) for plan in training if plan.name in runs]
     measured_runs = [(measured[plan.name], plan) for plan in training if plan.name in measured]
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
@@ -117,13 +115,11 @@ def build_plan(
         training=training,
         serving=serving,
         cross=cross,
-        first_year_usd=first_year,
+        first_year_usd=rent,  # the bill's total once there is a bill
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
-        derivations=derivations(
-            planned_runs, measured_runs, planned_services, serving, cross, first_year, context
-        ),
+        derivations=derivations(planned_runs, measured_runs, planned_services, serving, cross, rent, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,
@@ -132,7 +128,8 @@ def build_plan(
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
-    return with_supply_side(plan, context, runs, services)
+    whole = with_supply_side(plan, context, runs, services)
+    return replace(whole, warnings=(*whole.warnings, *check_budget(whole, spec.supply.budget_usd)))
 
 
 def _calibration_notes(
@@ -166,76 +163,6 @@ def _run_scope(choice: TrainingChoice) -> dict[str, str]:
 def _service_scope(choice: ServingChoice) -> dict[str, str]:
     replica = main_pool(choice.fleet, choice.loads).replica
     return service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
-
-
-def _first_year(
-    training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...], spec: Spec
-) -> Estimate | None:
-    """Every run as often as it repeats, and a year of every service; None where nothing has a price."""
-    costs = [
-        _times(plan.cost_usd, _runs_a_year(entry.repeats_every_s))
-        for plan, entry in zip(training, spec.training, strict=True)
-        if plan.cost_usd
-    ]
-    costs += [plan.cost_usd_per_year for plan in serving if plan.cost_usd_per_year]
-    if not costs:
-        return None
-    middle = sum(cost.value for cost in costs)
-    # Half of the spread is common to all (prices, efficiencies), half is each one's own.
-    below, above = ([getattr(cost, end) - cost.value for cost in costs] for end in ("low", "high"))
-    low, high = (
-        middle + 0.5 * sum(ends) + 0.5 * sign * float(np.hypot.reduce(ends))
-        for ends, sign in ((below, -1.0), (above, 1.0))
-    )
-    return Estimate(middle, min(low, middle), max(high, middle), "USD", costs[0].source)
-
-
-def _runs_a_year(repeats_every_s: float | None) -> float:
-    return max(1.0, YEAR_S / repeats_every_s) if repeats_every_s else 1.0
-
-
-def _times(cost: Estimate, factor: float) -> Estimate:
-    return Estimate(cost.value * factor, cost.low * factor, cost.high * factor, cost.unit, cost.source)
-
-
-def _check_budget(
-    first_year: Estimate | None,
-    training: tuple[TrainingPlan, ...],
-    serving: tuple[ServicePlan, ...],
-    spec: Spec,
-) -> None:
-    """Raises InfeasibleError with the amounts when the first year costs more than the budget."""
-    budget_usd = spec.supply.budget_usd
-    if first_year is None or budget_usd is None or first_year.value <= budget_usd:
-        return
-    parts = [f"{plan.name} {format_usd(plan.cost_usd.value)}" for plan in training if plan.cost_usd]
-    parts += [
-        f"{plan.name} {format_usd(plan.cost_usd_per_year.value)}/y"
-        for plan in serving
-        if plan.cost_usd_per_year
-    ]
-    over = format_usd(first_year.value - budget_usd)
-    lines = (
-        ("needs", f"{format_usd(first_year.value)} in the first year: {' · '.join(parts)}"),
-        ("budget", f"{format_usd(budget_usd)}: {over} too little"),
-        ("would fit", _savings(training, serving)),
-    )
-    raise InfeasibleError(f"the plan exceeds the budget of {format_usd(budget_usd)}", lines=lines)
-
-
-def _savings(training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...]) -> str:
-    """What would bring the plan under its budget, the largest cost first."""
-    costs = [(plan.cost_usd.value, f"fewer tokens in `{plan.name}`") for plan in training if plan.cost_usd]
-    costs += [
-        (
-            plan.cost_usd_per_year.value,
-            f"looser objectives, fewer zones or a smaller variant for `{plan.name}`",
-        )
-        for plan in serving
-        if plan.cost_usd_per_year
-    ]
-    words = [text for _, text in sorted(costs, reverse=True)]
-    return " · ".join([f"a budget of {format_usd(sum(cost for cost, _ in costs))}", *words])
 
 
 def _contention(

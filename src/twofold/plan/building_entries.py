@@ -83,6 +83,15 @@ def node_of(machine: Machine, context: Context) -> Node:
     )
 
 
+def is_owned(machine: Machine, context: Context) -> bool:
+    """Whether the spec has these machines: they cost energy, not rent."""
+    if machine.price is not None:
+        return False
+    catalog, own = context.catalog, context.spec.supply.own
+    names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
+    return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
+
+
 def usd_per_kwh(region: Region | None, context: Context) -> float:
     """The spec's tariff, the region's, or the mean of industry."""
     told = context.spec.facility.electricity_usd_per_kwh
@@ -122,7 +131,7 @@ def _service(part: ServicePlan, context: Context) -> Entry:
 def _entry(part: TrainingPlan | ServicePlan, use: str, busy: float, context: Context) -> Entry:
     machine = part.machine
     node = node_of(machine, context)
-    owned = machine.price is None and bool(context.spec.supply.own)
+    owned = is_owned(machine, context)
     servers = NodeList(part.name, "training" if use == "training" else "serving", node, machine.node_count)
     power = node_power(context.catalog, node)
     return Entry(servers, power, machine, owned, _region(machine, owned, context), busy, part)

@@ -8,9 +8,11 @@ from twofold.contracts import Compliance, Machine, Plan, PriceUsed, ServicePlan,
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
 from twofold.plan.compliance_derive import compliance_derivations
 from twofold.plan.context import Context
+from twofold.plan.money_terms import runs_per_year
 from twofold.plan.offers import Offer, node_of_size, priced_near
+from twofold.supply import economic_by_provider
 
-YEAR_S, HOURS_A_YEAR = 8760 * 3600.0, 8760.0
+HOURS_A_YEAR = 8760.0
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
 BYTES_PER_TOKEN = 4.0  # of text, before it is numbers
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
@@ -37,8 +39,9 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     found = [_rent(each, context, whole) for each in used]
     rents = [rent for rent in found if rent is not None]
     today = context.today.isoformat() if context.today else None
-    base_usd = sum(rent.accelerator_h * rent.provider_usd_per_h for rent in rents)
-    return compliance_of(spec, system, rents, base_usd if len(rents) == len(found) else None, whole, today)
+    base_usd = sum(rent.base_usd for rent in rents) if len(rents) == len(found) else None
+    tax = context.spec.supply.economics.tax_fraction
+    return compliance_of(spec, system, rents, base_usd, whole, today, tax)
 
 
 def with_compliance(plan: Plan, rules: Compliance, catalog: Catalog) -> Plan:
@@ -85,8 +88,8 @@ def system_of(
 
 def _used(plan: Plan, spec: Spec) -> Iterator[Used]:
     for run, entry in zip(plan.training, spec.training, strict=True):
-        times = max(1.0, YEAR_S / entry.repeats_every_s) if entry.repeats_every_s else 1.0
-        yield Used("training", run.name, run.machine, run.run.accelerator_h.value * times)
+        hours = run.run.accelerator_h.value * runs_per_year(entry)
+        yield Used("training", run.name, run.machine, hours)
     for service in plan.serving:
         hours = service.machine.accelerator_count * HOURS_A_YEAR
         yield Used("serving", service.name, service.machine, hours)
@@ -113,6 +116,11 @@ def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
     other = _open_price(used, price, context.spec.supply.shop.providers, "", context, whole)
     at_provider = min(paid, same.usd_per_accelerator_h) if same else paid
     anywhere = min(at_provider, other.usd_per_accelerator_h) if other else at_provider
+    cheapest = other.provider if other and anywhere < at_provider else price.provider
+    support, open_support = (
+        economic_by_provider("support by", each, whole).value for each in (price.provider, cheapest)
+    )
+    terms = context.spec.supply.economics
     return Rent(
         used.name,
         used.accelerator_h,
@@ -123,6 +131,10 @@ def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
         _row(same) if same else _row(price),
         _row(other) if other else _row(price),
         price.date,
+        support,
+        open_support,
+        terms.discount_fraction,
+        terms.tax_fraction,
     )
 
 

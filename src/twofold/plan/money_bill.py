@@ -1,7 +1,9 @@
 """The bill of the first year: rent by run and service, and what rent does not hold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
+from typing import Any
 
 from twofold.catalog import Storage
 from twofold.contracts import (
@@ -17,6 +19,7 @@ from twofold.contracts import (
 )
 from twofold.core import format_usd
 from twofold.facility import OF_RENT
+from twofold.plan.building_entries import is_owned
 from twofold.plan.context import Context
 from twofold.plan.money_terms import (
     COLLECTED,
@@ -24,9 +27,9 @@ from twofold.plan.money_terms import (
     YEAR_S,
     cited,
     electricity,
-    is_owned,
-    rent_of,
+    price_instead,
     runs_per_year,
+    scaled,
 )
 from twofold.supply import economic_by_provider, energy_usd
 
@@ -53,64 +56,41 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
     for service in plan.serving:
         lines += _service_lines(service, context)
     if plan.compliance:
-        lines += _rule_lines(plan.compliance, later, context)
+        lines += _rule_lines(plan.compliance, later)
     return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
 
 
-def _rule_lines(rules: Compliance, later: bool, context: Context) -> Iterator[LineItem]:
-    """What the rules ask for beside dearer rent; what is paid once, in the first year alone.
-
-    Staff are paid wages, on which no tax of sales is due.
-    """
-    tax = context.spec.supply.economics.tax_fraction
+def _rule_lines(rules: Compliance, later: bool) -> Iterator[LineItem]:
+    """What the rules ask for beside dearer rent; what is paid once, in the first year alone."""
     for item in rules.items:
         if item.category not in OF_RENT and (item.recurs == YEARLY or not later):
-            line = item.line
-            yield line_item(
-                line.what,
-                "compliance",
-                line.quantity,
-                line.unit,
-                line.unit_usd,
-                tax_fraction=0.0 if item.category == "staff" else tax,
-                source=line.source,
-                date=line.date,
-            )
+            yield item.line
 
 
-def rented_lines(
-    plan: Plan, bill: Sequence[LineItem], context: Context, *, later: bool = False
-) -> tuple[LineItem, ...]:
-    """The bill of the same plan if nothing were owned: what is owned stands at what its parts rent for.
+def rented_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[LineItem, ...]:
+    """The bill of the same plan if nothing were owned: own machines are rented on the same terms as others.
 
-    What the rules ask for is left out: it is asked of owned machines as of rented ones.
+    Rent at the shop's best price of the same part, with that provider's support, egress and storage. What
+    the rules ask for is left out: it is asked of owned machines as of rented ones.
     """
-    keys = context.spec.supply.economics
-    lines = [line for line in bill if line.category not in ("energy", "compliance")]
-    halves = [
-        (run.name, run.machine, run.run.accelerator_h.value * runs_per_year(entry))
-        for run, entry in zip(plan.training, context.spec.training, strict=True)
-        if entry.repeats_every_s or not later
-    ]
-    halves += [(one.name, one.machine, one.machine.accelerator_count * YEAR_H) for one in plan.serving]
-    for name, machine, hours in halves:
-        rent = rent_of(machine, context)
-        if machine.price is None and rent is not None:
-            what = f"{name}: {machine.accelerator_count} × {machine.accelerator}, rented instead"
-            lines.append(
-                line_item(
-                    what,
-                    "rent",
-                    hours,
-                    "accelerator-h",
-                    rent.usd,
-                    discount_fraction=keys.discount_fraction,
-                    tax_fraction=keys.tax_fraction,
-                    source=rent.source,
-                    date=rent.date,
-                )
-            )
-    return tuple(lines)
+    rented = replace(
+        plan,
+        compliance=None,
+        training=tuple(replace(run, **_if_rented(run, context)) for run in plan.training),
+        serving=tuple(replace(each, **_if_rented(each, context)) for each in plan.serving),
+    )
+    lines = bill_lines(rented, context, later=later)
+    return tuple(line for line in lines if line.category != "energy")
+
+
+def _if_rented(half: TrainingPlan | ServicePlan, context: Context) -> dict[str, Any]:
+    """The machine with a price and the cost that follows; nothing to change where it has one, or none has."""
+    if half.machine.price is not None or (price := price_instead(half.machine, context)) is None:
+        return {}
+    machine, each = replace(half.machine, price=price), price.usd_per_accelerator_h
+    if isinstance(half, TrainingPlan):
+        return {"machine": machine, "cost_usd": scaled(each, half.run.accelerator_h.value, "USD")}
+    return {"machine": machine, "cost_usd_per_year": scaled(each, machine.accelerator_count * YEAR_H, "USD")}
 
 
 def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | None) -> str:
@@ -181,21 +161,8 @@ def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Itera
         return
     kept = context.catalog.economic("checkpoints kept").value
     held_tb = checkpoint.size_bytes * kept / TB
-    needed = checkpoint.storage_bytes_per_s or 0.0
-    if entry.kind != "lora" and (store := cheapest_file_system(held_tb, needed, price.provider, context)):
-        row, terabytes = store
-        others = "" if _is_of(row, price.provider) else f"; {price.provider} has none here: {row.name}"
-        months = run.run.total_s.value / MONTH_S * times
-        yield line_item(
-            f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
-            "storage",
-            terabytes * months,
-            "TB-month",
-            row.usd_per_tb_month or 0.0,
-            tax_fraction=keys.tax_fraction,
-            source=f"storage.csv {row.name}",
-            date=COLLECTED,
-        )
+    if line := file_system_line(run, entry, price.provider, context):
+        yield line
     held, store_price = (
         context.catalog.economic(each) for each in ("months of object storage", "object storage")
     )
@@ -208,6 +175,32 @@ def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Itera
         tax_fraction=keys.tax_fraction,
         source=cited(store_price),
         date=store_price.date,
+    )
+
+
+def file_system_line(
+    run: TrainingPlan, entry: TrainingRun, provider: str, context: Context
+) -> LineItem | None:
+    """The file system that a run's checkpoints are written to; None where adapters alone are saved."""
+    checkpoint = run.run.checkpoints
+    if checkpoint.size_bytes is None or entry.kind == "lora":
+        return None
+    held_tb = checkpoint.size_bytes * context.catalog.economic("checkpoints kept").value / TB
+    needed = checkpoint.storage_bytes_per_s or 0.0
+    store = cheapest_file_system(held_tb, needed, provider, context)
+    if store is None:
+        return None
+    row, terabytes = store
+    others = "" if _is_of(row, provider) else f"; {provider} has none here: {row.name}"
+    return line_item(
+        f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
+        "storage",
+        terabytes * run.run.total_s.value / MONTH_S * runs_per_year(entry),
+        "TB-month",
+        row.usd_per_tb_month or 0.0,
+        tax_fraction=context.spec.supply.economics.tax_fraction,
+        source=f"storage.csv {row.name}",
+        date=COLLECTED,
     )
 
 

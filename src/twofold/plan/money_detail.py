@@ -1,14 +1,15 @@
 """What `--money` adds to a plan: levers in order, smaller shapes, and how sure the first year is."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from twofold.catalog import Catalog
-from twofold.contracts import LeverRow, MoneyDetail, Plan, Shape, Spec
+from twofold.contracts import LeverRow, Money, MoneyDetail, Plan, Shape, Spec, total_usd
 from twofold.perf import Constants
 from twofold.plan.build import PlanOptions
 from twofold.plan.compliance_supply import authorised
 from twofold.plan.context import Context
+from twofold.plan.first_year import FOLLOWS_RENT
 from twofold.plan.money_draws import (
     Priced,
     measuring,
@@ -43,21 +44,59 @@ def with_money_detail(
     given = shapes(plan, runs, services, context)
     if not priced.runs and not priced.services:
         return replace(plan, money=replace(plan.money, detail=_of_shapes(given)))
-    left = residuals(priced, context)
-    found, count = monte_carlo(priced, left, context, spec.supply.budget_usd)
+    left, terms = residuals(priced, context), _terms(plan.money, priced)
+    budget = spec.supply.budget_usd
+    listed = None if budget is None else (budget - terms.fixed_usd) / terms.rent_factor
+    found, count = monte_carlo(priced, left, context, listed)
     detail = MoneyDetail(
         levers=tuple(_row(lever) for lever in ranked(_levers(priced, context))),
         shapes=given,
-        swings=swings(priced, left, context),
+        swings=tuple(
+            replace(row, at_low_usd=terms.billed(row.at_low_usd), at_high_usd=terms.billed(row.at_high_usd))
+            for row in swings(priced, left, context)
+        ),
         draw_count=count,
-        mean_usd=found.mean,
-        low_usd=found.low,
-        median_usd=found.median,
-        high_usd=found.high,
+        mean_usd=terms.billed(found.mean),
+        low_usd=terms.billed(found.low),
+        median_usd=terms.billed(found.median),
+        high_usd=terms.billed(found.high),
         over_budget_fraction=found.over_limit_fraction,
-        measuring=measuring(priced, left, context),
+        measuring=tuple(
+            replace(
+                row,
+                before_usd=row.before_usd * terms.rent_factor,
+                after_usd=row.after_usd * terms.rent_factor,
+            )
+            for row in measuring(priced, left, context)
+        ),
     )
     return replace(plan, money=replace(plan.money, detail=detail))
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """How a bill follows from rent at list price: what grows with it, and what does not."""
+
+    rent_factor: float
+    fixed_usd: float
+
+    def billed(self, rent_usd: float) -> float:
+        """The first year's total with this rent at list price."""
+        return self.fixed_usd + self.rent_factor * rent_usd
+
+
+def _terms(money: Money, priced: Priced) -> Billed:
+    """Draws are of rent at list price; the total of the plan is the bill's.
+
+    Formula  total = fixed + factor · rent; factor = (rent lines + support) / rent at list price
+    """
+    listed = sum(run.cost_usd.value * times for run, _, times in priced.runs if run.cost_usd)
+    listed += sum(each.cost_usd_per_year.value for each, _ in priced.services if each.cost_usd_per_year)
+    names = {run.name for run, *_ in priced.runs} | {each.name for each, _ in priced.services}
+    follows = total_usd(
+        line for line in money.lines if line.category in FOLLOWS_RENT and line.what.partition(":")[0] in names
+    )
+    return Billed(follows / listed, money.total_usd - follows)
 
 
 def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:

@@ -5,9 +5,10 @@ from math import ceil
 
 from twofold.contracts import Plan, ServicePlan, Shape, TrainingPlan
 from twofold.core import InputError, format_seconds
+from twofold.plan.building_entries import is_owned
 from twofold.plan.calibrated import calibrated_run
 from twofold.plan.context import Context
-from twofold.plan.money_terms import is_owned, runs_per_year
+from twofold.plan.money_terms import runs_per_year
 from twofold.plan.offers import cluster_of, own_offers
 from twofold.plan.serving_choice import ServingChoice, choose_serving
 from twofold.plan.training_choice import TrainingChoice, trial

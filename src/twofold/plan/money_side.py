@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from twofold.contracts import Derivation, Money, Plan, total_usd
+from twofold.contracts import Derivation, Money, Plan, cents, total_usd
 from twofold.plan.context import Context
+from twofold.plan.first_year import with_first_year
 from twofold.plan.money_bill import bill_lines, first_year_difference, rented_lines
 from twofold.plan.money_owning import owning, ratios
+from twofold.plan.money_portfolio import portfolio_bill
 from twofold.plan.money_serving import may_host, service_money
 from twofold.plan.money_units import run_money
 
@@ -14,11 +16,11 @@ def with_money(plan: Plan, context: Context) -> Plan:
     """The plan with its money; the same plan where nothing in it has a price to rent or to buy."""
     keys = context.spec.supply.economics
     lines = bill_lines(plan, context)
-    rented = rented_lines(plan, lines, context)
-    later = rented_lines(plan, bill_lines(plan, context, later=True), context, later=True)
+    rented, later = (rented_lines(plan, context, later=each) for each in (False, True))
     bought = owning(plan, rented, later, context)
     if not lines and bought is None:
         return plan
+    rent = plan.first_year_usd
     derivations: list[Derivation] = []
     services, runs = [], []
     for service in plan.serving:
@@ -29,7 +31,6 @@ def with_money(plan: Plan, context: Context) -> Plan:
         spent, rows = run_money(run, entry, plan.serving, context)
         runs.append(spent)
         derivations += rows
-    first_year = plan.first_year_usd.value if plan.first_year_usd else None
     money = Money(
         currency=keys.currency,
         exchange_ratio=keys.exchange_ratio,
@@ -37,14 +38,21 @@ def with_money(plan: Plan, context: Context) -> Plan:
         tax_fraction=keys.tax_fraction,
         lines=lines,
         total_usd=total_usd(lines),
-        difference=first_year_difference(lines, first_year),
+        difference=first_year_difference(lines, rent.value if rent else None),
         services=tuple(services),
         runs=tuple(runs),
         ratios=ratios(plan, context),
         owning=bought,
         notes=_notes(plan, context),
+        portfolio=portfolio_bill(plan, lines, context),
     )
-    return replace(plan, money=money, derivations=(*plan.derivations, *derivations))
+    plan = replace(plan, money=money, derivations=(*plan.derivations, *derivations))
+    if not lines:
+        return plan
+    if plan.compliance:
+        without = cents(money.total_usd - plan.compliance.first_year_usd.value)
+        plan = replace(plan, compliance=replace(plan.compliance, without_usd=without))
+    return with_first_year(plan, rent, lines)
 
 
 def _notes(plan: Plan, context: Context) -> tuple[str, ...]:

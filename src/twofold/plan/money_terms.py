@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts import Machine, PriceUsed, TrainingRun
 from twofold.core import Estimate, InputError, Source, UnknownNameError
-from twofold.plan.building_entries import usd_per_kwh
+from twofold.plan.building_entries import is_owned, usd_per_kwh
 from twofold.plan.context import Context
 from twofold.supply import OwningTerms, Priced
 
@@ -38,24 +38,17 @@ def cited(figure: EconomicFigure) -> str:
     return f"economics.csv {figure.item}"
 
 
-def is_owned(machine: Machine, context: Context) -> bool:
-    """Whether the spec has these machines: they cost energy, not rent."""
-    if machine.price is not None:
-        return False
-    catalog, own = context.catalog, context.spec.supply.own
-    names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
-    return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
-
-
 def rent_of(machine: Machine, context: Context) -> Priced | None:
-    """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best.
+    """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best."""
+    used = machine.price or price_instead(machine, context)
+    if used is None:
+        return None
+    offer = f"prices.csv {used.provider} {used.instance} {used.region} {used.term}"
+    return Priced(used.usd_per_accelerator_h.value, offer, used.date)
 
-    Owned machines have no price of their own; the same parts may be for rent.
-    """
-    if machine.price is not None:
-        used = machine.price
-        offer = f"prices.csv {used.provider} {used.instance} {used.region} {used.term}"
-        return Priced(used.usd_per_accelerator_h.value, offer, used.date)
+
+def price_instead(machine: Machine, context: Context) -> PriceUsed | None:
+    """The shop's best price of the parts that owned machines have; None where they are not owned."""
     if not is_owned(machine, context):
         return None
     shop = context.spec.supply.shop
@@ -68,8 +61,9 @@ def rent_of(machine: Machine, context: Context) -> Priced | None:
     )
     if best is None:
         return None
-    offer = f"prices.csv {best.provider} {best.instance} {best.region} {best.term}"
-    return Priced(best.usd_per_accelerator_h, offer, best.date)
+    usd = best.usd_per_accelerator_h
+    each = Estimate(usd, usd, usd, "USD/h", Source.VENDOR)
+    return PriceUsed(best.provider, best.instance, best.region, best.term, best.date, each)
 
 
 def runs_per_year(entry: TrainingRun) -> float:

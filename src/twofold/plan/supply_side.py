@@ -25,4 +25,4 @@ def with_supply_side(
     # The bill has what the rules ask for among its lines.
     plan = with_money(replace(plan, compliance=compliance), context)
     plan = with_building(plan, context)
-    return plan if compliance is None else with_compliance(plan, compliance, context.catalog)
+    return plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
