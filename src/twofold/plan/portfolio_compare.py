@@ -19,6 +19,7 @@ from twofold.supply import (
     break_even_ratio,
     is_hourly,
     one_cluster,
+    part_of,
     pruned,
     solve,
     two_fleets,
@@ -144,19 +145,6 @@ def _unlimited(solved: Answered) -> float | None:
     """What the portfolio would cost without its limit of platforms, over what it does."""
     bound, free = bound_usd(solved.problem), bound_usd(replace(solved.problem, platform_limit=None))
     return free / bound - 1.0 if bound and free is not None else None
-
-
-def part_of(problem: PortfolioProblem, names: set[str]) -> PortfolioProblem:
-    """The same problem with these offers only."""
-    return replace(
-        problem,
-        offers=tuple(offer for offer in problem.offers if offer.name in names),
-        rates=tuple(rate for rate in problem.rates if rate.offer in names),
-        campaigns=tuple(
-            replace(each, options=tuple(option for option in each.options if option.offer in names))
-            for each in problem.campaigns
-        ),
-    )
 
 
 def _restriction(rule: str, extra_fraction: float | None, solved: Answered) -> Restriction:

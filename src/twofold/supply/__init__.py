@@ -71,7 +71,7 @@ from twofold.supply.portfolio_problem import (
     is_hourly,
     unit_usd_per_h,
 )
-from twofold.supply.portfolio_prune import pruned
+from twofold.supply.portfolio_prune import part_of, pruned
 from twofold.supply.quotes import Quote, read_quotes
 from twofold.supply.refresh import fetched_prices
 from twofold.supply.sensitivity import Bar, Distribution, Narrowing, distribution, tornado, value_of_measuring
@@ -149,6 +149,7 @@ __all__ = [
     "own_usd_per_month",
     "owned_lines",
     "paid_usd",
+    "part_of",
     "present_usd",
     "pruned",
     "query_price_usd",

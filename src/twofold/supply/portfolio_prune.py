@@ -1,7 +1,8 @@
 """Makes a problem smaller without changing its answer: offers that another beats, hours and weeks alike.
 
-An offer falls only to one that is as cheap, as quick, as short, as long to be had and without a limit. Hours
-are merged where every demand is equal in every week; weeks where nothing that lasts can begin or end.
+An offer falls only to one that is as cheap, as quick, as short, as long to be had and without a limit. Units
+by the hour serve and train apart, so each of the two falls alone; a unit may fall to several smaller ones.
+Hours are merged where every demand is equal in every week; weeks where nothing that lasts can begin or end.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import numpy as np
 
 from twofold.supply.portfolio_problem import (
     DAY_H,
+    WEEK_H,
     Campaign,
     CampaignOption,
     PortfolioProblem,
@@ -34,27 +36,143 @@ class Calendar:
 
 
 def pruned(problem: PortfolioProblem) -> PortfolioProblem:
-    """With the best variant for each demand, without offers that another beats or none needs."""
-    rates = _best_variants(admitted(problem))
-    used = {rate.offer for rate in rates}
-    used |= {option.offer for each in problem.campaigns for option in each.options}
-    offers = [offer for offer in problem.offers if offer.name in used]
-    tables = {offer.name: _Table(offer, rates, problem) for offer in offers}
-    kept: list[CapacityOffer] = []
-    for offer in sorted(offers, key=lambda each: (unit_usd_per_h(each), each.name)):
-        beaten = any(_beats(tables[other.name], tables[offer.name], problem) for other in kept)
-        if not beaten:
-            kept.append(offer)
-    names = {offer.name for offer in kept}
+    """With the best variant for each demand, without offers that another beats or none needs.
+
+    An offer by the hour that no longer serves may still train, and one that no longer trains may serve.
+    """
+    rates = _serving_kept(problem, _best_variants(admitted(problem)))
+    campaigns = tuple(_with_best_options(each, problem) for each in problem.campaigns)
+    used = {rate.offer for rate in rates} | {option.offer for each in campaigns for option in each.options}
+    small = replace(
+        problem,
+        offers=tuple(offer for offer in problem.offers if offer.name in used),
+        rates=rates,
+        campaigns=campaigns,
+    )
+    kept: list[_Table] = []
+    for table in _by_price(small):
+        if not any(_beats(other, table, problem) for other in kept):
+            kept.append(table)
+    return part_of(small, {table.offer.name for table in kept})
+
+
+def part_of(problem: PortfolioProblem, names: set[str]) -> PortfolioProblem:
+    """The same problem with these offers only."""
     return replace(
         problem,
-        offers=tuple(offer for offer in offers if offer.name in names),
-        rates=tuple(rate for rate in rates if rate.offer in names),
+        offers=tuple(offer for offer in problem.offers if offer.name in names),
+        rates=tuple(rate for rate in problem.rates if rate.offer in names),
         campaigns=tuple(
             replace(each, options=tuple(option for option in each.options if option.offer in names))
             for each in problem.campaigns
         ),
     )
+
+
+def _by_price(problem: PortfolioProblem) -> list["_Table"]:
+    tables = [_Table(offer, problem.rates, problem) for offer in problem.offers]
+    return sorted(tables, key=lambda each: (unit_usd_per_h(each.offer), each.offer.name))
+
+
+def _serving_kept(problem: PortfolioProblem, rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
+    """Without the rates of offers by the hour that whole units of another, together as cheap, do as well."""
+    kept: list[_Table] = []
+    beaten = set()
+    for table in _by_price(replace(problem, rates=rates)):
+        if not table.rates or is_metered(table.offer):
+            continue
+        if is_hourly(table.offer) and any(_serves_better(other, table, problem) for other in kept):
+            beaten.add(table.offer.name)
+        elif is_hourly(table.offer) and table.offer.unit_limit is None:
+            kept.append(table)
+    return tuple(rate for rate in rates if rate.offer not in beaten)
+
+
+def _serves_better(one: "_Table", other: "_Table", problem: PortfolioProblem) -> bool:
+    """Whether so many units of the one as carry what a unit of the other does cost no more than it."""
+    a, b = one.offer, other.offer
+    if not _is_of_kind(a, b, problem) or not _is_there(a, b, problem):
+        return False
+    ratios = [
+        min(
+            (
+                rate.rate_per_unit_per_s / mine.rate_per_unit_per_s
+                for mine in one.rates
+                if mine.demand == rate.demand and mine.usd_per_request <= rate.usd_per_request
+            ),
+            default=inf,
+        )
+        for rate in other.rates
+    ]
+    most = max(ratios)
+    return most < inf and max(1, ceil(most - 1e-9)) * unit_usd_per_h(a) <= unit_usd_per_h(b)
+
+
+def _is_of_kind(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
+    """Whether the one may stand for the other where kinds are counted."""
+    return (problem.platform_limit is None or a.accelerator == b.accelerator) and (
+        problem.provider_limit is None or a.provider == b.provider
+    )
+
+
+def _is_there(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
+    """Whether the one is to be had in every week in which the other is."""
+    weeks = problem.week_count
+    return a.first_week <= b.first_week and end_of(a, weeks) >= end_of(b, weeks)
+
+
+def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaign:
+    """A campaign without the options that rented hours without a limit make needless.
+
+    Hours without a limit disturb nobody: of those that end in time the cheapest of its kind is as good as any
+    other by the hour. On held units, more of them for longer and for more money are never better.
+    """
+    offers = {offer.name: offer for offer in problem.offers}
+    options = [option for option in campaign.options if option.offer in offers]
+    free = [
+        option
+        for option in options
+        if is_hourly(offers[option.offer])
+        and offers[option.offer].unit_limit is None
+        and _ends_in_time(campaign, option, offers[option.offer], problem.week_count)
+    ]
+
+    def usd(option: CampaignOption) -> float:
+        return unit_usd_per_h(offers[option.offer]) * option.unit_h + option.extra_usd
+
+    free.sort(key=lambda option: (usd(option), option.offer, option.units))
+    kept: list[CampaignOption] = []
+    for option in [*free, *(each for each in options if each not in free)]:
+        own = offers[option.offer]
+        beaten = any(
+            (
+                is_hourly(own)
+                and other in free
+                and _is_of_kind(offers[other.offer], own, problem)
+                and usd(other) <= usd(option)
+            )
+            or (not is_hourly(own) and other.offer == option.offer and _is_smaller(other, option, campaign))
+            for other in kept
+        )
+        if not beaten:
+            kept.append(option)
+    return replace(campaign, options=tuple(option for option in options if option in kept))
+
+
+def _is_smaller(one: CampaignOption, other: CampaignOption, campaign: Campaign) -> bool:
+    """Whether an option takes no more of a held offer's units than another, in no more time."""
+    if one.extra_usd > other.extra_usd or one.wall_h > other.wall_h:
+        return False
+    return one.units <= other.units if campaign.dense else one.unit_h <= other.unit_h
+
+
+def _ends_in_time(campaign: Campaign, option: CampaignOption, offer: CapacityOffer, week_count: int) -> bool:
+    """Whether it may be done on the offer from its first to its last hour within the window."""
+    first = max(campaign.first_week, offer.first_week)
+    if campaign.dense:
+        return campaign.last_start(option, end_of(offer, week_count)) >= first
+    end = min(int(campaign.end_week), end_of(offer, week_count))
+    return end > first and option.wall_h <= WEEK_H * (end - first)
 
 
 def calendar_of(problem: PortfolioProblem) -> Calendar:
@@ -98,12 +216,23 @@ def _block_starts(problem: PortfolioProblem) -> list[int]:
 
 
 def is_contested(problem: PortfolioProblem, campaign: Campaign) -> bool:
-    """Whether some of its machines are held, or limited: units that something else may want."""
+    """Whether some of its machines are held, or limited and wanted: units that something else may want."""
     names = {option.offer for option in campaign.options}
     return any(
-        not is_hourly(offer) or (campaign.dense and offer.unit_limit is not None)
+        not is_hourly(offer)
+        or (campaign.dense and offer.unit_limit is not None and _is_wanted(problem, campaign, offer))
         for offer in problem.offers
         if offer.name in names
+    )
+
+
+def _is_wanted(problem: PortfolioProblem, campaign: Campaign, offer: CapacityOffer) -> bool:
+    """Whether anything but this campaign may use the offer."""
+    return any(rate.offer == offer.name for rate in problem.rates) or any(
+        option.offer == offer.name
+        for each in problem.campaigns
+        if each.dense and each.name != campaign.name
+        for option in each.options
     )
 
 
@@ -167,16 +296,11 @@ def _beats(one: _Table, other: _Table, problem: PortfolioProblem) -> bool:
     a, b = one.offer, other.offer
     if a.unit_limit is not None or is_metered(a) != is_metered(b) or a.tenure == "owned":
         return False
-    if problem.platform_limit is not None and a.accelerator != b.accelerator:
-        return False
-    if problem.provider_limit is not None and a.provider != b.provider:
+    if not _is_of_kind(a, b, problem) or not _is_there(a, b, problem):
         return False
     # By the hour, a campaign's hours are billed as they are; by the week, whole weeks: hours beat weeks.
     longer = not is_hourly(a) and (is_hourly(b) or a.minimum_weeks > b.minimum_weeks)
     if longer or b.tenure == "owned" or unit_usd_per_h(a) > unit_usd_per_h(b):
-        return False
-    weeks = problem.week_count
-    if a.first_week > b.first_week or end_of(a, weeks) < end_of(b, weeks):
         return False
     return all(
         any(

@@ -29,7 +29,7 @@ from twofold.supply.portfolio_problem import (
     paid_weeks,
     unit_usd_per_h,
 )
-from twofold.supply.portfolio_prune import Calendar
+from twofold.supply.portfolio_prune import Calendar, is_contested
 from twofold.supply.solve_matrix import Builder, Ints, Programme
 from twofold.supply.types import CapacityOffer
 
@@ -137,6 +137,8 @@ def _add_units(model: _Model, offer: CapacityOffer) -> None:
     weeks, build = model.problem.week_count, model.build
     price, limit = unit_usd_per_h(offer), inf if offer.unit_limit is None else float(offer.unit_limit)
     there = model.blocks_within(offer.first_week, end_of(offer, weeks))
+    if is_hourly(offer) and not any(rate.offer == offer.name for rate in model.problem.rates):
+        return  # it only trains: what runs rent has columns of its own
     rows = build.rows(model.shape, -inf, 0.0)
     model.capacity[offer.name] = rows
     if is_hourly(offer):
@@ -222,7 +224,7 @@ def _add_dense(model: _Model, campaign: Campaign) -> None:
         price = unit_usd_per_h(offer) * option.unit_h if is_hourly(offer) else 0.0
         first = max(campaign.first_week, offer.first_week)
         last = campaign.last_start(option, end_of(offer, weeks))
-        if is_hourly(offer) and offer.unit_limit is None:
+        if is_hourly(offer) and (offer.unit_limit is None or not is_contested(model.problem, campaign)):
             last = min(first, last)  # any week costs the same and disturbs nobody: the first
         for week in range(first, last + 1):
             column = build.add((), price + option.extra_usd, 1.0, whole=True)
@@ -261,7 +263,8 @@ def _add_pausing(model: _Model, campaign: Campaign) -> None:
 def _limit_hourly(model: _Model, offer: CapacityOffer) -> None:
     """Units by the hour and those of dense campaigns together are no more than can be had."""
     rows = model.build.rows(model.shape, -inf, float(offer.unit_limit or 0))
-    model.build.put(rows, model.columns.hourly[offer.name], 1.0)
+    if offer.name in model.columns.hourly:
+        model.build.put(rows, model.columns.hourly[offer.name], 1.0)
     for _, option, week, column in model.columns.starts:
         if option.offer == offer.name:
             active = model.blocks_within(week, week + option.weeks)
