@@ -9,6 +9,8 @@ from twofold.facility import CoolingKind, Site, SiteRank, rank_sites, site_of, s
 from twofold.plan.building_entries import Entry, usd_per_kwh
 from twofold.plan.building_power import it_power_w, mean_it_w
 from twofold.plan.context import Context
+from twofold.plan.offers import in_regions
+from twofold.plan.region_supply import all_asked_regions
 
 SHOWN = 6  # sites besides those that the plan uses
 SPLIT_REGIONS = 24  # that choices of a few are made from: nearest to the users
@@ -75,7 +77,7 @@ def _sites(steady: Sequence[Entry], kinds: dict[str, CoolingKind], context: Cont
         return tuple(_told(each, context) for each in told)
     providers = {entry.provider for entry in steady if not entry.owned} - {""}
     regions: dict[str, Region] = {_name(each.region): each.region for each in steady if each.region}
-    public = [region for region in context.catalog.regions() if not region.government]
+    public = _allowed(context)
     theirs = [region for region in public if region.provider in providers]
     regions |= {_name(region): region for region in theirs or public if _name(region) not in regions}
     cap, owned = context.spec.facility.power_cap_w, all(entry.owned for entry in steady)
@@ -90,6 +92,14 @@ def _sites(steady: Sequence[Entry], kinds: dict[str, CoolingKind], context: Cont
         )
         for name, region in regions.items()
     )
+
+
+def _allowed(context: Context) -> list[Region]:
+    """Regions that anybody may use, and of these those that the spec asks, where it binds all to some."""
+    public = [region for region in context.catalog.regions() if not region.government]
+    asked = all_asked_regions(context.spec)
+    inside = [each for each in public if in_regions(context.catalog, each.provider, each.name, asked)]
+    return inside or public
 
 
 def _told(each: SiteKeys, context: Context) -> Site:

@@ -8,7 +8,7 @@ from twofold.catalog import Catalog, Node, Price
 from twofold.facility import find_regime, permits, refusal_reason
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, in_regions, node_for, node_of_size, own_offers, priced
-from twofold.plan.region_supply import asked_regions
+from twofold.plan.region_supply import all_asked_regions
 from twofold.supply import (
     CapacityOffer,
     Quote,
@@ -131,11 +131,9 @@ def refused_quotes(context: Context) -> tuple[str, ...]:
 def _refused_because(quote: Quote, context: Context) -> str:
     """Why the spec's regions or its regime forbid a quote, in words; "" where it may be taken."""
     spec = context.spec
-    asked = [asked_regions(entry, spec.supply) for entry in spec.services]
-    asked += [asked_regions(entry, spec.supply) for entry in spec.training]
-    places = dict.fromkeys(name for regions in asked for name in regions)
-    if all(asked) and not in_regions(context.catalog, quote.provider, quote.region, tuple(places)):
-        return f"not in {', '.join(places)}, as far as the quote and the table of regions say"
+    asked = all_asked_regions(spec)
+    if asked and not in_regions(context.catalog, quote.provider, quote.region, asked):
+        return f"not in {', '.join(asked)}, as far as the quote and the table of regions say"
     if spec.compliance is None:
         return ""
     catalog = context.catalog

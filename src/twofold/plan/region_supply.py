@@ -39,6 +39,13 @@ def asked_regions(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ..
     return (entry.regions if isinstance(entry, Service) else ()) or supply.shop.regions
 
 
+def all_asked_regions(spec: Spec) -> tuple[str, ...]:
+    """The regions that bind everything in a spec together; none where a run or a service may be anywhere."""
+    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
+    asked = [asked_regions(entry, spec.supply) for entry in entries]
+    return tuple(dict.fromkeys(name for regions in asked for name in regions)) if all(asked) else ()
+
+
 def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:
     if entry.on:
         return fixed_offer(entry.on, catalog, supply, _terms(entry, supply), asked).price is not None
