@@ -65,6 +65,7 @@ class Case:
     promises: tuple[str, ...] = ("ttft_s_p95", "tpot_s_p95")
     tight: float = 0.5  # 0 is what a lone request gets, 1 what the last one before saturation gets
     load: float = 0.9  # of saturation
+    replicas: float = 1.0  # among which a gate chooses
 
 
 def replica_of_case(case: Case) -> Replica:
@@ -188,6 +189,7 @@ CASES = st.builds(
     promises=st.lists(st.sampled_from(PROMISES), min_size=1, max_size=3, unique=True).map(tuple),
     tight=st.floats(-0.2, 1.1),
     load=st.sampled_from([1e-3, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 1.0]),
+    replicas=st.sampled_from([1.0, 1.0, 1.5, 4.0, 300.0]),
 )
 
 
@@ -267,7 +269,8 @@ def test_more_of_any_resource_never_answers_later_at_the_same_rate(share: str, c
     replica, own, others = asked(case)
     if share == "alone":
         most = rate_limit(replica, replace(own, slo=Slo())).saturation_requests_per_s[0]
-        served = open_loop(for_class(replica, own), own.lengths, case.load * most)
+        rate = case.load * most
+        served = open_loop(for_class(replica, own), own.lengths, rate, fleet_per_s=case.replicas * rate)
     else:
         free = [replace(each, slo=Slo()) for each in (own, others)]
         most = shared_rate_limit(replica, free).saturation_requests_per_s[0]

@@ -29,7 +29,7 @@ def replica(replica_of):
 
 def test_the_limit_holds_the_promise_and_a_tenth_more_breaks_it(replica):
     limit = rate_limit(replica, CHAT)
-    at, above = (open_loop(replica, CHAT.lengths, factor * limit.requests_per_s) for factor in (1.0, 1.1))
+    at, above = (shared_load(replica, (CHAT,), CHAT, factor * limit.requests_per_s) for factor in (1.0, 1.1))
     targets = {"ttft_s_p95": 0.6, "tpot_s_p95": 0.04}
 
     def worst(served):
@@ -106,7 +106,7 @@ def test_within_the_shared_limit_every_class_gets_what_it_was_promised(replica):
 
 
 def test_a_class_that_shares_with_itself_is_alone(replica):
-    alone = open_loop(replica, CHAT.lengths, 10.0)
+    alone = open_loop(replica, CHAT.lengths, 10.0, fleet_per_s=CHAT.rate_per_s)
     shared = shared_load(replica, (CHAT,), CHAT, 10.0)
     assert shared.ttft.p95_s == pytest.approx(alone.ttft.p95_s)
     assert shared.e2e.p50_s == pytest.approx(alone.e2e.p50_s, rel=0.05)

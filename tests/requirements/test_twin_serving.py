@@ -111,10 +111,6 @@ def test_r_050_long_prompts_do_not_hold_up_those_who_are_being_answered(points: 
     assert mean(mixed, "chat.tpot_p95_s") < mean(alone, "chat.tpot_p95_s")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the closed form's first tokens on slow parts are late: five replicas planned where three do",
-)
 def test_r_055_the_plans_replicas_and_the_twins_agree_within_one(points: dict[str, Any], ask: Ask) -> None:
     """Without spares: those are there for what fails, and nothing does."""
     plan = ask("twofold plan tests/requirements/specs/chat.yaml --json").data

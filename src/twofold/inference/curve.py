@@ -68,6 +68,7 @@ class LoadCurve:
     limit_sequences: Floats
     slot_count: Floats  # see `cache_slots`
     most_per_s: Floats  # sustained: the best of all batches up to the limit
+    fleet_per_s: Floats = 0.0  # of all replicas behind one gate; no more than one's own rate: it is alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,9 @@ def load_axis(value: T) -> T:
     return value if same else replace(value, **changed)
 
 
-def price_curve(replica: Replica, lengths: Lengths, largest_sequences: float) -> LoadCurve:
+def price_curve(
+    replica: Replica, lengths: Lengths, largest_sequences: float, fleet_per_s: Floats = 0.0
+) -> LoadCurve:
     """Price the curve up to `largest_sequences`, and as far beyond as its quantiles look.
 
     Formula  λ(B) = (B−1)/(output·TPOT(B)); what an arrival meets is the smallest batch with that rate
@@ -141,6 +144,7 @@ def price_curve(replica: Replica, lengths: Lengths, largest_sequences: float) ->
         limit_sequences=sustained_batch(replica, lengths, limit),
         slot_count=cache_slots(replica, lengths),
         most_per_s=_most_per_s(replica, lengths, met, output * mean),
+        fleet_per_s=fleet_per_s,
     )
 
 
@@ -190,6 +194,13 @@ def latencies_at(curve: LoadCurve, met_sequences: Floats, metrics: Collection[st
     return found
 
 
+def _replica_count(curve: LoadCurve, rate: Floats) -> Floats:
+    """Replicas that carry the fleet's requests at so many each. It depends on the load alone (INV-2), and
+    the fuller each is, the fewer are left to choose from."""
+    count: Floats = np.maximum(1.0, curve.fleet_per_s / np.maximum(rate, 1e-12))
+    return count
+
+
 def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
     """Of the sustained rate."""
     most = np.asarray(curve.most_per_s)
@@ -204,8 +215,9 @@ def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) ->
     if curve.own is not lengths:
         spread = curve.own.input_spread
         prompt = Prompt(curve.own_tokens, spread, point.own_carrying_s, point.own_carried_tokens)
-    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt)
-    slots = np.minimum(curve.limit_sequences, curve.slot_count)
+    count = _replica_count(curve, rate)
+    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt, count)
+    slots = count * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
     slot_s = slot_wait_s(slots, lengths.output_tokens * point.tpot_s, utilisation, lengths)
     never = np.where(utilisation > 1.0, np.inf, 0.0)
     return Latency(
@@ -223,7 +235,7 @@ def _tpot(curve: LoadCurve, point: _Point, rate: Floats) -> Latency:
     Why      A fuller batch takes longer to empty. With x = d ln T / d ln B the variance of a birth-death
              process near its mean is 1/(1 − x) times that of its arrivals, the deviation (1 − x)^−½ ≈ 1 + x.
     """
-    mix = mix_of(curve.replica, curve.lengths, _steps(point), rate)
+    mix = mix_of(curve.replica, curve.lengths, _steps(point), rate, _replica_count(curve, rate))
     sent, deviation = mix.rate_per_s * mix.output_tokens, met_deviation(mix, point.tpot_s)
     plain, carrying = _plain_and_carrying(curve, 1.0 + sent * point.tpot_s + deviation)
     slower = token_s(replace(mix, plain_s=plain, carrying_s=carrying), point.tpot_s, 0.0)

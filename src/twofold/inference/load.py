@@ -140,7 +140,11 @@ def _sent_per_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floa
 
 
 def open_loop(
-    replica: Replica, lengths: Lengths, rate_per_s: Floats, own: tuple[Replica, Lengths] | None = None
+    replica: Replica,
+    lengths: Lengths,
+    rate_per_s: Floats,
+    own: tuple[Replica, Lengths] | None = None,
+    fleet_per_s: float = 0.0,
 ) -> Served:
     """Requests that arrive at random (Poisson) at `rate_per_s`, whatever the replica does.
 
@@ -150,11 +154,12 @@ def open_loop(
     Units    requests/s of the whole replica.
     Limits   above the sustainable rate `utilisation_fraction` exceeds 1 and first tokens never come; what
              decodes then is a full replica. `own` is the class that asks, where `lengths` are a mixture's.
+             `fleet_per_s` is what replicas like this one get together from one gate; 0: this one alone.
     """
     # As far as the scheduler may go, whatever the cache holds: more memory must not move the curve's points.
     largest = float(np.max(sustained_batch(replica, lengths, replica.max_batch))) + 1.0
     wide, stream = load_axis(replica), load_axis(lengths)
-    curve = price_curve(wide, stream, largest)
+    curve = price_curve(wide, stream, largest, fleet_per_s)
     if own is not None:
         curve = seen_by(curve, load_axis(own[0]), load_axis(own[1]))
     rate = load_axis(np.asarray(rate_per_s, float))

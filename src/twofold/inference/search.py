@@ -334,7 +334,7 @@ def _choice(
     share = peak / max(count.needed, 1)
     found = for_class(replica, traffic)
     if traffic.slo.finish_within_s is None:
-        served = open_loop(found, traffic.lengths, share)
+        served = open_loop(found, traffic.lengths, share, fleet_per_s=peak)
     else:
         served = max_throughput(found, traffic.lengths)
     price = offer.price_usd_per_accelerator_h

@@ -34,9 +34,13 @@ class Mix:
     output_tokens: Floats
     gained_tokens: Floats  # per step
     rate_per_s: Floats
+    output_spread: Floats = 0.0
+    replica_count: Floats = 1.0  # among which each request goes to the one with the least work
 
 
-def mix_of(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats) -> Mix:
+def mix_of(
+    replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats, replica_count: Floats = 1.0
+) -> Mix:
     """The mix at a rate of all requests.
 
     Data-parallel ranks carry a prompt each where their batch is large. How many do must not depend on the
@@ -55,16 +59,20 @@ def mix_of(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats)
         output_tokens=np.maximum(lengths.output_tokens, 1.0),
         gained_tokens=tokens_per_step(replica),
         rate_per_s=np.asarray(rate_per_s, float),
+        output_spread=lengths.output_spread,
+        replica_count=replica_count,
     )
 
 
 def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
     """Seconds per token where the prefill in between lies so many deviations above its mean.
 
-    Formula  T = ((1−q)·t(0) + q·t(S))/gain, q = prompt·λT·gain/S·lognormal(√((1 + v²)/n)), n = λT·output;
-             past one prompt per step along the line from t(S) to a full chunk
-    Why      While an answer is generated n prompts come, whose tokens are a compound Poisson sum with the
-             variance n·E[X²]: relative to its mean (1 + v²)/n. It is positive and skewed, as a log-normal is.
+    Formula  T = ((1−q)·t(0) + q·t(S))/gain, q = prompt·λT·gain/S·lognormal(√((1/n + v²)(1 + w²)/k)),
+             k = λT·output; past one prompt per step along the line from t(S) to a full chunk
+    Why      While an answer is generated k prompts come, whose tokens are a compound Poisson sum with the
+             variance k·E[X²]: relative to its mean (1 + v²)/k. It is positive and skewed, as a log-normal is.
+             Answers that spread by w have E[1/output] = (1 + w²)/mean: most are short, and see chance. A gate
+             deals a stream out to n replicas in turns, so that how many come varies 1/n as much.
              The longer it takes, the more prompts come: a few rounds from `least_s`, none of which falls.
     Units    seconds; tokens per step and sequence.
     Source   Campbell 1909; delay busy periods, Conway, Maxwell & Miller 1967.
@@ -72,7 +80,7 @@ def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
     """
     token = least_s
     room = np.maximum(mix.chunk_tokens - mix.carried_tokens, 1.0)
-    second = 1.0 + np.square(mix.input_spread)
+    second = (1.0 / mix.replica_count + np.square(mix.input_spread)) * (1.0 + np.square(mix.output_spread))
     # HOT: on all points of all curves of a search, half of its time: bench/inference.py
     for _ in range(WINDOWS):
         spread = np.sqrt(second / np.maximum(mix.rate_per_s * mix.output_tokens * token, 1e-9))
@@ -90,12 +98,14 @@ def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
 def met_deviation(mix: Mix, tpot_s: Floats) -> Floats:
     """By how many sequences the batch that one arrival in a hundred meets is above its mean.
 
-    Formula  √((z²·λ·output·T) + (λ·output·(T_z − T))²), T_z = `token_s` at z deviations
-    Why      Arrivals are Poisson; and those who came while prefill held up the others are all still here.
+    Formula  √((z²·λ·output·T/n) + (λ·output·(T_z − T))²), T_z = `token_s` at z deviations
+    Why      Arrivals are Poisson; and those who came while prefill held up the others are all still here. n
+             replicas hold n times as many together, which a gate spreads evenly.
     """
     sent = mix.rate_per_s * mix.output_tokens
-    held_up = sent * (token_s(mix, tpot_s, NORMAL_P99) - tpot_s)
-    deviation: Floats = np.sqrt(np.square(NORMAL_P99) * sent * tpot_s + np.square(held_up))
+    held_up = sent * (token_s(replace(mix, output_spread=0.0), tpot_s, NORMAL_P99) - tpot_s)
+    poisson = np.square(NORMAL_P99) * sent * tpot_s / mix.replica_count
+    deviation: Floats = np.sqrt(poisson + np.square(held_up))
     return deviation
 
 

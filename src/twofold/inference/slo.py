@@ -83,9 +83,9 @@ def load_curve(replica: Replica, lengths: Lengths, points: int = CURVE_POINTS) -
     return served_at(curve, _along(curve, points))
 
 
-def _curve_to_limit(replica: Replica, lengths: Lengths) -> LoadCurve:
+def _curve_to_limit(replica: Replica, lengths: Lengths, fleet_per_s: float = 0.0) -> LoadCurve:
     limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
-    return price_curve(replica, lengths, float(np.max(limit)))
+    return price_curve(replica, lengths, float(np.max(limit)), fleet_per_s)
 
 
 def _along(curve: LoadCurve, points: int) -> Array:
@@ -110,12 +110,13 @@ def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
     """Requests/s of one replica within a class's objectives, alone on it.
 
     Formula  the largest rate on the load curve at which no promised quantile exceeds its target
-    Why      Latencies rise with load, so that each promise is one crossing; the first one binds.
+    Why      Latencies rise with load, so that each promise is one crossing; the first one binds. As many such
+             replicas as carry the class's rate share one gate, which sends each request to the least work.
     Shapes   as the replica's candidate axes; see `load_axis`.
     Units    1/s.
     Limits   0 where a lone request already misses; the saturation rate where nothing is promised.
     """
-    curve = _curve_to_limit(for_class(replica, traffic), traffic.lengths)
+    curve = _curve_to_limit(for_class(replica, traffic), traffic.lengths, traffic.rate_per_s)
     return _limit_on((curve,), (traffic.slo,))
 
 
@@ -250,7 +251,7 @@ def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
 def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> RateLimit:
     """Requests/s of one replica that all classes share by their rates, each within its promise."""
     mixed = merged_class(classes)
-    curve = _curve_to_limit(for_class(replica, mixed), mixed.lengths)
+    curve = _curve_to_limit(for_class(replica, mixed), mixed.lengths, mixed.rate_per_s)
     views = [seen_by(curve, for_class(replica, each), each.lengths) for each in classes]
     return _limit_on(views, [each.slo for each in classes])
 
@@ -261,7 +262,8 @@ def shared_load(
     """What `own` gets of a replica that all `classes` share, at requests/s of all of them together."""
     mixed = merged_class(classes)
     others = for_class(replica, mixed)
-    return open_loop(others, mixed.lengths, requests_per_s, (for_class(replica, own), own.lengths))
+    seen = for_class(replica, own), own.lengths
+    return open_loop(others, mixed.lengths, requests_per_s, seen, mixed.rate_per_s)
 
 
 def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:

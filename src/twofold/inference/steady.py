@@ -66,7 +66,7 @@ def reserved_tokens(replica: Replica, lengths: Lengths) -> Floats:
 
     Half of the answer where blocks are handed out as they fill; all of it where none may ever be taken back.
     """
-    return lengths.input_tokens + replica.engine.reserved_output_fraction * np.asarray(lengths.output_tokens)
+    return lengths.input_tokens + replica.engine.reserved_output_fraction * met_output_tokens(lengths)
 
 
 def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
@@ -93,7 +93,16 @@ def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
 
 def mean_context_tokens(lengths: Lengths) -> Floats:
     """What a decoding sequence holds on average: its prompt and half of its answer."""
-    return lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
+    return lengths.input_tokens + met_output_tokens(lengths) / 2.0
+
+
+def met_output_tokens(lengths: Lengths) -> Floats:
+    """The whole answer of a sequence that is met decoding: long ones are met for longer, output·(1 + w²).
+
+    Source   residual life, Feller 1966.
+    """
+    met: Floats = np.asarray(lengths.output_tokens) * (1.0 + np.square(lengths.output_spread))
+    return met
 
 
 def chunk_tokens(replica: Replica) -> Floats:

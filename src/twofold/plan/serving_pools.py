@@ -58,7 +58,8 @@ def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
     if load.is_batch:
         return max_throughput(own, load.traffic.lengths)
     if len(pool.loads) == 1:
-        return open_loop(own, load.traffic.lengths, pool.share_per_s)
+        fleet_per_s = load.traffic.rate_per_s
+        return open_loop(own, load.traffic.lengths, pool.share_per_s, fleet_per_s=fleet_per_s)
     classes = [each.traffic for each in pool.loads]
     return shared_load(replica, classes, load.traffic, pool.share_per_s)
 

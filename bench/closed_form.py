@@ -1,0 +1,206 @@
+"""The closed form of serving beside the twin: ratios of latencies at random arrivals.
+
+By replica, spread of prompts and load, alone and among others behind a gate. Names of cases or families on
+the command line choose among them.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist, median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.catalog import load_catalog
+from twofold.inference import (
+    Lengths,
+    Replica,
+    default_activation_format,
+    engine,
+    model_kind,
+    model_shape,
+    open_loop,
+)
+from twofold.perf import Cluster, device, load_constants, network
+from twofold.twin import Engine, EngineWork, FirstToken, StepTable, engine_settings, step_table
+
+Array = NDArray[np.float64]
+REQUESTS = 8000  # per replica
+WARM_UP_FRACTION = 0.05
+LOADS = (0.2, 0.4, 0.6, 0.85)  # of what carries prompts that are all alike
+SPREADS = (0.0, 0.5, 1.0, 1.5, 2.0)
+FLEETS, FLEET_SPREAD = (2, 4, 8), 1.5
+FIGURES = (
+    "ttft mean", "ttft p50", "ttft p95", "ttft p99", "tpot mean", "tpot p95", "tpot p99",
+    "e2e p95", "e2e p99",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A replica and what it is asked. Slow ones take about as long for a mean prompt as people will wait."""
+
+    name: str
+    family: str
+    model: str
+    part: str
+    weights: str
+    tp: float
+    chunk_tokens: float
+    max_batch: float
+    input_tokens: float
+    output_tokens: float
+    output_spread: float = 0.0
+
+
+CASES = (
+    Case("8b, H100", "fast", "llama-3.1-8b", "H100-SXM", "bf16", 1.0, 8192.0, 1024.0, 1155.0, 211.0),
+    Case("70b, 4 H200", "fast", "llama-3.1-70b", "H200", "fp8", 4.0, 8192.0, 1024.0, 1155.0, 211.0),
+    Case("gpt-oss, 2 H100", "fast", "gpt-oss-120b", "H100-SXM", "mxfp4", 2.0, 2048.0, 1024.0, 1000.0, 300.0),
+    Case("32b, 2 A100", "fast", "qwen3-32b", "A100-80GB", "bf16", 2.0, 2048.0, 512.0, 2000.0, 300.0),
+    Case("8b fp8, L4", "slow", "llama-3.1-8b", "L4", "fp8", 1.0, 2048.0, 256.0, 809.0, 150.0),
+    Case("8b, L4", "slow", "llama-3.1-8b", "L4", "bf16", 1.0, 2048.0, 256.0, 600.0, 150.0, 0.9),
+    Case("8b, A10", "slow", "llama-3.1-8b", "A10", "bf16", 1.0, 2048.0, 256.0, 900.0, 200.0, 0.9),
+    Case("14b, 2 L4", "slow", "qwen3-14b", "L4", "bf16", 2.0, 2048.0, 256.0, 800.0, 200.0, 0.9),
+)
+
+
+@cache
+def replica_of(case: Case) -> Replica:
+    """The replica with the software of now."""
+    catalog, constants = load_catalog(), load_constants()
+    part, model = catalog.accelerator(case.part), catalog.model(case.model)
+    cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
+    software = engine(
+        constants, "vllm", "0.15", family=part.family, model=model_kind(model), weights_format=case.weights
+    )
+    activation = default_activation_format(cluster.device, case.weights)
+    made = Replica(model_shape(model), cluster, software, case.weights, activation, tp=case.tp)
+    return replace(made, chunk_tokens=case.chunk_tokens, max_batch=case.max_batch)
+
+
+@cache
+def table_of(case: Case) -> StepTable:
+    """Its step times."""
+    return step_table(replica_of(case))
+
+
+def lengths_of(case: Case, spread: float) -> Lengths:
+    """What is asked of it, prompts spread by so much."""
+    return Lengths(case.input_tokens, case.output_tokens, spread, case.output_spread)
+
+
+def rate_of(case: Case, load: float) -> float:
+    """Requests/s at a share of what carries prompts that are all alike."""
+    alike = replace(lengths_of(case, 0.0), output_spread=0.0)
+    return load / float(open_loop(replica_of(case), alike, 1.0).utilisation_fraction)
+
+
+def drawn(mean: float, spread: float, count: int, random: np.random.Generator) -> Sequence[int]:
+    """Log-normal lengths, evenly over their quantiles: their mean and spread do not depend on chance."""
+    normal = NormalDist()
+    places = np.array([normal.inv_cdf((each + 0.5) / count) for each in range(count)])
+    sigma = np.sqrt(np.log1p(spread**2))
+    lengths = mean * np.exp(sigma * places - 0.5 * sigma**2)
+    random.shuffle(lengths)
+    return [max(1, round(each)) for each in lengths]
+
+
+def seen(case: Case, spread: float, load: float, replica_count: int = 1) -> list[float]:
+    """`FIGURES` on the twin, of requests sent where the fewest prompt tokens wait, or to the emptiest."""
+    count, random = REQUESTS * replica_count, np.random.default_rng(4)
+    at_s = np.cumsum(random.exponential(1.0, count))
+    at_s *= count / at_s[-1] / (rate_of(case, load) * replica_count)
+    prompts = drawn(case.input_tokens, spread, count, random)
+    answers = drawn(case.output_tokens, case.output_spread, count, random)
+    first_s, done_s = routed(case, at_s.tolist(), prompts, answers, replica_count)
+    kept = slice(int(count * WARM_UP_FRACTION), None)
+    outputs = np.array(answers)[kept]
+    several = outputs > 1
+    tpot_s = ((done_s - first_s)[kept] / np.maximum(outputs - 1, 1))[several]
+    found = {"ttft": (first_s - at_s)[kept], "tpot": tpot_s, "e2e": (done_s - at_s)[kept]}
+    return [figure_of(found[name.split(" ")[0]], name.split(" ")[1]) for name in FIGURES]
+
+
+def routed(
+    case: Case, at_s: Sequence[float], prompts: Sequence[int], answers: Sequence[int], replica_count: int
+) -> tuple[Array, Array]:
+    """Seconds at which first and last tokens left."""
+    table, count = table_of(case), len(at_s)
+    settings = engine_settings(replica_of(case), table)
+    engines = [Engine(table, settings) for _ in range(replica_count)]
+    waiting_tokens, running = [0] * replica_count, [0] * replica_count
+    first_s, done_s = np.full(count, np.nan), np.full(count, np.nan)
+
+    def live(place: int, now_s: float) -> None:
+        for each in engines[place].advance(now_s):
+            if isinstance(each, FirstToken):
+                first_s[each.key] = each.at_s
+                waiting_tokens[place] -= prompts[each.key]
+            else:
+                done_s[each.key] = each.at_s
+                running[place] -= 1
+
+    for key, now_s in enumerate(at_s):
+        for place in range(replica_count):
+            live(place, now_s)
+        place = min(range(replica_count), key=lambda each: (waiting_tokens[each], running[each]))
+        engines[place].submit(EngineWork(key, prompts[key], answers[key]), now_s)
+        waiting_tokens[place] += prompts[key]
+        running[place] += 1
+    for place, engine_of in enumerate(engines):
+        while (next_s := engine_of.next_at_s()) is not None:
+            live(place, next_s)
+    return first_s, done_s
+
+
+def figure_of(values: Array, which: str) -> float:
+    """A mean or a quantile."""
+    return float(np.mean(values) if which == "mean" else np.quantile(values, float(which[1:]) / 100))
+
+
+def told(case: Case, spread: float, load: float, replica_count: int = 1) -> list[float]:
+    """`FIGURES` of the closed form."""
+    rate = rate_of(case, load)
+    found = open_loop(replica_of(case), lengths_of(case, spread), rate, fleet_per_s=replica_count * rate)
+    named = (figure.split(" ") for figure in FIGURES)
+    return [float(getattr(getattr(found, metric), f"{which}_s")) for metric, which in named]
+
+
+def cells() -> list[tuple[Case, float, float, int]]:
+    """Every replica alone at all spreads and loads, and in fleets at one spread."""
+    alone = [(case, spread, load, 1) for case in CASES for spread in SPREADS for load in LOADS]
+    return alone + [(case, FLEET_SPREAD, load, many) for case in CASES for many in FLEETS for load in LOADS]
+
+
+def main() -> None:
+    """Print closed form over twin for every cell of the cases named, then median errors by family."""
+    wanted = sys.argv[1:]
+    print(
+        f"{'closed form / twin':18}{'n':>3}{'spread':>7}{'load':>6}"
+        + "".join(f"{each:>10}" for each in FIGURES)
+    )
+    errors: dict[str, list[list[float]]] = {}
+    for cell in cells():
+        case, spread, load, many = cell
+        if wanted and case.name not in wanted and case.family not in wanted:
+            continue
+        ratios = [ours / theirs for ours, theirs in zip(told(*cell), seen(*cell), strict=True)]
+        family = case.family if many == 1 else f"{case.family} fleets"
+        errors.setdefault(family, []).append([abs(each - 1.0) for each in ratios])
+        print(f"{case.name:18}{many:3}{spread:7.1f}{load:6.2f}" + "".join(f"{each:10.2f}" for each in ratios))
+    for family, rows in errors.items():
+        for name, of in (("median error", median), ("90th percentile", ninetieth)):
+            columns = [of(column) for column in zip(*rows, strict=True)]
+            print(f"{family:14}{name:20}" + "".join(f"{each:10.0%}" for each in columns))
+
+
+def ninetieth(values: Iterable[float]) -> float:
+    """Below which nine in ten lie."""
+    return float(np.quantile(list(values), 0.9))
+
+
+if __name__ == "__main__":
+    main()
