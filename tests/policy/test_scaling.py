@@ -21,7 +21,7 @@ from twofold.policy import (
     StopReplica,
 )
 from twofold.policy.forecast import ForecastSettings
-from twofold.policy.scaling import Scaler, Stays
+from twofold.policy.scaling import Scaler, Stays, surely_late_fraction
 from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
 from twofold.policy.warm import WarmSettings
 
@@ -198,16 +198,35 @@ def test_full_kv_caches_ask_for_replicas_as_long_as_the_reports_are_fresh() -> N
 
 
 def test_late_first_tokens_ask_for_more_and_little_headroom_forbids_less() -> None:
-    for late_share, changes in ((0.5, StartReplica), (0.04, None), (0.0, StopReplica)):
+    for late_share, changes in ((0.5, StartReplica), (0.048, None), (0.0, StopReplica)):
         run = pool(Scaler(SETTINGS), 6)
         seen: set[type] = set()
         for step in range(400):
             for number in range(5):
-                late = (step * 5 + number + 1) * 37 % 100 < 100 * late_share
+                late = (step * 5 + number + 1) * 617 % 1000 < 1000 * late_share
                 run.scaler.observe_first_token("", late, False)
             if step % 10 == 0:
                 seen |= {type(effect) for effect in run.scaler.tick(run.view, float(step), {})}
         assert seen == ({changes} if changes else set())
+
+
+def test_a_quiet_pool_is_not_scaled_by_the_few_late_answers_of_any_fleet() -> None:
+    """One in a hundred is late, and few are asked for: now and then it is one of the last ten."""
+    draws = Random(3)
+    run = pool(Scaler(SETTINGS), 1)
+    for step in range(0, 20_000, 10):
+        for _ in range(2):
+            run.scaler.observe_first_token("", draws.random() < 0.01, False)
+        assert run.scaler.tick(run.view, float(step), {}) == []
+    assert surely_late_fraction(0.0, 0.0) == surely_late_fraction(0.0, 50.0) == 0.0
+
+
+@given(st.floats(0.0, 1.0), st.floats(1.0, 1e6))
+def test_what_is_surely_late_is_less_than_what_was_and_as_much_in_the_end(share: float, count: float) -> None:
+    sure = surely_late_fraction(share * count, count)
+    assert 0.0 <= sure <= share + 1e-12
+    assert surely_late_fraction(share * 4 * count, 4 * count) >= sure - 1e-12
+    assert surely_late_fraction(share * 1e12, 1e12) == pytest.approx(share, abs=1e-5)
 
 
 def test_a_pool_learns_how_much_its_replicas_bear_and_forgets_it_slowly() -> None:

@@ -10,11 +10,14 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import pytest
 
 from twofold.policy import (
     Beliefs,
+    BeliefsChanged,
     CanarySettings,
     Cause,
+    ClassSettings,
     EjectReplica,
     Entry,
     Event,
@@ -327,6 +330,17 @@ def test_a_wave_is_followed_up_and_down() -> None:
     down = [at_s for at_s, effect in world.told if isinstance(effect, StopReplica)]
     assert len(up) >= 3 and min(up) > 20.0 and min(down) > 80.0
     assert world.gate.view.counts.refused == 0
+
+
+@pytest.mark.parametrize(("input_token_s", "helps"), [(1e-4, True), (0.1, False)])
+def test_prompts_that_are_late_on_an_idle_replica_ask_for_no_other(input_token_s: float, helps: bool) -> None:
+    classes = (ClassSettings(ttft_slo_s=1.0),)
+    reactive = replace(ALL_ON.scaling, forecast=None)
+    world = World(replace(only(scaling=reactive, canary=None), classes=classes), slow={"1": 30.0})
+    world.at(0.0, BeliefsChanged(input_token_s, 0.01))
+    world.add(2, "a")
+    world.traffic(lambda _at_s: 0.15, 200.0).run(200.0)
+    assert (world.kinds()["StartReplica"] > 0) == helps
 
 
 def test_without_steering_the_events_of_releases_and_starts_are_ignored() -> None:

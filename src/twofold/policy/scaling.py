@@ -31,7 +31,7 @@ SLOW_FRACTION = 0.1  # of them that are slow: it bears less
 LOWERED_RATIO = 0.9
 RAISED_RATIO = 1.005
 BEARABLE_MIN_RATIO = 0.125
-FIRST_TOKENS_MIN = 10.0  # weight of first tokens below which their lateness says nothing
+SURE_SPREADS = 1.645  # by which a late share must be too high: one of twenty that is not looks like it
 
 
 @dataclass(slots=True)
@@ -347,12 +347,27 @@ def by_lateness(state: PoolState, well_count: int, now_s: float, settings: Scali
     state.counts_at_s = now_s
     state.first_count *= fade
     state.late_count *= fade
-    if state.first_count < FIRST_TOKENS_MIN:
-        return 0.0
-    late_fraction = state.late_count / state.first_count
+    late_fraction = surely_late_fraction(state.late_count, state.first_count)
     if late_fraction > settings.slo_miss_fraction:
         return well_count * (1 + max(late_fraction, settings.tolerance_fraction * 2))
     return float(well_count) if late_fraction > settings.slo_miss_fraction / 2 else 0.0
+
+
+def surely_late_fraction(late_count: float, count: float) -> float:
+    """The share of late ones that can be told from chance; 0 without any.
+
+    Formula  (p + z²/2n - z · sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = late / count, n = count
+    Why      of few answers some are late on any fleet: without this a quiet pool is scaled up by chance.
+    Source   Wilson 1927, "Probable inference, the law of succession, and statistical inference"
+
+    >>> round(surely_late_fraction(1.0, 10.0), 3), round(surely_late_fraction(100.0, 1000.0), 3)
+    (0.024, 0.086)
+    """
+    if count <= 0.0:
+        return 0.0
+    late, square = late_count / count, SURE_SPREADS**2 / count
+    spread = math.sqrt(max(late * (1.0 - late) * square + square * square / 4.0, 0.0))
+    return max((late + square / 2.0 - spread) / (1.0 + square), 0.0)
 
 
 def _highest_of_late(needs: deque[tuple[float, int]], now_s: float, need: int, window_s: float) -> int:
