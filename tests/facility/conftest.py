@@ -18,6 +18,7 @@ def ruled_system(
     rate_per_s: float = 10.0,
     goal_s: float | None = 1.0,
     sites: int = 1,
+    provider: str = "aws",
 ) -> RuledSystem:
     """Nodes of eight accelerators, half of them in each half."""
     share = nodes // len(halves)
@@ -35,6 +36,7 @@ def ruled_system(
         checkpoint_interval_s=3600.0 if "training" in halves else None,
         weights_bytes=140e9,
         data_bytes=1e12,
+        providers=(provider,) * sites if rented else (),
     )
 
 

@@ -1,6 +1,7 @@
 """The bill of rules: lines for each driver, totals to the cent, and an uplift that falls with size."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from twofold.catalog import load_catalog
 from twofold.contracts import ComplianceItem, ComplianceSpec, total_usd
 from twofold.facility import Rent
-from twofold.facility.compliance_costs import CLAIM, bill_of, totals_of, uplift_at, uplift_of
+from twofold.facility.compliance_costs import CLAIM, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.facility.compliance_keys import keys_of
 from twofold.facility.compliance_logs import logs_of
 from twofold.facility.compliance_system import RuledSystem, enclaves_of
@@ -73,6 +74,17 @@ def test_own_machines_buy_what_rented_ones_rent(ruled: System) -> None:
     assert "hardware security module, rented" in names[0] - names[1]
     assert "hardware security module, bought" in names[1] - names[0]
     assert "dedicated tenancy" in names[0] - names[1]
+
+
+def test_what_one_provider_charges_is_no_cost_of_another(ruled: System) -> None:
+    aws, other = ruled("il5", sites=2), ruled("il5", sites=2, provider="azure")
+    mixed = replace(aws, providers=("aws", "azure"))
+    assert line(bill(aws), "dedicated tenancy").line.quantity == 2.0
+    assert line(bill(mixed), "dedicated tenancy").line.quantity == 1.0
+    assert "dedicated tenancy" not in {item.name for item in bill(other)}
+    assert uncharged(aws, CATALOG) == ()
+    assert all("dedicated tenancy" in text and "azure" in text for text in uncharged(other, CATALOG))
+    assert len(uncharged(mixed, CATALOG)) == 1
 
 
 def test_spares_of_a_closed_room_cost_what_its_own_nodes_cost(ruled: System) -> None:

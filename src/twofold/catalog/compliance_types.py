@@ -57,6 +57,7 @@ class CostItem:
     licence: str
     confidence: str
     notes: str = ""
+    provider: str = ""  # who alone charges it; "" whoever rents
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,10 @@ def rules_uplift(world: World, name: str, accelerators: int) -> float:
     """
     hours = accelerators * HOURS_A_YEAR
     rent = _rent(world, find_regime(world.catalog, name), hours)
+    provider = rent.paid.split(" ")[0]
     system = _system(world, name, accelerators)
     rents = (rent,) if system.regime.rented else ()
+    system = replace(system, providers=(provider,) if rents else ())
     base_usd = hours * rent.provider_usd_per_h
     found = compliance_of(_spec(name), system, rents, base_usd, world.catalog, UNDATED)
     if found.uplift is None:

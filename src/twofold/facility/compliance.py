@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from twofold.catalog import Catalog
 from twofold.contracts import Compliance, ComplianceSpec
-from twofold.facility.compliance_costs import SIZES, Rent, bill_of, totals_of, uplift_at, uplift_of
+from twofold.facility.compliance_costs import (
+    SIZES,
+    Rent,
+    bill_of,
+    totals_of,
+    uncharged,
+    uplift_at,
+    uplift_of,
+)
 from twofold.facility.compliance_evidence import cited_notes, controls_of, families_of, register_of
 from twofold.facility.compliance_keys import keys_of
 from twofold.facility.compliance_logs import logs_of
@@ -63,7 +71,7 @@ def compliance_of(
         families=families_of(controls),
         controls=controls,
         mandates=register,
-        notes=(*_notes(system), *cited_notes(register, spec.cites)),
+        notes=(*_notes(system), *uncharged(system, catalog), *cited_notes(register, spec.cites)),
     )
 
 

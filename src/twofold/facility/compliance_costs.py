@@ -94,9 +94,34 @@ def bill_of(
     """
     counts = quantities_of(system, enclaves, keys, logs, catalog)
     wanted = [item for item in catalog.compliance_items() if asks(system.regime) & set(item.regimes.split())]
-    lines = [_line(_priced(item, system, catalog), counts.of(item), tax_fraction) for item in wanted]
+    lines = [
+        _line(
+            _priced(item, system, catalog),
+            _scaled(counts.of(item), charged_share(item, system)),
+            tax_fraction,
+        )
+        for item in wanted
+    ]
     rented = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd]
     return (*rented, *(line for line in lines if line.line.quantity > 0))
+
+
+def charged_share(item: CostItem, system: RuledSystem) -> float:
+    """The part of the regions rented in whose provider charges an item; all where anybody would."""
+    if not item.provider:
+        return 1.0
+    return system.providers.count(item.provider) / len(system.providers) if system.providers else 0.0
+
+
+def uncharged(system: RuledSystem, catalog: Catalog) -> tuple[str, ...]:
+    """What the rules ask of rented machines and only other providers have a price for, in words."""
+    return tuple(
+        f"{item.name}: {item.provider} lists {item.usd:,.0f} $ a {item.unit} and {item.recurs}; "
+        f"what {', '.join(others)} asks for it is in no table"
+        for item in catalog.compliance_items()
+        if item.provider and asks(system.regime) & set(item.regimes.split())
+        if (others := [name for name in dict.fromkeys(system.providers) if name != item.provider])
+    )
 
 
 def quantities_of(

@@ -38,6 +38,7 @@ class RuledSystem:
     checkpoint_interval_s: float | None  # None: nothing trains
     weights_bytes: float
     data_bytes: float
+    providers: tuple[str, ...] = ()  # of each region that is rented in
 
     def nodes_count(self, place: str = "any") -> int:
         """Nodes that are rented, owned, or any."""

@@ -83,6 +83,7 @@ def system_of(
         ),
         weights_bytes=BYTES_PER_WEIGHT * sum(models.values()),
         data_bytes=BYTES_PER_TOKEN * sum(run.tokens or 0.0 for run in plan.training),
+        providers=tuple(sorted(provider.lower() for provider, _ in places)),
     )
 
 
