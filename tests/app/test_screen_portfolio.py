@@ -1,9 +1,10 @@
 """The block PORTFOLIO is as wide as a screen, and says what is missing."""
 
+from dataclasses import replace
 from typing import Any
 
-from twofold.app.screen_portfolio import portfolio_lines
-from twofold.contracts import FleetOption, Lease, MonthDemand, Portfolio, YearScenario
+from twofold.app.screen_portfolio import portfolio_lines, portfolio_tables
+from twofold.contracts import FleetOption, Lease, MonthDemand, Portfolio, PortfolioBill, YearScenario
 
 LEASE = Lease(
     "us h200 on_demand",
@@ -75,3 +76,26 @@ def test_a_year_that_is_too_much_is_told_with_its_months() -> None:
     assert "peak season: too little, Nov: 8 accelerators" in " ".join(
         portfolio_lines(portfolio(scenarios=(year,)))
     )
+
+
+def test_what_does_not_decide_stands_in_the_tables_of_details() -> None:
+    calm = MonthDemand("Jan", 0, 40, 64, 0, "")
+    fine = YearScenario("hours +25 % dearer", 2e5, 2e5, 0.0, "")
+    part = portfolio(calendar=(calm,), scenarios=(fine,))
+    assert not [line for line in portfolio_lines(part) if "calendar" in line or "dearer" in line]
+    text = "\n".join(portfolio_tables(part)[0])
+    assert "Jan 0 + 40" in text and "hours +25 % dearer: 0.20 M$, no regret" in text
+
+
+def test_leases_of_a_run_that_repeats_stand_together_with_their_sum() -> None:
+    runs = tuple(
+        replace(LEASE, what=f"monthly {number}", start_week=4 * number, release="back", usd=1e3)
+        for number in (1, 2, 3)
+    )
+    (row,) = (line for line in portfolio_lines(portfolio(leases=runs)) if "monthly" in line)
+    assert "weeks 5, 9, 13" in row and "3.0 k$" in row
+
+
+def test_the_bill_on_the_plans_terms_is_the_heads_figure_and_says_its_difference() -> None:
+    lines = portfolio_lines(portfolio(), PortfolioBill((), 123456.78, "rent −1.3 M$", True))
+    assert "first year 123,456.78 $ v" in lines[0] and any("rent −1.3 M$" in line for line in lines)

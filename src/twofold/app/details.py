@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from twofold.app.figures import percent, ranged, shares, watt_hours
-from twofold.app.lines import heading, table
+from twofold.app.lines import DOT, field, heading, table
 from twofold.app.screen_building_tables import building_tables
 from twofold.app.screen_compliance import bill_blocks
+from twofold.app.screen_money import more_money_lines
 from twofold.app.screen_portfolio import portfolio_tables
 from twofold.app.screen_serving import pooling_pieces
 from twofold.app.screen_training import cost_text
@@ -20,11 +21,21 @@ def detail_lines(plan: Plan) -> list[str]:
     """Every table that the screen has no room for, run by run and service by service."""
     blocks = [block for run in plan.training for block in _training_blocks(run)]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
+    blocks += [all_actions_lines(plan)]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
+    blocks += [more_money_lines(plan.money)] if plan.money else []
     blocks += building_tables(plan.building) if plan.building else []
     blocks += bill_blocks(plan.compliance) if plan.compliance else []
     blocks += [factor_lines(plan), digest_lines(plan)]
     return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+
+
+def all_actions_lines(plan: Plan) -> list[str]:
+    """Everything that the block DO THIS has room for a part of."""
+    return [line for each in plan.actions for line in field(each.kind, [each.text])] and [
+        "DO THIS, whole",
+        *(line for each in plan.actions for line in field(each.kind, each.text.split(DOT))),
+    ]
 
 
 def default_lines(plan: Plan) -> list[str]:

@@ -4,22 +4,25 @@ from collections import Counter
 from collections.abc import Sequence
 
 from twofold.app.figures import LETTERS, percent, ranged
-from twofold.app.lines import DOT, both_ends, heading, table
+from twofold.app.lines import DOT, both_ends, field, heading, table
 from twofold.app.screen_serving import serving_lines
 from twofold.app.screen_supply import supply_blocks
 from twofold.app.screen_training import training_lines
-from twofold.contracts import Count, Plan, ServicePlan, TrainingPlan
+from twofold.contracts import Action, Count, Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
 from twofold.plan import reason_text
 
-SHOWN_LOSERS = 3  # of each run and service; `--details` has them all
+SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
+MOST_ACTION_LINES = 6
+CUT_FIRST = ("then", "release", "risk", "rent", "use", "cost")
 
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
     """The screen that `twofold plan` prints; `spec` is how the commands that come next name it."""
     blocks = [
         header_lines(plan),
+        action_lines(plan, spec),
         *(training_lines(run) for run in plan.training),
         *(serving_lines(service, plan.rehearsed) for service in plan.serving),
         two_halves_lines(plan),
@@ -40,6 +43,32 @@ def header_lines(plan: Plan) -> list[str]:
         f" of {format_usd(plan.budget_usd)}" if plan.first_year_usd and plan.budget_usd is not None else ""
     )
     return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}{budget}")
+
+
+def action_lines(plan: Plan, spec: str) -> list[str]:
+    """The block DO THIS on at most six lines; `--details` and `--json` have what found no room."""
+    texts = [(each.kind, _dated(each).replace("SPEC", spec).split(DOT)) for each in plan.actions]
+    while len(lines := _block(texts)) > MOST_ACTION_LINES:
+        long = [text for kind in CUT_FIRST for text in texts if text[0] == kind and len(text[1]) > 1]
+        if long:
+            long[0][1].pop()
+        elif any(kind == "then" for kind, _ in texts):
+            texts = [text for text in texts if text[0] != "then"]
+        else:
+            return lines[:MOST_ACTION_LINES]
+    return lines
+
+
+def _block(texts: Sequence[tuple[str, list[str]]]) -> list[str]:
+    lines: list[str] = []
+    for kind, pieces in texts:
+        label = kind if lines else f"DO THIS {kind}"
+        lines += field(kind, pieces) if lines else heading(label, pieces)
+    return lines
+
+
+def _dated(action: Action) -> str:
+    return f"{action.when}, {action.text}" if action.kind == "rent" and action.when else action.text
 
 
 def two_halves_lines(plan: Plan) -> list[str]:

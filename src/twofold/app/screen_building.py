@@ -7,30 +7,41 @@ from twofold.core import Estimate, format_count, format_si, format_usd
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN_RACKS = 40
-SHOWN_SITES = 2
+SHOWN_SITES = 1
 G_PER_T = 1e6
 L_PER_M3 = 1e3
 
 
 def building_block(building: Building | None) -> list[str]:
-    """The building on about a dozen lines; none for a plan without servers. `--details` has its tables."""
+    """The building on about eight lines, for the fleets as planned; none for a plan without servers."""
     if building is None:
         return []
-    power = building.power
+    power, servers = building.power, sum(group.node_count for group in building.racks)
     racks = len(building.heat)
-    left = f"BUILDING   {racks:,} rack{'s' if racks != 1 else ''}, {format_si(power.it_w, 'W')} of IT"
-    right = f"{format_si(power.meter_w, 'W')} at the meter, PUE {power.pue_ratio:.2f} ({power.pue_source})"
+    left = (
+        f"BUILDING   for the plan's {servers:,} server{'s' if servers != 1 else ''}: "
+        f"{racks:,} rack{'s' if racks != 1 else ''}, {format_si(power.it_w, 'W')} of IT"
+    )
+    right = f"{format_si(power.meter_w, 'W')} at the meter, PUE {power.pue_ratio:.2f}"
     return [
         *both_ends(left, right),
         *_racks(building),
+        *field("year", year_pieces(building)[:1]),
+        *field("sites", _sites(building)),
+        *_bill(building),
+        *field("warning", building.warnings),
+    ]
+
+
+def more_building_lines(building: Building) -> list[str]:
+    """What `--details` says first: heat, networks, storage, feeds and steps, water and carbon."""
+    return [
+        "MORE BUILDING",
         *field("heat", heat_pieces(building)),
         *field("network", [_network(each) for each in building.networks]),
         *field("storage", [_storage(each) for each in building.storage if each.kind == "parallel_fs"]),
         *field("power", _power(building)),
         *field("year", year_pieces(building)),
-        *field("sites", _sites(building)),
-        *_bill(building),
-        *field("warning", building.warnings),
     ]
 
 
@@ -129,6 +140,7 @@ def _power(building: Building) -> list[str]:
     pieces += [
         f"{swing.name} steps {format_si(swing.swing_w, 'W')}" for swing in power.swings if swing.swing_w > 0
     ]
+    pieces.append(f"PUE {power.pue_ratio:.2f} ({power.pue_source})")
     pieces.append(f"tier {power.tier} ({power.scheme}) {100 * power.availability_fraction:.3f} %")
     return pieces
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from twofold.app.figures import percent, ranged
 from twofold.app.lines import heading, table
-from twofold.app.screen_building import heat_pieces, site_text
+from twofold.app.screen_building import heat_pieces, more_building_lines, site_text
 from twofold.contracts import Building
 from twofold.core import format_si, format_usd
 
@@ -12,6 +12,7 @@ from twofold.core import format_si, format_usd
 def building_tables(building: Building) -> list[list[str]]:
     """One table for each question about the building; those without rows are left out."""
     made = [
+        more_building_lines(building),
         _limits(building),
         _heat(building),
         *_cooling(building),

@@ -11,26 +11,38 @@ SHOWN_PLACES, SHOWN_GAPS, SHOWN_DEPENDANTS, SHOWN_CATEGORIES = 2, 5, 3, 4
 
 
 def compliance_lines(rules: Compliance) -> list[str]:
-    """At most fifteen lines; `--json` has every line of the bill, every control and every mandate."""
+    """Supply, cost, uplift, way in, gaps; `--details` has enclaves, keys, logs, controls and mandates."""
     rent = f", of it {format_usd(rules.rent_usd)} dearer rent" if rules.rent_usd else ""
     first = f"first year {ranged(rules.first_year_usd)}{rent}"
     lines = both_ends(f"COMPLIANCE   {rules.regime}", first)
     lines += field("supply", _supply(rules))
     later = f"then {format_usd(rules.later_year_usd.value)} a year"
     lines += field("cost", [*_categories(rules.items), later])
-    lines += field("uplift", _uplifts(rules))
+    if rules.without_usd is not None:
+        whole = format_usd(rules.without_usd + rules.first_year_usd.value)
+        lines += field("total", [f"{whole} with the rules, {format_usd(rules.without_usd)} the same without"])
+    lines += field("uplift", [*_uplifts(rules)[:1], *_uplifts(rules)[1:][-1:]])
+    if rules.transfer is not None:
+        lines += field("one-way", _transfer(rules.transfer))
+    return [*lines, *field("controls", _controls(rules)), *_slow_log(rules.logs)]
+
+
+def _slow_log(logs: LogPlan) -> list[str]:
+    """Where a request waits longer for its record than the goals leave: that decides."""
+    return [] if logs.synchronous_fits in (True, None) else field("logs", _logs(logs))
+
+
+def more_compliance_lines(rules: Compliance) -> list[str]:
+    """What `--details` says first of rules."""
+    lines = ["MORE RULES", *field("uplift", _uplifts(rules))]
     lines += field("enclaves", [_enclave(each.name, each.node_count) for each in rules.enclaves])
     keys = rules.keys
     offline = f" + {keys.offline_count} offline" if keys.offline_count else ""
     lines += field(
         "keys", [f"{len(keys.points)} key-use points", f"{keys.module_count} HSMs{offline}: {keys.reason}"]
     )
-    if rules.transfer is not None:
-        lines += field("one-way", _transfer(rules.transfer))
     lines += field("logs", _logs(rules.logs))
-    lines += field("controls", _controls(rules))
-    lines += field("mandates", _mandates(rules.mandates))
-    return lines
+    return [*lines, *field("mandates", _mandates(rules.mandates))]
 
 
 def _supply(rules: Compliance) -> list[str]:
@@ -121,6 +133,7 @@ def _mandates(register: Sequence[Mandate]) -> list[str]:
 def bill_blocks(rules: Compliance) -> list[list[str]]:
     """What `--details` adds: bill, boundaries, keys, what is done otherwise, controls and the register."""
     return [
+        more_compliance_lines(rules),
         _bill(rules),
         _boundaries(rules),
         _keys(rules),

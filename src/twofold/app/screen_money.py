@@ -18,28 +18,40 @@ from twofold.contracts import (
 from twofold.core import Estimate, format_seconds, format_si, format_usd
 
 HOUR_S, DAY_S = 3600.0, 86400.0
-SHOWN_CLASSES = 4  # of a service; `--money` has them all
 
 
 def money_lines(money: Money) -> list[str]:
-    """The bill by kind, what a query costs, hosted against own, lifetime, owning, outages, ratios."""
-    lines = both_ends("MONEY        bill of the first year", f"{dollars(money.total_usd)} v{_other(money)}")
-    lines += field("bill", [*_kinds(money), *([money.difference] if money.difference else [])])
-    queries = [_class_text(one) for service in money.services for one in service.classes]
-    lines += field("1k queries", [*queries[:SHOWN_CLASSES], "at the goals above"]) if queries else []
-    rates = _per_watt(money)
-    lines += field("tok/s/W", [*rates, "at the meter"]) if rates else []
+    """The bill by kind, hosted against own, owning against renting, outages; `more_money` has the rest."""
+    lines = both_ends(
+        "MONEY        bill of the first year, of the fleets above",
+        f"{dollars(money.total_usd)} v{_other(money)}",
+    )
+    lines += field("bill", _kinds(money))
     for service in money.services:
         if service.api:
             lines += field("hosted", _hosted(service, service.api))
+    if money.owning:
+        lines += field("own", _own(money.owning)[:1])
+    for service in money.services:
+        lines += field("outages", _outages(service)[:-1]) if service.spares else []
+    return lines
+
+
+def more_money_lines(money: Money) -> list[str]:
+    """What `--details` and `--money` add: how the total follows, queries, watts, lifetime, owning, ratios."""
+    lines = field("total", [money.difference] if money.difference else [])
+    queries = [_class_text(one) for service in money.services for one in service.classes]
+    lines += field("1k queries", [*queries, "at the goals above"]) if queries else []
+    rates = _per_watt(money)
+    lines += field("tok/s/W", [*rates, "at the meter"]) if rates else []
     lines += _lifetime(money)
     if money.owning:
-        lines += field("own", _own(money.owning))
+        lines += field("own", _own(money.owning)[1:])
     for service in money.services:
-        lines += field("outages", _outages(service)) if service.spares else []
+        lines += field("nines", _outages(service)[-1:]) if service.spares else []
     if money.ratios:
         lines += field("ratios", [_ratio(row) for row in money.ratios])
-    return lines
+    return ["MORE MONEY", *lines] if lines else []
 
 
 def dollars(usd: float) -> str:
@@ -83,7 +95,7 @@ def thousand_queries(one: ClassMoney) -> str:
 def _per_watt(money: Money) -> list[str]:
     rates = [(each.name, each.output_tokens_per_s_per_w) for each in money.services]
     rates += [(each.name, each.tokens_per_s_per_w) for each in money.runs]
-    return [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in rates if rate][:SHOWN_CLASSES]
+    return [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in rates if rate]
 
 
 def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:

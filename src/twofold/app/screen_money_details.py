@@ -2,14 +2,29 @@
 
 from twofold.app.figures import percent, ranged
 from twofold.app.lines import field, table
-from twofold.app.screen_money import DAY_S, HOUR_S, dollars, number_text, share_text, thousand_queries
+from twofold.app.screen_money import (
+    DAY_S,
+    HOUR_S,
+    dollars,
+    more_money_lines,
+    number_text,
+    share_text,
+    thousand_queries,
+)
 from twofold.contracts import LineItem, Money, MoneyDetail
 from twofold.core import format_seconds, format_usd
 
 
 def detail_money_lines(money: Money) -> list[str]:
     """What `--money` prints below the screen: every line, both cash flows, spares, levers, how sure."""
-    blocks = [_bill(money), _promises(money), *_curves(money), *_owning_tables(money), *_spare_tables(money)]
+    blocks = [
+        more_money_lines(money),
+        _bill(money),
+        _promises(money),
+        *_curves(money),
+        *_owning_tables(money),
+        *_spare_tables(money),
+    ]
     if money.detail:
         blocks += _detail_tables(money.detail)
     notes = [line for note in money.notes for line in field("note", [note])]

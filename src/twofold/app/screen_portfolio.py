@@ -2,52 +2,97 @@
 
 from twofold.app.figures import percent
 from twofold.app.lines import DOT, both_ends, field, table
-from twofold.contracts import FleetOption, Lease, MonthDemand, Portfolio, ServedShare
+from twofold.contracts import (
+    FleetOption,
+    Lease,
+    MonthDemand,
+    Portfolio,
+    PortfolioBill,
+    ServedShare,
+    YearScenario,
+)
 from twofold.core import format_seconds, format_usd
 
-SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS = 8, 3, 4
+SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 6, 3, 2, 6
 SMALL_GAP_FRACTION = 0.0005
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
-def portfolio_lines(portfolio: Portfolio) -> list[str]:
-    """The block PORTFOLIO."""
-    offers = f"{portfolio.offers_count} offers, {portfolio.kept_count} not beaten by another"
+def portfolio_lines(portfolio: Portfolio, bill: PortfolioBill | None = None) -> list[str]:
+    """The block PORTFOLIO: leases, their bill against the fleets', what goes back, what would be too little.
+
+    `portfolio_tables` has the rest. Amounts of leases and options are rent and support before tax; the
+    bill's are on the terms of the plan's own.
+    """
+    offers = f"{portfolio.offers_count} offers"
+    usd = f"first year {bill.total_usd:,.2f} $ v" if bill else f"{format_usd(portfolio.usd)} a year"
     lines = both_ends(
         f"PORTFOLIO    {portfolio.weeks} weeks{f' from {portfolio.start}' if portfolio.start else ''}"
         f"{DOT}{offers}",
-        f"{format_usd(portfolio.usd)} a year, {_gap_text(portfolio)}",
+        f"{usd}, {_gap_text(portfolio)}",
     )
     if portfolio.conflict:
         lines += field("conflict", [f"cannot all be met: {', '.join(portfolio.conflict)}"])
+    rows = _lease_rows(portfolio)
     lines += table(
-        ("at most", "from", "when", "used", "USD", "for"),
-        [_lease_row(lease) for lease in portfolio.leases[:SHOWN_LEASES]],
-        numbers=(3, 4),
+        ("at most", "from", "when", "rent", "for"),
+        [row for row, _ in rows[:SHOWN_LEASES]],
+        numbers=(3,),
     )
-    if len(portfolio.leases) > SHOWN_LEASES:
-        rest = portfolio.leases[SHOWN_LEASES:]
-        text = f"{len(rest)} smaller leases, {format_usd(sum(lease.usd for lease in rest))}"
-        lines += field("and", [text])
-    lines += _options(portfolio.options)
+    if len(rows) > SHOWN_LEASES:
+        rest = rows[SHOWN_LEASES:]
+        lines += field("and", [f"{len(rest)} smaller leases, {format_usd(sum(usd for _, usd in rest))}"])
+    lines += field("bill", _billed(bill))
+    lines += field("instead", _instead(portfolio.options))
     lines += field("released", _released(portfolio))
-    lines += field("calendar", _calendar(portfolio.calendar))
-    lines += field("rules", [_rule(row.rule, row.usd, row.extra_fraction) for row in portfolio.restrictions])
-    lines += field("if it is", _scenarios(portfolio))
+    if any(month.shortage_count for month in portfolio.calendar):
+        lines += field("calendar", _calendar(portfolio.calendar))
+    lines += field(
+        "if it is", [text for row in portfolio.scenarios if row.usd is None for text in [_year(row)]]
+    )
     lines += field("owed after", [format_usd(portfolio.owed_usd)] if portfolio.owed_usd else [])
     lines += field("rehearsed", portfolio.rounds)
-    return [*lines, *field("note", portfolio.notes)]
+    return lines
 
 
 def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
-    """What `--details` adds: who answers what from where, offers by bandwidth, terms, bills of materials."""
+    """What `--details` adds: options, calendar, rules, other years; who answers what; terms; what to buy."""
     shown = [row for row in portfolio.served if row.share_fraction >= LEAST_SHARE]
-    lines = ["LEASES       what they answer, and what else there is"]
+    kept = f"{portfolio.kept_count} of {portfolio.offers_count} offers are not beaten by another"
+    lines = [f"LEASES       what they answer, and what else there is{DOT}{kept}"]
+    lines += table(
+        ("at most", "from", "when", "used", "rent", "for"),
+        [_lease_row(lease, portfolio.weeks) for lease in portfolio.leases],
+        numbers=(3, 4),
+    )
+    lines += _options(portfolio.options)
+    lines += field("calendar", _calendar(portfolio.calendar))
+    lines += field("rules", [_rule(row.rule, row.usd, row.extra_fraction) for row in portfolio.restrictions])
+    lines += field("if it is", map(_year, portfolio.scenarios))
     lines += field("answers", [_served(row) for row in shown])
     lines += field("bandwidth", _ranking(portfolio))
     lines += field("reserved", _splits(portfolio))
     lines += field("to buy", _materials(portfolio))
-    return [lines]
+    return [[*lines, *field("note", portfolio.notes)]]
+
+
+def _billed(bill: PortfolioBill | None) -> list[str]:
+    """By which kinds of lines it differs from the bill of the fleets."""
+    if bill is None:
+        return []
+    return [f"against the fleets above: {bill.difference or 'the same'}"]
+
+
+def _instead(options: tuple[FleetOption, ...]) -> list[str]:
+    """What people do instead, by rent and support alone."""
+    if not options:
+        return []
+    own, *others = options
+    return [
+        f"{each.name} {format_usd(each.usd)} of rent ({100 * each.saving_fraction:.0f} % saved), {each.slo}"
+        + ("" if each.deadline in (own.deadline, "–") else f", {each.deadline}")
+        for each in others
+    ]
 
 
 def _gap_text(portfolio: Portfolio) -> str:
@@ -56,12 +101,30 @@ def _gap_text(portfolio: Portfolio) -> str:
     return f"at most {percent(portfolio.gap_fraction)} above the cheapest"
 
 
-def _lease_row(lease: Lease) -> tuple[str, ...]:
+def _lease_rows(portfolio: Portfolio) -> list[tuple[tuple[str, ...], float]]:
+    """A row for each lease without its use; those of one run that repeats on one row, with their sum."""
+    groups: dict[tuple[str, ...], list[Lease]] = {}
+    for lease in portfolio.leases:
+        size, whose, when, _, _, what = _lease_row(lease, portfolio.weeks)
+        # Services and runs: `--details` has the classes.
+        what = ", ".join(dict.fromkeys(each.partition(".")[0] for each in what.partition(":")[0].split(", ")))
+        stem = what.rstrip("0123456789").strip() if lease.release else what
+        groups.setdefault((size, whose, stem, "" if stem != what else when), []).append(lease)
+    rows = []
+    for (size, whose, stem, when), own in groups.items():
+        starts = [str(each.start_week + 1) for each in own]
+        more = ", …" if len(starts) > SHOWN_STARTS else ""
+        apart = f"weeks {', '.join(starts[:SHOWN_STARTS])}{more}" if len(own) > 1 else ""
+        usd = sum(each.usd for each in own)
+        held = when or apart or _when(own[0], portfolio.weeks)
+        rows.append(((size, whose, held, format_usd(usd), stem), usd))
+    return rows
+
+
+def _lease_row(lease: Lease, weeks: int) -> tuple[str, ...]:
     size = f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator}"
     if not lease.accelerators_per_unit:
         size = "by the token"
-    weeks = f"week {lease.start_week + 1}–{lease.start_week + lease.weeks}"
-    back = f", back {lease.release}" if lease.release else ""
     # `serve.chat, serve.batch` is `serve: chat, batch`: one service stands before its classes.
     service, _, rest = lease.what.partition(".")
     own = lease.what.split(", ")
@@ -70,11 +133,19 @@ def _lease_row(lease: Lease) -> tuple[str, ...]:
     return (
         size,
         f"{lease.provider} {lease.term}",
-        f"{weeks}{back}",
+        _when(lease, weeks),
         percent(lease.used_fraction),
         format_usd(lease.usd),
         what,
     )
+
+
+def _when(lease: Lease, weeks: int) -> str:
+    """`all year`, `weeks 9–20`, `week 1, back week 2.3`."""
+    first, last = lease.start_week + 1, lease.start_week + lease.weeks
+    if lease.release:
+        return f"week {first}, back {lease.release}"
+    return "all weeks" if lease.weeks == weeks else f"weeks {first}–{last}"
 
 
 def _options(options: tuple[FleetOption, ...]) -> list[str]:
@@ -162,12 +233,9 @@ def _rule(rule: str, usd: float | None, extra: float | None) -> str:
     return f"{rule}: {format_usd(usd)} ({100 * extra:+.1f} %)"
 
 
-def _scenarios(portfolio: Portfolio) -> list[str]:
-    texts = []
-    for row in portfolio.scenarios:
-        if row.usd is None or row.regret_usd is None:
-            texts.append(f"{row.name}: too little, {row.short}")
-        else:
-            regret = f"regret {format_usd(row.regret_usd)}" if row.regret_usd >= 0.5 else "no regret"
-            texts.append(f"{row.name}: {format_usd(row.usd)}, {regret}")
-    return texts
+def _year(row: YearScenario) -> str:
+    """Another year with these leases: too little and what would help, or what it costs to have them."""
+    if row.usd is None or row.regret_usd is None:
+        return f"{row.name}: too little, {row.short}"
+    regret = f"regret {format_usd(row.regret_usd)}" if row.regret_usd >= 0.5 else "no regret"
+    return f"{row.name}: {format_usd(row.usd)}, {regret}"

@@ -9,7 +9,8 @@ from twofold.contracts import Plan
 
 def supply_blocks(plan: Plan) -> list[list[str]]:
     """One block for each part that the plan has."""
-    blocks = [portfolio_lines(plan.portfolio)] if plan.portfolio else []
+    bill = plan.money.portfolio if plan.money else None
+    blocks = [portfolio_lines(plan.portfolio, bill)] if plan.portfolio else []
     blocks += [money_lines(plan.money)] if plan.money else []
     blocks += [building_block(plan.building)] if plan.building else []
     blocks += [compliance_lines(plan.compliance)] if plan.compliance else []

@@ -94,6 +94,7 @@ from twofold.contracts.money import (
 from twofold.contracts.names import Names
 from twofold.contracts.parts import FixedCluster, ModelReference, parse_cluster
 from twofold.contracts.plan import (
+    Action,
     Bound,
     Checkpoints,
     ClassPlan,
@@ -183,6 +184,7 @@ __all__ = [
     "CALIBRATION_SCHEMA",
     "SIMULATION_SCHEMA",
     "SWEEP_SCHEMA",
+    "Action",
     "AfterFault",
     "ApiComparison",
     "Arrival",

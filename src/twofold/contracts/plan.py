@@ -398,6 +398,16 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, or to know before it is done."""
+
+    kind: str  # rent use then release cost risk next
+    text: str  # in words, with figures; of `next` a command, SPEC the user's file
+    when: str  # day or week; "" where it has none
+    usd: float | None  # what it takes of the first year; null: nothing
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Both halves of one spec, with everything that a screen shows and where it comes from."""
 
@@ -420,6 +430,7 @@ class Plan:
     money: Money | None = None  # the bill, what tokens cost, owning; null: nothing has a price
     building: Building | None = None  # what the machines stand in; null: the plan has none
     compliance: Compliance | None = None  # what rules change; null: the spec names none
+    actions: tuple[Action, ...] = ()  # what to do, in order
 
 
 def plan_to_dict(value: Any) -> Any:

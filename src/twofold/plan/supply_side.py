@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from twofold.contracts import Plan
+from twofold.plan.actions import actions_of
 from twofold.plan.building import with_building
 from twofold.plan.compliance_part import compliance_part, with_compliance
 from twofold.plan.context import Context
 from twofold.plan.money_side import with_money
 from twofold.plan.portfolio_join import portfolio
+from twofold.plan.portfolio_rehearse import Rehearsing
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice
 
@@ -18,11 +20,13 @@ def with_supply_side(
     context: Context,
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
+    rehearsing: Rehearsing | None = None,
 ) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)
-    plan = replace(plan, portfolio=portfolio(runs, services, context))
+    plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing))
     # The bill has what the rules ask for among its lines.
     plan = with_money(replace(plan, compliance=compliance), context)
     plan = with_building(plan, context)
-    return plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
+    plan = plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
+    return replace(plan, actions=actions_of(plan))

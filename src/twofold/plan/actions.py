@@ -1,0 +1,192 @@
+"""What a plan says to do: what to rent first, what goes back when, what that costs, what may go wrong."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.contracts import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
+from twofold.core import format_seconds, format_usd
+from twofold.plan.reasons import metric_text
+
+SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
+SHOWN_LATER = 2
+FLIP_LIMIT_FRACTION = 0.2
+BATCH_METRIC = "finish_within"
+
+
+def actions_of(plan: Plan) -> tuple[Action, ...]:
+    """At most six things, in the order in which they are done; `SPEC` in a command is the user's path.
+
+    The portfolio is recommended where it answers everything for less than the fleets as planned; else these.
+    """
+    bill = _recommended(plan)
+    parts = (
+        [*_of_portfolio(plan, bill), *_risks(plan, bill)]
+        if bill
+        else [*_of_fleets(plan), *_risks(plan, None)]
+    )
+    return (*parts, _next(plan))
+
+
+def _recommended(plan: Plan) -> PortfolioBill | None:
+    """The portfolio's bill where the portfolio is what to buy."""
+    money = plan.money
+    if money is None or money.portfolio is None or plan.portfolio is None or not money.portfolio.answers:
+        return None
+    return money.portfolio if money.portfolio.total_usd < money.total_usd else None
+
+
+def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
+    portfolio = plan.portfolio
+    assert portfolio is not None and plan.money is not None
+    rented = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
+    first_week = min((lease.start_week for lease in rented), default=0)
+    first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
+    if first:
+        when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
+        yield Action("rent", _listed(first), when, sum(each.usd for each in first))
+    later = sorted(
+        (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
+    )
+    if later:
+        texts = [f"week {each.start_week + 1} {_listed([each])}" for each in later[:SHOWN_LATER]]
+        texts += [f"{len(later) - SHOWN_LATER} more"] if len(later) > SHOWN_LATER else []
+        yield Action("then", " · ".join(texts), "", sum(each.usd for each in later))
+    back = portfolio.windows[:SHOWN_LATER]
+    if back:
+        texts = [f"{each.run}'s machines on {each.release}, {_held(each.year_usd)}" for each in back]
+        more = len(portfolio.windows) - len(back)
+        texts += [f"{more} more windows"] if more else []
+        yield Action("release", " · ".join(texts), back[0].release, sum(each.usd for each in back))
+    yield Action("cost", _saved(plan, bill), "", bill.total_usd)
+
+
+def _saved(plan: Plan, bill: PortfolioBill) -> str:
+    """The first year, and what is saved on each other way to get the machines (of rent, for those)."""
+    assert plan.portfolio is not None and plan.money is not None
+    saved = [f"fleets below {format_usd(plan.money.total_usd - bill.total_usd)}"]
+    own, *others = plan.portfolio.options or (None,)
+    if own is not None:
+        saved += [f"{each.name} {format_usd(each.usd - own.usd)}" for each in others if each.usd > own.usd]
+    return f"first year {format_usd(bill.total_usd)}, saved: {', '.join(saved)}"
+
+
+def _held(year_usd: float) -> str:
+    return f"{format_usd(year_usd)} if held all year"
+
+
+def _listed(leases: Sequence[Lease]) -> str:
+    """`serve: 5 × 8 B200-SXM-180GB (nebius) + 1 more · pretrain: …`: by purpose, the dearest first."""
+    purposes: dict[str, list[Lease]] = {}
+    for lease in leases:
+        names = dict.fromkeys(each.partition(".")[0] for each in lease.what.split(", "))
+        purposes.setdefault(", ".join(names), []).append(lease)
+    return " · ".join(_purpose(names, own) for names, own in purposes.items())
+
+
+def _purpose(names: str, leases: Sequence[Lease]) -> str:
+    texts = [_leased(each) for each in leases]
+    shown = 2 if len(names) + sum(map(len, texts[:2])) <= SHORT_CHARACTERS else 1
+    more = f" + {len(texts) - shown} more" if len(texts) > shown else ""
+    return f"{names}: {', '.join(texts[:shown])}{more}"
+
+
+def _leased(lease: Lease) -> str:
+    """`5 × 8 B200-SXM-180GB (nebius)`."""
+    whose = "your own" if lease.term == "owned" else lease.provider
+    return f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator} ({whose})"
+
+
+def _of_fleets(plan: Plan) -> Iterator[Action]:
+    """The fleets as planned: where there is no portfolio, or none that answers for less."""
+    halves = [_half_text(half) for half in (*plan.training, *plan.serving)]
+    verb = "rent" if any(half.machine.price for half in (*plan.training, *plan.serving)) else "use"
+    total = plan.money.total_usd if plan.money else None
+    yield Action(verb, " · ".join(halves), "", total)
+    released = [
+        f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
+        for run in plan.training
+        if run.release_after_s is not None and run.machine.price
+    ]
+    if released:
+        yield Action("release", " · ".join(released), "", None)
+    if plan.money:
+        why = ""
+        if plan.portfolio and plan.money.portfolio:
+            why = ": no portfolio of leases answers all for less" if _answers(plan) else ""
+        yield Action("cost", f"first year {format_usd(plan.money.total_usd)}{why}", "", plan.money.total_usd)
+
+
+def _answers(plan: Plan) -> bool:
+    return bool(plan.money and plan.money.portfolio and plan.money.portfolio.answers)
+
+
+def _half_text(half: TrainingPlan | ServicePlan) -> str:
+    machine = half.machine
+    size = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
+    whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})" if machine.price else ""
+    return f"{size}{whose} for {half.name}"
+
+
+def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
+    """The largest thing that may go wrong, and whether anything was tried on the twin."""
+    found = next(_dangers(plan, bill), "")
+    rounds = plan.portfolio.rounds if bill and plan.portfolio else ()
+    if not plan.serving or (plan.rehearsed and (rounds or not bill)):
+        sure = ""
+    elif plan.rehearsed:
+        sure = "the fleets below were rehearsed, the portfolio was not"
+    else:
+        sure = "not rehearsed"
+    text = " · ".join(filter(None, (found, sure)))
+    if text:
+        yield Action("risk", text, "", None)
+
+
+def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
+    """Largest first: what cannot be met, years that are too much, goals the range crosses, close calls."""
+    if plan.portfolio and plan.portfolio.conflict and not bill:
+        yield f"the portfolio cannot meet all of: {', '.join(plan.portfolio.conflict)}"
+    if plan.portfolio and bill:
+        for row in plan.portfolio.scenarios:
+            if row.usd is None:
+                yield f"{row.name}: too little, {row.short}"
+    crossed = sorted((goal for goal in _goals(plan) if goal[1] > 1.0), key=lambda goal: -goal[1])
+    for text, _ in crossed[:1]:
+        yield text
+    for half in (*plan.training, *plan.serving):
+        if half.flip_fraction > FLIP_LIMIT_FRACTION:
+            share = f"{100 * half.flip_fraction:.0f} %"
+            yield f"{half.name}: another machine wins in {share} of the draws"
+    closest = max(_goals(plan), key=lambda goal: goal[1], default=None)
+    if closest:
+        yield closest[0]
+
+
+def _goals(plan: Plan) -> Iterator[tuple[str, float]]:
+    """Each promise in words, with the upper end of its 80 % range over its limit."""
+    for run in plan.training:
+        if run.deadline_s:
+            ends = format_seconds(run.run.total_s.high)
+            limit = format_seconds(run.deadline_s)
+            yield (
+                f"{run.name} may take {ends} of {limit} (80 % range)",
+                run.run.total_s.high / run.deadline_s,
+            )
+    for service in plan.serving:
+        for one in service.classes:
+            for goal in one.slos:
+                if goal.predicted is not None:
+                    high, limit = (format_seconds(each) for each in (goal.predicted.high, goal.limit_s))
+                    name = "done" if goal.metric == BATCH_METRIC else metric_text(goal.metric)
+                    yield (
+                        f"{service.name}.{one.name}: {name} may be {high} for {limit} (80 % range)",
+                        goal.predicted.high / goal.limit_s,
+                    )
+
+
+def _next(plan: Plan) -> Action:
+    """The command to run before signing."""
+    if plan.serving and not plan.rehearsed:
+        return Action("next", "twofold plan SPEC --rehearse", "", None)
+    if plan.serving:
+        return Action("next", "twofold simulate SPEC --scenario zone-loss", "", None)
+    return Action("next", "twofold plan SPEC --money", "", None)

@@ -1,0 +1,72 @@
+"""What a plan says to do: six things at most, of its own figures, honest about what nobody rehearsed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from twofold.app.lines import WIDTH
+from twofold.app.screen import action_lines
+from twofold.contracts import Action, Plan
+from twofold.plan.actions import actions_of
+
+Planned = Callable[[str], Plan]
+SERVE = """
+name: s
+model: llama-3.1-8b
+serving:
+  quantisation: [fp8, bf16]
+  classes:
+    chat:
+      traffic: {rate: 5 /s, peak: 2x, input: {mean: 500 tok}, output: {mean: 200 tok, p95: 500 tok}}
+      slo: {ttft_p95: 500 ms, tpot_p95: 50 ms}
+"""
+SHOP = "supply: {shop: {accelerators: [H100-SXM]}}"
+OWN = "supply: {own: {node: DGX-H100, count: 2}}"
+
+
+@pytest.fixture(scope="module")
+def plan(planned: Planned) -> Plan:
+    return planned(SERVE + SHOP)
+
+
+def kinds(plan: Plan) -> dict[str, Action]:
+    return {each.kind: each for each in plan.actions}
+
+
+def test_what_is_recommended_is_the_cheaper_of_portfolio_and_fleets(plan: Plan) -> None:
+    assert plan.money and plan.money.portfolio and plan.portfolio
+    bill = plan.money.portfolio
+    assert bill.answers and bill.total_usd < plan.money.total_usd
+    assert kinds(plan)["cost"].usd == bill.total_usd
+    dearest = max(plan.portfolio.leases, key=lambda lease: lease.usd)
+    assert dearest.provider in kinds(plan)["rent"].text
+    dear = replace(plan.money, portfolio=replace(bill, total_usd=2 * plan.money.total_usd))
+    fleets = replace(plan, money=dear)
+    assert {each.kind: each for each in actions_of(fleets)}["cost"].usd == plan.money.total_usd
+
+
+def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:
+    assert "not rehearsed" in kinds(plan)["risk"].text
+    assert kinds(plan)["next"].text == "twofold plan SPEC --rehearse"
+    rehearsed = {each.kind: each for each in actions_of(replace(plan, rehearsed=True))}
+    assert "the portfolio was not" in rehearsed["risk"].text and "--rehearse" not in rehearsed["next"].text
+
+
+def test_machines_of_ones_own_are_used_and_not_rented(planned: Planned) -> None:
+    actions = kinds(planned(SERVE + OWN))
+    assert "rent" not in actions or "your own" in actions["rent"].text
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_the_block_has_six_lines_at_most_and_ends_in_a_command(plan: Plan, count: int) -> None:
+    first, *rest = plan.actions
+    long = replace(plan, actions=(replace(first, text=" · ".join([first.text] * count)), *rest))
+    lines = action_lines(long, "my.yaml")
+    assert 4 <= len(lines) <= 6 and max(map(len, lines)) <= WIDTH
+    assert lines[0].startswith("DO THIS") and lines[-1].split()[1:] == [
+        "twofold",
+        "plan",
+        "my.yaml",
+        "--rehearse",
+    ]
