@@ -21,6 +21,7 @@ from twofold.plan.measured_letters import is_measured, marked_measured
 from twofold.plan.measured_serving import measured_plan
 from twofold.plan.measured_training import measured_training_plan
 from twofold.plan.offers import Offer
+from twofold.plan.portfolio_rehearse import Rehearsing
 from twofold.plan.region_supply import offered_where_asked
 from twofold.plan.rehearse import rehearsed_service
 from twofold.plan.rehearse_workers import Tell
@@ -128,7 +129,12 @@ def build_plan(
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
-    whole = with_supply_side(plan, context, runs, services)
+    rehearsing = (
+        Rehearsing(lambda own: _planned_service(own, context), planned, options.tell)
+        if options.rehearse is Rehearse.BEST_TWO
+        else None
+    )
+    whole = with_supply_side(plan, context, runs, services, rehearsing)
     return replace(whole, warnings=(*whole.warnings, *check_budget(whole, spec.supply.budget_usd)))
 
 

@@ -27,6 +27,7 @@ class Answered:
     conflict: tuple[str, ...]
     left_out: tuple[str, ...]
     dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
+    rounds: tuple[str, ...] = ()  # what the twin said of it
 
     def rate(self, offer: CapacityOffer, work: str) -> ServingRate | None:
         """What an offer carries of a class: its best variant."""

@@ -35,19 +35,35 @@ class Pooled:
 
 def pools_for(choice: ServingChoice, class_name: str) -> tuple[Pooled, ...]:
     """Every machine's best pool for a class, as the search priced them."""
-    fleets: Iterable[Fleet] = (
-        *((choice.result.best,) if choice.result.best else ()),
-        choice.fleet,
-        *choice.result.alternatives,
-    )
     found: dict[tuple[str, int], Pooled] = {}
-    for fleet in fleets:
+    for fleet in fleets_of(choice):
         for pool in fleet.pools:
             if class_name in pool.classes:
                 size = int(np.max(pool.replica.accelerator_count))
                 name = choice.offers[pool.offer].accelerator.name
                 found.setdefault((pool.offer, size), Pooled(name, pool, size))
     return tuple(found.values())
+
+
+def fleets_of(choice: ServingChoice) -> tuple[Fleet, ...]:
+    """Every fleet that the search found, the one that it chose first."""
+    best = (choice.result.best,) if choice.result.best else ()
+    return (*best, choice.fleet, *choice.result.alternatives)
+
+
+def best_pool(pools: Iterable[Pooled], offer: CapacityOffer) -> Pooled | None:
+    """Of the pools that a unit of an offer has room for, the one with the highest rate; None: none has."""
+    fitting = [
+        pooled
+        for pooled in pools
+        if pooled.accelerator == offer.accelerator
+        and pooled.accelerators_per_replica <= offer.accelerator_count
+    ]
+    return max(fitting, key=lambda each: _replicas(each, offer) * each.pool.limit_per_s, default=None)
+
+
+def _replicas(pooled: Pooled, offer: CapacityOffer) -> int:
+    return offer.accelerator_count // pooled.accelerators_per_replica
 
 
 def reserve_of(choice: ServingChoice, class_name: str) -> float:
@@ -79,22 +95,15 @@ def serving_rates(
             continue  # what may be taken away at any minute promises nobody an answer
         if not stands_in(supplied, regions, context.catalog):
             continue
-        fitting = [
-            pooled
-            for pooled in pools
-            if pooled.accelerator == offer.accelerator
-            and pooled.accelerators_per_replica <= offer.accelerator_count
-        ]
-        rates = [_rate(each, pooled, offer, context) for pooled in fitting]
-        if rates:
-            found.append(max(rates, key=lambda rate: rate.rate_per_unit_per_s))
+        pooled = best_pool(pools, offer)
+        if pooled is not None:
+            found.append(_rate(each, pooled, offer, context))
     return found
 
 
 def _rate(each: Asked, pooled: Pooled, offer: CapacityOffer, context: Context) -> ServingRate:
     pool = pooled.pool
-    replicas = offer.accelerator_count // pooled.accelerators_per_replica
-    per_s = replicas * pool.limit_per_s * kept_fraction(offer)
+    per_s = _replicas(pooled, offer) * pool.limit_per_s * kept_fraction(offer)
     spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
     tokens = float(np.max(np.asarray(each.load.traffic.lengths.output_tokens, float)))
     egress = tokens * SENT_BYTES_PER_TOKEN / BYTES_PER_TB * offer.egress_usd_per_tb

@@ -12,6 +12,7 @@ from twofold.plan.portfolio_answered import Answered
 from twofold.plan.portfolio_capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.plan.portfolio_demand import Asked, asked, batch_of, demand_of, first_day, repeats_of
 from twofold.plan.portfolio_offers import Supplied, refused_quotes, supplied
+from twofold.plan.portfolio_rehearse import Rehearsing, rehearsed
 from twofold.plan.portfolio_report import portfolio_of
 from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice
@@ -46,7 +47,10 @@ class Joined:
 
 
 def portfolio(
-    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+    rehearsing: Rehearsing | None = None,
 ) -> Portfolio | None:
     """The portfolio of a spec's runs and services; None where nothing can be chosen for them."""
     joined = join(runs, services, context)
@@ -56,11 +60,23 @@ def portfolio(
     if answer is None:
         return None
     problem = joined.problem if not broken else relaxed(joined.problem)
+    lines: tuple[str, ...] = ()
+    if rehearsing is not None and not broken:
+        found = rehearsed(problem, answer, joined.asked, services, context, rehearsing, _solved)
+        problem, answer, lines = found.problem, found.answer, found.lines
     kept = {each.name for each in problem.campaigns}
     dropped = tuple(each.name for each in joined.problem.campaigns if each.name not in kept)
     return portfolio_of(
         Answered(
-            problem, answer, joined.offers, joined.asked, joined.start, broken, joined.left_out, dropped
+            problem,
+            answer,
+            joined.offers,
+            joined.asked,
+            joined.start,
+            broken,
+            joined.left_out,
+            dropped,
+            lines,
         ),
         context,
     )
@@ -96,13 +112,15 @@ def join(
 
 def answered(problem: PortfolioProblem) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
     """The portfolio; where there is none, what contradicts itself, and the best that can be done."""
-    answer = solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL)
+    answer = _solved(problem)
     if answer is not None:
         return answer, ()
     broken = conflict(problem)
-    return solve(relaxed(problem), limit_s=LIMIT_S, effort=Effort.USUAL), broken or (
-        "time: none was found in it",
-    )
+    return _solved(relaxed(problem)), broken or ("time: none was found in it",)
+
+
+def _solved(problem: PortfolioProblem) -> PortfolioAnswer | None:
+    return solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL)
 
 
 def relaxed(problem: PortfolioProblem) -> PortfolioProblem:

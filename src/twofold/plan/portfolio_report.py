@@ -59,6 +59,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         conflict=solved.conflict,
         items=bill(solved, found, terms.tax_fraction),
         notes=(*_tax_note(paid, terms.tax_fraction), *_notes(solved)),
+        rounds=solved.rounds,
     )
 
 

@@ -82,13 +82,13 @@ def rehearsed_service(
 
 def _tried(choice: ServingChoice, planned: Planned, context: Context) -> Trial:
     plan = planned(choice)
-    return Trial(choice, plan, on_twin(plan, _tables(choice, context)))
+    return Trial(choice, plan, on_twin(plan, tables_of(choice, context)))
 
 
 def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:
     """The best fleet with more replicas in the pools that miss, until it holds."""
     missed = {each.pool for each in first.missed}
-    tables = _tables(first.choice, context)
+    tables = tables_of(first.choice, context)
     for ratio in GROWN_RATIOS:
         tell(f"rehearsing {first.choice.entry.name} with {100 * (ratio - 1):.0f} % more replicas")
         grown = _grown(first.choice, missed, ratio, context)
@@ -159,7 +159,8 @@ def _run(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[ClassFigures, .
     return simulation_of("", scenario, 0, tasks, {1.0: results}).classes
 
 
-def _tables(choice: ServingChoice, context: Context) -> RehearsalTables:
+def tables_of(choice: ServingChoice, context: Context) -> RehearsalTables:
+    """What a service's worlds are made from."""
     references = [choice.entry.model, *(each.model for each in choice.entry.variants)]
     models = {model.name: model for model in (model_of(each, context.catalog) for each in references)}
     return RehearsalTables(context.catalog, context.constants, context.spec.supply, models.__getitem__)
