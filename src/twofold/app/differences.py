@@ -21,21 +21,27 @@ def difference_lines(changes: Sequence[Change]) -> list[str]:
     if not changes:
         return ["no change"]
     rows: list[tuple[str, ...]] = []
-    for owner, owned in groupby(changes, lambda change: _owner(change.path)):
+    for owner, owned in groupby(changes, lambda change: owner_of(change.path)):
         rows += [(owner, "", "", "")] if owner else []
-        rows += [_row(change, owner) for change in owned]
-    count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
-    return [*table(("path", "old", "new", "change"), rows, numbers=(3,)), count]
+        rows += [difference_row(change, owner, "  " if owner else "") for change in owned]
+    lines = table(("path", "old", "new", "change"), rows, numbers=(3,))
+    return [*lines, count_line(len(changes))]
 
 
-def _owner(path: str) -> str:
+def count_line(count: int) -> str:
+    """`3 changes`."""
+    return f"{count:,} change{'s' if count > 1 else ''}"
+
+
+def owner_of(path: str) -> str:
     """`training.pretrain` of its figures; nothing of what belongs to the whole plan."""
     half, *names = path.split(".")
     return f"{half}.{names[0]}" if half in HALVES and len(names) > 1 else ""
 
 
-def _row(change: Change, owner: str) -> tuple[str, ...]:
-    path = f"  {change.path.removeprefix(owner + '.')}" if owner else change.path
+def difference_row(change: Change, owner: str, indent: str) -> tuple[str, ...]:
+    """A change with its path below its owner's, both values, and by how much the middle moved."""
+    path = indent + (change.path.removeprefix(f"{owner}.") if owner else change.path)
     old, new = (_text(change.path, leaf) for leaf in (change.old, change.new))
     return path, old, new, _percent(change.relative_change_fraction)
 

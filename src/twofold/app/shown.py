@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from html import escape
 
 from twofold.app.differences import difference_lines
+from twofold.app.differences_short import telling_lines
 from twofold.app.screen import plan_lines
 from twofold.contracts import Plan
 from twofold.plan import Change
@@ -37,7 +38,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two plans, in plan order; empty when nothing does."""
+    """What differs between two plans, in plan order; empty when nothing does. Prints what matters first."""
 
     changes: tuple[Change, ...]
 
@@ -45,10 +46,15 @@ class Difference:
         return bool(self.changes)
 
     def __str__(self) -> str:
-        return "\n".join(difference_lines(self.changes))
+        return "\n".join(telling_lines(self.changes))
 
     def _repr_html_(self) -> str:
-        return as_html(difference_lines(self.changes))
+        return as_html(telling_lines(self.changes))
+
+    @property
+    def all_lines(self) -> tuple[str, ...]:
+        """Every change, in plan order."""
+        return tuple(difference_lines(self.changes))
 
 
 def shown_plan(plan: Plan) -> ShownPlan:

@@ -13,9 +13,10 @@ CHANGED = 4
 @click.command("diff")
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
+@click.option("--all", "everything", is_flag=True, help="Every change, not only the twenty that matter most.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, old: Path, new: Path, as_json: bool) -> None:
+def command(ctx: click.Context, old: Path, new: Path, everything: bool, as_json: bool) -> None:
     """Show what changed from plan OLD to plan NEW; exit 4 when anything did."""
     from twofold.app import diff
     from twofold.contracts import plan_to_dict
@@ -24,6 +25,6 @@ def command(ctx: click.Context, old: Path, new: Path, as_json: bool) -> None:
     if as_json:
         print_json(SCHEMA, plan_to_dict(answer))
     else:
-        print_lines(str(answer).splitlines())
+        print_lines(answer.all_lines if everything else str(answer).splitlines())
     if answer:
         ctx.exit(CHANGED)

@@ -14,6 +14,7 @@ _ESTIMATE = {"value", "low", "high", "unit", "source"}
 _UNITS = MappingProxyType(
     {
         "_fraction": "fraction",
+        "usd_per_1k_output_tokens": "USD",
         "memory_bytes": "memory B",
         "memory_capacity_bytes": "memory B",
         "_bytes_per_s": "B/s",
@@ -22,6 +23,7 @@ _UNITS = MappingProxyType(
         "_per_s": "1/s",
         "_s": "s",
         "_usd": "USD",
+        ".usd": "USD",
         "accelerator_h": "accelerator-h",
         "flops": "FLOP",
         "_tokens": "tok",
