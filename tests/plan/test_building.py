@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from twofold.catalog import load_catalog
 from twofold.contracts import Building, Plan, total_usd
+from twofold.core import InfeasibleError
 
 TRAIN = """
 name: own
@@ -109,11 +111,44 @@ def test_what_the_spec_says_about_racks_holds(planned: Callable[[str], Plan]) ->
     assert (ports.racks[0].nodes_per_rack, ports.racks[0].binding) == (2, "ports")
 
 
-def test_a_connection_that_is_too_small_and_racks_that_hold_nothing_are_told(
-    planned: Callable[[str], Plan],
+def test_a_connection_that_is_too_small_is_refused_with_what_binds_and_what_would_fit(
+    planned: Callable[[str], Plan], refused: Callable[[str], InfeasibleError]
 ) -> None:
-    small = building_of(planned, TRAIN + "facility: {power_cap: 50 kW}\n")
-    assert "its connection gives 50 kW" in small.warnings[0]
+    meter_w = building_of(planned, TRAIN).power.meter_w
+    small, close = (
+        refused(f"{TRAIN}facility: {{power_cap: {watts / 1e3:.3f} kW}}\n")
+        for watts in (0.5 * meter_w, 0.99 * meter_w)
+    )
+    assert small.exit_code == 3 and "facility.power_cap" in small.message
+    lines = [dict(error.lines) for error in (small, close)]
+    assert "at the meter" in lines[0]["needs"] and "power at the meter" in lines[0]["binds"]
+    assert "about 4 of the 8 servers" in lines[0]["would fit"] and "cooling" not in lines[0]["would fit"]
+    assert "`facility.cooling: " in lines[1]["would fit"]
+    kind = lines[1]["would fit"].split("`facility.cooling: ")[1].split("`")[0]
+    fits = f"{TRAIN}facility: {{power_cap: {0.99 * meter_w / 1e3:.3f} kW, cooling: {kind}}}\n"
+    assert building_of(planned, fits).power.meter_w <= 0.99 * meter_w
+
+
+@pytest.mark.parametrize(("rules", "held"), [("fedramp-high", True), ("air-gapped", False)])
+def test_sites_and_leases_are_authorised_where_rules_bind(
+    planned: Callable[[str], Plan], rules: str, held: bool
+) -> None:
+    where = "" if held else "supply: {own: {node: DGX-H100, count: 8, region: aws:us-east-1}}\n"
+    shop = TRAIN.replace("8x8xH100-SXM", "2x8xH100-SXM") if held else TRAIN.replace(", on: 8x8xH100-SXM", "")
+    plan = planned(f"{shop}{where}compliance: {rules}\n")
+    assert plan.building and plan.compliance
+    places = {place.where for place in plan.compliance.permitted}
+    rows = load_catalog().authorisations(rules) if held else ()
+    may = {f"{row.provider}:{row.region}" for row in rows} | ({"aws:us-east-1"} if not held else set())
+    assert {site.region for site in plan.building.sites} <= may and plan.building.sites
+    assert bool(places) == held
+    leases = plan.portfolio.leases if plan.portfolio else ()
+    assert all(
+        lease.term == "owned" or any(p in lease.offer for p in ("aws", "azure", "gcp")) for lease in leases
+    )
+
+
+def test_racks_that_hold_nothing_are_told(planned: Callable[[str], Plan]) -> None:
     empty = building_of(planned, TRAIN + "facility: {rack_power: 5 kW}\n")
     assert empty.racks[0].rack_count == 0 and empty.heat == ()
     assert "no rack holds" in empty.warnings[0]

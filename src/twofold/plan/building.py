@@ -18,6 +18,7 @@ from twofold.contracts import (
 )
 from twofold.core import format_si
 from twofold.facility import CoolingKind, capex_usd_per_w, figure
+from twofold.plan.building_cap import check_power_cap
 from twofold.plan.building_derive import building_derivations
 from twofold.plan.building_entries import Entry, entries
 from twofold.plan.building_network import dataset_bytes, networks, storage
@@ -39,7 +40,10 @@ def with_building(plan: Plan, context: Context) -> Plan:
 
 
 def building(plan: Plan, context: Context) -> Building | None:
-    """Racks, cooling, networks, storage, power, a year and sites; None where the plan has no servers."""
+    """Racks, cooling, networks, storage, power, a year and sites; None where the plan has no servers.
+
+    Raises InfeasibleError where the building would draw more than `facility.power_cap`.
+    """
     found, notes = entries(plan, context)
     if not found or not any(entry.servers.count for entry in found):
         return None
@@ -47,6 +51,7 @@ def building(plan: Plan, context: Context) -> Building | None:
     built = networks(found, racks.racks, context)
     stored = storage(plan, found, context)
     delivered = power(found, racks.groups, built, racks.kinds, context)
+    check_power_cap(found, racks, built, delivered, context)
     whole_year = year(found, built, racks.kinds, context)
     data = dataset_bytes(plan, context)
     regions, spare_s = fewest_regions(plan, found, context)
@@ -70,15 +75,8 @@ def building(plan: Plan, context: Context) -> Building | None:
         _requirements(found, racks.groups, built, stored, delivered),
         bill,
         total_usd(bill),
-        (*notes, *racks.warnings, *_power_warnings(delivered)),
+        (*notes, *racks.warnings),
     )
-
-
-def _power_warnings(delivered: BuiltPower) -> list[str]:
-    if delivered.cap_w is None or delivered.meter_w <= delivered.cap_w:
-        return []
-    wanted, there = (format_si(watts, "W") for watts in (delivered.meter_w, delivered.cap_w))
-    return [f"the building draws up to {wanted}, its connection gives {there}"]
 
 
 def _requirements(

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from twofold.catalog import Region
 from twofold.contracts import BuiltNetwork, Plan, RackGroup, RankedSite, SiteKeys, UserRoundTrip
 from twofold.core import InputError
-from twofold.facility import CoolingKind, Site, SiteRank, rank_sites, site_of, split_users, user_latencies
+from twofold.facility import (
+    CoolingKind,
+    Site,
+    SiteRank,
+    find_regime,
+    rank_sites,
+    site_of,
+    split_users,
+    user_latencies,
+)
 from twofold.plan.building_entries import Entry, usd_per_kwh
 from twofold.plan.building_power import it_power_w, mean_it_w
 from twofold.plan.context import Context
@@ -63,7 +72,7 @@ def fewest_regions(
     if not users or spare_s is None or spare_s <= 0:
         return (), spare_s
     providers = {entry.provider for entry in found if entry.servers.use == "serving"} - {""}
-    public = [region for region in context.catalog.regions() if not region.government]
+    public = _allowed(context)
     names = [_name(region) for region in public if region.provider in providers]
     names = names or [_name(region) for region in public]
     names.sort(key=lambda name: min(context.catalog.rtt_s(user, name) for user in users))
@@ -95,11 +104,21 @@ def _sites(steady: Sequence[Entry], kinds: dict[str, CoolingKind], context: Cont
 
 
 def _allowed(context: Context) -> list[Region]:
-    """Regions that anybody may use, and of these those that the spec asks, where it binds all to some."""
-    public = [region for region in context.catalog.regions() if not region.government]
+    """Regions that the spec's rules permit, else that anybody may use; of these those that the spec asks.
+
+    Where rules bind, no others: where nothing is authorised there is only a site of one's own.
+    """
+    regions, rules = context.catalog.regions(), context.spec.compliance
+    if rules is None:
+        usual = [region for region in regions if not region.government]
+    else:
+        regime = find_regime(context.catalog, rules.regime)
+        rows = context.catalog.authorisations(regime.name) if regime.rented else ()
+        places = {f"{row.provider}:{row.region}".lower() for row in rows}
+        usual = [region for region in regions if _name(region).lower() in places]
     asked = all_asked_regions(context.spec)
-    inside = [each for each in public if in_regions(context.catalog, each.provider, each.name, asked)]
-    return inside or public
+    inside = [each for each in usual if in_regions(context.catalog, each.provider, each.name, asked)]
+    return inside or usual
 
 
 def _told(each: SiteKeys, context: Context) -> Site:
