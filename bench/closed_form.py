@@ -116,11 +116,11 @@ def seen(case: Case, spread: float, load: float, replica_count: int = 1) -> list
     prompts = drawn(case.input_tokens, spread, count, random)
     answers = drawn(case.output_tokens, case.output_spread, count, random)
     first_s, done_s = routed(case, at_s.tolist(), prompts, answers, replica_count)
-    kept = slice(int(count * WARM_UP_FRACTION), None)
-    outputs = np.array(answers)[kept]
-    several = outputs > 1
-    tpot_s = ((done_s - first_s)[kept] / np.maximum(outputs - 1, 1))[several]
-    found = {"ttft": (first_s - at_s)[kept], "tpot": tpot_s, "e2e": (done_s - at_s)[kept]}
+    # Without those that come before a steady state, and prompts longer than the whole cache.
+    kept = np.isfinite(first_s) & (np.arange(count) >= count * WARM_UP_FRACTION)
+    outputs, sent_s, first_s, done_s = np.array(answers)[kept], at_s[kept], first_s[kept], done_s[kept]
+    tpot_s = ((done_s - first_s) / np.maximum(outputs - 1, 1))[outputs > 1]
+    found = {"ttft": first_s - sent_s, "tpot": tpot_s, "e2e": done_s - sent_s}
     return [figure_of(found[name.split(" ")[0]], name.split(" ")[1]) for name in FIGURES]
 
 
