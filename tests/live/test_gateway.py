@@ -26,6 +26,7 @@ from twofold.policy import (
     GateSettings,
     Probe,
     QueueSettings,
+    RetryBudgetSettings,
     Send,
     entry_from_line,
     replay,
@@ -224,6 +225,25 @@ def test_a_full_fleet_refuses_with_429_and_a_dead_one_with_503(tmp_path: Path, s
             await engine.start()
             await until(lambda: served.driver.state()["replicas"]["replica-0"]["circuit"] == "closed")
             assert (await served.ask(STREAM))[0] == 200
+
+    asyncio.run(scenario())
+
+
+def test_what_clients_say_they_repeat_is_refused_beyond_its_share(tmp_path: Path, stub_engines: Any) -> None:
+    policy = replace(QUICK, retry_budget=RetryBudgetSettings(0.0, 0.0, burst_count=1))
+
+    async def scenario() -> None:
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], gate=policy)) as served,
+        ):
+            told = []
+            for said in ("0", "1", "2", "many", ""):
+                headers = {"x-stainless-retry-count": said}
+                async with served.client.post(served.url + PATH, json=STREAM, headers=headers) as answer:
+                    told.append(answer.status)
+                    await answer.read()
+            assert told == [200, 200, 429, 200, 200]
 
     asyncio.run(scenario())
 

@@ -129,14 +129,22 @@ class EverythingAgainstOnlooker(RuleBasedStateMachine):
         name=st.sampled_from(["chat", "chat", "bulk", "unknown"]),
         due_s=st.sampled_from([None, None, None, None, None, 0.2, 9.0, -1.0]),
         count=st.sampled_from([1, 2, 6]),
+        repeats=st.sampled_from([0, 0, 0, 1]),
     )
     def arrive(
-        self, tokens: tuple[int, int], tenant: str, name: str, due_s: float | None, count: int
+        self,
+        tokens: tuple[int, int],
+        tenant: str,
+        name: str,
+        due_s: float | None,
+        count: int,
+        repeats: int = 0,
     ) -> None:
         deadline_s = None if due_s is None else self.gate._seen_s + due_s
         for _ in range(count):
             self.arrived += 1
-            effects = self.feed(RequestArrived(*tokens, tenant, name, deadline_s=deadline_s))
+            event = RequestArrived(*tokens, tenant, name, deadline_s=deadline_s, retry_count=repeats)
+            effects = self.feed(event)
             own = [e for e in effects if getattr(e, "request_id", None) == self.arrived]
             assert self.kinds(own) <= {Send, Hold, Refuse} and len(own) == 1
             others = [e for e in effects if e not in own]
@@ -318,3 +326,19 @@ class EverythingAgainstOnlooker(RuleBasedStateMachine):
 
 EverythingAgainstOnlooker.TestCase.settings = settings(max_examples=25, stateful_step_count=60)
 test_a_gate_with_everything_on_keeps_its_laws_whatever_happens = EverythingAgainstOnlooker.TestCase
+
+
+def test_what_clients_repeat_is_let_in_as_far_as_the_budget_goes_and_new_requests_always() -> None:
+    gate = Gate(GateSettings(retry_budget=RetryBudgetSettings(0.1, 0.0, burst_count=2)), BELIEFS)
+    gate.handle(ReplicaAdded("a", 1000), 0.0)
+    kinds: Counter[tuple[int, type]] = Counter()
+    for number in range(400):
+        repeated = number % 2
+        [effect] = gate.handle(RequestArrived(5, 5, retry_count=repeated), 0.01 * number)
+        kinds[repeated, type(effect)] += 1
+        if isinstance(effect, Refuse):
+            assert (effect.reason, effect.status) == (RefusalReason.RETRY, 429)
+    assert kinds[0, Send] == 200 and kinds[1, Send] == 2 + 0.1 * 200 - 1
+    free = Gate(GateSettings(), BELIEFS)
+    free.handle(ReplicaAdded("a", 1000), 0.0)
+    assert isinstance(free.handle(RequestArrived(5, 5, retry_count=9), 1.0)[0], Send)

@@ -207,6 +207,43 @@ def test_a_retry_storm_happens_without_limits_and_ends_with_the_gate_s_queue(fix
     assert queued.goodput_per_s > 0.0
 
 
+def test_who_asks_again_keeps_a_fleet_overloaded_after_a_burst_unless_repeats_are_limited(
+    fixed_world: Worlds,
+) -> None:
+    """A burst of 4 s, then 9 requests/s where 13 could be served; clients wait 2 s, and ask again at once."""
+    traffic = TrafficModel(9.0, output=SHORT, surges=(Surge(4.0, 8.0, 4.0),))
+    classes = (ClassModel("", ClientModel(Retry.IMMEDIATE, 20, timeout_s=2.0), ttft_s=1.0),)
+
+    def after(budget: RetryBudgetSettings | None, surged: bool = True) -> FleetResult:
+        world = fixed_world(
+            1, gate=GateSettings(retry_budget=budget), classes=classes, in_flight_limit=64, warm_up_s=12.0
+        )
+        model = traffic if surged else replace(traffic, surges=())
+        return simulate_fleet(world, generate(model, 1, 28.0))
+
+    def kept_fraction(result: FleetResult) -> float:
+        (figures,) = result.classes
+        return figures.within_slo_count / figures.arrived_count
+
+    calm, stormy, limited = after(None, surged=False), after(None), after(RetryBudgetSettings())
+    assert calm.retry_count < 0.1 * calm.arrived_count and kept_fraction(calm) > 0.9
+    assert stormy.effects["Send"] > 2.0 * stormy.arrived_count
+    assert limited.effects["Send"] < 1.1 * limited.arrived_count
+    assert kept_fraction(stormy) < 0.5 and kept_fraction(limited) > 0.9
+
+
+def test_a_client_breaks_off_what_takes_too_long_and_asks_as_often_as_it_may(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    client = ClientModel(Retry.IMMEDIATE, 3, timeout_s=0.15)  # an answer takes 0.2 s
+    result, records = run(fixed_world(classes=(ClassModel("", client),)), steady(5, 1.0))
+    assert result.outcomes == {"finished": 0, "left": 5} and result.retry_count == 10
+    assert [record.e2e_s for record in records] == pytest.approx([0.45 + 2 * 0.002] * 5)
+    patient = ClientModel(Retry.IMMEDIATE, 3, timeout_s=0.25)
+    result, _ = run(fixed_world(classes=(ClassModel("", patient),)), steady(5, 1.0))
+    assert result.outcomes == {"finished": 5} and result.retry_count == 0
+
+
 def test_hedges_leave_one_answer_per_request(fixed_world: Worlds, steady: Requests) -> None:
     slow = SlowReplica(2.0, 40.0, "r0", 20.0)
     gate = GateSettings(hedge=HedgeSettings(attempts_fraction=0.5), routing=Routing.ROUND_ROBIN)

@@ -118,6 +118,11 @@ class Clients(Part):
     backoff_s: fields.Seconds = Field(
         default=0.5, alias="backoff", description="before the second request; doubles"
     )
+    timeout_s: fields.Seconds | None = Field(
+        default=None,
+        alias="timeout",
+        description="breaks off one request without its whole answer by then: it failed",
+    )
     patience_s: fields.Seconds | None = Field(
         default=None, alias="patience", description="leaves without a first token by then"
     )

@@ -7,7 +7,7 @@ more than all the rest (`python -m bench gateway`).
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import aiohttp
@@ -39,8 +39,10 @@ SPOKEN_REASONS = {
     RefusalReason.QUEUE_FULL: "Too many requests wait already",
     RefusalReason.EXPIRED: "No replica was free in time",
     RefusalReason.SHED: "Requests of this class are not served at present",
+    RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
+RETRIES_HEADER = b"x-stainless-retry-count"  # the usual clients of this interface say by it what they repeat
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -144,7 +146,7 @@ class GatewayApp:
         client, path, method = Client(receive, send), scope["path"], scope["method"]
         if path in PASSED_FIELDS:
             if method == "POST":
-                await self._generate(path, client)
+                await self._generate(path, client, _retry_count(scope["headers"]))
                 return
         elif path not in ("/health", "/state", "/v1/models"):
             await client.refuse(Problem(404, f"There is nothing at {path}"))
@@ -165,7 +167,7 @@ class GatewayApp:
             data = {"object": "list", "data": [model]}
         await client.answer(status, json.dumps(data).encode())
 
-    async def _generate(self, path: str, client: Client) -> None:
+    async def _generate(self, path: str, client: Client, retry_count: int) -> None:
         body = await client.body(self.limits)
         if body is None:
             return
@@ -173,7 +175,7 @@ class GatewayApp:
         if isinstance(asked, Problem):
             await client.refuse(asked)
             return
-        decision = await self.decider.arrived(asked.input_tokens, asked.output_limit_tokens)
+        decision = await self.decider.arrived(asked.input_tokens, asked.output_limit_tokens, retry_count)
         if isinstance(decision, Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -287,6 +289,12 @@ def _refusal(refuse: Refuse) -> Problem:
     return Problem(
         refuse.status, f"{said}; ask again in {again_s} s", code=refuse.reason.value, retry_after_s=again_s
     )
+
+
+def _retry_count(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """How often the client says that it asked for the same before; 0 where it says no such number."""
+    said = next((value for name, value in headers if name == RETRIES_HEADER), b"")
+    return int(said) if said.isdigit() and len(said) < 4 else 0
 
 
 def _tokens_of(body: bytes) -> int:

@@ -283,6 +283,7 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
         backoff_s=min(clients.backoff_s, 30.0),
         patience_s=clients.patience_s or inf,
         answer_patience_s=clients.answer_patience_s or inf,
+        timeout_s=clients.timeout_s or inf,
     )
     return ClassModel(
         planned.name,

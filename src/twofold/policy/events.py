@@ -30,6 +30,7 @@ class RefusalReason(Enum):
     QUEUE_FULL = "queue-full"  # its class has a bounded queue, and that is full: 429
     EXPIRED = "expired"  # it was held past its deadline: 503
     SHED = "shed"  # its class is not served under this pressure: 503
+    RETRY = "retry"  # its client asked before, and no more repeats are let in: 429
 
 
 # --- events ---
@@ -85,6 +86,7 @@ class RequestArrived:
     model: str = ""
     zone: str = ""
     deadline_s: float | None = None  # on the gate's clock; None: the class's
+    retry_count: int = 0  # how often its client asked for the same before, as the client says
 
 
 @record

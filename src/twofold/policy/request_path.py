@@ -1,6 +1,6 @@
 """A request's way through the gate: every decision about it, in the one order.
 
-rate limit → shedding → admission → class queue → route → (breaker: health.py) → retry and hedge
+repeats → rate limit → shedding → admission → class queue → route → (breaker: health.py) → retry and hedge
 
 What is not set is not there: with nothing set, a request is sent or refused at once, and repeated elsewhere.
 """
@@ -78,10 +78,13 @@ class RequestPath:
         )
         if kind.e2e_slo_s is not None and event.deadline_s is None:
             request.deadline_s = now_s + kind.e2e_slo_s
+        if self._budget is not None:
+            if not event.retry_count:
+                self._budget.arrived()
+            elif not self._budget.take(now_s):
+                return [self._refused(request, RefusalReason.RETRY, 429, self._budget.until_one_s())]
         if self._steering is not None:
             self._steering.arrived(request, now_s)
-        if self._budget is not None:
-            self._budget.arrived()
         if self.hedger is not None:
             self.hedger.arrived()
         if self._limiter is not None:

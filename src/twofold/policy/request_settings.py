@@ -105,7 +105,7 @@ class DegradationSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetryBudgetSettings:
-    """Repeated and hedged attempts, as a share of the requests that arrive."""
+    """What is repeated, by the gate and by clients, and what is hedged: as a share of the new requests."""
 
     attempts_fraction: float = 0.1
     least_per_s: float = 0.1  # however few arrive

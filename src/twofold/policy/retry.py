@@ -1,4 +1,4 @@
-"""How often the gate may ask again, and when it asks a second replica besides. Mutable, bounded."""
+"""How often gate and clients may ask again, and when the gate hedges. Mutable, bounded."""
 
 import math
 from collections import OrderedDict
@@ -14,9 +14,11 @@ BURST_COUNT = 10  # hedges that are kept from calmer times
 
 @dataclass(slots=True)
 class RetryBudget:
-    """A bucket that requests fill and repeats empty: a fleet that fails everything is not asked twice.
+    """A bucket that new requests fill and repeats empty: a fleet that fails everything is not asked twice.
 
     Law  of n requests in t seconds at most burst + n · attempts_fraction + t · least_per_s attempts follow.
+    Why  a fleet whose answers come too late is kept there by those who ask again: work that is thrown away
+         leaves no room for new requests. What the gate repeats and what clients say they repeat is one sum.
     """
 
     settings: RetryBudgetSettings
@@ -41,6 +43,11 @@ class RetryBudget:
             return False
         self.left_count -= 1.0
         return True
+
+    def until_one_s(self) -> float:
+        """Seconds until a repeat may be made even if no new request comes."""
+        lacking_count = max(1.0 - self.left_count, 0.0)
+        return lacking_count / self.settings.least_per_s if self.settings.least_per_s else math.inf
 
 
 class Hedger:

@@ -77,6 +77,7 @@ class FleetRun:
             Kind.TURN: self._turn,
             Kind.RETRY: self._retry,
             Kind.PATIENCE: self._patience,
+            Kind.TIMEOUT: gateway.timed_out,
             Kind.FAIL: gateway.fails,
             Kind.STALLED: gateway.stalled,
             Kind.SILENT: gateway.silence,

@@ -83,6 +83,7 @@ class Gateway:
         self.probing: list[str] = []  # asked for at this moment
         self.round_trip_s = 2.0 * world.network_s
         self._given_keys = 0
+        self._timeouts_s = [each.client.timeout_s for each in world.classes]
         self._silent: deque[tuple[float, Attempt]] = deque()  # by when each is to have begun
         self._silent_set = False
         releases = fleet.releases.values()
@@ -103,14 +104,35 @@ class Gateway:
 
     def ask(self, visit: Visit, now_s: float) -> None:
         """One request for what a visit wants."""
-        visit.tries += 1
+        visit.tries = tries = visit.tries + 1
         self.asking = visit
+        timeout_s = self._timeouts_s[visit.class_number]
+        if timeout_s < inf:
+            self.heap.push(now_s + timeout_s, Kind.TIMEOUT, (visit, tries))
         _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _ = visit.arrival
         limit_tokens = visit.output_limit_tokens
         self.tell(
-            RequestArrived(input_tokens, limit_tokens, tenant, class_name, session_id, blocks, model, zone),
+            RequestArrived(
+                input_tokens,
+                limit_tokens,
+                tenant,
+                class_name,
+                session_id,
+                blocks,
+                model,
+                zone,
+                None,
+                tries - 1,
+            ),
             now_s,
         )
+
+    def timed_out(self, subject: tuple[Visit, int], now_s: float) -> None:
+        """A client breaks off a request that is still open, and may ask anew."""
+        visit, tries = subject
+        if visit.waits and visit.tries == tries and self.visits.get(visit.request_id) is visit:
+            self.leave(visit, now_s)
+            self.clients.again_or_never(visit, "left", None, now_s)
 
     def leave(self, visit: Visit, now_s: float) -> None:
         """Its client waits no more."""

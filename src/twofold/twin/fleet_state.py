@@ -27,7 +27,8 @@ class Kind:
     LOST = 13  # a replica that does not come back is announced as removed
     READ = 14  # the store has finished a transfer
     READY = 15  # a replica, in a life of its
-    COUNT = 16
+    TIMEOUT = 16  # a client breaks off one of its requests
+    COUNT = 17
 
 
 class Life(IntEnum):

@@ -108,10 +108,11 @@ class ClientModel:
     backoff_s_max: float = 30.0
     patience_s: float = inf  # leaves when the first token has not come by then
     answer_patience_s: float = inf  # leaves when the whole answer has not come by then
+    timeout_s: float = inf  # breaks off one request whose whole answer has not come by then: that failed
 
     def __post_init__(self) -> None:
         assert self.attempts_max >= 1 and 0 <= self.backoff_s <= self.backoff_s_max, self
-        assert self.patience_s > 0 and self.answer_patience_s > 0, self
+        assert self.patience_s > 0 and self.answer_patience_s > 0 and self.timeout_s > 0, self
 
 
 @dataclass(frozen=True, slots=True)
