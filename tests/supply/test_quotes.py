@@ -59,6 +59,18 @@ def test_all_mistakes_come_in_one_pass(tmp_path: Path) -> None:
     assert len(caught.value.errors) == 2
 
 
+def test_a_row_tells_all_its_mistakes_and_a_file_the_first_ten(tmp_path: Path) -> None:
+    wrong = 'us,"big, new",H900,8,mars,reservd_1y,-1,4,,soon,2026-11-10'
+    with pytest.raises(InputErrors) as caught:
+        read(tmp_path, *[wrong.replace("big", f"big{row}") for row in range(4)])
+    found = caught.value.errors
+    assert len(found) == 11 and found[-1].message.startswith("10 more mistakes")
+    columns = [each.place.column for each in found[:5] if each.place]
+    assert columns == [wrong.index(cell) + 2 for cell in ("H900", "mars", "reservd", "-1", "soon")]
+    assert "did you mean `reserved_1y`" in found[2].hint
+    assert not any("write `all`" in each.hint for each in found)
+
+
 def test_unknown_and_missing_columns_are_named(tmp_path: Path) -> None:
     with pytest.raises(TwofoldError, match="`prize` is not a column"):
         read(tmp_path, header=HEADER.replace("usd_per_h", "prize"))

@@ -20,6 +20,8 @@ class Checked:
     spec: Spec
     defaults: tuple[Default, ...]
     nodes: "tuple[NodeVerdict, ...]" = ()
+    quotes_count: int | None = None  # in the file of quotes; None: there is none
+    notes: tuple[str, ...] = ()  # what to know of the mandates that papers cite
 
     @property
     def lines(self) -> list[str]:
@@ -30,16 +32,41 @@ class Checked:
         return [
             f"{self.spec.name}: {planned}; {len(self.defaults)} values are defaults",
             *(line for verdict in self.nodes for line in _told(verdict)),
+            *([f"{_counted(self.quotes_count, 'quote')} can be read"] if self.quotes_count else []),
+            *(f"  worth a look, `cites`: {note}" for note in self.notes),
         ]
 
 
 def check(spec: SpecSource) -> Checked:
     """Read and validate a spec as `plan` would. Raises InputErrors with everything wrong, in one pass.
 
-    Servers that the user's `nodes.csv` describes are judged too: power, ports and the rack that holds them.
+    Servers that the user's `nodes.csv` describes are judged too: power, ports and the rack that holds them;
+    and the file of quotes, and the mandates that the spec's papers cite.
     """
     loaded = load(spec)
-    return Checked(loaded.spec, defaults_used(loaded.spec), own_nodes(loaded.catalog))
+    nodes = own_nodes(loaded.catalog)
+    quotes = _quotes_count(loaded.spec, loaded.catalog)
+    return Checked(
+        loaded.spec, defaults_used(loaded.spec), nodes, quotes, _cited(loaded.spec, loaded.catalog)
+    )
+
+
+def _quotes_count(spec: Spec, catalog: Catalog) -> int | None:
+    """How many quotes the spec's file has. Raises CatalogError or InputErrors with what is wrong in it."""
+    if spec.supply.quotes is None:
+        return None
+    from twofold.supply import read_quotes  # brings the solver's arrays
+
+    return len(read_quotes(spec.supply.quotes, catalog))
+
+
+def _cited(spec: Spec, catalog: Catalog) -> tuple[str, ...]:
+    """Which of the mandates that are cited no longer hold."""
+    if spec.compliance is None or not spec.compliance.cites:
+        return ()
+    from twofold.facility import cited_notes, register_of
+
+    return cited_notes(register_of(catalog, None), spec.compliance.cites)
 
 
 def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":

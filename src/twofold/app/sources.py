@@ -84,6 +84,7 @@ def names_of(catalog: Catalog) -> Names:
         regions=full["region"],
         providers=frozenset(price.provider for price in catalog.prices()),
         frameworks=frozenset(aliases.get("framework", ())),
+        mandates=frozenset(catalog.mandates()),
     )
 
 

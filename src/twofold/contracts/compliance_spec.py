@@ -26,7 +26,7 @@ class ComplianceSpec(Part):
     retention_s: fields.Span | None = Field(
         default=None, alias="retention", description="how long logs are kept; the regime's when left out"
     )
-    cites: Annotated[tuple[fields.Text, ...], Listed] = Field(
+    cites: Annotated[tuple[fields.MandateName, ...], Listed] = Field(
         default=(), description="mandates that your papers rest on, as table `mandates` names them"
     )
 

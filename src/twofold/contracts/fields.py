@@ -228,5 +228,6 @@ RegionName = Annotated[str, _known("regions")]
 ProviderName = Annotated[str, _known("providers")]
 OfferName = Annotated[str, _known("providers", "accelerators")]  # what a shop may leave out
 FrameworkName = Annotated[str, _known("frameworks")]
+MandateName = Annotated[str, _known("mandates")]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Listed = BeforeValidator(_listed)  # for tuples: one value is a list of one

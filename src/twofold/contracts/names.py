@@ -18,6 +18,7 @@ class Names:
     regions: frozenset[str] = frozenset()
     providers: frozenset[str] = frozenset()
     frameworks: frozenset[str] = frozenset()
+    mandates: frozenset[str] = frozenset()
 
 
 # What a message calls a name of each table.
@@ -28,6 +29,7 @@ SINGULAR = {
     "regions": "region",
     "providers": "provider",
     "frameworks": "framework",
+    "mandates": "mandate",
 }
 
 

@@ -12,6 +12,7 @@ from twofold.contracts.yaml_nodes import Mapping, Node, Scalar, Sequence
 from twofold.core import InputError, MissingKeyError, Place, ShapeError, UnknownKeyError, ValueRefusedError
 
 ERROR_LIMIT = 50  # a file with more is another kind of file
+ROMAN = {"1": "I", "2": "II", "3": "III", "4": "IV"}  # how people number tiers
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 
@@ -60,7 +61,11 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) ->
         return type(carried)(message, place=place, hint=carried.hint)
     if kind == "literal_error":
         choices = literals(annotation_at(where, part))
-        hint = did_you_mean(shown, choices, f"one of: {', '.join(choices)}")
+        if not isinstance(found.node, Scalar):
+            hint = f"one of: {', '.join(choices)}"
+            return ShapeError(f"`{key}` needs one word, not {_kind(found.node)}", place=place, hint=hint)
+        counted = ROMAN.get(shown, shown)
+        hint = did_you_mean(counted, choices, f"one of: {', '.join(choices)}")
         return ValueRefusedError(f"`{key}: {shown}` is not a choice", place=place, hint=hint)
     if kind in _NEEDS_MAPPING:
         inner = part_of(annotation_at(where, part))

@@ -9,6 +9,7 @@ WIDTH = 100
 ROOM = WIDTH - 9  # of a source line: behind the number and the bar, and before a caret past its end
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:(?!: |:$|, |,$| #)[^\]}])+")
+_CELL = re.compile(r'"(?:[^"]|"")*"|[^,]*')  # of a table
 
 
 def render_error(error: TwofoldError, source_lines: Sequence[str] = ()) -> str:
@@ -19,17 +20,18 @@ def render_error(error: TwofoldError, source_lines: Sequence[str] = ()) -> str:
     where = f"{error.place}: " if error.place else ""
     lines = [_clean(f"{where}error[{error.code}]: {error.message}")]
     if error.place and 0 < error.place.line <= len(source_lines):
-        lines += _pointed(source_lines[error.place.line - 1], error.place.line, error.place.column)
+        value = _CELL if error.place.file.endswith(".csv") else _VALUE
+        lines += _pointed(source_lines[error.place.line - 1], error.place.line, error.place.column, value)
     if error.hint:
         lines += [_clean(line) for line in f"hint: {error.hint}".split("\n")]
     return "\n".join(lines)
 
 
-def _pointed(source: str, line: int, column: int) -> list[str]:
+def _pointed(source: str, line: int, column: int, pattern: re.Pattern[str]) -> list[str]:
     """The line with carets under the value that starts at `column`; a long line is cut around it."""
     cleaned = _clean(source.rstrip("\r\n"))
     column = min(column, len(cleaned) + 1)
-    value = _VALUE.match(cleaned, column - 1)
+    value = pattern.match(cleaned, column - 1)
     width = max(1, len(value[0].rstrip())) if value else 1
     cut = max(0, min(column - 1 - 20, len(cleaned) - ROOM)) if len(cleaned) > ROOM else 0
     shown = cleaned[cut : cut + ROOM]

@@ -3,7 +3,14 @@
 from twofold.facility.cabling import CableRun, FabricBill, FabricItem, Hall, cable_runs, fabric_bill, hall
 from twofold.facility.compliance import compliance_of
 from twofold.facility.compliance_costs import OF_RENT, Rent
-from twofold.facility.compliance_regimes import find_regime, permits, places_in_words, refusal_reason
+from twofold.facility.compliance_evidence import cited_notes, register_of
+from twofold.facility.compliance_regimes import (
+    figure_of,
+    find_regime,
+    permits,
+    places_in_words,
+    refusal_reason,
+)
 from twofold.facility.compliance_system import RuledFleet, RuledSystem
 from twofold.facility.cooling import (
     KINDS,
@@ -144,6 +151,7 @@ __all__ = [
     "capped",
     "carbon_by_hour",
     "choose_storage",
+    "cited_notes",
     "cleanest_hours",
     "climate_of",
     "compliance_of",
@@ -156,6 +164,7 @@ __all__ = [
     "fabric_parts",
     "fat_tree",
     "figure",
+    "figure_of",
     "find_regime",
     "hall",
     "heat_map",
@@ -178,6 +187,7 @@ __all__ = [
     "rank_sites",
     "redundancy",
     "refusal_reason",
+    "register_of",
     "resting_w",
     "serving_fabric",
     "serving_flows",

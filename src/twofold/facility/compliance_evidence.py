@@ -1,6 +1,6 @@
 """Who implements which control, and which mandates are in force: nothing here is stored as a verdict."""
 
-from twofold.catalog import Catalog, MandateRow, Regime
+from twofold.catalog import Catalog, MandateRow, Regime, canonical
 from twofold.contracts import Control, FamilyCount, Mandate
 from twofold.core import UnknownNameError
 
@@ -45,10 +45,10 @@ def register_of(catalog: Catalog, today: str | None) -> tuple[Mandate, ...]:
 
 def cited_notes(register: tuple[Mandate, ...], cites: tuple[str, ...]) -> tuple[str, ...]:
     """What to know about the mandates that a spec's papers cite. Raises UnknownNameError for one unknown."""
-    by_name = {mandate.name.lower(): mandate for mandate in register}
+    by_name = {canonical(mandate.name): mandate for mandate in register}
     notes = []
     for name in cites:
-        mandate = by_name.get(name.lower())
+        mandate = by_name.get(canonical(name))
         if mandate is None:
             raise UnknownNameError(
                 f"`{name}` is not in the policy register",

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.catalog import Catalog, Cell, Column, canonical, did_you_mean
+from twofold.catalog import Catalog, Cell, Column, canonical, did_you_mean, region_names
 from twofold.core import CatalogError, InputError, InputErrors, Place, UnknownNameError
 
 FILE_LIMIT_BYTES = 4 * 2**20
 ROWS_MAX = 5000
+SHOWN_ERRORS = 10
 TERMS = "on_demand|spot|reserved_1y|reserved_3y|community|lease"
 
 
@@ -61,22 +62,35 @@ class Quote:
 
 
 def read_quotes(path: Path, catalog: Catalog) -> tuple[Quote, ...]:
-    """Every row of a file of quotes. Raises CatalogError, or InputErrors with all of them."""
+    """Every row of a file of quotes. Raises CatalogError, or InputErrors: the first ten and their count."""
     lines = _lines(path)
     if not lines:
         raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=_header_hint())
-    slots = _slots(lines[0][1], str(path))
+    slots = _slots(lines[0][1], _Row(str(path), lines[0][0], lines[0][2]))
     quotes: list[Quote] = []
     errors: list[InputError] = []
     for number, cells, raw in lines[1 : ROWS_MAX + 1]:
-        try:
-            quotes.append(_quote(slots, cells, _Row(str(path), number, raw), catalog))
-        except InputError as error:
-            errors.append(error)
+        row = _Row(str(path), number, raw)
+        values, wrong = _values(slots, cells, row, catalog)
+        if wrong:
+            errors += wrong
+        else:
+            quotes.append(_quote(values, row))
     errors += _overlaps(quotes)
     if errors:
-        raise errors[0] if len(errors) == 1 else InputErrors(errors)
+        raise errors[0] if len(errors) == 1 else InputErrors(_first(errors, path))
     return tuple(quotes)
+
+
+def _first(errors: list[InputError], path: Path) -> list[InputError]:
+    """The first mistakes, and how many more there are."""
+    more = len(errors) - SHOWN_ERRORS
+    if more <= 0:
+        return errors
+    return [
+        *errors[:SHOWN_ERRORS],
+        CatalogError(f"{more} more mistakes in '{path}'", hint="mend these first"),
+    ]
 
 
 def _header_hint() -> str:
@@ -110,68 +124,100 @@ class _Row:
     raw: str
 
     def place(self, index: int) -> Place:
-        """Where a cell begins; of a row with quotation marks only the row."""
-        if '"' in self.raw:
-            return Place(self.file, self.line, 1)
-        return Place(self.file, self.line, len(",".join(self.raw.split(",")[:index])) + (2 if index else 1))
+        """Where a cell begins; past the end of the row where it has none."""
+        starts = _starts(self.raw)
+        return Place(self.file, self.line, starts[index] if index < len(starts) else len(self.raw) + 1)
 
 
-def _slots(header: list[str], file: str) -> dict[str, int]:
+def _starts(raw: str) -> list[int]:
+    """The columns, from 1, at which a row's cells begin; commas in quotation marks part nothing."""
+    starts, quoted = [1], False
+    for column, letter in enumerate(raw, 1):
+        quoted ^= letter == '"'
+        if letter == "," and not quoted:
+            starts.append(column + 1)
+    return [start + len(raw[start - 1 :]) - len(raw[start - 1 :].lstrip(" ")) for start in starts]
+
+
+def _slots(header: list[str], row: _Row) -> dict[str, int]:
     known = [column.name for column in COLUMNS]
-    row = _Row(file, 1, ",".join(header))
-    for index, name in enumerate(header):
-        if name not in known:
-            raise CatalogError(
-                f"`{name}` is not a column of quotes",
-                place=row.place(index),
-                hint=did_you_mean(name, known) or _header_hint(),
-            )
+    errors: list[InputError] = [
+        CatalogError(
+            f"`{name}` is not a column of quotes",
+            place=row.place(index),
+            hint=did_you_mean(name, known) or _header_hint(),
+        )
+        for index, name in enumerate(header)
+        if name not in known
+    ]
     slots = {name: index for index, name in enumerate(header)}
-    for column in COLUMNS:
-        if not column.default and column.name not in slots:
-            raise CatalogError(
-                f"column `{column.name}` is missing", place=Place(file, 1, 1), hint=_header_hint()
-            )
+    errors = errors or [  # what is missing may be what is misspelt
+        CatalogError(f"column `{column.name}` is missing", place=row.place(0), hint=_header_hint())
+        for column in COLUMNS
+        if not column.default and column.name not in slots
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputErrors(errors)
     return slots
 
 
-def _quote(slots: dict[str, int], cells: list[str], row: _Row, catalog: Catalog) -> Quote:
+def _values(
+    slots: dict[str, int], cells: list[str], row: _Row, catalog: Catalog
+) -> tuple[dict[str, Cell], list[InputError]]:
+    """The cells of a row as their columns read them, and everything that is wrong with them."""
     if len(cells) != len(slots):
-        raise CatalogError(f"the row has {len(cells)} cells, the header {len(slots)}", place=row.place(0))
+        error = CatalogError(f"the row has {len(cells)} cells, the header {len(slots)}", place=row.place(0))
+        return {}, [error]
     values: dict[str, Cell] = {}
+    errors: list[InputError] = []
     for column in COLUMNS:
         index = slots.get(column.name)
         text = "" if index is None else cells[index]
-        if not text and not column.default:
-            raise CatalogError(
-                f"`{column.name}` is missing", place=row.place(index or 0), hint=column.meaning
-            )
-        if not text:
-            values[column.name] = None if column.default == "none" else column.default
-            continue
         try:
-            values[column.name] = column.read(text)
-        except ValueError as error:
-            raise CatalogError(
-                str(error), place=row.place(index or 0), hint=f"{column.name}: {column.meaning}"
-            ) from None
-    accelerator = _accelerator(str(values["accelerator"]), row.place(slots["accelerator"]), catalog)
-    _check_region(str(values["region"]), row.place(slots.get("region", 0)), catalog)
-    first, last = (_day(values[name], row, slots.get(name, 0)) for name in ("from", "until"))
-    if first and last and last < first:
-        raise CatalogError(f"it ends on {last}, before it begins on {first}", place=row.place(slots["until"]))
+            values[column.name] = _cell(column, text, catalog)
+        except InputError as error:
+            errors.append(CatalogError(error.message, place=row.place(index or 0), hint=error.hint))
+    first, last = values.get("from"), values.get("until")
+    if first and last and str(last) < str(first):
+        text = f"it ends on {last}, before it begins on {first}"
+        errors.append(CatalogError(text, place=row.place(slots["until"])))
+    return values, errors
+
+
+def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
+    """One cell. Raises InputError with what is wrong and what to write."""
+    if not text:
+        if not column.default:
+            raise InputError(f"`{column.name}` is missing", hint=column.meaning)
+        return None if column.default == "none" else column.default
+    try:
+        value = column.read(text)
+    except ValueError as error:
+        near = did_you_mean(text, column.type.split("|")) if "|" in column.type else ""
+        raise InputError(str(error), hint=near or f"{column.name}: {column.meaning}") from None
+    if column.name == "accelerator":
+        return catalog.accelerator(text).name
+    if column.name == "region":
+        _check_region(text, catalog)
+    if column.type == "date" and column.default == "none":
+        _check_day(text)
+    return value
+
+
+def _quote(values: dict[str, Cell], row: _Row) -> Quote:
+    """A row without mistakes."""
     return Quote(
         str(values["provider"]),
         str(values["instance"]),
-        accelerator,
+        str(values["accelerator"]),
         int(values["accelerator_count"] or 1),
         str(values["region"]),
         str(values["term"]),
         float(values["usd_per_h"] or 0.0),
         _count(values["units_max"]),
         _count(values["minimum_weeks"]),
-        first,
-        last,
+        _day(values["from"]),
+        _day(values["until"]),
         float(values["discount_fraction"] or 0.0),
         float(values["support_fraction"] or 0.0),
         None if values["egress_usd_per_tb"] is None else float(values["egress_usd_per_tb"]),
@@ -184,33 +230,23 @@ def _count(value: Cell) -> int | None:
     return None if value is None else int(value)
 
 
-def _accelerator(name: str, place: Place, catalog: Catalog) -> str:
+def _check_region(name: str, catalog: Catalog) -> None:
+    """A region of the catalogue's, a price's, a country, or `all`. Raises UnknownNameError for another."""
+    known = region_names(catalog)
+    if name.lower() not in {each.lower() for each in known} | {"all"}:
+        hint = did_you_mean(name, known) or "`twofold catalog regions` lists them"
+        raise UnknownNameError(f"unknown region `{name}`", hint=hint)
+
+
+def _check_day(text: str) -> None:
     try:
-        return catalog.accelerator(name).name
-    except UnknownNameError as error:
-        raise CatalogError(error.message, place=place, hint=error.hint) from None
-
-
-def _check_region(name: str, place: Place, catalog: Catalog) -> None:
-    """A region of the catalogue's, by its own name or as a price spells it."""
-    known = {region.name.lower() for region in catalog.regions()}
-    known |= {f"{region.provider}:{region.name}".lower() for region in catalog.regions()}
-    known |= {price.region.lower() for price in catalog.prices()} | {"all"}
-    if name.lower() not in known:
-        raise CatalogError(
-            f"unknown region `{name}`", place=place, hint=did_you_mean(name, known) or "write `all`"
-        )
-
-
-def _day(value: Cell, row: _Row, index: int) -> date | None:
-    if value is None:
-        return None
-    try:
-        return date.fromisoformat(str(value))
+        date.fromisoformat(text)
     except ValueError:
-        raise CatalogError(
-            f"`{value}` is not a day", place=row.place(index), hint="write 2027-01-31"
-        ) from None
+        raise InputError(f"`{text}` is not a day", hint="write 2027-01-31") from None
+
+
+def _day(value: Cell) -> date | None:
+    return None if value is None else date.fromisoformat(str(value))
 
 
 def _overlaps(quotes: list[Quote]) -> list[InputError]:
