@@ -17,16 +17,16 @@ def built(nodes: int, flows: ServingFlows) -> ServingFabric:
 
 
 def test_text_alone_fills_nothing() -> None:
-    """A hundred requests a second of 1,400 tokens are about a megabyte a second."""
-    flows = serving_flows(100.0, 1400.0, 10)
+    """A hundred requests a second of 8.4 kB are about a megabyte a second."""
+    flows = serving_flows(100.0, 8400.0, 10)
     assert 0.5e6 < flows.total_bytes_per_s * 10 < 2e6
     fabric = built(10, flows)
     assert fabric.used_fraction < 0.001 and fabric.oversubscription_ratio == 4.0
 
 
 def test_models_that_load_are_what_sizes_it() -> None:
-    text = serving_flows(100.0, 1400.0, 10)
-    loading = serving_flows(100.0, 1400.0, 10, weights_bytes=140e9, load_within_s=20.0)
+    text = serving_flows(100.0, 8400.0, 10)
+    loading = serving_flows(100.0, 8400.0, 10, weights_bytes=140e9, load_within_s=20.0)
     assert loading.weights_bytes_per_s == pytest.approx(7e9)
     assert built(10, loading).oversubscription_ratio < built(10, text).oversubscription_ratio
 
@@ -46,7 +46,7 @@ def test_every_node_has_two_leaves_and_losing_one_doubles_the_load(nodes: int, f
 
 @given(st.integers(1, 1000), st.integers(0, 500))
 def test_more_nodes_never_take_fewer_switches(nodes: int, more: int) -> None:
-    flows = serving_flows(10.0, 1000.0, 1)
+    flows = serving_flows(10.0, 6000.0, 1)
     assert built(nodes + more, flows).switch_count >= built(nodes, flows).switch_count
 
 

@@ -100,6 +100,22 @@ def test_rented_machines_ask_and_owned_ones_cost(planned: Callable[[str], Plan])
     assert all(line.source for line in owned.bill)
 
 
+def test_the_bill_of_owned_machines_has_their_energy_though_others_are_rented(
+    planned: Callable[[str], Plan],
+) -> None:
+    both = OWNED.replace("training: {kind", "training:\n  - {name: own, kind").replace(
+        "deadline: 14 d}",
+        "deadline: 14 d}\n  - {name: out, kind: finetune, tokens: 1 Gtok, on: 2x8xH200-SXM}",
+    )
+    found, alone = building_of(planned, both), building_of(planned, OWNED)
+    kwh = [
+        sum(line.quantity for line in each.bill if line.what == "energy at the meter")
+        for each in (found, alone)
+    ]
+    assert kwh[0] == pytest.approx(kwh[1], rel=0.02) and kwh[0] > 0
+    assert found.year.meter_j.value / 3.6e6 > kwh[0]
+
+
 def test_what_the_spec_says_about_racks_holds(planned: Callable[[str], Plan]) -> None:
     free = building_of(planned, TRAIN)
     narrow = building_of(planned, TRAIN + "facility: {rack_power: 12 kW, tier: IV, pue: 1.1x}\n")

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from twofold.catalog import load_catalog
 from twofold.contracts import Money, Plan, total_usd
+from twofold.plan.building_entries import training_token_bytes
+from twofold.training.run import TOKEN_BYTES
 
 Planned = Callable[[str], Plan]
 NAMES = ("assistant", "moe", "finetune", "portfolio")
@@ -114,6 +117,36 @@ def test_owned_machines_cost_energy_and_are_held_against_rent(planned: Planned) 
     assert owning.rented_usd > money.total_usd * owning.years
 
 
+def test_own_machines_are_held_against_rent_on_the_terms_of_rented_ones(planned: Planned) -> None:
+    shop = "shop: {providers: [aws], accelerators: [H100-SXM]}"
+    plan = planned(f"{SERVE}supply: {{{shop}, own: {{node: DGX-H100, count: 2}}, economics: {{tax: 10 %}}}}")
+    money = money_of(plan)
+    assert money.owning and not [line for line in money.lines if line.category == "rent"]
+    first = money.owning.cash[0].rented_usd
+    hours = plan.serving[0].machine.accelerator_count * 8760
+    rent = money.owning.crossings[0].rented_usd_per_accelerator_h * hours
+    assert first > rent * 1.04  # aws has support and egress on top of it
+    assert plan.first_year_usd and plan.first_year_usd.value == money.total_usd
+
+
+def test_owning_needs_people_for_the_platform_as_well_as_the_building(planned: Planned) -> None:
+    (staff,) = (
+        line
+        for line in money_of(planned(f"{TRAIN}supply: {{shop: {{accelerators: [H100-SXM]}}}}")).owning.lines  # type: ignore[union-attr]
+        if line.category == "staff"
+    )
+    assert staff.quantity > 2 * 5  # two at least, whatever the size
+
+
+def test_the_network_of_bought_servers_is_the_buildings_own_bill(planned: Planned) -> None:
+    text = TRAIN.replace("on: 4x8xH100-SXM", "on: {node: DGX-H100, count: 4}")
+    plan = planned(f"{text}supply: {{shop: {{accelerators: [H100-SXM]}}}}")
+    owning = money_of(plan).owning
+    assert owning and plan.building and plan.building.networks[0].usd
+    (network,) = (line for line in owning.lines if line.what.startswith("network of"))
+    assert network.total_usd == pytest.approx(plan.building.networks[0].usd, rel=1e-6)
+
+
 def test_a_machine_that_nobody_prices_has_no_money(examples: dict[str, Plan]) -> None:
     assert examples["laptop"].money is None
 
@@ -216,3 +249,7 @@ def test_rules_add_their_bill_once_and_no_provider_without_authority(planned: Pl
     assert any("fedramp-high" in note for note in money.notes)
     rest = money.total_usd - added
     assert money.owning and money.owning.cash[0].rented_usd == pytest.approx(rest, abs=0.01)
+
+
+def test_a_token_of_data_weighs_the_same_wherever_it_is_counted() -> None:
+    assert training_token_bytes(load_catalog()) == TOKEN_BYTES

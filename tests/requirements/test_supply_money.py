@@ -22,7 +22,10 @@ def test_r_109_the_volume_from_which_ones_own_fleet_costs_less_than_an_api_is_pr
     slope = api["own_usd_per_year"] / (api["mtok_per_month"] * 12)
     own = max(api["least_own_usd_per_month"], slope * volume) + fixed
     assert own == pytest.approx(api["usd_per_mtok"] * volume, rel=1e-6)
-    assert api["once_usd"] == pytest.approx(0.95 * data["training"][0]["cost_usd"]["value"])  # its discount
+    run = [line for line in data["money"]["lines"] if line["what"].startswith("finetune:")]
+    assert api["once_usd"] == pytest.approx(cents(run) / 100)  # with its discount, tax, support and storage
+    own_lines = [line for line in data["money"]["lines"] if line["what"].startswith("serve:")]
+    assert api["own_usd_per_year"] == pytest.approx(cents(own_lines) / 100)
     saved = (api["api_usd_per_year"] - api["own_usd_per_year"]) / 12
     assert api["pays_back_months"] == pytest.approx(api["once_usd"] / saved)
     assert api["pays_back_date"] > "2026-11-21"

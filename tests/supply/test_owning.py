@@ -1,5 +1,7 @@
 """Owned and rented: what adds up, and where they cross."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,6 @@ from twofold.supply import (
     annuity_fraction,
     cash_flow,
     crossing_utilisation,
-    fabric_usd_per_port,
     owned_lines,
     present_usd,
 )
@@ -97,9 +98,13 @@ def test_at_the_crossing_renting_by_the_hour_costs_what_owning_does(
     assert share * 8760 * count * price == pytest.approx(owned)
 
 
-def test_a_taller_tree_costs_more_ports_and_optics() -> None:
-    assert fabric_usd_per_port(64000.0, 64, 500.0, 1) == 2000.0
-    assert fabric_usd_per_port(64000.0, 64, 500.0, 3) == 8000.0
+def test_energy_of_what_does_not_repeat_is_paid_once_whatever_the_years() -> None:
+    def energy(years: int, once: float) -> float:
+        lines = owned_lines([replace(machines(), it_j_once=once)], terms(years))
+        return total_usd(line for line in lines if line.category == "energy")
+
+    assert energy(5, 3.6e12) - energy(5, 0.0) == pytest.approx(1e6 * 0.08, abs=0.02)
+    assert energy(1, 3.6e12) - energy(1, 0.0) == pytest.approx(1e6 * 0.08, abs=0.02)
 
 
 def test_what_is_rented_once_is_in_the_first_year_alone() -> None:

@@ -110,7 +110,7 @@ def _lease_rows(portfolio: Portfolio) -> list[tuple[tuple[str, ...], float]]:
         what = ", ".join(dict.fromkeys(each.partition(".")[0] for each in what.partition(":")[0].split(", ")))
         stem = what.rstrip("0123456789").strip() if lease.release else what
         groups.setdefault((size, whose, stem, "" if stem != what else when), []).append(lease)
-    rows = []
+    rows: list[tuple[tuple[str, ...], float]] = []
     for (size, whose, stem, when), own in groups.items():
         starts = [str(each.start_week + 1) for each in own]
         more = ", …" if len(starts) > SHOWN_STARTS else ""

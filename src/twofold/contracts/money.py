@@ -67,8 +67,8 @@ class ApiComparison:
     date: str  # of the price
     source: str  # where it was read
     usd_per_mtok: float  # at this service's mix, USD per 1e6 tokens
-    api_usd_per_year: float  # for this service's tokens
-    own_usd_per_year: float  # of this service's fleet, after discount
+    api_usd_per_year: float  # for this service's tokens, with tax
+    own_usd_per_year: float  # of this service's fleet: rent, support and egress, after discount and tax
     least_own_usd_per_month: float  # of the smallest fleet that answers, spares included
     once_usd: float  # of the run that makes the model; 0 where the spec trains none for it
     break_even_mtok_per_month: float | None  # from which owning costs less; null: never

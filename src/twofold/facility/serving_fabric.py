@@ -6,7 +6,6 @@ from math import ceil
 from twofold.catalog import Catalog
 from twofold.facility.topology import ports_at, switch_for
 
-BYTES_PER_TOKEN = 6.0  # of text on the wire, with the frames of streamed answers; a token is about 4 letters
 HEADER_BYTES = 2_000.0  # of one request and its answer: TLS, HTTP
 USABLE_FRACTION = 0.5  # of a link that small flows fill before queues grow
 LEAST_SPINES = 2
@@ -50,7 +49,7 @@ class ServingFabric:
 
 def serving_flows(
     requests_per_s: float,
-    tokens_per_request: float,
+    request_bytes: float,
     node_count: int,
     *,
     kv_bytes_per_s: float = 0.0,
@@ -59,14 +58,14 @@ def serving_flows(
 ) -> ServingFlows:
     """What one of `node_count` nodes moves at the peak.
 
-    Formula  r·(t·b + h)/n + KV/n + weights/load time
+    Formula  r·(b + h)/n + KV/n + weights/load time
     Why      Requests are small: the network is sized by moved caches and by models that load, not by text.
     Units    bytes/s of one node.
-    Source   arithmetic; b and h are assumed.
+    Source   arithmetic; b is the text of a request and its answer on the wire, h is assumed.
     """
     nodes = max(node_count, 1)
     weights = weights_bytes / load_within_s if load_within_s > 0 else 0.0
-    text = requests_per_s * (tokens_per_request * BYTES_PER_TOKEN + HEADER_BYTES) / nodes
+    text = requests_per_s * (request_bytes + HEADER_BYTES) / nodes
     return ServingFlows(text, kv_bytes_per_s / nodes, weights)
 
 

@@ -97,10 +97,10 @@ def _leased(lease: Lease) -> str:
 
 def _of_fleets(plan: Plan) -> Iterator[Action]:
     """The fleets as planned: where there is no portfolio, or none that answers for less."""
-    halves = [_half_text(half) for half in (*plan.training, *plan.serving)]
-    verb = "rent" if any(half.machine.price for half in (*plan.training, *plan.serving)) else "use"
+    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
+    verb = "rent" if any(half.machine.price for half in halves) else "use"
     total = plan.money.total_usd if plan.money else None
-    yield Action(verb, " · ".join(halves), "", total)
+    yield Action(verb, " · ".join(map(_half_text, halves)), "", total)
     released = [
         f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
         for run in plan.training
@@ -152,7 +152,8 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
     crossed = sorted((goal for goal in _goals(plan) if goal[1] > 1.0), key=lambda goal: -goal[1])
     for text, _ in crossed[:1]:
         yield text
-    for half in (*plan.training, *plan.serving):
+    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
+    for half in halves:
         if half.flip_fraction > FLIP_LIMIT_FRACTION:
             share = f"{100 * half.flip_fraction:.0f} %"
             yield f"{half.name}: another machine wins in {share} of the draws"

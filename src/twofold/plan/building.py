@@ -17,7 +17,7 @@ from twofold.contracts import (
     total_usd,
 )
 from twofold.core import format_si
-from twofold.facility import CoolingKind, capex_usd_per_w, figure
+from twofold.facility import CoolingKind, capex_usd_per_w, figure, redundancy
 from twofold.plan.building_cap import check_power_cap
 from twofold.plan.building_derive import building_derivations
 from twofold.plan.building_entries import Entry, entries
@@ -55,7 +55,7 @@ def building(plan: Plan, context: Context) -> Building | None:
     whole_year = year(found, built, racks.kinds, context)
     data = dataset_bytes(plan, context)
     regions, spare_s = fewest_regions(plan, found, context)
-    bill = _bill(found, racks, built, stored, whole_year, context)
+    bill = _bill(found, racks, built, stored, context)
     return Building(
         racks.groups,
         racks.heat,
@@ -75,7 +75,7 @@ def building(plan: Plan, context: Context) -> Building | None:
         _requirements(found, racks.groups, built, stored, delivered),
         bill,
         total_usd(bill),
-        (*notes, *racks.warnings),
+        (*notes, *racks.warnings, *_unpriced(found, built)),
     )
 
 
@@ -110,10 +110,12 @@ def _bill(
     racks: Placed,
     built: Sequence[BuiltNetwork],
     stored: Sequence[BuiltStorage],
-    whole_year: BuildingYear,
     context: Context,
 ) -> tuple[LineItem, ...]:
-    """What owned machines need built, and its first year: the servers themselves are yours already."""
+    """What owned machines need built, and its first year: the servers themselves are yours already.
+
+    Energy is that of owned machines: a year of what is rented is in the rent.
+    """
     own = {entry.name: entry for entry in found if entry.owned}
     if not own:
         return ()
@@ -140,9 +142,19 @@ def _bill(
                 what, "storage", MONTHS, "month", store.usd_per_month, source=f"storage: {store.product}"
             )
         )
-    if len(own) == len(found):  # a year of what is rented is in the rent
-        items += _energy_lines(whole_year)
-    return tuple(items)
+    return (*items, *_energy_lines(year(tuple(own.values()), built, racks.kinds, context)))
+
+
+def _unpriced(found: Sequence[Entry], built: Sequence[BuiltNetwork]) -> list[str]:
+    """Parts of owned machines' networks that no table prices: what the bill leaves out."""
+    owned = {entry.name for entry in found if entry.owned}
+    told = []
+    for network in (each for each in built if each.name in owned):
+        parts = [f"{part.count:,} × {part.part}" for part in network.parts if part.unit_usd is None]
+        parts = parts or ([network.note] if not network.switch else [])
+        if parts:
+            told.append(f"{network.name}: not in the bill, since nobody prices it: {', '.join(parts)}")
+    return told
 
 
 def _racks_line(group: RackGroup, context: Context) -> LineItem:
@@ -158,10 +170,9 @@ def _facility_line(
 ) -> LineItem:
     """Shell, power and cooling, with the tier's redundancy: once, for as long as the building stands."""
     kw = it_power_w(entry, built, context) / 1e3
-    scheme = {"I": "N", "II": "N+1", "III": "N+1", "IV": "2N"}[context.spec.facility.tier]
-    factor = figure(context.catalog, "redundancy_cost", scheme).value
-    usd = capex_usd_per_w(context.catalog, kind).value * 1e3 * factor
-    what = f"{entry.name}: building, power and cooling, {kind.replace('_', ' ')}, {scheme}"
+    tier = redundancy(context.catalog, context.spec.facility.tier)
+    usd = capex_usd_per_w(context.catalog, kind).value * 1e3 * tier.capex_factor
+    what = f"{entry.name}: building, power and cooling, {kind.replace('_', ' ')}, {tier.scheme}"
     return line_item(what, "capex", kw, "kW", usd, source="facility: capex_facility, redundancy_cost")
 
 

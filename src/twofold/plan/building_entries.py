@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from statistics import median
 
-from twofold.catalog import Node, Region
+from twofold.catalog import Catalog, Node, Region
 from twofold.contracts import Machine, Plan, ServicePlan, TrainingPlan
 from twofold.core import InputError
 from twofold.facility import NodeList, NodePower, figure, node_power
@@ -90,6 +90,11 @@ def is_owned(machine: Machine, context: Context) -> bool:
     catalog, own = context.catalog, context.spec.supply.own
     names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
     return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
+
+
+def training_token_bytes(catalog: Catalog) -> float:
+    """What a token of training data takes on disk and on the way there."""
+    return figure(catalog, "storage", "bytes of one training token").value
 
 
 def usd_per_kwh(region: Region | None, context: Context) -> float:

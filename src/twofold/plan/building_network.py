@@ -14,6 +14,7 @@ from twofold.contracts import (
 from twofold.core import UnknownNameError
 from twofold.facility import (
     FabricBill,
+    FabricCounts,
     FabricParts,
     Rack,
     ServingFabric,
@@ -24,7 +25,7 @@ from twofold.facility import (
     choose_storage,
     fabric_bill,
     fabric_parts,
-    figure,
+    figure_of,
     hall,
     local_choice,
     network_cards,
@@ -34,7 +35,7 @@ from twofold.facility import (
     storm_need,
     training_need,
 )
-from twofold.plan.building_entries import Entry
+from twofold.plan.building_entries import Entry, training_token_bytes
 from twofold.plan.cold_start import READING
 from twofold.plan.context import Context
 
@@ -52,7 +53,7 @@ def networks(found: Sequence[Entry], racks: Sequence[Rack], context: Context) ->
         if entry.servers.use == "training" or _spans(entry):
             built.append(_dense(entry, racks, context))
         if isinstance(entry.part, ServicePlan):
-            built.append(_thin(entry, entry.part, context))
+            built.append(_thin(entry, entry.part, racks, context))
     return tuple(each for each in built if each is not None)
 
 
@@ -119,8 +120,7 @@ def dataset_bytes(plan: Plan, context: Context) -> float:
     told = context.spec.facility.dataset_bytes
     if told is not None:
         return told
-    token_bytes = figure(context.catalog, "storage", "bytes of one training token").value
-    by_tokens = [run.tokens * token_bytes for run in plan.training if run.tokens]
+    by_tokens = [run.tokens * training_token_bytes(context.catalog) for run in plan.training if run.tokens]
     by_samples = [
         run.run.data_bytes_per_s * run.run.compute_s.value
         for run in plan.training
@@ -186,27 +186,47 @@ def _built(
     )
 
 
-def _thin(entry: Entry, part: ServicePlan, context: Context) -> BuiltNetwork | None:
+def _thin(entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Context) -> BuiltNetwork | None:
     """The network of requests: two leaves over every server, so that either may fail."""
     read_s = _reading_s(part)
     flows = serving_flows(
         sum(each.peak_per_s for each in part.classes),
-        _tokens_per_request(part),
+        _request_bytes(part, context),
         entry.servers.count,
         weights_bytes=_weights_bytes(part),
         load_within_s=read_s,
     )
     link = SERVING_LINK_BYTES_PER_S
     fabric = serving_fabric(context.catalog, entry.servers.count, flows, link_bytes_per_s=link)
-    return _thin_network(entry, fabric) if fabric else None
+    return _thin_network(entry, fabric, racks, context) if fabric else None
 
 
-def _thin_network(entry: Entry, fabric: ServingFabric) -> BuiltNetwork:
+def _thin_network(
+    entry: Entry, fabric: ServingFabric, racks: Sequence[Rack], context: Context
+) -> BuiltNetwork:
+    """The same bill as a dense fabric's: switches, and cables and optics as long as the racks make them."""
     lost = ["a leaf"] * fabric.survives_a_leaf + ["a spine"] * (
         fabric.survives_a_spine and fabric.spine_count > 0
     )
     switches = (fabric.leaf_count, fabric.spine_count) if fabric.spine_count else (fabric.leaf_count,)
-    unit = None if fabric.usd is None else fabric.usd / fabric.switch_count
+    ends = 2 * entry.servers.count
+    between = fabric.cable_count - ends
+    parts = FabricParts(
+        fabric.switch,
+        fabric.port_count,
+        fabric.switch_count,
+        fabric.cable_count,
+        len(switches),
+        None,
+        fabric.power_w,
+        FabricCounts(switches, ends, (between,), between // fabric.leaf_count),
+    )
+    by_rack = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
+    runs = cable_runs(parts, by_rack or [entry.servers.count], 2, hall(context.catalog), fabric.port_count)
+    try:
+        bill = fabric_bill(context.catalog, parts, fabric.link_bytes_per_s, runs)
+    except UnknownNameError:
+        return _unbuilt(entry, fabric.link_bytes_per_s)
     return BuiltNetwork(
         entry.name,
         "pairs of leaves",
@@ -214,15 +234,15 @@ def _thin_network(entry: Entry, fabric: ServingFabric) -> BuiltNetwork:
         switches,
         fabric.port_count,
         fabric.link_bytes_per_s,
-        fabric.cable_count,
-        0,
-        0.0,
-        0.0,
+        bill.cable_count,
+        bill.transceiver_count,
+        bill.length_m / bill.cable_count,
+        bill.longest_m,
         fabric.oversubscription_ratio,
         " or ".join(lost) or "nothing at the peak",
-        fabric.usd,
-        fabric.power_w or 0.0,
-        (BuiltPart(fabric.switch, "switch", fabric.switch_count, unit),),
+        bill.usd,
+        bill.power_w,
+        tuple(BuiltPart(item.part, item.kind, item.count, item.unit_usd) for item in bill.items),
         f"links {100 * fabric.used_fraction:.3g} % used at the peak, "
         f"{100 * fabric.used_after_failure_fraction:.3g} % with one leaf lost",
     )
@@ -241,14 +261,13 @@ def _run_need(part: TrainingPlan, context: Context) -> StorageNeed:
     reads = checkpoints.storage_term == "restart read" and checkpoints.storage_bytes_per_s
     restart_s = size / reads if reads else 0.0
     data = _data_bytes(part, context)
-    kept = figure(context.catalog, "storage", "checkpoints kept").value
+    kept = context.catalog.economic("checkpoints kept").value
     return training_need(part.run.data_bytes_per_s or 0.0, size, checkpoints.write_s, restart_s, data, kept)
 
 
 def _data_bytes(part: TrainingPlan, context: Context) -> float:
-    token_bytes = figure(context.catalog, "storage", "bytes of one training token").value
     if part.tokens:
-        return part.tokens * token_bytes
+        return part.tokens * training_token_bytes(context.catalog)
     return (part.run.data_bytes_per_s or 0.0) * part.run.compute_s.value
 
 
@@ -267,10 +286,13 @@ def _weights_bytes(part: ServicePlan) -> float:
     return (part.parameters or 0) * BYTES_OF_FORMAT.get(part.replica.weights_format or "", 2.0)
 
 
-def _tokens_per_request(part: ServicePlan) -> float:
-    """Mean over classes by their peaks."""
+def _request_bytes(part: ServicePlan, context: Context) -> float:
+    """Text of a request as it is sent and its answer as it is streamed, mean over classes by their peaks."""
+    text = figure_of(context.catalog, "log", "text of one token").value
+    streamed = context.catalog.economic("bytes of a streamed token").value
     peaks = sum(each.peak_per_s for each in part.classes)
-    tokens = sum(
-        each.peak_per_s * ((each.input_tokens or 0.0) + (each.output_tokens or 0.0)) for each in part.classes
+    total = sum(
+        each.peak_per_s * ((each.input_tokens or 0.0) * text + (each.output_tokens or 0.0) * streamed)
+        for each in part.classes
     )
-    return tokens / peaks if peaks else 0.0
+    return total / peaks if peaks else 0.0

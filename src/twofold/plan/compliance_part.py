@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from twofold.catalog import Catalog, Price
 from twofold.contracts import Compliance, Machine, Plan, PriceUsed, ServicePlan, Spec, TrainingPlan
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
+from twofold.plan.building_entries import training_token_bytes
 from twofold.plan.compliance_derive import compliance_derivations
 from twofold.plan.context import Context
 from twofold.plan.money_terms import runs_per_year
@@ -14,7 +15,6 @@ from twofold.supply import economic_by_provider
 
 HOURS_A_YEAR = 8760.0
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
-BYTES_PER_TOKEN = 4.0  # of text, before it is numbers
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
 
 
@@ -82,7 +82,7 @@ def system_of(
             (run.run.checkpoints.interval_s.value for run in plan.training), default=None
         ),
         weights_bytes=BYTES_PER_WEIGHT * sum(models.values()),
-        data_bytes=BYTES_PER_TOKEN * sum(run.tokens or 0.0 for run in plan.training),
+        data_bytes=training_token_bytes(catalog) * sum(run.tokens or 0.0 for run in plan.training),
         providers=tuple(sorted(provider.lower() for provider, _ in places)),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
-from twofold.catalog import HardwarePrice, NetworkPart, Node
+from twofold.catalog import HardwarePrice, Node
 from twofold.contracts import (
     CashStep,
     Crossing,
@@ -16,10 +16,14 @@ from twofold.contracts import (
     Plan,
     PriceUsed,
     RatioRow,
+    ServicePlan,
+    TrainingPlan,
     cents,
     total_usd,
 )
+from twofold.plan.building_entries import training_token_bytes
 from twofold.plan.context import Context
+from twofold.plan.money_network import network_price
 from twofold.plan.money_terms import (
     COLLECTED,
     YEAR_H,
@@ -37,17 +41,12 @@ from twofold.supply import (
     cash_flow,
     cost_ratio,
     crossing_utilisation,
-    fabric_usd_per_port,
     owned_lines,
     present_usd,
 )
 
-PORT_BYTES_PER_S = 50e9  # 400 Gb/s
-SERVING_PORTS = 2  # of a server: small flows, and a second one for failover
-ONE_TIER = 64  # ports of one switch
-TWO_TIERS = 2048  # ports that two tiers of 64-port switches connect without oversubscription
 TB = 1e12
-TOKEN_BYTES = 4.0  # an id on disk
+IDLE = "node, 8-GPU idle (of nameplate)"
 # What is claimed about training over serving, and of what (R-130).
 PER_ACCELERATOR, WHOLE_BUILD, LIFETIME = (3.0, 5.0), (5.0, 10.0), (1.5, 3.0)
 
@@ -58,8 +57,11 @@ class Use:
 
     half: str  # training or serving
     machine: Machine
-    used_fraction: float  # of the year
-    energy_j: float  # of the year, at the meter
+    part: TrainingPlan | ServicePlan
+    used_fraction: float  # of the first year
+    used_later_fraction: float  # of each later year: a run that does not repeat is over
+    energy_j: float  # of the first year, at the meter
+    energy_later_j: float  # of each later year
     storage_bytes: float  # held at once
 
 
@@ -84,7 +86,8 @@ def owning(
     fleets, left_out = fleets_of(plan, context)
     if not fleets:
         return None
-    terms = owning_terms(_provisioned_w(fleets), [each.price for each in fleets], context)
+    accelerators = sum(each.bought.accelerator_count for each in fleets)
+    terms = owning_terms(_provisioned_w(fleets), accelerators, [each.price for each in fleets], context)
     lines = owned_lines([each.bought for each in fleets], terms)
     cash = cash_flow(lines, rented, terms, rented_later)
     capital = terms.cost_of_capital_fraction
@@ -148,8 +151,9 @@ def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[st
         fleet = _fleet(half, uses, context)
         if fleet is None:
             left_out.append(f"{accelerator}: nobody prices it to buy")
-        else:
-            fleets.append(fleet)
+            continue
+        fleets.append(fleet[0])
+        left_out += [fleet[1]] if fleet[1] else []
     return tuple(fleets), tuple(dict.fromkeys(left_out))
 
 
@@ -157,44 +161,60 @@ def _uses(plan: Plan, context: Context) -> Iterable[Use]:
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         times = runs_per_year(entry)
         kept = context.catalog.economic("checkpoints kept").value
-        held = (run.run.checkpoints.size_bytes or 0.0) * kept + (run.tokens or 0.0) * TOKEN_BYTES
-        share = min(1.0, run.run.total_s.value * times / YEAR_S)
-        yield Use("training", run.machine, share, run.run.energy_j.value * times, held)
+        data = (run.tokens or 0.0) * training_token_bytes(context.catalog)
+        held = (run.run.checkpoints.size_bytes or 0.0) * kept + data
+        share, energy = min(1.0, run.run.total_s.value * times / YEAR_S), run.run.energy_j.value * times
+        again = 1.0 if entry.repeats_every_s else 0.0
+        yield Use("training", run.machine, run, share, share * again, energy, energy * again, held)
     for service in plan.serving:
         price, cost = service.machine.price, service.cost_usd_per_year
         whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
         share = min(1.0, cost.value / whole) if cost and whole else 1.0
-        yield Use("serving", service.machine, share, service.energy_j_per_year.value, 0.0)
+        energy = service.energy_j_per_year.value
+        yield Use("serving", service.machine, service, share, share, energy, energy, 0.0)
 
 
-def _fleet(half: str, uses: Sequence[Use], context: Context) -> Fleet | None:
+def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str] | None:
+    """The machines with what to know of their network's price; None where nobody prices them."""
     counts = [use.machine.accelerator_count for use in uses]
     accelerators = max(counts) if half == "training" else sum(counts)
-    machine = max(uses, key=lambda use: use.machine.accelerator_count).machine
+    largest = max(uses, key=lambda use: use.machine.accelerator_count)
+    machine = largest.machine
     found = server_price(machine, context)
     if found is None:
         return None
     node, price = found
     servers = ceil(accelerators / node.accelerator_count)
     held = servers * node.accelerator_count
-    used = min(1.0, sum(use.used_fraction * use.machine.accelerator_count for use in uses) / held)
+    used, used_later = (
+        min(1.0, sum(getattr(use, name) * use.machine.accelerator_count for use in uses) / held)
+        for name in ("used_fraction", "used_later_fraction")
+    )
     nameplate_w = node.power_w_max or _nameplate_w(node, context)
-    idle = facility_value("power_fraction", "node, 8-GPU idle (of nameplate)", context)
-    drawn = sum(use.energy_j / pue_ratio(use.machine.price, context) for use in uses)
-    drawn += servers * nameplate_w * idle * (1.0 - used) * YEAR_S
+    idle_w = servers * nameplate_w * facility_value("power_fraction", IDLE, context)
+    first_j, later_j = (
+        sum(energy_j / pue_ratio(use.machine.price, context) for use, energy_j in energies)
+        + idle_w * (1.0 - share) * YEAR_S
+        for share, energies in (
+            (used, [(use, use.energy_j) for use in uses]),
+            (used_later, [(use, use.energy_later_j) for use in uses]),
+        )
+    )
     disk = next(row for row in context.catalog.storage() if row.name == "DDN AI400X2")
+    network, note = network_price(half, node, servers, largest.part, context)
     bought = Bought(
         what=f"{servers} × {node.name}, {half}",
         node_count=servers,
         accelerator_count=held,
         node=price,
-        network=_network(half, node, servers, context),
+        network=network,
         storage_tb=sum(use.storage_bytes for use in uses) / TB,
         storage_tb_month=Priced(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
         provisioned_w=servers * nameplate_w,
-        it_j_per_year=drawn,
+        it_j_per_year=later_j,
+        it_j_once=first_j - later_j,
     )
-    return Fleet(half, bought, machine.price, rent_of(machine, context), used)
+    return Fleet(half, bought, machine.price, rent_of(machine, context), used), note
 
 
 def _nameplate_w(node: Node, context: Context) -> float:
@@ -237,31 +257,6 @@ def _server_factor(rows: dict[str, HardwarePrice], context: Context) -> float:
 
 def _cited(row: HardwarePrice, usd: float) -> Priced:
     return Priced(usd, f"hardware_prices.csv {row.name}", row.date)
-
-
-def _network(half: str, node: Node, servers: int, context: Context) -> Priced:
-    """Switch ports and optics of one server: every port of a trainer, two of a server that answers."""
-    ports = max(1, round(node.nic_bytes_per_s / PORT_BYTES_PER_S)) if half == "training" else SERVING_PORTS
-    endpoints = servers * ports
-    flat = half == "serving" or endpoints <= ONE_TIER
-    tiers = 1 if flat else 2 if endpoints <= TWO_TIERS else 3
-    kind = "switch_ib" if half == "training" and node.fabric == "infiniband" else "switch_eth"
-    switch, optic = _part(kind, context), _part("transceiver", context)
-    per_port = fabric_usd_per_port(
-        switch.usd or 0.0, switch.port_count, (optic.usd or 0.0) / optic.port_count, tiers
-    )
-    source = f"network.csv {switch.name}, {optic.name}; {ports} ports a server, {tiers} tiers"
-    return Priced(ports * per_port, source, COLLECTED)
-
-
-def _part(kind: str, context: Context) -> NetworkPart:
-    """The cheapest priced part of a kind whose ports carry 400 Gb/s."""
-    parts = [
-        part
-        for part in context.catalog.network()
-        if part.kind == kind and part.usd and part.port_bytes_per_s == PORT_BYTES_PER_S
-    ]
-    return min(parts, key=lambda part: ((part.usd or 0.0) / part.port_count, part.name))
 
 
 def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:

@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.contracts import LineItem, Plan, Portfolio, PortfolioBill, total_usd
+from twofold.contracts import (
+    LineItem,
+    Plan,
+    Portfolio,
+    PortfolioBill,
+    ServicePlan,
+    TrainingPlan,
+    total_usd,
+)
 from twofold.core import format_usd
 from twofold.plan.context import Context
 from twofold.plan.money_bill import LEAST_USD, file_system_line
@@ -34,7 +42,7 @@ def _beside(
         leased = [each for each in portfolio.leases if each.term != "owned" and run.name in _names(each.what)]
         if leased and (line := file_system_line(run, entry, leased[0].provider, context)):
             yield line
-    halves = (*plan.training, *plan.serving)
+    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     absent = [half.name for half in halves if half.name not in held]
     for line in lines:
         name = line.what.partition(":")[0]

@@ -1,22 +1,25 @@
 """A service's money: what its tokens cost, what a hosted interface asks, and what its outages are worth."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from twofold.catalog import Model
 from twofold.contracts import (
     ApiComparison,
     Derivation,
+    LineItem,
     NineStep,
     Plan,
     Pool,
     ServiceMoney,
     ServicePlan,
     SpareStep,
+    total_usd,
 )
 from twofold.core import InputError
 from twofold.facility import find_regime
 from twofold.plan.context import Context
-from twofold.plan.money_terms import YEAR_H, YEAR_S, downtime, electricity
+from twofold.plan.money_terms import YEAR_H, YEAR_S, downtime, electricity, runs_per_year
 from twofold.plan.money_units import class_money, least_fraction, tokens_per_w
 from twofold.supply import (
     ApiOffer,
@@ -40,7 +43,7 @@ SPARES_BEYOND = 2  # shown past the best and past the planned
 
 
 def service_money(
-    service: ServicePlan, plan: Plan, context: Context
+    service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
 ) -> tuple[ServiceMoney, list[Derivation]]:
     """Everything about one service's money, with the derivations of what has a range."""
     found = [class_money(service, one) for one in service.classes]
@@ -52,7 +55,7 @@ def service_money(
         classes=tuple(one for one, _ in found if one),
         output_tokens_per_s_per_w=per_w,
         energy_usd_per_year=energy_usd(service.energy_j_per_year.value, tariff.usd),
-        api=_api(service, plan, context),
+        api=_api(service, plan, bill, context),
         downtime_usd_per_h=hour.usd_per_h,
         downtime_source=hour.source,
         spares=_spares(service, hour.usd_per_h, context),
@@ -64,8 +67,13 @@ def service_money(
     return money, [row for _, rows in found for row in rows] + power_rows
 
 
-def _api(service: ServicePlan, plan: Plan, context: Context) -> ApiComparison | None:
-    """The cheapest hosted interface for this mix, and from which volume the own fleet is cheaper (R-109)."""
+def _api(
+    service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
+) -> ApiComparison | None:
+    """The cheapest hosted interface for this mix, and from which volume the own fleet is cheaper (R-109).
+
+    Both with tax; the own side with every line of its bill: rent, support, egress.
+    """
     model, cost = _model(service, context), service.cost_usd_per_year
     if model is None or cost is None or any(one.input_tokens is None for one in service.classes):
         return None
@@ -73,11 +81,12 @@ def _api(service: ServicePlan, plan: Plan, context: Context) -> ApiComparison | 
     if not offers:
         return None
     best = min(offers, key=lambda each: (_api_usd_per_year(each, service), each.price.provider))
-    price, asked = best.price, _api_usd_per_year(best, service)
+    taxed = 1.0 + context.spec.supply.economics.tax_fraction
+    price, asked = best.price, taxed * _api_usd_per_year(best, service)
     tokens = YEAR_S * sum(
         one.rate_per_s * ((one.input_tokens or 0.0) + (one.output_tokens or 0.0)) for one in service.classes
     )
-    own = _own_cost(service, tokens / MTOK, plan, context)
+    own = _own_cost(service, tokens / MTOK, plan, bill, context)
     hosted = usd_per_mtok(asked, tokens)
     volume = tokens / MTOK / MONTHS_PER_YEAR
     months = break_even_months(own, hosted, volume)
@@ -136,18 +145,27 @@ def _api_usd_per_year(offer: ApiOffer, service: ServicePlan) -> float:
     )
 
 
-def _own_cost(service: ServicePlan, mtok_per_year: float, plan: Plan, context: Context) -> OwnCost:
-    """The fleet as a floor and a slope; the run that makes its model was paid once."""
-    assert service.cost_usd_per_year
-    paid = 1.0 - context.spec.supply.economics.discount_fraction
-    yearly = service.cost_usd_per_year.value * paid
-    once = [run.cost_usd.value * paid for run in plan.training if run.cost_usd and run.model == service.model]
+def _own_cost(
+    service: ServicePlan, mtok_per_year: float, plan: Plan, bill: Sequence[LineItem], context: Context
+) -> OwnCost:
+    """The fleet as a floor and a slope, by the lines of its bill; the run that makes its model is once."""
+    yearly = _billed(service.name, bill)
+    once = [
+        _billed(run.name, bill) / runs_per_year(entry)
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+        if run.cost_usd and run.model == service.model
+    ]
     return OwnCost(
         least_usd_per_month=yearly * min(1.0, least_fraction(service)) / MONTHS_PER_YEAR,
         usd_per_mtok=yearly / mtok_per_year if mtok_per_year else 0.0,
         once_usd=sum(once),
         months=MONTHS_PER_YEAR * context.spec.supply.economics.years,
     )
+
+
+def _billed(name: str, bill: Sequence[LineItem]) -> float:
+    """All lines of one run or service."""
+    return total_usd(line for line in bill if line.what.startswith(f"{name}:"))
 
 
 def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[SpareStep, ...]:

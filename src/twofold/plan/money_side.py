@@ -24,7 +24,7 @@ def with_money(plan: Plan, context: Context) -> Plan:
     derivations: list[Derivation] = []
     services, runs = [], []
     for service in plan.serving:
-        found, rows = service_money(service, plan, context)
+        found, rows = service_money(service, plan, lines, context)
         services.append(found)
         derivations += rows
     for run, entry in zip(plan.training, context.spec.training, strict=True):

@@ -52,12 +52,13 @@ def price_instead(machine: Machine, context: Context) -> PriceUsed | None:
     if not is_owned(machine, context):
         return None
     shop = context.spec.supply.shop
+    others = {row.provider for row in context.catalog.prices()} - set(shop.providers)
     best = best_price(
         context.catalog,
         machine.accelerator,
         shop.terms,
         regions=shop.regions,
-        exclude_providers=shop.exclude,
+        exclude_providers=(*shop.exclude, *(others if shop.providers else ())),
     )
     if best is None:
         return None
@@ -119,13 +120,23 @@ def facility_value(category: str, item: str, context: Context) -> float:
     raise UnknownNameError(f"`{category}: {item}` is not a row of the table facility")
 
 
-def owning_terms(provisioned_w: float, prices: Iterable[PriceUsed | None], context: Context) -> OwningTerms:
-    """What owning costs beside the machines, from the spec where it says so."""
+def owning_terms(
+    provisioned_w: float, accelerator_count: int, prices: Iterable[PriceUsed | None], context: Context
+) -> OwningTerms:
+    """What owning costs beside the machines, from the spec where it says so.
+
+    Formula  people = those of the building, by its power + platform engineers, by accelerators, two at least
+    """
     keys, catalog = context.spec.supply.economics, context.catalog
     capital, upkeep = catalog.economic("cost of capital"), catalog.economic("maintenance of hardware")
     pay = catalog.economic("engineer")
     hall, cooling = "wholesale colocation rent", "modern air with containment and economiser"
     by_size = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
+    least, per_thousand = (
+        catalog.economic(f"platform engineers{each}").value
+        for each in (", at least", " per 1,000 accelerators")
+    )
+    by_size += max(least, per_thousand * accelerator_count / 1000.0)
     people = by_size if keys.staff_count is None else float(keys.staff_count)
     stated = keys.salary_usd is not None
     return OwningTerms(

@@ -14,11 +14,8 @@ from twofold.plan.serving_choice import ServingChoice
 from twofold.plan.training_choice import TrainingChoice, Trial
 from twofold.supply import CampaignOption, CapacityOffer, ServingRate, kept_fraction
 
-# a: what a streamed token weighs on the wire with its envelope of JSON.
-SENT_BYTES_PER_TOKEN = 200.0
 # a: an offer whose place nobody states is taken to be as far from users as another continent.
 UNPLACED_RTT_S = 0.15
-CHECKPOINTS_KEPT = 3  # a: the last ones, while a run lasts
 BYTES_PER_TB, MONTH_S, HOUR_S = 1e12, 2.628e6, 3600.0
 STORAGE = "AWS S3 Standard"
 SPOT_TERMS = ("spot", "community")
@@ -106,7 +103,8 @@ def _rate(each: Asked, pooled: Pooled, offer: CapacityOffer, context: Context) -
     per_s = _replicas(pooled, offer) * pool.limit_per_s * kept_fraction(offer)
     spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
     tokens = float(np.max(np.asarray(each.load.traffic.lengths.output_tokens, float)))
-    egress = tokens * SENT_BYTES_PER_TOKEN / BYTES_PER_TB * offer.egress_usd_per_tb
+    sent = context.catalog.economic("bytes of a streamed token").value
+    egress = tokens * sent / BYTES_PER_TB * offer.egress_usd_per_tb
     return ServingRate(
         offer.name,
         each.name,
@@ -172,7 +170,8 @@ def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice, context:
     wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
     parameters = float(choice.job.model.parameters)
     price = next((each.usd_per_tb_month for each in context.catalog.storage() if each.name == STORAGE), None)
-    kept_tb = CHECKPOINTS_KEPT * 14.0 * parameters / BYTES_PER_TB if choice.job.kind != "lora" else 0.0
+    kept = context.catalog.economic("checkpoints kept").value
+    kept_tb = kept * 14.0 * parameters / BYTES_PER_TB if choice.job.kind != "lora" else 0.0
     stored = kept_tb * (price or 0.0) * wall_h * HOUR_S / MONTH_S
     moved = 2.0 * parameters / BYTES_PER_TB * offer.egress_usd_per_tb
     return CampaignOption(offer.name, trial.node_count, wall_h, stored + moved)

@@ -53,7 +53,6 @@ from twofold.supply.owning import (
     annuity_fraction,
     cash_flow,
     crossing_utilisation,
-    fabric_usd_per_port,
     owned_lines,
     present_usd,
 )
@@ -134,7 +133,6 @@ __all__ = [
     "economic_by_provider",
     "energy_usd",
     "enough_fraction",
-    "fabric_usd_per_port",
     "fetched_prices",
     "interruptions_by_place",
     "is_hourly",

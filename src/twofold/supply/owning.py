@@ -34,7 +34,8 @@ class Bought:
     storage_tb: float
     storage_tb_month: Priced
     provisioned_w: float  # of all servers: what the hall must provide
-    it_j_per_year: float  # what they draw as the plan uses them, before cooling
+    it_j_per_year: float  # what they draw in each year as the plan uses them, before cooling
+    it_j_once: float = 0.0  # in the first year besides: runs that do not repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _capital(each: Bought, terms: OwningTerms) -> list[LineItem]:
 
 def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
     years, tax = terms.years, terms.tax_fraction
-    kwh = each.it_j_per_year / JOULES_PER_KWH * years
+    kwh = (each.it_j_per_year * years + each.it_j_once) / JOULES_PER_KWH
     price = terms.electricity
     capital = each.node_count * (each.node.usd + each.network.usd)
     rows = (
@@ -295,18 +296,3 @@ def crossing_utilisation(
     """
     rented = accelerator_count * HOURS_PER_YEAR * rent_usd_per_accelerator_h
     return owned_usd_per_year / rented if rented > 0 else float("inf")
-
-
-def fabric_usd_per_port(switch_usd: float, switch_ports: int, transceiver_usd: float, tiers: int) -> float:
-    """Switches and optics for one port of a server in a non-blocking fat tree.
-
-    Formula  (2·tiers − 1) · switch price / ports + 2 · tiers · transceiver
-    Why      A tree of t tiers without oversubscription has a port down and a port up at each tier but the
-             last; each of its t links per server port has a transceiver at both ends.
-    Units    USD.
-    Source   Leiserson 1985, fat trees; port counts of k-ary fat trees (Al-Fares et al. 2008).
-
-    >>> fabric_usd_per_port(64000.0, 64, 500.0, 2)
-    5000.0
-    """
-    return (2 * tiers - 1) * switch_usd / switch_ports + 2 * tiers * transceiver_usd
