@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from twofold.plan.portfolio_answered import Answered
-from twofold.plan.portfolio_compare import fleet_options, late_runs
-from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, solve
+from twofold.plan.portfolio_compare import fleet_options, late_runs, year_scenarios
+from twofold.supply import (
+    Campaign,
+    CampaignOption,
+    CapacityOffer,
+    Demand,
+    PortfolioProblem,
+    ServingRate,
+    solve,
+)
 
 WALL_H = 4 * 168.0
 
@@ -63,3 +71,26 @@ def test_the_specs_discount_comes_off_the_fleets_too() -> None:
     _, less = fleet_options(solved(), "what it is", 0.1)
     assert less.usd == pytest.approx(0.9 * listed.usd) and less.what == f"{listed.what} less 10 %"
     assert less.saving_fraction < listed.saving_fraction
+
+
+def test_other_years_are_priced_in_whole_units_and_nobody_regrets_less_than_nothing() -> None:
+    hourly = offer()
+    leased = replace(offer("lease"), usd_per_unit_h=6.0, term="reserved_1y", minimum_weeks=52)
+    day = np.resize([1.5] * 8 + [3.2] * 16, 24)
+    problem = PortfolioProblem(
+        (hourly, leased),
+        (Demand("chat", np.tile(day, (52, 1)), None),),
+        (),
+        (),
+        tuple(ServingRate(each.name, "chat", "v", 1.0) for each in (hourly, leased)),
+    )
+    answer = solve(problem)
+    assert answer is not None and answer.held_units[1].max() == 4
+    years = {row.name: row for row in year_scenarios(Answered(problem, answer, (), (), None, (), ()))}
+    lull = years["-30 % traffic"]
+    # Four leases stand idle where three (2.24/s of them in use) are enough.
+    assert lull.usd == pytest.approx(4 * 6.0 * 8736)
+    assert lull.best_usd == pytest.approx(3 * 6.0 * 8736)
+    for row in years.values():
+        assert row.usd is not None and row.best_usd is not None
+        assert row.regret_usd == pytest.approx(row.usd - row.best_usd) and row.regret_usd >= 0

@@ -15,6 +15,8 @@ from twofold.supply import (
     CampaignOption,
     CapacityOffer,
     Demand,
+    Effort,
+    Leased,
     PortfolioProblem,
     ServingRate,
     bound_usd,
@@ -265,3 +267,23 @@ def test_a_run_that_may_pause_pays_for_the_sizes_it_ran_in(offer: Callable[..., 
     assert answer and violations(problem, answer) == ()
     assert answer.usd == pytest.approx(440 * 0.01 + 10.0)
     assert [(part.option.units, part.done_fraction) for part in answer.portions] == [(4, pytest.approx(1.0))]
+
+
+def test_what_is_leased_stays_whatever_would_be_cheaper() -> None:
+    problem = year(budget_usd=None)
+    free = solve(problem, effort=Effort.USUAL)
+    units = np.full(52, 2.0)
+    begins = np.where(np.arange(52) == 0, 2.0, 0.0)
+    bound = solve(problem, effort=Effort.USUAL, leased={"o5": Leased(units, begins)})
+    assert free and bound
+    held = {offer.name: row for offer, row in zip(problem.offers, bound.held_units, strict=True)}
+    assert np.array_equal(held.pop("o5"), units) and all(not row.any() for row in held.values())
+    assert bound.usd >= free.bound_usd and violations(problem, bound) == ()
+
+
+def test_the_usual_effort_keeps_the_gap_and_bounds_what_a_thorough_search_finds() -> None:
+    problem = year()
+    usual, thorough = solve(problem, effort=Effort.USUAL), solve(problem, gap_fraction=0.001)
+    assert usual and thorough
+    assert usual.finished and violations(problem, usual) == ()
+    assert usual.bound_usd <= thorough.usd * (1 + 1e-9)

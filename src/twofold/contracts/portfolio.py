@@ -127,6 +127,7 @@ class YearScenario:
     best_usd: float | None  # had it been known; null: impossible
     regret_usd: float | None  # the difference
     short: str  # dates on which capacity is missing, and what would help; "" where none is
+    gap_fraction: float = 0.0  # how far `best_usd` may lie above the cheapest
 
 
 @dataclass(frozen=True, slots=True)

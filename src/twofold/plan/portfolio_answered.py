@@ -1,6 +1,6 @@
 """A solved portfolio with what it was made from: what every table of it reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twofold.plan.portfolio_demand import Asked
 from twofold.plan.portfolio_offers import Supplied
-from twofold.supply import CapacityOffer, PortfolioAnswer, PortfolioProblem, ServingRate
+from twofold.supply import CapacityOffer, Known, PortfolioAnswer, PortfolioProblem, ServingRate
 
 Floats = NDArray[np.float64]
 WEEK_H, DAYS, HOUR_S = 168.0, 7, 3600.0
@@ -27,6 +27,7 @@ class Answered:
     conflict: tuple[str, ...]
     left_out: tuple[str, ...]
     dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
+    known: Known = field(default_factory=dict)  # weeks that were solved, for other years
     rounds: tuple[str, ...] = ()  # what the twin said of it
 
     def rate(self, offer: CapacityOffer, work: str) -> ServingRate | None:

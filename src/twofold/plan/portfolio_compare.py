@@ -1,6 +1,6 @@
 """What a portfolio is held against: honest alternatives, rules that could bind it, other years."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -13,6 +13,7 @@ from twofold.supply import (
     CapacityOffer,
     Effort,
     Fleet,
+    Leased,
     PortfolioAnswer,
     PortfolioProblem,
     bound_usd,
@@ -26,6 +27,7 @@ from twofold.supply import (
 )
 
 LIMIT_S = 60.0  # a guard: effort ends each question much sooner, and the same everywhere
+YEAR_GAP = 0.02  # of another year, which is only compared
 SLIP_WEEKS = 4
 SHOWN_RUNS = 2  # names in a cell of the table
 PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
@@ -117,33 +119,42 @@ def restrictions(solved: Answered) -> tuple[Restriction, ...]:
 
     Held against the same portfolio without the rule, both in fractions of units.
     """
-    offers = _used(solved)
+    offers, problem = _used(solved), solved.problem
     rows = []
-    if solved.problem.platform_limit is not None:
-        rows.append(_restriction("any number of platforms", _unlimited(solved), solved))
+    free = bound_usd(problem)
+    if problem.platform_limit is not None:
+        rows.append(_restriction("any number of platforms", _unlimited(solved, free), solved))
     elif len({offer.accelerator for offer in offers}) > 1:
-        rows.append(_restriction("one platform", _only_one(solved, lambda offer: offer.accelerator), solved))
+        by_platform = pruned(replace(problem, platform_limit=1))
+        extra = _only_one(by_platform, lambda offer: offer.accelerator, free)
+        rows.append(_restriction("one platform", extra, solved))
     if len({offer.provider for offer in offers}) > 1:
-        rows.append(_restriction("one provider", _only_one(solved, lambda offer: offer.provider), solved))
+        by_provider = pruned(replace(problem, provider_limit=1))
+        extra = _only_one(by_provider, lambda offer: offer.provider, free)
+        rows.append(_restriction("one provider", extra, solved))
     return tuple(rows)
 
 
-def _only_one(solved: Answered, kind_of: Callable[[CapacityOffer], str]) -> float | None:
-    """What the best kind of offers alone costs over what all together do, both in fractions of units."""
-    problem = pruned(solved.problem)
-    kinds = sorted({kind_of(offer) for offer in solved.problem.offers})
+def _only_one(
+    problem: PortfolioProblem, kind_of: Callable[[CapacityOffer], str], free: float | None
+) -> float | None:
+    """What the best kind of offers alone costs over what all together do, both in fractions of units.
+
+    The problem's offers were only compared with others of their kind.
+    """
+    open_problem = replace(problem, platform_limit=None, provider_limit=None)
+    kinds = sorted({kind_of(offer) for offer in problem.offers})
     parts = [
-        part_of(solved.problem, {each.name for each in solved.problem.offers if kind_of(each) == kind})
+        part_of(open_problem, {each.name for each in problem.offers if kind_of(each) == kind})
         for kind in kinds
     ]
     bounds = [bound for part in parts if (bound := bound_usd(part)) is not None]
-    free = bound_usd(problem)
     return min(bounds) / free - 1.0 if bounds and free else None
 
 
-def _unlimited(solved: Answered) -> float | None:
+def _unlimited(solved: Answered, bound: float | None) -> float | None:
     """What the portfolio would cost without its limit of platforms, over what it does."""
-    bound, free = bound_usd(solved.problem), bound_usd(replace(solved.problem, platform_limit=None))
+    free = bound_usd(replace(solved.problem, platform_limit=None))
     return free / bound - 1.0 if bound and free is not None else None
 
 
@@ -168,7 +179,8 @@ def _used(solved: Answered) -> list[CapacityOffer]:
 
 def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
     """A busier year, a quieter one, dearer hours, late runs: this portfolio's leases against foresight."""
-    problem = replace(pruned(solved.problem), budget_usd=None, shortage_usd_per_request=None)
+    leased = _leased(solved)
+    problem = replace(pruned(solved.problem, leased), budget_usd=None, shortage_usd_per_request=None)
     years = {
         f"peak season +{100 * (PEAK_FACTOR - 1):.0f} % traffic": _busier(problem, PEAK_FACTOR),
         f"{100 * (LULL_FACTOR - 1):+.0f} % traffic": _busier(problem, LULL_FACTOR),
@@ -176,43 +188,58 @@ def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
     }
     if problem.campaigns:
         years[f"runs {SLIP_WEEKS} weeks late"] = _late(problem)
-    return tuple(_in_year(name, year, solved) for name, year in years.items())
+    return tuple(_in_year(name, year, leased, solved) for name, year in years.items())
 
 
-def _in_year(name: str, year: PortfolioProblem, solved: Answered) -> YearScenario:
-    """Commitments are made before the year is known; hours are rented when it is. In fractions of units."""
-    best = bound_usd(year)
-    bound = _committed(year, solved)
-    kept = best if bound is year else bound_usd(bound)
-    short = _shortage(bound, solved) if kept is None else ""
-    if best is None or kept is None:
-        return YearScenario(name, kept, best, None, short)
-    return YearScenario(name, kept, best, max(0.0, kept - best), short)
+def _in_year(
+    name: str, year: PortfolioProblem, leased: Mapping[str, Leased], solved: Answered
+) -> YearScenario:
+    """Commitments are made before the year is known, hours are rented when it is; both in whole units.
+
+    What one who knew would have leased is never dearer than what was leased: the cheaper of the two stands.
+    """
+    best = _priced(year, None, solved)
+    kept = best if best is not None and _is_held(best, year, leased) else _priced(year, leased, solved)
+    if kept is None:
+        return YearScenario(name, None, best.usd if best else None, None, _shortage(year, leased, solved))
+    low = kept if best is None else min(best, kept, key=lambda each: each.usd)
+    gap = (low.usd - min(each.bound_usd for each in (best, low) if each)) / max(low.usd, 1e-9)
+    return YearScenario(name, kept.usd, low.usd, kept.usd - low.usd, "", max(0.0, gap))
 
 
-def _committed(year: PortfolioProblem, solved: Answered) -> PortfolioProblem:
-    """The year with the leases of the portfolio: no more of them, no fewer; the rest by the hour."""
-    fixed = []
-    for index, offer in enumerate(solved.problem.offers):
-        mine = next((each for each in year.offers if each.name == offer.name), None)
-        if mine is None:
-            continue  # beaten by another whatever the year
-        if is_hourly(offer) or offer.tenure in ("owned", "api"):
-            fixed.append(mine)
-        else:
-            units = int(solved.answer.held_units[index].max(initial=0.0))
-            if units:
-                fixed.append(replace(mine, tenure="owned", unit_limit=units))
-    if fixed == list(year.offers):
-        return year
-    names = {offer.name for offer in fixed}
-    return part_of(replace(year, offers=tuple(fixed)), names)
+def _priced(
+    year: PortfolioProblem, leased: Mapping[str, Leased] | None, solved: Answered
+) -> PortfolioAnswer | None:
+    """The year's best, or its best with what is leased; years of one traffic share weeks that are solved."""
+    return solve(
+        year, gap_fraction=YEAR_GAP, limit_s=LIMIT_S, effort=Effort.USUAL, leased=leased, known=solved.known
+    )
 
 
-def _shortage(year: PortfolioProblem, solved: Answered) -> str:
+def _leased(solved: Answered) -> dict[str, Leased]:
+    """What the portfolio holds of every offer that is not rented by the hour."""
+    return {
+        offer.name: Leased(solved.answer.held_units[index], solved.answer.started_units[index])
+        for index, offer in enumerate(solved.problem.offers)
+        if not is_hourly(offer) and solved.answer.held_units[index].max(initial=0.0) > LEAST_UNITS
+    }
+
+
+def _is_held(answer: PortfolioAnswer, year: PortfolioProblem, leased: Mapping[str, Leased]) -> bool:
+    """Whether an answer holds what is leased, and nothing else."""
+    return all(
+        np.array_equal(
+            answer.held_units[index],
+            leased[offer.name].units if offer.name in leased else np.zeros(year.week_count),
+        )
+        for index, offer in enumerate(year.offers)
+    )
+
+
+def _shortage(year: PortfolioProblem, leased: Mapping[str, Leased], solved: Answered) -> str:
     """When it is too little, and what would help."""
     elastic = replace(year, shortage_usd_per_request=100.0)
-    answer = solve(elastic, limit_s=LIMIT_S, effort=Effort.QUICK)
+    answer = solve(elastic, limit_s=LIMIT_S, effort=Effort.QUICK, leased=leased)
     if answer is None:
         return "a run finds no machines: widen its window, or allow other terms"
     months: tuple[MonthDemand, ...] = calendar(replace(solved, problem=elastic, answer=answer))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from twofold.supply import (
     CampaignOption,
     Demand,
     Effort,
+    Known,
     PortfolioAnswer,
     PortfolioProblem,
     ServingRate,
@@ -56,13 +58,16 @@ def portfolio(
     joined = join(runs, services, context)
     if joined is None:
         return None
-    answer, broken = answered(joined.problem)
+    known: Known = {}
+    answer, broken = answered(joined.problem, known)
     if answer is None:
         return None
     problem = joined.problem if not broken else relaxed(joined.problem)
     lines: tuple[str, ...] = ()
     if rehearsing is not None and not broken:
-        found = rehearsed(problem, answer, joined.asked, services, context, rehearsing, _solved)
+        found = rehearsed(
+            problem, answer, joined.asked, services, context, rehearsing, partial(_solved, known=known)
+        )
         problem, answer, lines = found.problem, found.answer, found.lines
     kept = {each.name for each in problem.campaigns}
     dropped = tuple(each.name for each in joined.problem.campaigns if each.name not in kept)
@@ -76,6 +81,7 @@ def portfolio(
             broken,
             joined.left_out,
             dropped,
+            known,
             lines,
         ),
         context,
@@ -110,17 +116,17 @@ def join(
     return Joined(problem, offers, wanted, start, (*left_out, *refused_quotes(context)))
 
 
-def answered(problem: PortfolioProblem) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
+def answered(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
     """The portfolio; where there is none, what contradicts itself, and the best that can be done."""
-    answer = _solved(problem)
+    answer = _solved(problem, known)
     if answer is not None:
         return answer, ()
     broken = conflict(problem)
-    return _solved(relaxed(problem)), broken or ("time: none was found in it",)
+    return _solved(relaxed(problem), known), broken or ("time: none was found in it",)
 
 
-def _solved(problem: PortfolioProblem) -> PortfolioAnswer | None:
-    return solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL)
+def _solved(problem: PortfolioProblem, known: Known) -> PortfolioAnswer | None:
+    return solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL, known=known)
 
 
 def relaxed(problem: PortfolioProblem) -> PortfolioProblem:

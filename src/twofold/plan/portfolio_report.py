@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from twofold.contracts import Lease, Portfolio
+from twofold.contracts import Lease, Portfolio, YearScenario
 from twofold.core import TwofoldError, format_usd
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import WEEK_H, Answered
@@ -19,6 +19,7 @@ from twofold.plan.portfolio_tables import (
 )
 from twofold.supply import PortfolioAnswer, PortfolioProblem, paid_usd, unit_usd_per_h, violations
 
+LEAST_GAP = 0.001  # of other years, that is worth saying
 OTHER_MACHINES = (
     "above, each half is planned alone and held for its peak; here machines may be others, shared by both, "
     "and those by the hour follow the traffic"
@@ -34,6 +35,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
             hint="please report it, with the spec",
         )
     found = leases(solved)
+    scenarios = () if solved.conflict else year_scenarios(solved)
     paid = paid_usd(solved.problem, solved.answer)
     terms = context.spec.supply.economics
     return Portfolio(
@@ -55,10 +57,10 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         windows=window_costs(solved),
         splits=term_splits(solved, found),
         restrictions=() if solved.conflict else restrictions(solved),
-        scenarios=() if solved.conflict else year_scenarios(solved),
+        scenarios=scenarios,
         conflict=solved.conflict,
         items=bill(solved, found, terms.tax_fraction),
-        notes=(*_tax_note(paid, terms.tax_fraction), *_notes(solved)),
+        notes=(*_tax_note(paid, terms.tax_fraction), *_notes(solved), *_year_note(scenarios)),
         rounds=solved.rounds,
     )
 
@@ -121,6 +123,14 @@ def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
     return (
         f"amounts are before tax: {format_usd(paid * (1 + tax_fraction))} with {share}, as its bill has it",
     )
+
+
+def _year_note(scenarios: tuple[YearScenario, ...]) -> tuple[str, ...]:
+    """How sure a regret is: other years are searched less than this one."""
+    gap = max((each.gap_fraction for each in scenarios), default=0.0)
+    if gap < LEAST_GAP:
+        return ()
+    return (f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest",)
 
 
 def _notes(solved: Answered) -> tuple[str, ...]:

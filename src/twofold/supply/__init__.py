@@ -74,7 +74,8 @@ from twofold.supply.portfolio_prune import part_of, pruned
 from twofold.supply.quotes import Quote, read_quotes
 from twofold.supply.refresh import fetched_prices
 from twofold.supply.sensitivity import Bar, Distribution, Narrowing, distribution, tornado, value_of_measuring
-from twofold.supply.solve import Effort, bound_usd, is_possible, solve
+from twofold.supply.solve import Effort, Leased, bound_usd, is_possible, solve
+from twofold.supply.solve_parts import Known
 from twofold.supply.types import CapacityOffer, Tenure
 
 __all__ = [
@@ -93,6 +94,8 @@ __all__ = [
     "Effort",
     "Failing",
     "Fleet",
+    "Known",
+    "Leased",
     "Lever",
     "LifetimePoint",
     "Narrowing",

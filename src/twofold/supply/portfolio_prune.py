@@ -5,6 +5,7 @@ by the hour serve and train apart, so each of the two falls alone; a unit may fa
 Hours are merged where every demand is equal in every week; weeks where nothing that lasts can begin or end.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -35,10 +36,11 @@ class Calendar:
     hour_groups: tuple[tuple[int, ...], ...]
 
 
-def pruned(problem: PortfolioProblem) -> PortfolioProblem:
+def pruned(problem: PortfolioProblem, held: Collection[str] = ()) -> PortfolioProblem:
     """With the best variant for each demand, without offers that another beats or none needs.
 
     An offer by the hour that no longer serves may still train, and one that no longer trains may serve.
+    `held` names offers that stay whatever beats them: they are leased already.
     """
     rates = _serving_kept(problem, _best_variants(admitted(problem)))
     campaigns = tuple(_with_best_options(each, problem) for each in problem.campaigns)
@@ -51,7 +53,7 @@ def pruned(problem: PortfolioProblem) -> PortfolioProblem:
     )
     kept: list[_Table] = []
     for table in _by_price(small):
-        if not any(_beats(other, table, problem) for other in kept):
+        if table.offer.name in held or not any(_beats(other, table, problem) for other in kept):
             kept.append(table)
     return part_of(small, {table.offer.name for table in kept})
 
@@ -141,22 +143,28 @@ def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaig
         return unit_usd_per_h(offers[option.offer]) * option.unit_h + option.extra_usd
 
     free.sort(key=lambda option: (usd(option), option.offer, option.units))
+    cheapest: list[CampaignOption] = []  # of each kind, where kinds count
+    for option in free:
+        if not any(_is_of_kind(offers[other.offer], offers[option.offer], problem) for other in cheapest):
+            cheapest.append(option)
+    chosen = set(cheapest)
     kept: list[CampaignOption] = []
-    for option in [*free, *(each for each in options if each not in free)]:
+    for option in options:
         own = offers[option.offer]
-        beaten = any(
-            (
-                is_hourly(own)
-                and other in free
-                and _is_of_kind(offers[other.offer], own, problem)
-                and usd(other) <= usd(option)
-            )
-            or (not is_hourly(own) and other.offer == option.offer and _is_smaller(other, option, campaign))
-            for other in kept
-        )
-        if not beaten:
+        if option in chosen:
             kept.append(option)
-    return replace(campaign, options=tuple(option for option in options if option in kept))
+        elif is_hourly(own):
+            if not any(
+                _is_of_kind(offers[other.offer], own, problem) and usd(other) <= usd(option)
+                for other in cheapest
+            ):
+                kept.append(option)
+        elif not any(
+            other is not option and other.offer == option.offer and _is_smaller(other, option, campaign)
+            for other in kept
+        ):
+            kept.append(option)
+    return replace(campaign, options=tuple(kept))
 
 
 def _is_smaller(one: CampaignOption, other: CampaignOption, campaign: Campaign) -> bool:

@@ -1,7 +1,7 @@
 """Solves a portfolio with HiGHS: what is held first, with hours in fractions of units, then whole hours."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -18,13 +18,15 @@ from twofold.supply.portfolio_problem import (
     Portion,
 )
 from twofold.supply.portfolio_prune import Calendar, calendar_of, pruned
-from twofold.supply.solve_bound import bound_elsewhere, can_be_bounded, whole_hours
+from twofold.supply.solve_bound import can_be_bounded, otherwise, whole_hours
 from twofold.supply.solve_matrix import Floats, Programme
 from twofold.supply.solve_model import Columns, programme_of
+from twofold.supply.solve_parts import Known
 from twofold.supply.solve_run import Solved, breaks, run
 
 GAP_FRACTION = 0.005
 LIMIT_S = 20.0
+MOST_HOLDINGS = 4  # choices of what is held for which hours are made whole
 FIRST_NODES = 30  # branches while what is held is chosen
 WHOLE = 1e-6  # how far from a whole number still counts as one
 
@@ -35,6 +37,14 @@ class Effort(Enum):
     QUICK = 0  # round up
     USUAL = 60  # of each part of the hours
     THOROUGH = 1_000_000  # until the gap is closed or time is up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leased:
+    """What is leased already: units of an offer by week, and those whose leases begin."""
+
+    units: Floats
+    started: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +75,13 @@ def solve(
     gap_fraction: float = GAP_FRACTION,
     limit_s: float = LIMIT_S,
     effort: Effort = Effort.THOROUGH,
+    leased: Mapping[str, Leased] | None = None,
+    known: Known | None = None,
 ) -> PortfolioAnswer | None:
     """The cheapest portfolio within a gap, or the best one found with that effort; None where there is none.
+
+    `leased` fixes what is held, offer by offer: no more of it and no less. `known` remembers parts for other
+    problems that share them.
 
     Offers that others beat and hours that equal others are merged first, which changes no answer. Hours in
     fractions of units bound the cost from below and choose what is held. Then hours are made whole, week by
@@ -77,16 +92,19 @@ def solve(
     def left_s() -> float:
         return limit_s - (time.monotonic() - began)
 
-    case = _case(pruned(problem))
+    case = _case(pruned(problem, leased or ()))
     if case is None:
         return None
+    if leased is not None:
+        case = replace(case, programme=_leasing(case, leased))
     nodes = None if effort is Effort.THOROUGH else FIRST_NODES
     first = run(case.programme, gap_fraction / 2, left_s(), relaxed=_hours(case), nodes=nodes)
     if first.values is None:
         return None
     best, bound = _rounded(case, first), first.bound_usd
     if effort is not Effort.QUICK and left_s() > 0 and _gap(best, bound) > gap_fraction:
-        best, bound = _in_parts(case, first, best, gap_fraction, left_s, effort)
+        search = _Search(gap_fraction, effort, left_s, {} if known is None else known)
+        best, bound = _in_parts(case, first, best, search)
     if left_s() > 0 and (best is None or (effort is Effort.THOROUGH and _gap(best, bound) > gap_fraction)):
         start = best.values if best and best.case is case else None
         whole = run(case.programme, gap_fraction, left_s(), start=start, nodes=max(FIRST_NODES, effort.value))
@@ -108,46 +126,91 @@ def _case(small: PortfolioProblem) -> _Case | None:
     return _Case(small, calendar, *programme_of(small, calendar))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """How far and how long is looked, and what was found before."""
+
+    gap_fraction: float
+    effort: Effort
+    left_s: Callable[[], float]
+    known: Known
+
+
+def _leasing(case: _Case, leased: Mapping[str, Leased]) -> Programme:
+    """The programme with what is leased as it is; offers that are not named are not held."""
+    lower, upper = case.programme.lower.copy(), case.programme.upper.copy()
+    firsts = [first for first, _ in case.calendar.blocks]
+    for name, where in case.columns.held.items():
+        mine = leased.get(name)
+        units = mine.units[firsts] if mine else np.zeros(len(firsts))
+        if np.unique(where).size == 1:
+            units = np.full(len(firsts), units.max(initial=0.0))
+        lower[where] = upper[where] = units
+        if name in case.columns.started:
+            began = case.columns.started[name]
+            lower[began] = upper[began] = mine.started[firsts] if mine else 0.0
+    return replace(case.programme, lower=lower, upper=upper)
+
+
 def _in_parts(
-    case: _Case,
-    first: Solved,
-    rounded: _Found | None,
-    gap_fraction: float,
-    left_s: Callable[[], float],
-    effort: Effort,
+    case: _Case, first: Solved, rounded: _Found | None, search: _Search
 ) -> tuple[_Found | None, float]:
-    """Whole hours for what the first pass holds, and a bound that knows of them.
+    """Whole hours for what the first pass holds, then for what else might be held, cheapest bound first.
+
+    Each choice of what is held has a bound of its own, and all others share one: with hours in fractions.
+    """
+    best, closed, gap_fraction = rounded, np.inf, search.gap_fraction
+    opened = [(first, case.programme)]
+    for _ in range(MOST_HOLDINGS):
+        opened.sort(key=lambda each: each[0].bound_usd)
+        if not opened or search.left_s() <= 0:
+            break
+        solved, programme = opened[0]
+        if best is not None and solved.bound_usd >= best.usd * (1 - gap_fraction / 4):
+            break
+        opened.pop(0)
+        if solved.values is None:
+            closed = min(closed, solved.bound_usd)
+            continue
+        found, inside = _whole(case, solved.values, search)
+        if found is not None and (best is None or found.usd < best.usd):
+            best = found
+        if _gap(best, first.bound_usd) <= gap_fraction:
+            return best, first.bound_usd
+        if not can_be_bounded(case.problem, case.columns, solved.values):
+            closed = min(closed, solved.bound_usd)
+            continue
+        closed = min(closed, max(inside, solved.bound_usd))
+        for other in otherwise(programme, case.columns, solved.values):
+            again = run(
+                other, gap_fraction / 4, max(search.left_s(), 0.1), relaxed=_hours(case), nodes=FIRST_NODES
+            )
+            if not again.infeasible:
+                opened.append((again, other))
+    bound = min([closed, *(solved.bound_usd for solved, _ in opened)])
+    return best, max(first.bound_usd, bound if np.isfinite(bound) else -np.inf)
+
+
+def _whole(case: _Case, values: Floats, search: _Search) -> tuple[_Found | None, float]:
+    """Whole hours for what is held in `values`, and a bound for just that.
 
     Where a dense run is not put on held units, weeks in which it might have been need not be told apart.
     """
-    assert first.values is not None
-    own, values = case, first.values
-    narrow = _case(_narrowed(case, first.values))
+    own = case
+    narrow = _case(_narrowed(case, values))
     if narrow is not None and len(narrow.programme.cost_usd) < len(case.programme.cost_usd):
-        again = run(_holding(narrow, case, first.values), 0.0, left_s(), relaxed=_hours(narrow))
+        again = run(_holding(narrow, case, values), 0.0, search.left_s(), relaxed=_hours(narrow))
         if again.values is not None:
             own, values = narrow, again.values
-    share, nodes = gap_fraction / 2, effort.value
     found, inside = whole_hours(
-        own.programme, own.columns, values, lambda part: run(part, share, left_s(), nodes=nodes)
+        own.programme,
+        own.columns,
+        values,
+        # A part's gap is less of the whole.
+        lambda part: run(part, search.gap_fraction, search.left_s(), nodes=search.effort.value),
+        search.known,
     )
-    best = rounded
-    if found is not None and (best is None or float(own.programme.cost_usd @ found) < best.usd):
-        best = _Found(own, found)
-    bound = first.bound_usd
-    if best is None or inside <= bound or _gap(best, bound) <= gap_fraction or left_s() <= 0:
-        return best, bound
-    if can_be_bounded(case.problem, case.columns, first.values):
-        enough = best.usd * (1 - gap_fraction / 4)
-        outside = bound_elsewhere(
-            case.programme,
-            case.columns,
-            first.values,
-            enough,
-            lambda other: run(other, gap_fraction / 4, left_s(), relaxed=_hours(case), nodes=FIRST_NODES),
-        )
-        bound = max(bound, min(inside, outside))
-    return best, bound
+    return None if found is None else _Found(own, found), inside
 
 
 def _narrowed(case: _Case, values: Floats) -> PortfolioProblem:

@@ -5,7 +5,7 @@ numbers: with them fixed every week is a small programme of its own, and any oth
 least what it costs with hours in fractions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from twofold.supply.portfolio_problem import PortfolioProblem
 from twofold.supply.solve_matrix import Floats, Ints, Programme
 from twofold.supply.solve_model import Columns
-from twofold.supply.solve_parts import by_parts
+from twofold.supply.solve_parts import Known, by_parts
 from twofold.supply.solve_run import Solved, breaks, run
 
 Runner = Callable[[Programme], Solved]
@@ -22,7 +22,7 @@ LIMIT_S = 20.0  # of one linear programme, a guard
 
 
 def whole_hours(
-    programme: Programme, columns: Columns, values: Floats, runner: Runner
+    programme: Programme, columns: Columns, values: Floats, runner: Runner, known: Known
 ) -> tuple[Floats | None, float]:
     """Values with whole hours, None where none were found, and a bound for what is held as it is.
 
@@ -31,7 +31,7 @@ def whole_hours(
     fixed = np.zeros(len(values), bool)
     fixed[_linking(columns)] = True
     fixed[_kinds(programme, columns)] = True
-    solved = by_parts(_without_pauses(programme, columns), values, ~fixed, runner)
+    solved = by_parts(_without_pauses(programme, columns), values, ~fixed, runner, known)
     if solved.values is None:
         return None, -np.inf
     whole = programme.integer
@@ -57,29 +57,18 @@ def can_be_bounded(problem: PortfolioProblem, columns: Columns, values: Floats) 
     ) and not any(option.offer in columns.hourly for _, option, _, _ in columns.starts)
 
 
-def bound_elsewhere(
-    programme: Programme, columns: Columns, values: Floats, enough_usd: float, runner: Runner
-) -> float:
-    """The least that anything else that might be held can cost; at least `enough_usd` is enough to know."""
-    least = np.inf
+def otherwise(programme: Programme, columns: Columns, values: Floats) -> Iterator[Programme]:
+    """Programmes that together have every answer which holds something else, or trains on what is held."""
     for column in _held(columns):
         here = round(float(values[column]))
         for low, high in ((programme.lower[column], here - 1.0), (here + 1.0, programme.upper[column])):
-            if low > high:
-                continue
-            lower, upper = programme.lower.copy(), programme.upper.copy()
-            lower[column], upper[column] = low, high
-            least = min(least, _bound(runner(replace(programme, lower=lower, upper=upper))))
-            if least < enough_usd:
-                return least
+            if low <= high:
+                lower, upper = programme.lower.copy(), programme.upper.copy()
+                lower[column], upper[column] = low, high
+                yield replace(programme, lower=lower, upper=upper)
     on_held = [column for _, option, _, column in columns.starts if option.offer in columns.held]
     if on_held:
-        least = min(least, _bound(runner(_with_one_of(programme, on_held))))
-    return least
-
-
-def _bound(solved: Solved) -> float:
-    return np.inf if solved.infeasible else solved.bound_usd
+        yield _with_one_of(programme, on_held)
 
 
 def _with_one_of(programme: Programme, columns: list[int]) -> Programme:

@@ -17,16 +17,16 @@ DIGITS = 9  # to which numbers of two parts that count as equal agree
 
 
 Solver = Callable[[Programme], Solved]
+Known = dict[tuple[bytes, ...], tuple[Solved, float]]  # parts that were solved, each with its scale of money
 
 
-def by_parts(programme: Programme, values: Floats, free: Mask, solver: Solver) -> Solved:
-    """The free columns anew, part by part, the others as they are in `values`.
+def by_parts(programme: Programme, values: Floats, free: Mask, solver: Solver, known: Known) -> Solved:
+    """The free columns anew, part by part, the others as they are in `values`; `known` grows by new parts.
 
     Long rows are left out: whoever uses the values checks them. The bound holds for the fixed columns only.
     """
     found = values.copy()
     usd = bound = float(programme.cost_usd[~free] @ values[~free])
-    known: dict[tuple[bytes, ...], tuple[Solved, float]] = {}
     for part, columns in _parts(programme, values, free):
         scale = max(float(np.abs(part.cost_usd).max(initial=0.0)), 1e-12)
         key = _key(part, scale)
