@@ -4,6 +4,7 @@ import pytest
 
 from twofold.app import claim_value, claims
 from twofold.app.lines import WIDTH
+from twofold.app.screen_claims import command_lines
 from twofold.core import UnknownNameError
 
 
@@ -34,6 +35,24 @@ def test_lines_fit_the_screen_and_commands_stay_whole() -> None:
     assert all(len(line) <= WIDTH for line in answer.lines if line not in commands)
     assert "fails  72 W" in str(answer)
     assert "<pre" in answer._repr_html_()
+
+
+def test_each_topic_is_summed_up_before_all_of_them() -> None:
+    answer = claims(["S0-22", "S2-13"])
+    start = next(i for i, line in enumerate(answer.lines) if line.split()[:1] == ["topic"])
+    rows = [line.split() for line in answer.lines[start + 1 : -2]]
+    assert {row[0] for row in rows} == {each.topic.split()[0] for each in answer.data}
+    assert sum(int(cell) for row in rows for cell in row[-4:] if cell != "–") == 2
+    assert not any(line.split()[:1] == ["topic"] for line in claims(["S0-22"]).lines)
+
+
+def test_a_long_command_is_broken_as_a_shell_continues_it() -> None:
+    command = 'twofold claims --compute "' + " + ".join(["catalog('RTX 6000').tdp_w"] * 9) + '"'
+    lines = command_lines(command)
+    assert len(lines) > 1 and all(len(line) <= WIDTH for line in lines)
+    assert all(line.endswith(" \\") for line in lines[:-1]) and not lines[-1].endswith("\\")
+    joined = " ".join(line.removesuffix("\\").strip() for line in lines)
+    assert joined == f"$ {command}"
 
 
 def test_a_value_is_in_si_units() -> None:

@@ -23,9 +23,11 @@ def test_json_is_a_list_with_the_promised_keys() -> None:
 
 
 def test_a_quantity_prints_alone_as_a_row_or_as_data() -> None:
-    assert run("--compute", "catalog('L4').tdp_w").stdout == "72\n"
-    assert "tdp_w 72" in run("--compute", "catalog('L4')").stdout
+    assert run("--compute", "catalog('L4').tdp_w").stdout == "72 W\n"
+    assert "tdp_w 72 W" in run("--compute", "catalog('L4')").stdout
     assert json.loads(run("--compute", "catalog('L4').tdp_w in 300..450", "--json").stdout)["value"] is False
+    in_gb = run("--compute", "checkpoint('llama-3.1-8b') / GB", "--json").stdout
+    assert json.loads(in_gb)["unit"] == "GB"
     assert run("--compute", "train('llama-3.1-405b', '1x8xL4').mfu").stdout == "none\n"
 
 
@@ -35,6 +37,7 @@ def test_a_quantity_prints_alone_as_a_row_or_as_data() -> None:
         (["--only", "S9-99"], "E-name"),
         (["--compute", "catlog('L4')"], "E-name"),
         (["--compute", "1 +"], "E-value"),
+        (["--compute", "1/0"], "E-value"),
         (["--compute", "__import__('os')"], "E-name"),
         (["--compute", "1", "--only", "S0-22"], "E-usage"),
     ],

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from twofold.app.calibrating import Calibrated, calibrate
     from twofold.app.catalogue import CatalogTable, catalog_columns, catalog_rows, catalog_tables
     from twofold.app.checking import Checked, check
-    from twofold.app.claiming import Claims, claim_value, claims
+    from twofold.app.claiming import Claims, claim_unit, claim_value, claims
     from twofold.app.comparing import Compared, compare
     from twofold.app.details import default_lines, detail_lines
     from twofold.app.estimating import Answer, Machines, estimate
@@ -68,6 +68,7 @@ __all__ = [
     "catalog_rows",
     "catalog_tables",
     "check",
+    "claim_unit",
     "claim_value",
     "claims",
     "compare",
@@ -114,7 +115,7 @@ _MODULES = {
     "calibrating": ("Calibrated", "calibrate"),
     "catalogue": ("CatalogTable", "catalog_columns", "catalog_rows", "catalog_tables"),
     "checking": ("Checked", "check"),
-    "claiming": ("Claims", "claim_value", "claims"),
+    "claiming": ("Claims", "claim_unit", "claim_value", "claims"),
     "comparing": ("Compared", "compare"),
     "details": ("default_lines", "detail_lines"),
     "estimating": ("Answer", "Machines", "estimate"),

@@ -3,27 +3,29 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from twofold.app.local_tables import local_tables
-from twofold.app.screen_claims import claims_lines
-from twofold.app.shown import as_html
 from twofold.catalog import did_you_mean, load_catalog
-from twofold.claims import Claim, Judged, Verdict, World, compute, judge_all, load_claims
+from twofold.claims import load_claims, unit_of_expression, unit_of_name
 from twofold.core import UnknownNameError
+
+if TYPE_CHECKING:
+    from twofold.claims import Claim, Judged, World
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
     """Judged claims as data, and the lines that a terminal or a notebook shows of them."""
 
-    data: tuple[Judged, ...]
+    data: "tuple[Judged, ...]"
     lines: tuple[str, ...]
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
+        from twofold.app.shown import as_html  # brings the plan's screens
+
         return as_html(self.lines)
 
 
@@ -41,7 +43,10 @@ def claims(
     `catalog` is a folder with rows of yours, `cases` adds every case to the lines, `tell` hears the progress.
     Raises UnknownNameError for an id, a topic or a verdict that there is none of.
     """
-    chosen = _chosen(only, topic)
+    chosen = _chosen(only, topic)  # names that there are none of are refused before any model is loaded
+    from twofold.app.screen_claims import claims_lines
+    from twofold.claims import Verdict, judge_all
+
     if verdict and verdict not in list(Verdict):
         raise UnknownNameError(f"`{verdict}` is not a verdict", hint=did_you_mean(verdict, list(Verdict), ""))
     judged = [
@@ -52,15 +57,25 @@ def claims(
 
 def claim_value(expression: str, catalog: Path | None = None) -> Any:
     """The value of an expression in the language of claims, in SI units."""
+    from twofold.claims import compute  # brings every model
+
     return compute(expression, _world(catalog))
 
 
-def _world(catalog: Path | None) -> World:
+def claim_unit(expression: str, field: str = "") -> str:
+    """The unit of what an expression computes, or of one field of the row that it gives."""
+    return unit_of_name(field) if field else unit_of_expression(expression)
+
+
+def _world(catalog: Path | None) -> "World":
     """The product's own tables, with a user's rows laid over them; nothing measured or calibrated here."""
+    from twofold.app.local_tables import local_tables
+    from twofold.claims import World
+
     return World(load_catalog(None, catalog), local_tables(None, None).constants)
 
 
-def _chosen(only: Sequence[str], topic: str) -> list[Claim]:
+def _chosen(only: Sequence[str], topic: str) -> "list[Claim]":
     known = {claim.id: claim for claim in load_claims()}
     for name in only:
         if name.upper() not in known:

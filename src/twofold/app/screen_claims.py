@@ -9,6 +9,7 @@ from twofold.claims import Judged, Verdict
 
 INDENT = " " * 7
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=[^\s\d(·]{1,6}[ ,;]|[^\s\d(·]{1,6}$)")
+_WORD = re.compile(r"(?:'[^']*'|[^\s'])+\s*|\s+")  # up to the next space that is not in single quotes
 ORDER = (Verdict.HOLDS, Verdict.CONDITIONAL, Verdict.CONTRADICTED, Verdict.UNVERIFIABLE)
 
 
@@ -18,15 +19,41 @@ def claims_lines(judged: Sequence[Judged], with_cases: bool) -> list[str]:
     for each in judged:
         lines += claim_lines(each)
         lines += case_lines(each) if with_cases else []
-    return [*lines, "", summary_line(judged)]
+    return [*lines, "", *topic_lines(judged), summary_line(judged)]
+
+
+def topic_lines(judged: Sequence[Judged]) -> list[str]:
+    """How many of each topic hold, where there are several topics."""
+    topics = sorted({each.topic for each in judged})
+    if len(topics) < 2:
+        return []
+    rows = []
+    for topic in topics:
+        found = [each.verdict for each in judged if each.topic == topic]
+        rows.append((topic, *(str(found.count(verdict) or "–") for verdict in ORDER)))
+    return [*table(("topic", *map(str, ORDER)), rows, numbers=(1, 2, 3, 4)), ""]
 
 
 def claim_lines(each: Judged) -> list[str]:
     """`S0-22  conditional   …`, the reason below it and the command that shows a figure of it."""
     head = _wrapped(f"{each.id:<6} {each.verdict:<12} {each.claim}", "", INDENT + " " * 13)
     reason = _wrapped(each.reason, INDENT, INDENT)
-    # A command is never broken: a terminal wraps it, and it can be copied whole.
-    return [*head, *reason, f"{INDENT}$ {each.command}"]
+    return [*head, *reason, *command_lines(each.command)]
+
+
+def command_lines(command: str) -> list[str]:
+    """`$ command`, broken as a shell continues it, so that it can be copied whole.
+
+    A space in double quotes may be broken too: expressions do not mind more of them. Texts in single quotes
+    are kept together.
+    """
+    lines = [f"{INDENT}$ "]
+    for word in _WORD.findall(command):
+        if len(lines[-1]) + len(word.rstrip()) > WIDTH - 2 and lines[-1].strip() != "$":
+            lines[-1] = f"{lines[-1].rstrip()} \\"
+            lines.append(f"{INDENT}  ")
+        lines[-1] += word
+    return [line.rstrip() for line in lines]
 
 
 def _wrapped(text: str, first: str, further: str) -> list[str]:

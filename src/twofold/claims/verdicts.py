@@ -1,5 +1,6 @@
 """From a claim to a verdict: each case of each predicate is computed, none is stored."""
 
+import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,7 @@ from twofold.claims.quantity import MissingFigure
 from twofold.claims.table import Claim, Predicate, cases_of
 from twofold.claims.units import Value, in_unit, shown
 from twofold.claims.world import World
-from twofold.core import UnknownNameError
+from twofold.core import UnknownNameError, ValueRefusedError
 
 NAMED_CASES_MAX = 4  # more are told as a range
 
@@ -147,11 +148,24 @@ def judge_all(
 
 
 def compute(text: str, world: World) -> Any:
-    """The value of any expression of the language, in SI units; None of what is not known."""
+    """The value of any expression of the language, in SI units; None of what is not known.
+
+    Raises ValueRefusedError for a division by nothing, which a predicate takes for what does not exist.
+    """
+    tree, call = parse(text), _caller(world)
     try:
-        return evaluate(parse(text), {}, _caller(world))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                _refuse_nothing(node, evaluate(node.right, {}, call))
+        return evaluate(tree, {}, call)
     except MissingFigure:
         return None
+
+
+def _refuse_nothing(node: ast.BinOp, divisor: Any) -> None:
+    if divisor == 0:
+        hint = "" if isinstance(node.right, ast.Constant) else f"`{ast.unparse(node.right)}` is 0"
+        raise ValueRefusedError(f"`{ast.unparse(node)}` divides by 0", hint=hint)
 
 
 def _caller(world: World) -> Call:

@@ -60,16 +60,28 @@ def command(
 
 
 def _print_value(expression: str, catalog: Path | None, as_json: bool) -> None:
-    from twofold.app import claim_value
+    from twofold.app import claim_unit, claim_value
     from twofold.contracts import plan_to_dict
 
     plain = _finite(plan_to_dict(claim_value(expression, catalog)))
     if as_json:
-        click.echo(json.dumps({"expression": expression, "value": plain}, indent=1, allow_nan=False))
+        unit = "" if isinstance(plain, dict) else claim_unit(expression)
+        data = {"expression": expression, "value": plain, "unit": unit}
+        click.echo(json.dumps(data, indent=1, allow_nan=False))
     elif isinstance(plain, dict):
-        print_lines(f"{name} {shown}" for name, shown in plain.items())
+        print_lines(f"{name} {_shown(held, claim_unit('', name))}" for name, held in plain.items())
     else:
-        click.echo("none" if plain is None else f"{plain:.6g}" if isinstance(plain, float) else str(plain))
+        click.echo(_shown(plain, claim_unit(expression)))
+
+
+def _shown(value: Any, unit: str) -> str:
+    """`72 W`; texts, and yes or no, have no unit."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    number = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{number} {unit}".strip()
 
 
 def _finite(value: Any) -> Any:
