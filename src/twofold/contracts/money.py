@@ -295,6 +295,4 @@ class Money:
     owning: Owning | None  # null: nobody prices the machines
     notes: tuple[str, ...]  # what to know about the money
     detail: MoneyDetail | None = None  # null: not asked for
-    portfolio: PortfolioBill | None = (
-        None  # what to buy instead of fleets held for their peak; null: no choice
-    )
+    portfolio: PortfolioBill | None = None  # what to buy instead of these fleets; null: no choice

@@ -129,13 +129,15 @@ def build_plan(
             *_contention([*runs.values(), *measured.values()], list(services.values())),
         ),
     )
-    rehearsing = (
-        Rehearsing(lambda own: _planned_service(own, context), planned, options.tell)
-        if options.rehearse is Rehearse.BEST_TWO
-        else None
-    )
-    whole = with_supply_side(plan, context, runs, services, rehearsing)
+    whole = with_supply_side(plan, context, runs, services, _rehearsing(planned, context, options))
     return replace(whole, warnings=(*whole.warnings, *check_budget(whole, spec.supply.budget_usd)))
+
+
+def _rehearsing(planned: dict[str, ServicePlan], context: Context, options: PlanOptions) -> Rehearsing | None:
+    """How the portfolio's fleets are tried on the twin, where the plan's are."""
+    if options.rehearse is not Rehearse.BEST_TWO:
+        return None
+    return Rehearsing(lambda own: _planned_service(own, context), planned, options.tell)
 
 
 def _calibration_notes(
