@@ -10,6 +10,7 @@ from twofold.supply import (
     Batch,
     Campaign,
     CampaignOption,
+    Effort,
     PortfolioAnswer,
     PortfolioProblem,
     ServingRate,
@@ -35,7 +36,7 @@ def case() -> tuple[PortfolioProblem, PortfolioAnswer]:
         tuple(ServingRate(each.name, name, "v", 1.0, 0.9) for each in offers for name in ("chat", "night")),
         budget_usd=1e6,
     )
-    answer = solve(problem)
+    answer = solve(problem, effort=Effort.USUAL)
     assert answer is not None and violations(problem, answer) == ()
     return problem, answer
 

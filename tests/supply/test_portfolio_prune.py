@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.supply import Campaign, CampaignOption, PortfolioProblem, ServingRate, solve
-from twofold.supply.portfolio_prune import calendar_of, pruned
+from twofold.supply import Campaign, CampaignOption, PortfolioProblem, ServingRate, bound_usd, solve
+from twofold.supply.portfolio_prune import calendar_of, pruned, with_mean_hours
 from twofold.supply.solve import run
 from twofold.supply.solve_model import programme_of
 
@@ -104,3 +104,29 @@ def test_a_run_that_nobody_disturbs_splits_no_weeks() -> None:
     option = (CampaignOption("one", 1, 100.0),)
     problem = problem_with(make_offer("one", 1.0), campaigns=(Campaign("run", 1, 3, option),))
     assert calendar_of(problem).blocks == ((0, 6),)
+
+
+def test_mean_hours_ask_no_more_and_cost_no_more() -> None:
+    offers = (make_offer("hour", 2.0), make_offer("lease", 1.2, minimum_weeks=3))
+    rates = tuple(ServingRate(each.name, "chat", "v", 1.0) for each in offers)
+    day = [float(hour % 11) for hour in range(24)]
+    problem = problem_with(*offers, rates=rates, demands=(make_demand("chat", day, weeks=6),))
+    rough = with_mean_hours(problem)
+    assert rough.demands[0].rate_per_s.sum() == pytest.approx(problem.demands[0].rate_per_s.sum())
+    assert len(calendar_of(rough).hour_groups) < len(calendar_of(problem).hour_groups)
+    fine, coarse = bound_usd(problem), bound_usd(rough)
+    assert fine is not None and coarse is not None and coarse <= fine * (1 + 1e-9)
+
+
+def test_small_units_take_the_place_of_a_large_one_that_is_dearer() -> None:
+    large, small = make_offer("large", 8.1), make_offer("small", 1.0)
+    rates = (ServingRate("large", "chat", "v", 8.0), ServingRate("small", "chat", "v", 1.0))
+    assert kept(problem_with(large, small, rates=rates)) == {"small"}
+    assert kept(problem_with(make_offer("large", 7.9), small, rates=rates)) == {"large", "small"}
+
+
+def test_of_rented_hours_without_a_limit_a_run_keeps_the_cheapest() -> None:
+    options = tuple(CampaignOption(name, 1, 100.0) for name in ("cheap", "dear", "few"))
+    offers = (make_offer("cheap", 2.0), make_offer("dear", 3.0), make_offer("few", 1.0, unit_limit=1))
+    small = pruned(problem_with(*offers, rates=(), demands=(), campaigns=(Campaign("run", 1, 3, options),)))
+    assert [option.offer for option in small.campaigns[0].options] == ["cheap", "few"]

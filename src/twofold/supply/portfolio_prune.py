@@ -16,6 +16,7 @@ from twofold.supply.portfolio_problem import (
     WEEK_H,
     Campaign,
     CampaignOption,
+    Demand,
     PortfolioProblem,
     ServingRate,
     admitted,
@@ -25,6 +26,8 @@ from twofold.supply.portfolio_problem import (
     unit_usd_per_h,
 )
 from twofold.supply.types import CapacityOffer
+
+MEAN_HOURS = 6  # kinds of hours of a rough problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,32 @@ def calendar_of(problem: PortfolioProblem) -> Calendar:
         _alike(problem, starts),
         tuple(tuple(hours) for hours in groups.values()),
     )
+
+
+def with_mean_hours(problem: PortfolioProblem) -> PortfolioProblem:
+    """Hours that ask alike with the mean of each demand: about `MEAN_HOURS` kinds of hours are left.
+
+    Hours in which a batch may run stay apart from those in which it may not.
+    """
+    busy = np.zeros(DAY_H)
+    for each in problem.demands:
+        busy += each.rate_per_s.mean(axis=0) / max(float(each.rate_per_s.mean()), 1e-12)
+    sides: dict[tuple[bool, ...], list[int]] = {}
+    for hour in np.argsort(busy, kind="stable"):
+        sides.setdefault(tuple(hour in each.hours for each in problem.batches), []).append(int(hour))
+    groups = [
+        part
+        for hours in sides.values()
+        for part in np.array_split(hours, max(1, round(MEAN_HOURS * len(hours) / DAY_H)))
+    ]
+
+    def meant(demand: Demand) -> Demand:
+        rates = demand.rate_per_s.copy()
+        for group in groups:
+            rates[:, group] = rates[:, group].mean(axis=1, keepdims=True)
+        return replace(demand, rate_per_s=rates)
+
+    return replace(problem, demands=tuple(meant(each) for each in problem.demands))
 
 
 def _block_starts(problem: PortfolioProblem) -> list[int]:

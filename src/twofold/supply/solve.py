@@ -17,7 +17,7 @@ from twofold.supply.portfolio_problem import (
     PortfolioProblem,
     Portion,
 )
-from twofold.supply.portfolio_prune import Calendar, calendar_of, pruned
+from twofold.supply.portfolio_prune import Calendar, calendar_of, pruned, with_mean_hours
 from twofold.supply.solve_bound import can_be_bounded, otherwise, whole_hours
 from twofold.supply.solve_matrix import Floats, Programme
 from twofold.supply.solve_model import Columns, programme_of
@@ -26,6 +26,7 @@ from twofold.supply.solve_run import Solved, breaks, run
 
 GAP_FRACTION = 0.005
 LIMIT_S = 20.0
+LONG_COLUMNS = 6000  # of a programme with leases of some weeks
 MOST_HOLDINGS = 4  # choices of what is held for which hours are made whole
 FIRST_NODES = 30  # branches while what is held is chosen
 WHOLE = 1e-6  # how far from a whole number still counts as one
@@ -98,7 +99,11 @@ def solve(
     if leased is not None:
         case = replace(case, programme=_leasing(case, leased))
     nodes = None if effort is Effort.THOROUGH else FIRST_NODES
-    first = run(case.programme, gap_fraction / 2, left_s(), relaxed=_hours(case), nodes=nodes)
+    first = None
+    if leased is None and nodes is not None and _is_long(case):
+        first = _from_rough(case, gap_fraction, left_s)
+    if first is None:
+        first = run(case.programme, gap_fraction / 2, left_s(), relaxed=_hours(case), nodes=nodes)
     if first.values is None:
         return None
     best, bound = _rounded(case, first), first.bound_usd
@@ -124,6 +129,27 @@ def _case(small: PortfolioProblem) -> _Case | None:
         return None
     calendar = calendar_of(small)
     return _Case(small, calendar, *programme_of(small, calendar))
+
+
+def _is_long(case: _Case) -> bool:
+    """Whether leases of some weeks tell so many weeks apart that choosing them takes longest."""
+    return bool(case.columns.started) and len(case.programme.cost_usd) > LONG_COLUMNS
+
+
+def _from_rough(case: _Case, gap_fraction: float, left_s: Callable[[], float]) -> Solved | None:
+    """What is held as hours with their means in place of them choose it, then hours as they are.
+
+    Means ask no more than hours do: whatever serves all hours serves, on the mean of its units, their mean,
+    and costs the same. So the bound of the rough problem is one of the whole. None: peaks need more.
+    """
+    rough = _case(with_mean_hours(case.problem))
+    if rough is None:
+        return None
+    first = run(rough.programme, gap_fraction / 2, left_s(), relaxed=_hours(rough), nodes=FIRST_NODES)
+    if first.values is None or left_s() <= 0:
+        return None
+    whole = run(_holding(case, rough, first.values), 0.0, left_s(), relaxed=_hours(case), nodes=FIRST_NODES)
+    return None if whole.values is None else replace(whole, bound_usd=first.bound_usd)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
