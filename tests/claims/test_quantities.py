@@ -170,3 +170,18 @@ def test_a_queue_without_end_has_no_wait() -> None:
     with pytest.raises(InfeasibleError):
         wait_share(WORLD, 2, 1.0)
     assert compute("wait_share(2, 1.0)", WORLD) is None
+
+
+def test_the_nearer_of_two_regions_answers_first_the_surer_the_farther_the_other() -> None:
+    shares = [value(f"nearer_is_faster({km} * thousand)") for km in (100, 1000, 8000)]
+    assert 0.5 < shares[0] < shares[1] < shares[2] <= 1.0
+    there, back = (
+        value(f"distance('{a}', '{b}')")
+        for a, b in [("azure:eastus", "azure:japaneast"), ("azure:japaneast", "azure:eastus")]
+    )
+    assert there == pytest.approx(back) and 1.0e7 < there < 1.2e7
+
+
+def test_a_provider_without_prices_is_no_place_to_size_for() -> None:
+    with pytest.raises(TwofoldError, match="lists no price"):
+        compute("one_provider_cost('nobody', 'llama-3.1-8b', 1, 'llama-3.1-8b', 0.5)", WORLD)

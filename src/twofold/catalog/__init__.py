@@ -10,6 +10,7 @@ from twofold.catalog.compliance_types import (
     MandateRow,
     Regime,
 )
+from twofold.catalog.geography import distance_m
 from twofold.catalog.lints import Finding, lint
 from twofold.catalog.model_config import read_model_config
 from twofold.catalog.names import canonical, did_you_mean
@@ -90,6 +91,7 @@ __all__ = [
     "country_of",
     "dense_ffn_layers",
     "did_you_mean",
+    "distance_m",
     "fit_of",
     "is_stale",
     "legal_partitions",

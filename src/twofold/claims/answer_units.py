@@ -23,7 +23,7 @@ ENDING = re.compile(
 QUANTITY_UNITS: Mapping[str, str] = MappingProxyType(
     {
         "list_price": "USD/accelerator-h", "provider_price": "USD/accelerator-h", "hardware_price": "USD",
-        "part_price": "USD", "rtt": "s", "time_for_flops": "s", "least_training_memory": "B",
+        "part_price": "USD", "rtt": "s", "distance": "m", "time_for_flops": "s", "least_training_memory": "B",
         "checkpoint": "B", "training_state": "B", "optimizer_state": "B", "activations": "B", "kv_cache": "B",
         "kv_cache_without_groups": "B", "weights": "B", "sent_per_token": "B", "static_tokens_per_s": "tok/s",
         "ridge": "FLOP/B", "node_draw": "W", "fabric_usd": "USD/accelerator", "bought_usd": "USD/accelerator",

@@ -11,6 +11,7 @@ from twofold.catalog import (
     Node,
     Storage,
     best_price,
+    distance_m,
     legal_partitions,
     schema,
 )
@@ -98,6 +99,39 @@ def rtt(world: World, from_region: str, to_region: str) -> float:
     return world.catalog.rtt_s(from_region, to_region)
 
 
+def distance(world: World, from_region: str, to_region: str) -> float:
+    """Metres between two regions along the great circle."""
+    return distance_m(world.catalog.region(from_region), world.catalog.region(to_region))
+
+
+def nearer_is_faster(world: World, farther: float) -> float:
+    """Share of users and two regions, one `farther` metres farther away, of which the nearer answers first.
+
+    Users stand in every region from which round trips were measured; only measured ones count.
+    """
+
+    def compute() -> float:
+        rows = world.catalog.table("rtt").rows
+        ends: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            one, other = str(row["from"]), str(row["to"])
+            if one != other:
+                trip = (distance(world, one, other), rtt(world, one, other))
+                ends.setdefault(one, []).append(trip)
+        pairs = [
+            near[1] < far[1]
+            for found in ends.values()
+            for near in found
+            for far in found
+            if far[0] - near[0] >= max(farther, 1.0)
+        ]
+        if not pairs:
+            raise MissingFigure("no two regions so far apart")
+        return sum(pairs) / len(pairs)
+
+    return world.once(("nearer is faster", farther), compute)
+
+
 def parameters(world: World, name: str) -> int:
     """Parameters of a model."""
     return world.catalog.model(name).parameters
@@ -134,5 +168,7 @@ CATALOG: Mapping[str, Quantity] = {
     "part_price": Quantity(part_price),
     "facility": Quantity(facility),
     "parameters": Quantity(parameters),
+    "distance": Quantity(distance),
+    "nearer_is_faster": Quantity(nearer_is_faster),
     "rtt": Quantity(rtt),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twofold.claims.quantities_hardware import served_usd_per_mtok
+from twofold.claims.quantities_hardware import SERVERS, served_usd_per_mtok
 from twofold.claims.quantities_serving import gpus_for_rate
 from twofold.claims.quantities_training import run, train
 from twofold.claims.quantity import MissingFigure, Quantity
@@ -119,6 +119,28 @@ def one_shape_cost(world: World, trained: str, nodes: int, served: str, training
     )
 
 
+def one_provider_cost(
+    world: World, provider: str, trained: str, nodes: int, served: str, training_share: float
+) -> float:
+    """Cost of both halves on parts that one provider lists, over each half on its own best part.
+
+    Every part costs its list price, whoever lists it cheapest: what is left is sizing, not a dear provider.
+    `training_share` is training's part of what free choice costs.
+    """
+    listed = {row.accelerator for row in world.catalog.prices() if row.provider == provider}
+    if not listed:
+        raise UnknownNameError(f"`{provider}` lists no price", hint="`twofold catalog prices` lists who does")
+    training = _trainers(world, trained, nodes)
+    here = [usd for name, usd in training.items() if name in listed]
+    serving = [served_usd_per_mtok(world, served, name) for name in sorted(listed & set(SERVERS))]
+    served_here = [usd for usd in serving if usd is not None]
+    least = served_usd_per_mtok(world, served)
+    if not here or not served_here or not least:
+        raise MissingFigure(f"{provider} lists no part for both halves")
+    trains = training_share * min(here) / min(training.values())
+    return trains + (1.0 - training_share) * min(served_here) / least
+
+
 def provider_price(world: World, gpu: str, provider: str) -> float:
     """Dollars per accelerator-hour at one provider, its cheapest on demand."""
     name = world.catalog.accelerator(gpu).name
@@ -141,6 +163,7 @@ COST: Mapping[str, Quantity] = {
     "life": Quantity(life),
     "cheapest_trainer": Quantity(cheapest_trainer),
     "training_rank": Quantity(training_rank),
+    "one_provider_cost": Quantity(one_provider_cost),
     "one_shape_cost": Quantity(one_shape_cost),
     "provider_price": Quantity(provider_price),
     "economic": Quantity(economic),

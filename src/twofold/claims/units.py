@@ -25,6 +25,7 @@ SI_FACTOR: Mapping[str, float] = MappingProxyType(
         "kW": 1e3,
         "TFLOPS": 1e12,
         "$M": 1e6,
+        "ms/1000 km": 1e-9,
     }
 )
 # What predicates may write behind a number: `40 * kW`.
