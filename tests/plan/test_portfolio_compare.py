@@ -8,6 +8,7 @@ import pytest
 
 from twofold.plan.portfolio_answered import Answered
 from twofold.plan.portfolio_compare import fleet_options, late_runs, year_scenarios
+from twofold.plan.portfolio_tables import calendar
 from twofold.supply import (
     Campaign,
     CampaignOption,
@@ -94,3 +95,13 @@ def test_other_years_are_priced_in_whole_units_and_nobody_regrets_less_than_noth
     for row in years.values():
         assert row.usd is not None and row.best_usd is not None
         assert row.regret_usd == pytest.approx(row.usd - row.best_usd) and row.regret_usd >= 0
+
+
+def test_the_calendar_has_short_runs_that_may_pause_in_their_months() -> None:
+    tune = Campaign("tune 1", 9, 10, (CampaignOption("machines", 2, 30.0),), dense=False)
+    problem = PortfolioProblem((offer(),), (), (), (tune,), ())
+    answer = solve(problem)
+    assert answer is not None
+    months = calendar(Answered(problem, answer, (), (), None, (), ()))
+    assert [row.training_count for row in months] == [0, 0, 16, *[0] * 9]
+    assert [row.what for row in months] == ["", "", "tune", *[""] * 9]

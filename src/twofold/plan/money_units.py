@@ -1,7 +1,7 @@
 """What a query, a token and a joule cost in a plan, each with its derivation."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 
 from twofold.contracts import (
     ClassMoney,
@@ -18,6 +18,7 @@ from twofold.core import Estimate, format_seconds
 from twofold.plan.context import Context
 from twofold.plan.derivation import derived, path_input
 from twofold.plan.money_terms import YEAR_S, inverted, runs_per_year, scaled
+from twofold.plan.portfolio_demand import first_day
 from twofold.plan.reasons import metric_text
 from twofold.supply import lifetime_curve
 
@@ -106,8 +107,9 @@ def run_money(
     served = _served_by(run, services)
     curve, crossing = _lifetime(run, served)
     day = ""
-    if crossing is not None and context.today is not None and crossing < 36500:
-        day = (context.today + timedelta(seconds=run.run.total_s.value, days=crossing)).isoformat()
+    begins = _begins(entry, context)
+    if crossing is not None and begins is not None and crossing < 36500:
+        day = (begins + timedelta(seconds=run.run.total_s.value, days=crossing)).isoformat()
     return (
         RunMoney(
             name=run.name,
@@ -121,6 +123,13 @@ def run_money(
         ),
         found,
     )
+
+
+def _begins(entry: TrainingRun, context: Context) -> date | None:
+    """The run's own first day, else the plan's; today where neither is stated or both are past."""
+    stated = entry.first_day or first_day(context.spec)
+    known = [day for day in (stated, context.today) if day is not None]
+    return max(known) if context.today is not None else None
 
 
 def _served_by(run: TrainingPlan, services: Sequence[ServicePlan]) -> ServicePlan | None:

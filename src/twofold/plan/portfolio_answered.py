@@ -56,6 +56,21 @@ class Answered:
                 units[each.start_week : each.start_week + weeks] += each.units
         return units
 
+    def pausing_units(self, index: int) -> Floats:
+        """(weeks,) units of runs that may pause on an offer: of held ones in their busiest hour, and rented.
+
+        Rented hours are one stretch from the first week of the run's window.
+        """
+        offer, answer = self.problem.offers[index], self.answer
+        units: Floats = answer.paused_units[index].sum(axis=0).max(axis=1)
+        for number, campaign in enumerate(self.problem.campaigns):
+            if answer.rented_unit_h[index, number] > LEAST_UNITS:
+                for part in answer.portions:
+                    if (part.campaign, part.option.offer) == (campaign.name, offer.name):
+                        begins = max(campaign.first_week, offer.first_week)
+                        units[begins : begins + part.option.weeks] += part.option.units
+        return units
+
     def day(self, week: float) -> str:
         """The day on which a week begins, or its number where the year has no first day."""
         if self.start is None:

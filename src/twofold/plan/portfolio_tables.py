@@ -244,15 +244,12 @@ def served_shares(solved: Answered, context: Context) -> tuple[ServedShare, ...]
 
 def calendar(solved: Answered) -> tuple[MonthDemand, ...]:
     """Accelerators that every month needs, by what was decided; what is missing is marked."""
-    problem, answer = solved.problem, solved.answer
+    problem = solved.problem
     counts = np.array([offer.accelerator_count for offer in problem.offers], float)
-    training = sum(
-        (solved.training_units(i) * counts[i] for i in range(len(counts))), np.zeros(problem.week_count)
-    )
-    serving = np.zeros((problem.week_count, 24))
-    for index in range(len(counts)):
-        paused = answer.paused_units[index].sum(axis=0)
-        serving += (solved.serving_units(index) + paused) * counts[index]
+    training, serving = np.zeros(problem.week_count), np.zeros((problem.week_count, 24))
+    for index, count in enumerate(counts):
+        training += (solved.training_units(index) + solved.pausing_units(index)) * count
+        serving += solved.serving_units(index) * count
     short = _short_accelerators(solved)
     available = _available(solved)
     months: dict[str, list[int]] = {}
@@ -261,13 +258,13 @@ def calendar(solved: Answered) -> tuple[MonthDemand, ...]:
         months.setdefault(f"{MONTHS[month_of(week, solved.start)].capitalize()}{year}", []).append(week)
     rows = []
     for label, weeks in months.items():
-        runs = _without_numbers(each.campaign for each in _running(solved, weeks))
+        runs = _without_numbers([*_running(solved, weeks), *_pausing(solved, weeks)])
         missing = int(np.ceil(short[weeks].max(initial=0.0) - 1e-6))
         texts = [", ".join(runs)] if runs else []
         rows.append(
             MonthDemand(
                 label,
-                int(training[weeks].max(initial=0.0)),
+                int(np.ceil(training[weeks].max(initial=0.0) - 1e-6)),
                 int(np.ceil(serving[weeks].max(initial=0.0) - 1e-6)),
                 available,
                 missing,
@@ -277,11 +274,20 @@ def calendar(solved: Answered) -> tuple[MonthDemand, ...]:
     return tuple(rows)
 
 
-def _running(solved: Answered, weeks: list[int]) -> list[Placement]:
+def _running(solved: Answered, weeks: list[int]) -> list[str]:
     return [
-        each
+        each.campaign
         for each in solved.answer.placements
         if any(each.start_week <= week < each.start_week + each.wall_h / WEEK_H for week in weeks)
+    ]
+
+
+def _pausing(solved: Answered, weeks: list[int]) -> list[str]:
+    """Runs that may pause, in the weeks of their windows."""
+    return [
+        campaign.name
+        for campaign in solved.problem.campaigns
+        if not campaign.dense and any(campaign.first_week <= week < campaign.end_week for week in weeks)
     ]
 
 
