@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.plan.rehearse_tenants import TenantTally
+from twofold.plan.rehearse_tenants import TenantTally, fair_shares
 from twofold.twin import RequestRecord
 
 FINISHED = "finished"
@@ -43,6 +44,31 @@ def test_the_95th_of_a_hundred_is_the_smallest_that_95_do_not_exceed() -> None:
     assert (figures.e2e_p95_s, figures.ttft_p95_s) == (95.0, 9.5)
     (one,) = tally_of([ended("a", 3.0)]).figures()
     assert one.e2e_p95_s == 3.0
+
+
+SHARES = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.0, 1e6), min_size=1)
+
+
+@given(asked=SHARES, part=st.floats(0.0, 1.0))
+def test_a_fair_share_is_all_that_is_asked_or_as_much_as_anybody_gets(
+    asked: dict[str, float], part: float
+) -> None:
+    served = part * sum(asked.values())
+    shares = fair_shares(asked, served)
+    assert sum(shares.values()) == pytest.approx(served, abs=1e-6)
+    level = max(shares.values())
+    for name, share in shares.items():
+        assert share == pytest.approx(min(asked[name], level), abs=1e-6)
+
+
+def test_who_was_served_less_than_the_others_has_less_than_its_share() -> None:
+    requests = [ended("a") for _ in range(30)] + [ended("b") for _ in range(10)]
+    requests += [ended("b", outcome="left") for _ in range(20)]
+    a, b = tally_of(requests).figures()
+    assert (a.served_tokens, b.served_tokens) == (450, 150)
+    assert a.fair_fraction == pytest.approx(1.5) and b.fair_fraction == pytest.approx(0.5)
+    (alone,) = tally_of([ended("c", outcome="left")]).figures()
+    assert alone.served_tokens == 0 and alone.fair_fraction is None
 
 
 REQUESTS = st.lists(

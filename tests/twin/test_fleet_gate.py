@@ -12,6 +12,7 @@ from twofold.policy import (
     CanarySettings,
     ClassSettings,
     DegradationSettings,
+    ForecastSettings,
     GateSettings,
     HedgeSettings,
     LimitSettings,
@@ -144,6 +145,23 @@ def test_a_fleet_grows_into_a_surge_and_shrinks_after_it(fixed_world: Worlds) ->
     )
     assert fixed.started_count == 0
     assert result.finished_count > fixed.finished_count
+
+
+def test_who_knows_the_day_before_has_replicas_ready_when_the_day_opens(fixed_world: Worlds) -> None:
+    """A day of 60 s opens at 30 s with six times the requests; a start takes 5 s. The second is measured."""
+    openings = tuple(Surge(60.0 * day + 30.0, 60.0 * day + 42.0, 6.0) for day in range(2))
+    traffic = TrafficModel(5.0, output=SHORT, surges=openings)
+
+    def second_day(forecast: ForecastSettings | None) -> float:
+        scaling = replace(QUICK, start_s=5.0, down_pause_s=5.0, down_fraction=1.0, forecast=forecast)
+        gate = GateSettings(queue=QueueSettings(), scaling=scaling)
+        classes = (ClassModel("", ttft_s=0.5),)
+        world = fixed_world(1, gate=gate, classes=classes, in_flight_limit=4, start_s=5.0, warm_up_s=62.0)
+        result = simulate_fleet(world, generate(traffic, 1, 110.0))
+        return result.classes[0].within_slo_count / result.classes[0].arrived_count
+
+    reactive, predictive = second_day(None), second_day(ForecastSettings(bin_s=2.0, season_s=60.0))
+    assert reactive < 0.8 and predictive > 0.95
 
 
 def test_a_fleet_starts_from_nothing_when_somebody_asks(fixed_world: Worlds, steady: Requests) -> None:

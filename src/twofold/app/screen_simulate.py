@@ -186,10 +186,12 @@ def _tenant_lines(tenants: Sequence[TenantFigures]) -> list[str]:
             share(tenant.finished_count / max(1, tenant.arrived_count)),
             "–" if tenant.ttft_p95_s is None else format_seconds(tenant.ttft_p95_s),
             "–" if tenant.e2e_p95_s is None else format_seconds(tenant.e2e_p95_s),
+            "–" if tenant.fair_fraction is None else share(tenant.fair_fraction),
         )
         for tenant in tenants
     ]
-    return table(("TENANTS", "requests", "finished", "TTFT p95", "E2E p95"), rows, numbers=(1, 2, 3, 4))
+    titles = ("TENANTS", "requests", "finished", "TTFT p95", "E2E p95", "of its fair share")
+    return table(titles, rows, numbers=(1, 2, 3, 4, 5))
 
 
 def _belief_lines(simulation: Simulation) -> list[str]:

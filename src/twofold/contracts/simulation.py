@@ -103,6 +103,8 @@ class TenantFigures:
     finished_count: int  # of them, with a whole answer
     ttft_p95_s: float | None  # to the first token; null: nothing finished
     e2e_p95_s: float | None  # to the whole answer; null: nothing finished
+    served_tokens: int  # input and output of what finished
+    fair_fraction: float | None  # of its fair share of all served tokens; null: nothing finished
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,11 @@ def flat_figures(simulation: Simulation) -> Flat:
         flat |= {f"{each.name}.{name}": value for name, value in _of_class(each).items()}
     for tenant in simulation.tenants:
         name = f"tenant {tenant.name or 'others'}"
-        found = {"ttft_p95_s": tenant.ttft_p95_s, "e2e_p95_s": tenant.e2e_p95_s}
+        found = {
+            "ttft_p95_s": tenant.ttft_p95_s,
+            "e2e_p95_s": tenant.e2e_p95_s,
+            "fair_fraction": tenant.fair_fraction,
+        }
         flat |= {f"{name}.{metric}": value for metric, value in found.items() if value is not None}
         flat[f"{name}.unanswered_fraction"] = 1.0 - tenant.finished_count / max(1, tenant.arrived_count)
     flat |= _of_fleets(simulation)
@@ -57,6 +61,7 @@ def _of_fleets(simulation: Simulation) -> Flat:
         return float(sum(getattr(fleet, name) * fleet.accelerator_h for fleet in fleets) / hours)
 
     inputs = sum(fleet.input_tokens for fleet in fleets)
+    sent_count = sum(fleet.effects.get("Send", 0) for fleet in fleets)
     found = {
         "output_tokens_per_s": sum(fleet.output_tokens for fleet in fleets) / spans_s,
         "used_fraction": by_hours("utilisation_fraction"),
@@ -66,6 +71,7 @@ def _of_fleets(simulation: Simulation) -> Flat:
         "kv_waste_fraction": by_hours("kv_waste_fraction"),
         "prefix_hit_fraction": sum(f.prefix_hit_fraction * f.input_tokens for f in fleets) / max(1, inputs),
         "retries": float(sum(fleet.retry_count for fleet in fleets)),
+        "attempts_ratio": sent_count / max(1, sum(fleet.arrived_count for fleet in fleets)),
         "starts": float(sum(fleet.started_count for fleet in fleets)),
         "start_s": max(fleet.start_s_mean for fleet in fleets),
         "accelerator_h": hours,

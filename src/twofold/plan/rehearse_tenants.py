@@ -1,6 +1,6 @@
 """What the tenants of a scenario got: figures of a run by who sent its requests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -18,6 +18,7 @@ class TenantTally:
     _arrived: dict[str, int] = field(default_factory=dict)
     _ttft_s: dict[str, list[float]] = field(default_factory=dict)
     _e2e_s: dict[str, list[float]] = field(default_factory=dict)
+    _served_tokens: dict[str, int] = field(default_factory=dict)
 
     def record(self, request: RequestRecord) -> None:
         """One request ended; what arrived in the warm-up is left out."""
@@ -27,19 +28,29 @@ class TenantTally:
         self._arrived[name] = self._arrived.get(name, 0) + 1
         if request.outcome == FINISHED:
             self._e2e_s.setdefault(name, []).append(request.e2e_s)
+            tokens = request.input_tokens + request.output_tokens
+            self._served_tokens[name] = self._served_tokens.get(name, 0) + tokens
             if request.ttft_s is not None:
                 self._ttft_s.setdefault(name, []).append(request.ttft_s)
 
     def add(self, other: "TenantTally") -> None:
         """What another counted of other requests."""
-        for name, count in other._arrived.items():
-            self._arrived[name] = self._arrived.get(name, 0) + count
+        counted = ((self._arrived, other._arrived), (self._served_tokens, other._served_tokens))
+        for counts, more in counted:
+            for name, count in more.items():
+                counts[name] = counts.get(name, 0) + count
         for own, theirs in ((self._ttft_s, other._ttft_s), (self._e2e_s, other._e2e_s)):
             for name, values in theirs.items():
                 own.setdefault(name, []).extend(values)
 
     def figures(self) -> tuple[TenantFigures, ...]:
         """By name."""
+        served_tokens = sum(self._served_tokens.values())
+        answered_count = sum(len(values) for values in self._e2e_s.values())
+        mean_tokens = served_tokens / max(1, answered_count)  # of those that were refused nobody knows better
+        fair_tokens = fair_shares(
+            {name: mean_tokens * count for name, count in self._arrived.items()}, float(served_tokens)
+        )
         return tuple(
             TenantFigures(
                 name,
@@ -47,9 +58,28 @@ class TenantTally:
                 len(self._e2e_s.get(name, [])),
                 p95(self._ttft_s.get(name, [])),
                 p95(self._e2e_s.get(name, [])),
+                self._served_tokens.get(name, 0),
+                self._served_tokens.get(name, 0) / fair_tokens[name] if fair_tokens[name] else None,
             )
             for name, count in sorted(self._arrived.items())
         )
+
+
+def fair_shares(asked: Mapping[str, float], served: float) -> dict[str, float]:
+    """What each would get of so much, if nobody gets more than it asks for and the rest is equal.
+
+    Formula  min(asked, level), with the level at which all shares make up what is served (max-min fairness)
+    Source   Bertsekas & Gallager 1992, "Data networks", section 6.5
+
+    >>> fair_shares({"greedy": 90.0, "modest": 10.0, "usual": 50.0}, 80.0)
+    {'greedy': 35.0, 'modest': 10.0, 'usual': 35.0}
+    """
+    shares: dict[str, float] = {}
+    left = served
+    for number, name in enumerate(sorted(asked, key=lambda each: asked[each])):
+        shares[name] = min(asked[name], left / (len(asked) - number))
+        left -= shares[name]
+    return {name: shares[name] for name in asked}
 
 
 def p95(values: Sequence[float]) -> float | None:
