@@ -55,6 +55,9 @@ class Shop(Part):
         default=("community",), description="accelerators, providers or terms to leave out"
     )
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
+    hosted: fields.Flag = Field(
+        default=False, description="let the portfolio buy answers from hosted interfaces too"
+    )
 
 
 class Season(Part):

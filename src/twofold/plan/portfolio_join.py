@@ -12,6 +12,7 @@ from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import Answered
 from twofold.plan.portfolio_capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.plan.portfolio_demand import Asked, asked, batch_of, demand_of, first_day, repeats_of
+from twofold.plan.portfolio_hosted import hosted
 from twofold.plan.portfolio_offers import Supplied, refused_quotes, supplied
 from twofold.plan.portfolio_rehearse import Rehearsing, rehearsed
 from twofold.plan.portfolio_report import portfolio_of
@@ -100,20 +101,21 @@ def join(
         return None
     wanted = tuple(each for choice in services.values() for each in asked(choice))
     demands, batches, rates = _serving(wanted, services, offers, context)
+    hosting, hosted_rates, remarks = hosted(wanted, services, context)
     campaigns, left_out = _campaigns(runs, offers, context, start)
     if not campaigns and not rates:
         return None
     supply = context.spec.supply
     problem = PortfolioProblem(
-        tuple(each.offer for each in offers),
+        (*(each.offer for each in offers), *hosting),
         tuple(demands),
         tuple(batches),
         campaigns,
-        tuple(rates),
+        (*rates, *hosted_rates),
         budget_usd=supply.budget_usd,
         platform_limit=supply.platforms,
     )
-    return Joined(problem, offers, wanted, start, (*left_out, *refused_quotes(context)))
+    return Joined(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
 
 
 def answered(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:

@@ -17,9 +17,11 @@ from twofold.plan.portfolio_tables import (
     term_splits,
     window_costs,
 )
+from twofold.plan.region_supply import wider_notes
 from twofold.supply import PortfolioAnswer, PortfolioProblem, paid_usd, unit_usd_per_h, violations
 
 LEAST_GAP = 0.001  # of other years, that is worth saying
+HOSTED = "hosted interfaces promise no latency: their answers are taken to be in time, which nothing shows"
 OTHER_MACHINES = (
     "above, each half is planned alone and held for its peak; here machines may be others, shared by both, "
     "and those by the hour follow the traffic"
@@ -60,7 +62,12 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         scenarios=scenarios,
         conflict=solved.conflict,
         items=bill(solved, found, terms.tax_fraction),
-        notes=(*_tax_note(paid, terms.tax_fraction), *_notes(solved), *_year_note(scenarios)),
+        notes=(
+            *_tax_note(paid, terms.tax_fraction),
+            *wider_notes(found, context.spec, context.catalog),
+            *_notes(solved, found),
+            *_year_note(scenarios),
+        ),
         rounds=solved.rounds,
     )
 
@@ -133,9 +140,11 @@ def _year_note(scenarios: tuple[YearScenario, ...]) -> tuple[str, ...]:
     return (f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest",)
 
 
-def _notes(solved: Answered) -> tuple[str, ...]:
+def _notes(solved: Answered, found: tuple[Lease, ...]) -> tuple[str, ...]:
     notes = [f"not in it: {text}" for text in solved.left_out]
     if not solved.answer.finished and solved.answer.gap_fraction > 0:
         share = f"{100 * solved.answer.gap_fraction:.1f} %"
         notes.append(f"the search was cut short: at most {share} dearer than the best there is")
+    if any(lease.term == "api" for lease in found):
+        notes.append(HOSTED)
     return (*notes, OTHER_MACHINES)

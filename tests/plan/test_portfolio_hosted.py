@@ -1,0 +1,60 @@
+"""Hosted interfaces are offers of a portfolio where the spec asks for them and its rules allow them."""
+
+from math import inf
+
+import pytest
+
+from twofold.catalog import Catalog
+from twofold.contracts import parse_spec
+from twofold.perf import Constants
+from twofold.plan.context import Context
+from twofold.plan.portfolio_demand import asked
+from twofold.plan.portfolio_hosted import hosted
+from twofold.plan.serving_choice import choose_serving
+from twofold.plan.uncertainty import draw_factors
+from twofold.supply import CapacityOffer, ServingRate
+
+SERVING = """serving:
+  name: desk
+  model: llama-3.1-8b
+  on: 1xH100-SXM
+  classes:
+    chat:
+      traffic: {rate: 5 /s, input: 400 tok, output: 80 tok}
+      slo: {ttft_p95: 600 ms, tpot_p95: 50 ms}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("supply: {shop: {hosted: true}}", ""),
+        ("supply: {shop: {accelerators: [H100-SXM]}}", ""),
+        ("supply: {shop: {hosted: true}}\ncompliance: fedramp-high", "no hosted interface that may be used"),
+        ("supply: {shop: {hosted: true, regions: [EU]}}", "in which region"),
+        ("supply: {shop: {hosted: true, exclude: [deepinfra]}}", ""),
+    ],
+    ids=["asked", "not asked", "rules", "region", "excluded"],
+)
+def test_hosted_interfaces_count_where_they_are_asked_and_allowed(
+    rest: str, says: str, catalog: Catalog, constants: Constants
+) -> None:
+    spec = parse_spec(f"{SERVING}{rest}\n", "twofold.yaml")
+    context = Context(spec, catalog, constants, draw_factors(constants, 2, 0), None)
+    choice = choose_serving(spec.services[0], context)
+    offers, rates, notes = hosted(asked(choice), {"desk": choice}, context)
+    assert says in " ".join(notes)
+    if says or "hosted" not in rest:
+        assert offers == () == rates
+        return
+    check(offers, rates)
+    assert ("deepinfra" in {offer.provider for offer in offers}) == ("exclude" not in rest)
+
+
+def check(offers: tuple[CapacityOffer, ...], rates: tuple[ServingRate, ...]) -> None:
+    """Offers of the class alone, by price, each with its date."""
+    prices = [rate.usd_per_request for rate in rates]
+    assert [offer.name for offer in offers] == [rate.offer for rate in rates]
+    assert prices == sorted(prices) and min(prices) > 0
+    assert all(rate.demand == "desk.chat" and rate.rate_per_unit_per_s == inf for rate in rates)
+    assert all(offer.tenure == "api" and offer.date for offer in offers)
