@@ -3,9 +3,9 @@
 import pytest
 
 from twofold.catalog import Catalog
-from twofold.contracts import parse_spec
+from twofold.contracts import Lease, parse_spec
 from twofold.core import InfeasibleError
-from twofold.plan.region_supply import offered_where_asked
+from twofold.plan.region_supply import offered_where_asked, wider_notes
 
 SERVICE = """serving:
   model: llama-3.1-8b
@@ -43,6 +43,19 @@ def test_a_run_is_bound_by_the_shops_regions(catalog: Catalog) -> None:
     shop = "supply: {shop: {accelerators: [MI300X], regions: [FIN-03]}}\n"
     assert "can train `pretrain`" in refusal(RUN + shop, catalog).message
     assert checked(RUN + shop.replace("FIN-03", "us"), catalog) is catalog
+
+
+def test_leases_at_prices_that_name_no_region_asked_are_noted(catalog: Catalog) -> None:
+    spec = parse_spec(SERVICE.replace("REGIONS", "us-east"), "twofold.yaml")
+    named, listed = (
+        Lease(
+            f"{who} box", who, "H100", 8, "on_demand", "serving", "chat", 1, 0, 52, "", 1.0, 1.0, 1.0, place
+        )
+        for who, place in (("lambda", "us-east-1"), ("crusoe", ""))
+    )
+    (note,) = wider_notes([named, listed, listed], spec, catalog)
+    assert "crusoe box says no region" in note and "us-east" in note
+    assert wider_notes([listed], parse_spec(RUN, "twofold.yaml"), catalog) == ()
 
 
 def test_machines_by_name_need_a_price_there_and_own_ones_need_none(catalog: Catalog) -> None:

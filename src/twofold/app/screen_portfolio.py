@@ -132,7 +132,7 @@ def _lease_row(lease: Lease, weeks: int) -> tuple[str, ...]:
     what = f"{service}: {', '.join(name.partition('.')[2] for name in own)}" if alike else lease.what
     return (
         size,
-        f"{lease.provider} {lease.term}",
+        " ".join(filter(None, (lease.provider, lease.region, lease.term))),
         _when(lease, weeks),
         percent(lease.used_fraction),
         format_usd(lease.usd),

@@ -23,6 +23,7 @@ class Lease:
     unit_h: float  # paid for
     used_fraction: float  # of these hours, by work
     usd: float  # USD with support, without egress
+    region: str = ""  # as the price names it; "" where it names none
 
 
 @dataclass(frozen=True, slots=True)

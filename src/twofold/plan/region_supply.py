@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from twofold.catalog import Catalog, Price, country_of, places_in, scope_of
-from twofold.contracts import Service, Spec, Supply, TrainingRun
+from twofold.catalog import Catalog, Fit, Price, country_of, fit_of, places_in, scope_of
+from twofold.contracts import Lease, Service, Spec, Supply, TrainingRun
 from twofold.core import InfeasibleError, InputError, format_seconds, format_si
 from twofold.plan.offers import (
     considered,
@@ -44,6 +44,23 @@ def all_asked_regions(spec: Spec) -> tuple[str, ...]:
     entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
     asked = [asked_regions(entry, spec.supply) for entry in entries]
     return tuple(dict.fromkeys(name for regions in asked for name in regions)) if all(asked) else ()
+
+
+def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[str, ...]:
+    """Leases at prices of lists that cover the regions asked without naming them."""
+    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
+    asked = tuple(dict.fromkeys(name for each in entries for name in asked_regions(each, spec.supply)))
+    found = {
+        lease.offer: f"says only `{lease.region}`" if lease.region else "says no region"
+        for lease in leases
+        if asked
+        and lease.term not in ("owned", "api")
+        and fit_of(catalog, lease.provider, lease.region, asked) is Fit.WIDER
+    }
+    return tuple(
+        f"the price of {offer} {says}: ask whether it holds in {', '.join(asked)}"
+        for offer, says in found.items()
+    )
 
 
 def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:

@@ -166,6 +166,12 @@ def offer_name(provider: str, instance: str, region: str, term: str) -> str:
     return f"{provider} {instance}{where} {term}"
 
 
+def named_region(offer: CapacityOffer) -> str:
+    """The region that an offer's name states, also one that no table lists; "" where it states none."""
+    behind = offer.name.partition(f"{offer.instance} ")[2]
+    return behind.partition(offer.term)[0].strip()
+
+
 def place_of(provider: str, region: str, catalog: Catalog) -> str:
     """`provider:region` where the catalogue knows the place; "" where the price does not say it."""
     known = {f"{each.provider}:{each.name}": each for each in catalog.regions()}
