@@ -47,7 +47,7 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
         (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
     )
     if later:
-        texts = [f"week {each.start_week + 1} {_listed([each])}" for each in later[:SHOWN_LATER]]
+        texts = [f"week {each.start_week + 1}, {_listed([each])}" for each in later[:SHOWN_LATER]]
         texts += [f"{len(later) - SHOWN_LATER} more"] if len(later) > SHOWN_LATER else []
         yield Action("then", " · ".join(texts), "", sum(each.usd for each in later))
     back = portfolio.windows[:SHOWN_LATER]
@@ -121,7 +121,13 @@ def _answers(plan: Plan) -> bool:
 
 def _half_text(half: TrainingPlan | ServicePlan) -> str:
     machine = half.machine
-    size = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
+    whole = machine.node_count * machine.accelerators_per_node == machine.accelerator_count
+    count = (
+        f"{machine.node_count} × {machine.accelerators_per_node}"
+        if whole
+        else f"{machine.accelerator_count} ×"
+    )
+    size = f"{count} {machine.accelerator}"
     whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})" if machine.price else ""
     return f"{size}{whose} for {half.name}"
 
@@ -146,6 +152,8 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
     if plan.portfolio and plan.portfolio.conflict and not bill:
         yield f"the portfolio cannot meet all of: {', '.join(plan.portfolio.conflict)}"
     if plan.portfolio and bill:
+        # Rounds on the twin end in machines that hold, but where no more of them did.
+        yield from (line for line in plan.portfolio.rounds[-2:] if "misses even" in line)
         for row in plan.portfolio.scenarios:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"

@@ -208,7 +208,7 @@ def _warnings(
     unpriced = [plan.name for plan in training if plan.cost_usd is None]
     unpriced += [plan.name for plan in serving if plan.cost_usd_per_year is None]
     if unpriced:
-        warnings.append(f"no price for {', '.join(unpriced)}: not in the first year's cost")
+        warnings.append(f"no price for {', '.join(unpriced)}: no rent of it is in the first year")
     if spec.supply.budget_usd is not None and unpriced:
         warnings.append("the budget was checked against what has a price")
     return tuple(warnings)

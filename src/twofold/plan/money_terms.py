@@ -125,7 +125,7 @@ def owning_terms(
 ) -> OwningTerms:
     """What owning costs beside the machines, from the spec where it says so.
 
-    Formula  people = those of the building, by its power + platform engineers, by accelerators, two at least
+    Formula  people = those of the building, by its power + platform engineers, by accelerators
     """
     keys, catalog = context.spec.supply.economics, context.catalog
     capital, upkeep = catalog.economic("cost of capital"), catalog.economic("maintenance of hardware")
