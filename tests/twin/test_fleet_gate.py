@@ -262,6 +262,29 @@ def test_a_client_breaks_off_what_takes_too_long_and_asks_as_often_as_it_may(
     assert result.outcomes == {"finished": 5} and result.retry_count == 0
 
 
+def test_a_greedy_tenant_takes_nobody_half_of_its_share_at_three_times_what_can_be_served(
+    fixed_world: Worlds,
+) -> None:
+    """One of five asks for 80 % of 400 requests/s where 133 can be served, and nobody can wait."""
+    tenants = (("greedy", 0.8), *((name, 0.05) for name in "abcd"))
+    traffic = TrafficModel(400.0, output=SHORT, tenants=tenants)
+
+    def served_fraction(kept_fraction: float) -> float:
+        """What the least served of the modest got of what it asked for, which is its fair share."""
+        queue = QueueSettings(kept_fraction=kept_fraction)
+        gate = GateSettings(classes=(ClassSettings(queue_limit_count=0),), queue=queue)
+        world = fixed_world(5, gate=gate, places=8, in_flight_limit=8)
+        _, records = run(world, list(generate(traffic, 1, 6.0)))
+        return min(
+            sum(r.outcome == "finished" for r in records if r.tenant == name)
+            / sum(r.tenant == name for r in records)
+            for name in "abcd"
+        )
+
+    first_come, fair = served_fraction(0.0), served_fraction(0.03)
+    assert first_come < 0.5 < 0.7 < fair
+
+
 def test_hedges_leave_one_answer_per_request(fixed_world: Worlds, steady: Requests) -> None:
     slow = SlowReplica(2.0, 40.0, "r0", 20.0)
     gate = GateSettings(hedge=HedgeSettings(attempts_fraction=0.5), routing=Routing.ROUND_ROBIN)

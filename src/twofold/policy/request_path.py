@@ -14,6 +14,7 @@ from twofold.policy.fair_queue import FairQueue
 from twofold.policy.fleet_view import ANY_CLASS, FleetView, Replica, Request
 from twofold.policy.limits import Limiter
 from twofold.policy.pace import Pace
+from twofold.policy.reserve import Reserve
 from twofold.policy.retry import Hedger, RetryBudget
 from twofold.policy.routing import Router
 from twofold.policy.steering import Steering
@@ -33,6 +34,10 @@ class RequestPath:
         self.given_ids = 0
         self._limiter = Limiter(settings.limits) if settings.limits else None
         self._queue = FairQueue(settings.queue, classes) if settings.queue else None
+        self._reserves: dict[str, Reserve] = {}  # by class
+        if settings.queue is not None and settings.queue.kept_fraction:
+            kept_fraction, most_count = settings.queue.kept_fraction, settings.queue.tenant_count_max
+            self._reserves = {name: Reserve(kept_fraction, most_count) for name in self._kinds}
         self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
         self.hedger = Hedger(settings.hedge) if settings.hedge else None
         self.ladder = Ladder(settings.degradation) if settings.degradation else None
@@ -105,8 +110,11 @@ class RequestPath:
         """Refused, or sent where it may begin at once, or held. Routing is asked first, and only asked."""
         replica: Replica | None = None
         wait: tuple[float, float] | None = None
+        reserve = self._reserves.get(request.kind.name)
+        if reserve is not None:
+            reserve.asked(request.tenant, now_s)
         if self._queue is None or not self._queue.count_of(request.kind.name):
-            replica = self._routed(request, now_s)
+            replica = None if self._is_kept_from(request) else self._routed(request, now_s)
         if replica is None:
             if self._queue is None or not self._may_come_free():
                 refusal = admission.room_or_refusal(self._view, request, now_s)
@@ -122,6 +130,14 @@ class RequestPath:
             if lacking_s > 0.0:
                 return [self._refused(request, RefusalReason.SLO, 429, lacking_s)]
         return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
+
+    def _is_kept_from(self, request: Request) -> bool:
+        """Whether the places that are free are for tenants who had less."""
+        reserve, view = self._reserves.get(request.kind.name), self._view
+        if reserve is None:
+            return False
+        free_count = view.place_count - len(view.requests)
+        return reserve.is_kept_from(request.tenant, free_count, view.place_count)
 
     def _may_come_free(self) -> bool:
         """Whether holding makes sense: somebody is there, or may come."""
@@ -194,7 +210,8 @@ class RequestPath:
         blocked: set[str] = set()
         while len(effects) < most_count and (head := queue.head(blocked)) is not None:
             class_name, request_id = head
-            replica = self._routed(held[request_id], now_s)
+            request = held[request_id]
+            replica = None if self._is_kept_from(request) else self._routed(request, now_s)
             if replica is None:
                 blocked.add(class_name)
                 continue
@@ -241,6 +258,9 @@ class RequestPath:
 
     def _sent(self, request: Request, replica: Replica, now_s: float) -> Send:
         if not request.sent_count:
+            reserve = self._reserves.get(request.kind.name)
+            if reserve is not None:
+                reserve.sent(request.tenant, request.charged_tokens)
             if self.ladder and self.ladder.level:
                 tokens = shortened_tokens(self.ladder.level, request.kind, request.output_limit_tokens)
                 if tokens < request.output_limit_tokens:

@@ -78,9 +78,11 @@ class QueueSettings:
 
     lower_share: float = 0.1  # of the tokens served, that each lower priority gets while higher ones wait
     tenant_count_max: int = 10_000  # per class whose use is remembered while others wait
+    kept_fraction: float = 0.03  # of the places, for tenants who had less than their share; 0: for nobody
 
     def __post_init__(self) -> None:
         assert 0 <= self.lower_share < 1 and self.tenant_count_max >= 1, self
+        assert 0 <= self.kept_fraction <= 1, self
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""Places that are kept for tenants who had less than their share of late. Mutable, bounded.
+
+Where first tokens must come soon, nobody can wait long, and a fair queue is mostly empty: a place goes to
+whoever asks at the moment when it is free, which is mostly who asks most. So the last few places are kept
+from tenants that had more than an equal share of the tokens; who had less finds one free.
+"""
+
+import math
+
+WINDOW_S = 30.0  # tokens of this one and of the one before it count
+OVER_RATIO = 1.1  # of an equal share: more than chance gives
+LARGEST_FRACTION = 0.125  # of the places: fewer than eight cannot spare one
+
+
+class Reserve:
+    """Of one class."""
+
+    def __init__(self, kept_fraction: float, tenant_count_max: int) -> None:
+        self._kept_fraction, self._tenant_count_max = kept_fraction, tenant_count_max
+        self._until_s = 0.0
+        self._tokens: dict[str, int] = {}  # sent in this window, by tenant; 0: it only asked …
+        self._earlier: dict[str, int] = {}  # … and in the one before
+        self._sum_tokens = self._earlier_tokens = 0
+
+    def asked(self, tenant: str, now_s: float) -> None:
+        """A request came: its tenant is one of those who share."""
+        if now_s >= self._until_s:
+            fresh = now_s - self._until_s < WINDOW_S
+            self._earlier = self._tokens if fresh else {}
+            self._earlier_tokens = self._sum_tokens if fresh else 0
+            self._tokens, self._sum_tokens, self._until_s = {}, 0, now_s + WINDOW_S
+        if tenant not in self._tokens and len(self._tokens) < self._tenant_count_max:
+            self._tokens[tenant] = 0
+
+    def sent(self, tenant: str, tokens: int) -> None:
+        """A request of so many tokens got a place."""
+        if tenant in self._tokens:
+            self._tokens[tenant] += tokens
+            self._sum_tokens += tokens
+
+    def is_kept_from(self, tenant: str, free_count: int, place_count: int) -> bool:
+        """Whether the places that are left are for others: few are, and it had more than its share."""
+        if free_count > self._kept_fraction * place_count + 1.0:
+            return False
+        kept_count = min(math.ceil(self._kept_fraction * place_count), int(LARGEST_FRACTION * place_count))
+        if free_count > kept_count:
+            return False
+        tokens, earlier = self._tokens, self._earlier
+        sharing_count = len(tokens) + sum(name not in tokens for name in earlier)
+        if sharing_count < 2:
+            return False
+        had_tokens = tokens.get(tenant, 0) + earlier.get(tenant, 0)
+        return had_tokens * sharing_count > OVER_RATIO * (self._sum_tokens + self._earlier_tokens)

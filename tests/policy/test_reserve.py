@@ -1,0 +1,51 @@
+"""The last places are kept from who had more than its share, and from nobody else."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.policy.reserve import WINDOW_S, Reserve
+
+TENANTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 1000), st.floats(0.0, 40.0)), max_size=60)
+
+
+def told(steps: list[tuple[str, int, float]]) -> Reserve:
+    reserve, now_s = Reserve(0.03, 1000), 0.0
+    for tenant, tokens, gap_s in steps:
+        now_s += gap_s
+        reserve.asked(tenant, now_s)
+        reserve.sent(tenant, tokens)
+    return reserve
+
+
+@given(TENANTS)
+def test_there_is_always_somebody_for_whom_the_last_places_are(steps: list[tuple[str, int, float]]) -> None:
+    reserve = told(steps)
+    assert not all(reserve.is_kept_from(tenant, 1, 100) for tenant in "abc")
+
+
+@given(TENANTS, st.integers(0, 8), st.sampled_from([1, 7, 8, 40, 100, 1000]))
+def test_nothing_is_kept_while_enough_is_free_nor_of_a_few_places(
+    steps: list[tuple[str, int, float]], beyond_count: int, place_count: int
+) -> None:
+    reserve, kept_count = told(steps), -(-place_count * 3 // 100)
+    free_count = kept_count + 1 + beyond_count
+    assert not any(reserve.is_kept_from(tenant, free_count, place_count) for tenant in "abc")
+    if place_count < 8:
+        assert not any(reserve.is_kept_from(tenant, 1, place_count) for tenant in "abc")
+
+
+def test_a_tenant_that_asks_alone_has_every_place_again_after_a_while() -> None:
+    reserve = told([("greedy", 900, 0.0), ("modest", 100, 1.0)])
+    assert reserve.is_kept_from("greedy", 1, 100) and not reserve.is_kept_from("modest", 1, 100)
+    for step in range(6):
+        reserve.asked("greedy", 2.0 + step * 0.6 * WINDOW_S)
+        reserve.sent("greedy", 900)
+    assert not reserve.is_kept_from("greedy", 1, 100)
+
+
+def test_no_more_tenants_are_told_apart_than_may_be() -> None:
+    reserve = Reserve(0.03, 2)
+    for name in "abcd":
+        reserve.asked(name, 1.0)
+        reserve.sent(name, 10)
+    assert len(reserve._tokens) == 2 and not reserve.is_kept_from("d", 1, 100)
