@@ -31,7 +31,7 @@ REQUESTS = 8000  # per replica
 WARM_UP_FRACTION = 0.05
 LOADS = (0.2, 0.4, 0.6, 0.85)  # of what carries prompts that are all alike
 SPREADS = (0.0, 0.5, 1.0, 1.5, 2.0)
-FLEETS, FLEET_SPREAD = (2, 4, 8), 1.5
+FLEETS, FLEET_SPREAD = (2, 6), 1.5
 FIGURES = (
     "ttft mean", "ttft p50", "ttft p95", "ttft p99", "tpot mean", "tpot p95", "tpot p99",
     "e2e p95", "e2e p99",
@@ -109,7 +109,7 @@ def drawn(mean: float, spread: float, count: int, random: np.random.Generator) -
 
 
 def seen(case: Case, spread: float, load: float, replica_count: int = 1) -> list[float]:
-    """`FIGURES` on the twin, of requests sent where the fewest prompt tokens wait, or to the emptiest."""
+    """`FIGURES` on the twin, requests sent where the fewest are; of equals, where the fewest tokens wait."""
     count, random = REQUESTS * replica_count, np.random.default_rng(4)
     at_s = np.cumsum(random.exponential(1.0, count))
     at_s *= count / at_s[-1] / (rate_of(case, load) * replica_count)
@@ -146,7 +146,7 @@ def routed(
     for key, now_s in enumerate(at_s):
         for place in range(replica_count):
             live(place, now_s)
-        place = min(range(replica_count), key=lambda each: (waiting_tokens[each], running[each]))
+        place = min(range(replica_count), key=lambda each: (running[each], waiting_tokens[each]))
         engines[place].submit(EngineWork(key, prompts[key], answers[key]), now_s)
         waiting_tokens[place] += prompts[key]
         running[place] += 1

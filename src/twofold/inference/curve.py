@@ -50,6 +50,9 @@ T = TypeVar("T")
 # them, which bends the curve. Twice as many batches move no limit by 1 %.
 SMALL_RATIO, LARGE_RATIO = 2.0 ** (1 / 2), 2.0 ** (1 / 3)
 SMALL_COUNT = 10  # steps of the first kind: up to 32
+# Replicas that a prompt can be said to choose among. A gate counts the answers that each has yet to give, and
+# a prompt under way only as a part of that: beside the twin worth two choices, in fleets of 4 as of 12.
+CHOICES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,7 @@ def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) ->
         spread = curve.own.input_spread
         prompt = Prompt(curve.own_tokens, spread, point.own_carrying_s, point.own_carried_tokens)
     count = _replica_count(curve, rate)
-    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt, count)
+    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt, np.minimum(count, CHOICES))
     slots = count * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
     slot_s = slot_wait_s(slots, lengths.output_tokens * point.tpot_s, utilisation, lengths)
     never = np.where(utilisation > 1.0, np.inf, 0.0)
