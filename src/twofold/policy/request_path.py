@@ -35,9 +35,10 @@ class RequestPath:
         self._limiter = Limiter(settings.limits) if settings.limits else None
         self._queue = FairQueue(settings.queue, classes) if settings.queue else None
         self._reserves: dict[str, Reserve] = {}  # by class
-        if settings.queue is not None and settings.queue.kept_fraction:
-            kept_fraction, most_count = settings.queue.kept_fraction, settings.queue.tenant_count_max
-            self._reserves = {name: Reserve(kept_fraction, most_count) for name in self._kinds}
+        self._kept_fraction = settings.queue.kept_fraction if settings.queue is not None else 0.0
+        if settings.queue is not None and self._kept_fraction:
+            most_count = settings.queue.tenant_count_max
+            self._reserves = {name: Reserve(self._kept_fraction, most_count) for name in self._kinds}
         self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
         self.hedger = Hedger(settings.hedge) if settings.hedge else None
         self.ladder = Ladder(settings.degradation) if settings.degradation else None
@@ -133,11 +134,13 @@ class RequestPath:
 
     def _is_kept_from(self, request: Request) -> bool:
         """Whether the places that are free are for tenants who had less."""
-        reserve, view = self._reserves.get(request.kind.name), self._view
-        if reserve is None:
+        view = self._view
+        place_count = view.place_count
+        free_count = place_count - len(view.requests)
+        if free_count > self._kept_fraction * place_count + 1.0:  # HOT: per request, mostly true
             return False
-        free_count = view.place_count - len(view.requests)
-        return reserve.is_kept_from(request.tenant, free_count, view.place_count)
+        reserve = self._reserves.get(request.kind.name)
+        return reserve is not None and reserve.is_kept_from(request.tenant, free_count, place_count)
 
     def _may_come_free(self) -> bool:
         """Whether holding makes sense: somebody is there, or may come."""

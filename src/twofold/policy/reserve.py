@@ -40,8 +40,6 @@ class Reserve:
 
     def is_kept_from(self, tenant: str, free_count: int, place_count: int) -> bool:
         """Whether the places that are left are for others: few are, and it had more than its share."""
-        if free_count > self._kept_fraction * place_count + 1.0:
-            return False
         kept_count = min(math.ceil(self._kept_fraction * place_count), int(LARGEST_FRACTION * place_count))
         if free_count > kept_count:
             return False
