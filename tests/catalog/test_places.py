@@ -27,6 +27,8 @@ INSIDE, WIDER, OUTSIDE = Fit.INSIDE, Fit.WIDER, Fit.OUTSIDE
         ("us-east", "runpod:all", OUTSIDE),  # nobody says where its machines stand
         ("us-east", "lium:US", WIDER),
         ("us-east", "aws:us-gov-east-1", OUTSIDE),
+        ("gcp:us-east4", "own:us-east-1", INSIDE),  # your own machines, in the same city
+        ("eu", "own:FI", INSIDE),
         ("us", "vast:US-TX", INSIDE),
         ("us", "aws:us-gov-east-1", OUTSIDE),
         ("us-gov-west", "aws:us-gov-west-1", INSIDE),

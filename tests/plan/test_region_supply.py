@@ -64,3 +64,6 @@ def test_machines_by_name_need_a_price_there_and_own_ones_need_none(catalog: Cat
     assert "aws" in dict(refusal(on + shop, catalog).lines)["nearest"]
     own = "supply: {own: [{node: DGX-H100, count: 4}], shop: {accelerators: [MI300X], regions: [FIN-03]}}\n"
     assert checked(RUN + own, catalog) is catalog
+    far = "supply: {own: [{node: DGX-H100, count: 4, region: us-east-1}], shop: {accelerators: [MI300X]}}\n"
+    assert "serve `serve`" in refusal(SERVICE.replace("REGIONS", "FIN-03") + far, catalog).message
+    assert checked(SERVICE.replace("REGIONS", "FI") + far.replace("us-east-1", "FIN-03"), catalog) is catalog

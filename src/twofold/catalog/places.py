@@ -20,6 +20,7 @@ UNION = frozenset({
     "LU", "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 })  # fmt: skip
 ZONE = re.compile(r"(?<=\d)-?[a-f]$")  # how a zone of a region ends
+OWNER = "own"  # whoever has machines says where they stand as any region is named
 AREAS = {"eu": UNION, "europe": UNION | {"CH", "GB", "IS", "NO", "UA"}, "uk": frozenset({"GB"})}
 
 
@@ -51,6 +52,8 @@ def fit_of(catalog: Catalog, provider: str, region: str, asked: tuple[str, ...])
     that is asked. A government's region counts by its own name, or where rules left only such places.
     """
     seller, own = provider.lower(), region.lower()
+    if ":" not in own and seller == OWNER:
+        own = next(iter(_meant(catalog, own)), own)
     if ":" in own:
         seller, _, own = own.partition(":")
     row = _by_id(catalog).get(f"{seller}:{own}")

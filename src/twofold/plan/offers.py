@@ -137,9 +137,16 @@ def assumed_node(accelerator: Accelerator, size: int) -> Node:
     )
 
 
-def own_offers(catalog: Catalog, supply: Supply) -> tuple[Offer, ...]:
-    """Machines that the user has. Accelerators counted alone stand in their usual node."""
-    return tuple(_own_offer(catalog, supply, owned) for owned in supply.own)
+def own_offers(catalog: Catalog, supply: Supply, regions: tuple[str, ...] = ()) -> tuple[Offer, ...]:
+    """Machines that the user has, in these regions where the spec says where they stand.
+
+    Accelerators counted alone stand in their usual node.
+    """
+    return tuple(
+        _own_offer(catalog, supply, owned)
+        for owned in supply.own
+        if not regions or not owned.region or in_regions(catalog, "own", owned.region, regions)
+    )
 
 
 def _own_offer(catalog: Catalog, supply: Supply, owned: Owned) -> Offer:

@@ -83,14 +83,13 @@ def serving_rates(
     each: Asked, choice: ServingChoice, offers: Iterable[Supplied], context: Context
 ) -> list[ServingRate]:
     """What one unit of every offer carries of a class, and how late it answers."""
-    regions = choice.entry.regions or context.spec.supply.shop.regions
     pools = pools_for(choice, each.load.name)
     found = []
     for supplied in offers:
         offer = supplied.offer
         if offer.term in SPOT_TERMS and not each.load.is_batch:
             continue  # what may be taken away at any minute promises nobody an answer
-        if not stands_in(supplied, regions, context.catalog):
+        if not stands_in(supplied, choice.entry, context):
             continue
         pooled = best_pool(pools, offer)
         if pooled is not None:
@@ -142,7 +141,7 @@ def training_options(
     choice: TrainingChoice, offers: Iterable[Supplied], context: Context
 ) -> tuple[CampaignOption, ...]:
     """Sizes that the search tried, on every offer of the same node and fabric; those that end in time."""
-    limit_s, regions = choice.entry.time_limit_s, context.spec.supply.shop.regions
+    limit_s = choice.entry.time_limit_s
     found: dict[tuple[str, int], CampaignOption] = {}
     for trial in (choice.chosen, *choice.others):
         if trial.run is None or (limit_s is not None and trial.run.total_s > limit_s):
@@ -150,7 +149,7 @@ def training_options(
         for supplied in offers:
             offer, node = supplied.offer, supplied.node
             if (
-                not stands_in(supplied, regions, context.catalog)
+                not stands_in(supplied, choice.entry, context)
                 or node.accelerator != trial.offer.accelerator.name
                 or offer.accelerator_count != trial.offer.node.accelerator_count
                 or (trial.node_count > 1 and node.fabric != trial.offer.node.fabric)

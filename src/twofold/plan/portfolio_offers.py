@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
-from twofold.catalog import Catalog, Node, Price
+from twofold.catalog import Node, Price
+from twofold.contracts import Service, TrainingRun
 from twofold.facility import find_regime, permits, refusal_reason
 from twofold.plan.context import Context
 from twofold.plan.offers import Offer, in_regions, node_for, node_of_size, own_offers, priced
-from twofold.plan.region_supply import all_asked_regions
+from twofold.plan.region_supply import all_asked_regions, asked_regions
 from twofold.supply import (
     CapacityOffer,
     Quote,
@@ -37,7 +38,9 @@ def supplied(
 ) -> tuple[Supplied, ...]:
     """Offers of accelerators that the searches priced: quotes and own machines, then the shop's lists."""
     names = sorted(set(accelerators))
-    own = [_own(offer, context) for offer in own_offers(context.catalog, context.spec.supply)]
+    held = context.spec.supply.own
+    pairs = zip(own_offers(context.catalog, context.spec.supply), held, strict=True)
+    own = [_own(offer, owned.region or "", context) for offer, owned in pairs]
     fixed = [_named(offer, context) for offer in searched if offer.price is not None and not offer.owned]
     listed = [each for name in names for each in _listed(name, context)]
     quoted = [each for each in _quoted(context, start) if each.offer.accelerator in names]
@@ -47,25 +50,28 @@ def supplied(
     return tuple(found.values())
 
 
-def stands_in(each: Supplied, regions: tuple[str, ...], catalog: Catalog) -> bool:
-    """Whether an offer counts in the regions asked; your own machines do where nobody says they stand."""
-    if not regions or (each.offer.term == "owned" and not each.price_region):
-        return True
-    return in_regions(catalog, each.offer.provider, each.price_region, regions)
+def stands_in(each: Supplied, entry: TrainingRun | Service, context: Context) -> bool:
+    """Whether an offer counts in the regions that bind an entry.
+
+    Your own machines are bound by the service's regions alone, and count where nobody says they stand.
+    """
+    regions = asked_regions(entry, context.spec.supply)
+    if each.offer.term == "owned":
+        regions = entry.regions if isinstance(entry, Service) and each.price_region else ()
+    return not regions or in_regions(context.catalog, each.offer.provider, each.price_region, regions)
 
 
-def _own(offer: Offer, context: Context) -> Supplied:
+def _own(offer: Offer, region: str, context: Context) -> Supplied:
     node = offer.node
-    regions = [owned.region for owned in context.spec.supply.own if owned.region]
     made = own_offer(
         node.name,
         offer.accelerator.name,
         node.accelerator_count,
         offer.node_count_max or 0,
-        regions[0] if len(set(regions)) == 1 else "",
+        region,
         context.catalog,
     )
-    return Supplied(made, node, made.region)
+    return Supplied(made, node, region)
 
 
 def _named(offer: Offer, context: Context) -> Supplied:

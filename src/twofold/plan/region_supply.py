@@ -8,6 +8,7 @@ from twofold.core import InfeasibleError, InputError, format_seconds, format_si
 from twofold.plan.offers import (
     considered,
     fixed_offer,
+    own_offers,
     priced,
     run_terms,
     serving_offers,
@@ -66,7 +67,7 @@ def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[
 def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:
     if entry.on:
         return fixed_offer(entry.on, catalog, supply, _terms(entry, supply), asked).price is not None
-    if supply.own:
+    if own_offers(catalog, supply, entry.regions if isinstance(entry, Service) else ()):
         return True
     if isinstance(entry, Service):
         return bool(serving_offers(catalog, supply, asked).offers)

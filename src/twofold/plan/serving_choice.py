@@ -273,7 +273,10 @@ def _offers(
         if offer not in fitting
     )
     fitting.sort(key=_usd_per_bandwidth)
-    return (*own_offers(catalog, supply), *fitting[:KEPT_FOR_SERVING]), (*rented.left_out, *small)
+    return (*own_offers(catalog, supply, entry.regions), *fitting[:KEPT_FOR_SERVING]), (
+        *rented.left_out,
+        *small,
+    )
 
 
 def _least_bytes(variant: ModelVariant, entry: Service) -> float:
