@@ -219,7 +219,9 @@ class Service(Part):
         default=1, description="zones to spread over; the loss of one is survived from 2"
     )
     regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
-        default=(), description="where it may run; none: anywhere"
+        default=(),
+        description="where it must run: regions, countries such as FI, `eu`, or families such as us-east; "
+        "none: anywhere",
     )
     users: Annotated[tuple[Users, ...], Listed] = Field(
         default=(),

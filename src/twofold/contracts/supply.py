@@ -46,7 +46,7 @@ class Shop(Part):
         default=(), description="providers to consider"
     )
     regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
-        default=(), description="regions to consider"
+        default=(), description="where it must be; regions, countries, `eu`, or families such as us-east"
     )
     terms: Annotated[tuple[Term, ...], Listed] = Field(
         default=("on_demand", "reserved_1y"), min_length=1, description="ways to pay"
