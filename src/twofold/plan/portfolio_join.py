@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from twofold.contracts import Portfolio
+from twofold.contracts import Portfolio, Supply
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import Answered
 from twofold.plan.portfolio_capacity import promise_of, reserve_of, serving_rates, training_options
@@ -54,9 +54,13 @@ def portfolio(
     services: Mapping[str, ServingChoice],
     context: Context,
     rehearsing: Rehearsing | None = None,
+    rules_usd: float = 0.0,
 ) -> Portfolio | None:
-    """The portfolio of a spec's runs and services; None where nothing can be chosen for them."""
-    joined = join(runs, services, context)
+    """The portfolio of a spec's runs and services; None where nothing can be chosen for them.
+
+    `rules_usd` is what the budget must pay besides machines.
+    """
+    joined = join(runs, services, context, rules_usd)
     if joined is None:
         return None
     known: Known = {}
@@ -90,7 +94,10 @@ def portfolio(
 
 
 def join(
-    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+    rules_usd: float = 0.0,
 ) -> Joined | None:
     """The problem of everything that a search has priced; None where no offer of it has a price."""
     searched = [trial.offer for choice in runs.values() for trial in (choice.chosen, *choice.others)]
@@ -112,10 +119,17 @@ def join(
         tuple(batches),
         campaigns,
         (*rates, *hosted_rates),
-        budget_usd=supply.budget_usd,
+        budget_usd=budget_for_machines(supply, rules_usd),
         platform_limit=supply.platforms,
     )
     return Joined(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
+
+
+def budget_for_machines(supply: Supply, rules_usd: float) -> float | None:
+    """What the budget leaves for machines: less what the rules ask for, before the tax on what is left."""
+    if supply.budget_usd is None:
+        return None
+    return max(0.0, supply.budget_usd - rules_usd) / (1.0 + supply.economics.tax_fraction)
 
 
 def answered(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:

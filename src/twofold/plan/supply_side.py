@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from twofold.contracts import Plan
+from twofold.contracts import Plan, total_usd
+from twofold.facility import OF_RENT
 from twofold.plan.actions import actions_of
 from twofold.plan.building import with_building
 from twofold.plan.compliance_part import compliance_part, with_compliance
@@ -24,7 +25,9 @@ def with_supply_side(
 ) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)
-    plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing))
+    asked = compliance.items if compliance else ()
+    rules_usd = total_usd(item.line for item in asked if item.category not in OF_RENT)
+    plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing, rules_usd))
     # The bill has what the rules ask for among its lines.
     plan = with_money(replace(plan, compliance=compliance), context)
     plan = with_building(plan, context)
