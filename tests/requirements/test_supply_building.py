@@ -121,7 +121,9 @@ def test_r_149_rack_power_comes_from_the_servers_and_is_held_against_the_bands(
     assert "in 40–120" in screen and "10–30" in screen
     for drawn in told["nodes"]:
         assert sum(drawn["parts"].values()) == pytest.approx(drawn["modelled_w"])
-        assert drawn["modelled_w"] == pytest.approx(drawn["stated_w"], rel=0.1)
+        # A cloud's row states its vendor's server, whose network cards it may not have.
+        near = 0.15 if CATALOG.node(drawn["node"]).virtualised else 0.1
+        assert drawn["modelled_w"] == pytest.approx(drawn["stated_w"], rel=near)
 
 
 def test_r_150_a_10_u_server_of_eight_b200_stands_in_air_alone_in_its_rack(

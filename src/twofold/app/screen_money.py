@@ -23,7 +23,7 @@ HOUR_S, DAY_S = 3600.0, 86400.0
 def money_lines(money: Money) -> list[str]:
     """The bill by kind, hosted against own, owning against renting, outages; `more_money` has the rest."""
     lines = both_ends(
-        "MONEY        bill of the first year, of the fleets above",
+        "MONEY        first year of the fleets above",
         f"{dollars(money.total_usd)} v{_other(money)}",
     )
     lines += field("bill", _kinds(money))
@@ -39,7 +39,7 @@ def money_lines(money: Money) -> list[str]:
 
 def more_money_lines(money: Money) -> list[str]:
     """What `--details` and `--money` add: how the total follows, queries, watts, lifetime, owning, ratios."""
-    lines = field("total", [money.difference] if money.difference else [])
+    lines = field("adds up", [money.difference] if money.difference else [])
     queries = [_class_text(one) for service in money.services for one in service.classes]
     lines += field("1k queries", [*queries, "at the goals above"]) if queries else []
     rates = _per_watt(money)

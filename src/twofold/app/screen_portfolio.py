@@ -15,6 +15,7 @@ from twofold.core import format_seconds, format_usd
 
 SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 6, 3, 2, 6
 SMALL_GAP_FRACTION = 0.0005
+USUAL_NOTES = ("above, each half", "amounts are before tax")  # in the tables alone
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
@@ -52,7 +53,7 @@ def portfolio_lines(portfolio: Portfolio, bill: PortfolioBill | None = None) -> 
     )
     lines += field("owed after", [format_usd(portfolio.owed_usd)] if portfolio.owed_usd else [])
     lines += field("rehearsed", portfolio.rounds)
-    return lines
+    return [*lines, *field("note", [note for note in portfolio.notes if not note.startswith(USUAL_NOTES)])]
 
 
 def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
