@@ -57,3 +57,15 @@ def test_an_error_without_a_source_line_still_says_everything() -> None:
     error = UnitError("m", place=Place("f", 9, 1), hint="h")
     assert render_error(error, ["one line"]) == "f:9:1: error[E-unit]: m\nhint: h"
     assert render_error(UnitError("m")) == "error[E-unit]: m"
+
+
+def test_of_a_table_only_the_cell_is_underlined_and_at_its_first_column_the_row() -> None:
+    row = 'acme,"big, new",-3,2026'
+
+    def carets(column: int) -> str:
+        shown = render_error(UnitError("m", place=Place("a.csv", 1, column)), [row]).split("\n")
+        start = shown[2].index("^")
+        return shown[1][start : start + shown[2].count("^")]
+
+    assert [carets(row.index(cell) + 1) for cell in ('"big', "-3")] == ['"big, new"', "-3"]
+    assert len(carets(1)) > len("acme")

@@ -20,7 +20,8 @@ def render_error(error: TwofoldError, source_lines: Sequence[str] = ()) -> str:
     where = f"{error.place}: " if error.place else ""
     lines = [_clean(f"{where}error[{error.code}]: {error.message}")]
     if error.place and 0 < error.place.line <= len(source_lines):
-        value = _CELL if error.place.file.endswith(".csv") else _VALUE
+        # What is wrong at the first column of a table may be its whole row.
+        value = _CELL if error.place.file.endswith(".csv") and error.place.column > 1 else _VALUE
         lines += _pointed(source_lines[error.place.line - 1], error.place.line, error.place.column, value)
     if error.hint:
         lines += [_clean(line) for line in f"hint: {error.hint}".split("\n")]
