@@ -49,6 +49,24 @@ def test_more_sequences_longer_contexts_and_more_prefill_never_speed_a_step(
     assert iteration_s(replica, 512.0 * more, 256.0, decode, context).total_s >= base * (1 - 1e-9)
 
 
+def test_slow_arithmetic_holds_up_prompts_and_not_a_lone_answer(replica_of):
+    tuned = replica_of("llama-3.1-8b", "H100-SXM", tp=1.0)
+    untuned = replace(tuned, engine=replace(tuned.engine, arithmetic_factor=4.0))
+
+    def slower(*load):
+        return float(iteration_s(untuned, *load).total_s / iteration_s(tuned, *load).total_s)
+
+    assert slower(8192.0, 4096.0, 0.0, 0.0) > 3.0
+    assert slower(0.0, 0.0, 1.0, 1000.0) == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_cache_that_query_heads_do_not_share_is_read_once_for_each(replica_of):
+    shared = replica_of("llama-3.1-8b", "H100-SXM", tp=1.0)  # 32 query heads on 8 of keys and values
+    alone = replace(shared, engine=replace(shared.engine, unshared_kv_fraction=1.0))
+    read = [float(iteration_s(each, 0.0, 0.0, 256.0, 8000.0).attention_s) for each in (shared, alone)]
+    assert read[1] == pytest.approx(4.0 * read[0], rel=0.15)
+
+
 def test_a_sweep_gives_what_single_calls_give(replica_of):
     batch, tp = np.array([1.0, 16.0, 256.0]), np.array([1.0, 2.0, 8.0])
     swept = iteration_s(replica_of("mixtral-8x7b", tp=tp), 1024.0, 512.0, batch, 2000.0).total_s

@@ -27,7 +27,9 @@ class Engine:
         Floats  # of the rows that a touched expert is padded to, where tiles suit small batches
     )
     device_factor: Floats  # time of all kernels, where a family has no kernel tables
+    arithmetic_factor: Floats  # further, of what dense products compute, where kernels were not tuned
     attention_factor: Floats  # further, by kind
+    unshared_kv_fraction: Floats  # of the query heads beyond one that read a KV head's cache for themselves
     moe_factor: Floats
     communication_factor: Floats
     memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together

@@ -31,6 +31,7 @@ COUNTS = ("groups off", "constants above 1", "priors better")
 RATIOS = ("Spearman in sources", "Spearman in clusters", "width")
 # Errors that are shown weighed the other way too.
 OTHERWISE = {"mean error": "all rows", "median error": "mean of sources"}
+ANSWERS = ("e2e", "e2e_p99")
 LEDGER = ("half", "term", "why", "rows", "before", "after", "kept")
 
 HEAD = """# Accuracy
@@ -64,6 +65,7 @@ def page(evidence: Evidence, root: Path, ledger: Path) -> str:
     lines += [*ranges_table(evidence), *refused_table(evidence)]
     lines += peers_summary(peers)
     lines += claims_table(_table(ledger.parent / "peer_claims.csv"), judge(evidence))
+    lines += answers_table(evidence)
     lines += ledger_table(terms)
     for half in HALVES:
         parts = [part for part in evidence.parts.values() if part.figure.half == half]
@@ -105,6 +107,30 @@ def claims_table(rows: Sequence[Mapping[str, str]], goals: Sequence[Judged]) -> 
         ours = [_claimed(goal, column) for column in (Column.SEEN, Column.LEFT_OUT)]
         cells = (row[name] for name in ("tool", "figure", "claim", "basis", "source", "goal"))
         lines.append(_line([*cells, *ours]))
+    return [*lines, ""]
+
+
+def answers_table(evidence: Evidence) -> list[str]:
+    """Medians and 99th percentiles of whole answers, one line for each set of rows that states them."""
+    parts = [evidence.parts[name] for name in ANSWERS if name in evidence.parts]
+    if not parts:
+        return []
+    lines = [
+        "### Whole answers, set by set",
+        "",
+        "Vidur and BLIS claim errors of whole answers: ours on each set of rows that states them.",
+        "",
+        _line(["figure", "set", "rows", "seen: median error", "bias", "left out: median error", "bias"]),
+        _line(["---", "---"] + ["--:"] * 5),
+    ]
+    for part in parts:
+        for source in sorted({facets.source for facets in part.facets}):
+            mask = part.mask(lambda facets, source=source: facets.source == source)  # type: ignore[misc]
+            found = [score(part.answers[column].where(mask)) for column in (Column.SEEN, Column.LEFT_OUT)]
+            cells = [part.figure.title, source, f"{found[0].rows:,}"]
+            for each in found:
+                cells += [_percent(each.median_error), NONE if each.bias is None else f"{each.bias:+.1%}"]
+            lines.append(_line(cells))
     return [*lines, ""]
 
 
