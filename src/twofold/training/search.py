@@ -54,7 +54,7 @@ class SearchResult:
     """What a search found. `reasons` counts the losers: by broken rule, by memory, by being slower."""
 
     best: Candidate | None
-    front: tuple[Candidate, ...]  # no other is both faster and smaller; fastest first
+    front: Layouts | None  # no other is both faster and smaller; fastest first
     evaluated_count: int
     reasons: dict[str, int]
     nearest_miss: NearestMiss | None  # when nothing fits
@@ -91,11 +91,13 @@ def search(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EV
     if count > int(fits.sum()):
         reasons["memory"] = count - int(fits.sum())
     if not fits.any():
-        return SearchResult(None, (), count, reasons, _nearest_miss(job, cluster, stack, priced))
+        return SearchResult(None, None, count, reasons, _nearest_miss(job, cluster, stack, priced))
     if fits.sum() > 1:
         reasons["slower"] = int(fits.sum()) - 1
-    chosen = [candidate(job, priced.layouts.row(i), cluster, stack) for i in pareto_front(priced, fits)]
-    return SearchResult(chosen[0], tuple(chosen), count, reasons, None)
+    front = pareto_front(priced, fits)
+    # Only the fastest is priced in full: a plan looks at dozens of sizes, and a front has dozens of layouts.
+    best = candidate(job, priced.layouts.row(front[0]), cluster, stack)
+    return SearchResult(best, priced.layouts.take(np.array(front)), count, reasons, None)
 
 
 def candidate(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> Candidate:
