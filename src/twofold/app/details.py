@@ -9,7 +9,7 @@ from twofold.app.screen_compliance import bill_blocks
 from twofold.app.screen_money import more_money_lines
 from twofold.app.screen_portfolio import portfolio_tables
 from twofold.app.screen_serving import pooling_pieces
-from twofold.app.screen_training import cost_text
+from twofold.app.screen_training import cost_text, storage_text
 from twofold.contracts import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd
 from twofold.plan import METRICS
@@ -77,6 +77,8 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
     yield _titled("STEP", run.name, _parts(run.step_parts))
     gains = [f"20 % more {bound.resource} gains {percent(bound.gain_fraction)}" for bound in run.bounds]
     yield heading("BOUNDS", [f"{run.name}: {gains[0]}", *gains[1:]]) if gains else []
+    files = storage_text(run.run.checkpoints)
+    yield heading("FILES", [f"{run.name}: {files}"]) if files else []
     yield _titled("FRONT", f"{run.name}: nothing beats these in time, cost and size", _front(run))
     yield _titled("SCALING", run.name, _scaling(run))
     yield _titled("TENANCY", run.name, _tenancy(run))

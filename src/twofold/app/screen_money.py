@@ -111,7 +111,7 @@ def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:
     if api.once_usd and api.pays_back_months is not None:
         day = f", on {api.pays_back_date}" if api.pays_back_date else ""
         back = [f"the run is paid back in {api.pays_back_months:.3g} months{day}"]
-    elif api.once_usd:
+    elif api.once_usd and volume is not None:
         back = ["the run is never paid back"]
     asked = f"{api.provider} {api.model}{like} {api.usd_per_mtok:.3g} $/Mtok ({api.date})"
     return [
@@ -159,17 +159,17 @@ def _outages(service: ServiceMoney) -> list[str]:
     )
     assumed = " a" if service.downtime_source.startswith("assumed") else ""
     hour = f"{service.name}: an hour down {format_usd(service.downtime_usd_per_h)}{assumed}"
-    choice = f"least cost with {_spares(best)}"
+    choice = f"least cost with {best.spare_count} spare ({_down(best)})"
     if planned.spare_count != best.spare_count:
-        choice += f", planned {_spares(planned)}"
+        choice += f", planned {planned.spare_count} ({_down(planned)})"
     nine = service.nines[1]
     worth = f"{share_text(nine.from_fraction)} to {share_text(nine.to_fraction)} is worth"
     return [hour, choice, f"{worth} {format_usd(nine.worth_usd_per_year)}/y"]
 
 
-def _spares(step: SpareStep) -> str:
+def _down(step: SpareStep) -> str:
     down = format_seconds(step.outage_h_per_year * HOUR_S)
-    return f"{step.spare_count} spare ({format_usd(step.total_usd_per_year)}/y, {down} down)"
+    return f"{format_usd(step.total_usd_per_year)}/y, {down} down"
 
 
 def share_text(fraction: float) -> str:

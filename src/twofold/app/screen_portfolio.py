@@ -13,9 +13,14 @@ from twofold.contracts import (
 )
 from twofold.core import format_seconds, format_usd
 
-SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 6, 3, 2, 6
+SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 4, 3, 2, 6
 SMALL_GAP_FRACTION = 0.0005
-USUAL_NOTES = ("above, each half", "amounts are before tax")  # in the tables alone
+USUAL_NOTES = (
+    "above, each half",
+    "amounts are before tax",
+    "other years are priced",
+    "the search was cut",
+)  # in the tables alone
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 

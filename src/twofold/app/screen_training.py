@@ -135,13 +135,18 @@ def _failure_pieces(run: Run) -> list[str]:
 
 
 def _checkpoint_pieces(saved: Checkpoints) -> list[str]:
-    """Size, cadence and the storage they ask for; what was not measured is not said."""
+    """Size and cadence; what was not measured is not said."""
     every, pause = f"every {ranged(saved.interval_s)}", f"written in {format_seconds(saved.write_s)}"
     if saved.size_bytes is None or saved.write_bytes_per_s is None:
         pieces = [f"checkpoint {every}", pause, "its size was not measured"]
     else:
         rate = format_si(saved.write_bytes_per_s, "B/s")
         pieces = [f"checkpoint of {format_bytes(saved.size_bytes)} {every}", f"{pause} at {rate}"]
+    return pieces
+
+
+def storage_text(saved: Checkpoints) -> str:
+    """The rate that a run asks of its file system; empty where it is not known."""
     if saved.storage_bytes_per_s is None:
-        return pieces
-    return [*pieces, f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"]
+        return ""
+    return f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from twofold.contracts import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
 from twofold.core import format_seconds, format_usd
+from twofold.plan.money_portfolio import in_portfolio
 from twofold.plan.reasons import metric_text
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
@@ -40,9 +41,11 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
     rented = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
     first_week = min((lease.start_week for lease in rented), default=0)
     first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
-    if first:
+    absent = [_half_text(half) for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
+    if first or absent:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
-        yield Action("rent", _listed(first), when, sum(each.usd for each in first))
+        text = " · ".join([*([_listed(first)] if first else []), *absent])
+        yield Action("rent", text, when, sum(each.usd for each in first))
     later = sorted(
         (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
     )
@@ -57,6 +60,10 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
         texts += [f"{more} more windows"] if more else []
         yield Action("release", " · ".join(texts), back[0].release, sum(each.usd for each in back))
     yield Action("cost", _saved(plan, bill), "", bill.total_usd)
+
+
+def _halves(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
+    return (*plan.training, *plan.serving)
 
 
 def _saved(plan: Plan, bill: PortfolioBill) -> str:
@@ -97,7 +104,7 @@ def _leased(lease: Lease) -> str:
 
 def _of_fleets(plan: Plan) -> Iterator[Action]:
     """The fleets as planned: where there is no portfolio, or none that answers for less."""
-    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
+    halves = _halves(plan)
     verb = "rent" if any(half.machine.price for half in halves) else "use"
     total = plan.money.total_usd if plan.money else None
     yield Action(verb, " · ".join(map(_half_text, halves)), "", total)
@@ -160,14 +167,13 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
     crossed = sorted((goal for goal in _goals(plan) if goal[1] > 1.0), key=lambda goal: -goal[1])
     for text, _ in crossed[:1]:
         yield text
-    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
-    for half in halves:
+    for half in _halves(plan):
         if half.flip_fraction > FLIP_LIMIT_FRACTION:
             share = f"{100 * half.flip_fraction:.0f} %"
             yield f"{half.name}: another machine wins in {share} of the draws"
     closest = max(_goals(plan), key=lambda goal: goal[1], default=None)
     if closest:
-        yield closest[0]
+        yield f"closest: {closest[0]}"
 
 
 def _goals(plan: Plan) -> Iterator[tuple[str, float]]:
