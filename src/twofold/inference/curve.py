@@ -50,8 +50,8 @@ T = TypeVar("T")
 # them, which bends the curve. Twice as many batches move no limit by 1 %.
 SMALL_RATIO, LARGE_RATIO = 2.0 ** (1 / 2), 2.0 ** (1 / 3)
 SMALL_COUNT = 10  # steps of the first kind: up to 32
-# Replicas that a prompt chooses among by the prompts under way: its own. A gate's least work is mostly answers
-# still to be given; that evens batches out, but a prompt may meet another. Rehearsed fleets of 22 and 26 answer
+# Replicas that a prompt chooses among by the prompts under way: its own. A gate's least work is largely
+# answers to be given yet; that evens out batches, but a prompt may meet another. Rehearsed, 22 and 26 answer
 # 7 and 13 % later than a replica alone. A gate that looked at prompts first would choose among all.
 CHOICES = 1.0
 
