@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).parents[1]
 DAY = "1795219200"  # 2026-11-21: prices do not age in tests
+DATA_FILE = re.compile(r"[^'\"(\s]+\.(?:csv|jsonl?|gz|parquet)\b")
 kept_at: list[Path] = []  # where what was made lies, seen by every process of the session
 plans = import_module("twofold.plan")  # the room: `twofold.plan` is the function of that name
 _build_plan = plans.build_plan
@@ -36,8 +38,12 @@ _build_plan = plans.build_plan
 def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Plan:
     """The same plan for the same input, as INV-5 promises: most tests plan the same few specs."""
     options = more.get("options")
-    if options and options.rehearse.name != "NO":
-        return _build_plan(spec, catalog, constants, **more)  # it tells what it is about
+    tells = options is not None and options.rehearse.name != "NO"
+    files = DATA_FILE.findall(repr(spec))
+    if tells or not all(file.startswith(("examples/", "tests/")) for file in files):
+        return _build_plan(
+            spec, catalog, constants, **more
+        )  # what it tells, and what files hold, is not in the key
     said = "" if options is None else repr(replace(options, tell=print))
     named = repr((spec, catalog.digest, constants.digest, more["spec_digest"], said))
     plan: Plan = _once(named, lambda: _build_plan(spec, catalog, constants, **more))

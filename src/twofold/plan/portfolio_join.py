@@ -186,7 +186,10 @@ def _serving(
 def _campaigns(
     runs: Mapping[str, TrainingChoice], offers: tuple[Supplied, ...], context: Context, start: date | None
 ) -> tuple[tuple[Campaign, ...], tuple[str, ...]]:
-    """Every time of every run; what may pause is a tuning of one node that is over within a week."""
+    """Every time of every run; what may pause is a tuning of one node that is over within a week.
+
+    What must be over before its first week ends has no week to pause in: it runs from start to end.
+    """
     found: list[Campaign] = []
     left_out: list[str] = []
     for name, choice in runs.items():
@@ -196,7 +199,9 @@ def _campaigns(
             left_out.append(f"{name}: no offer of its kind of machine has a price")
             continue
         dense = _is_dense(choice, options)
-        found += [Campaign(each.name, each.first_week, each.end_week_count, options, dense) for each in times]
+        for each in times:
+            at_once = dense or each.end_week_count < each.first_week + 1
+            found.append(Campaign(each.name, each.first_week, each.end_week_count, options, at_once))
     return tuple(found), tuple(left_out)
 
 
