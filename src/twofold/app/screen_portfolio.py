@@ -147,7 +147,7 @@ def _lease_row(lease: Lease, weeks: int) -> tuple[str, ...]:
 
 
 def _when(lease: Lease, weeks: int) -> str:
-    """`all year`, `weeks 9–20`, `week 1, back week 2.3`."""
+    """`all year`, `weeks 9–20`, `week 1, back day 17`."""
     first, last = lease.start_week + 1, lease.start_week + lease.weeks
     if lease.release:
         return f"week {first}, back {lease.release}"

@@ -182,8 +182,9 @@ def _placed(solved: Answered, placement: Placement) -> Lease:
 
 
 def _release(solved: Answered, placement: Placement) -> str:
-    end = placement.start_week + placement.wall_h / WEEK_H
-    return solved.day(np.ceil(end * DAYS) / DAYS) if solved.start else f"week {end:.1f}"
+    """The day after its last one; where the year has no first day, the number of its last one."""
+    days = np.ceil((placement.start_week + placement.wall_h / WEEK_H) * DAYS)
+    return solved.day(days / DAYS) if solved.start else f"day {days:.0f}"
 
 
 def _use(serves: bool, trains: bool) -> str:
