@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from twofold.cli import main
 from twofold.contracts import Plan
 
 # The same examples in every run, without a clock: what passed here passes there. New ones are sought with
 # HYPOTHESIS_PROFILE=explore; what that finds becomes an @example.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None)
+SLOW = [HealthCheck.too_slow]  # a slow machine breaks no law
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=SLOW)
+settings.register_profile("explore", deadline=None, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).parents[1]

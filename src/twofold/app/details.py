@@ -17,13 +17,16 @@ from twofold.plan import METRICS
 PERCENTILES = ("p50", "p95", "p99")
 
 
-def detail_lines(plan: Plan) -> list[str]:
-    """Every table that the screen has no room for, run by run and service by service."""
+def detail_lines(plan: Plan, *, money_follows: bool = False) -> list[str]:
+    """Every table that the screen has no room for, run by run and service by service.
+
+    Without MORE MONEY where the tables of `--money`, which begin with it, come behind.
+    """
     blocks = [block for run in plan.training for block in _training_blocks(run)]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
     blocks += [all_actions_lines(plan)]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
-    blocks += [more_money_lines(plan.money)] if plan.money else []
+    blocks += [more_money_lines(plan.money)] if plan.money and not money_follows else []
     blocks += building_tables(plan.building) if plan.building else []
     blocks += bill_blocks(plan.compliance) if plan.compliance else []
     blocks += [factor_lines(plan), digest_lines(plan)]
