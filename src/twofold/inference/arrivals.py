@@ -1,10 +1,9 @@
 """First tokens where requests come at random: prompts of random lengths queue for prefill.
 
 A replica computes prompts one after another and up to a chunk of them per step, which is an M/G/1 queue whose
-services are prefills. Replicas behind one gate, which sends each request where the least work waits, are such
-a queue with several servers (M/G/n): who finds one of them busy goes to another. As in `latency`, every
-formula is built of sums, maxima and mixtures whose weights are never negative, and of dimensionless functions
-that rise with utilisation: faster hardware never answers later at the same rate (INV-2).
+services are prefills. As in `latency`, every formula is built of sums, maxima and mixtures whose weights are
+never negative, and of dimensionless functions that rise with utilisation: faster hardware never answers later
+at the same rate (INV-2).
 """
 
 from collections.abc import Sequence
@@ -50,7 +49,6 @@ class _Queue:
     shared_s: Floats  # steps made longer by who comes later, and begun again for each group of prompts
     backlog_s: Floats  # mean prefill found, of the one under way too
     found_s: Floats  # the median of what is under way
-    met_per_s: Floats  # prompts that come while a step is waited for, to the same replica
 
 
 def normal_quantile(probability: Floats) -> Floats:
@@ -64,39 +62,23 @@ def normal_quantile(probability: Floats) -> Floats:
     return value
 
 
-def all_busy(busy_fraction: Floats, replica_count: Floats) -> Floats:
-    """The chance that each of several replicas is busy, where each request goes to the one with least work.
+def backlog_quantile(busy_fraction: Floats, spread: Floats, level: float) -> Floats:
+    """A quantile of the work that an arrival finds in an M/G/1 queue, in mean services.
 
-    Formula  ρ^(√(2(n + 1)) − 1)
-    Why      Sending to the least work is one queue before n servers (Kiefer & Wolfowitz 1955), whose arrivals
-             wait where all are busy; this is Erlang's chance, for any n ≥ 1, whole or not.
-    Source   Sakasegawa 1977.
-    Limits   one replica: ρ.
-    """
-    chance: Floats = np.asarray(busy_fraction, float) ** (np.sqrt(2.0 * (replica_count + 1.0)) - 1.0)
-    return chance
-
-
-def backlog_quantile(
-    busy_fraction: Floats, spread: Floats, level: float, replica_count: Floats = 1.0
-) -> Floats:
-    """A quantile of the work that an arrival finds in an M/G/n queue, in mean services.
-
-    Formula  m·lognormal(k) at 1 − (1 − level)/P, with m = (1 + v²)/(2n(1 − ρ)), P = `all_busy` and
+    Formula  m·lognormal(k) at 1 − (1 − level)/ρ, with m = (1 + v²)/(2(1 − ρ)) and
              k² = 2ρ − 1 + 4/3·(1 − ρ)(1 + v²); 0 where no more than 1 − level of arrivals wait
-    Why      One server is busy with the chance ρ; Pollaczek and Khinchine give the mean of those that wait,
-             Takács the second moment of all, 2(ρm)² + λE[S³]/(3(1 − ρ)). (1 + v²)³ is the third moment of a
-             log-normal. n servers work off together what waits.
+    Why      P(wait) = ρ; Pollaczek and Khinchine give the mean of those that wait, Takács the second moment
+             of all, 2(ρm)² + λE[S³]/(3(1 − ρ)). (1 + v²)³ is the third moment of a log-normal.
     Shapes   arguments broadcast. `spread` is the services' deviation over their mean, v.
-    Source   Pollaczek 1930, Khinchine 1932, Takács 1962; n servers, Lee & Longton 1959.
-    Limits   ρ → 1: an exponential's mean and deviation. Within 10 % of a simulated queue up to v = 2, n = 1.
+    Source   Pollaczek 1930, Khinchine 1932, Takács 1962.
+    Limits   ρ → 1: an exponential's mean and deviation. Within 10 % of a simulated queue up to v = 2.
     """
     second = 1.0 + np.square(spread)
     busy = np.asarray(busy_fraction, float)
     square = np.maximum(2.0 * busy - 1.0 + 4.0 / 3.0 * (1.0 - busy) * second, 0.0)
-    within = 1.0 - (1.0 - level) / np.maximum(all_busy(busy, replica_count), SMALLEST)
+    within = 1.0 - (1.0 - level) / np.maximum(busy, SMALLEST)
     factor = quantile_factor(np.sqrt(square), normal_quantile(np.clip(within, 1e-6, level)))
-    return np.where(within > 0.0, second / (2.0 * replica_count * (1.0 - busy)) * factor, 0.0)
+    return np.where(within > 0.0, second / (2.0 * (1.0 - busy)) * factor, 0.0)
 
 
 def prompt_s(replica: Replica, ends: Ends, full_s: Floats, prompt: Prompt, factor: Floats = 1.0) -> Floats:
@@ -143,57 +125,44 @@ def arrivals_ttft(
     ends: Ends,
     rate_per_s: Floats,
     prompt: Prompt | None = None,
-    replica_count: Floats = 1.0,
 ) -> Latency:
     """Seconds to the first token at a rate of all requests, whose lengths are `lengths`.
 
-    Formula  mean = rest + ρ·W + shared + own prefill + admission + handling, W = P·S(1 + v²)/(2n(1 − ρ)),
-             rest = ½((1−φ)·t(0,B) + φ·max(t(0,B), √(E[T²](1 + v²))/n)), φ and P = `all_busy` of
-             min(1, λ·E[T]/ranks) and ρ, T = `prompt_s`;
+    Formula  mean = rest + ρ·W + shared + own prefill + admission + handling, W = ρ·S(1 + v²)/(2(1 − ρ)),
+             rest = ½((1−φ)·t(0,B) + φ·√(E[T²](1 + v²))), φ = min(1, λ·E[T]/ranks), T = `prompt_s`;
              quantiles add in quadrature what a step may last, what the backlog W, a long prompt of one's own
              and a long one that joins the same step have above their means
     Why      Pollaczek and Khinchine's wait is what is left of the prefill under way, ½λE[S²], and what waits
              before one, ρ·W. Engines compute who came by the start of a step together with who came first, so
              that later ones lengthen it too, and each group pays for its launches.
-             Of n replicas a gate picks the one with least work: all must be busy for a wait, and the first
-             of n to be free takes whoever waits.
-    Shapes   arguments broadcast. `prompt` is of the class that asks; None: of any request. `replica_count`
-             is any number from 1 on.
-    Units    requests/s of one whole replica; seconds out.
-    Source   Pollaczek 1930, Khinchine 1932; residual life, Feller 1966; gated service, Takagi 1986; several
-             servers, Lee & Longton 1959.
+    Shapes   arguments broadcast. `prompt` is of the class that asks; None: of any request.
+    Units    requests/s of the whole replica; seconds out.
+    Source   Pollaczek 1930, Khinchine 1932; residual life, Feller 1966; gated service, Takagi 1986.
     Limits   no load: half a step, the own prefill, handling. ρ is held at 0.98; callers add slot waits.
     """
     rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
     plain = np.asarray(steps.plain_s)
     everyone = Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
     lone = _at_places(replica, ends, steps, everyone)
-    queue = _queue(replica, lengths, steps, ends, rate, lone, replica_count)
+    queue = _queue(replica, lengths, steps, ends, rate, lone)
     mine, asked = (lone, everyone) if prompt is None else (_at_places(replica, ends, steps, prompt), prompt)
     own_s = _mean(mine)
     late = admission_steps(replica, own, rate * plain) * plain + first_token_s(replica, plain)
     mean = queue.rest_s + queue.busy_fraction * queue.backlog_s + queue.shared_s + own_s + late
 
     def upper(level: float, normal: float, exponential: float) -> Floats:
-        above = _found_s(queue, lengths, level, replica_count)
+        above = backlog_quantile(queue.busy_fraction, lengths.input_spread, level) * queue.service_s
         waits = np.maximum(above - queue.backlog_s, 0.0) + exponential * queue.shared_s
         long_s = prompt_s(replica, ends, steps.full_s, asked, quantile_factor(asked.spread, normal))
         longer = np.maximum(long_s - own_s, 0.0)
-        joins = _joining_s(queue, lengths.input_spread, steps.full_s, level)
+        joins = _joining_s(queue, lengths.input_spread, steps.full_s, rate, level)
         parts = np.square(0.45 * plain) + np.square(waits) + np.square(longer) + np.square(joins)
         whole: Floats = mean + np.sqrt(parts)
         return whole
 
-    usually = _found_s(queue, lengths, 0.5, replica_count)
+    usually = backlog_quantile(queue.busy_fraction, lengths.input_spread, 0.5) * queue.service_s
     p50_s = queue.found_s + usually + 0.5 * queue.shared_s + _median(mine) + late
     return Latency(mean, np.minimum(p50_s, mean), upper(0.95, NORMAL_P95, 2.0), upper(0.99, NORMAL_P99, 3.6))
-
-
-def _found_s(queue: _Queue, lengths: Lengths, level: float, replica_count: Floats) -> Floats:
-    """A quantile of the prefill that an arrival finds before it."""
-    busy, spread = queue.busy_fraction, lengths.input_spread
-    found: Floats = backlog_quantile(busy, spread, level, replica_count) * queue.service_s
-    return found
 
 
 def _at_places(replica: Replica, ends: Ends, steps: Steps, prompt: Prompt) -> list[Floats]:
@@ -218,19 +187,13 @@ def _mean(values: Sequence[Floats]) -> Floats:
 
 
 def _queue(
-    replica: Replica,
-    lengths: Lengths,
-    steps: Steps,
-    ends: Ends,
-    rate: Floats,
-    lone: Sequence[Floats],
-    count: Floats,
+    replica: Replica, lengths: Lengths, steps: Steps, ends: Ends, rate: Floats, lone: Sequence[Floats]
 ) -> _Queue:
     """The queue of all prompts, each of which takes `lone` seconds if it comes alone.
 
     Formula  S = tokens·t(chunk)/(chunk − B·split), split = min(1, prompt/chunk): who decodes takes its tokens
-             from the chunks that prompts fill; shared = min(ρ/(1 + ρ)·W, ½P·t(chunk))
-             + (1 − split)·P/(n(1 − ρ))·t(0+)
+             from the chunks that prompts fill; shared = min(ρ/(1 + ρ)·W, ½ρ·t(chunk))
+             + (1 − split)·ρ/(1 − ρ)·t(0+)
     Why      In gated service with exhaustible groups E[W] = ½E[C²]/E[C]·(1 + 2ρ) over cycles C, of which the
              queue holds 1 + ρ parts and who comes later the rest; a cycle of c launches takes c/(1 − ρ).
              Full chunks hide launches and have no room for who comes later.
@@ -244,32 +207,29 @@ def _queue(
     services = [own * each / chunk * chunk_s(ends, steps.full_s, spread, each) for each in factors]
     service = np.sqrt(_mean([np.square(each) for each in services]) / second)
     busy = np.minimum(rate * _mean(services), MOST_BUSY)
-    waits = all_busy(busy, count)
-    backlog = waits / (count * (1.0 - busy)) * service * second / 2.0
-    found = all_busy(np.minimum(1.0, rate * _mean(lone) / replica.dp), count)
+    backlog = busy / (1.0 - busy) * service * second / 2.0
+    found = np.minimum(1.0, rate * _mean(lone) / replica.dp)
     under_way = np.sqrt(_mean([np.square(each) for each in lone]) * second)
     median = _median(lone)
-    usual = all_busy(np.minimum(1.0, rate * median / replica.dp), count)
-    later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * waits * steps.full_s)
-    again = (1.0 - split) * waits / (count * (1.0 - busy)) * np.minimum(ends.launch_s, steps.carrying_s)
+    usual = np.minimum(1.0, rate * median / replica.dp)
+    later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * busy * steps.full_s)
+    again = (1.0 - split) * busy / (1.0 - busy) * np.minimum(ends.launch_s, steps.carrying_s)
     return _Queue(
         busy,
         service,
-        0.5 * ((1.0 - found) * plain + found * np.maximum(plain, under_way / count)),
+        0.5 * ((1.0 - found) * plain + found * under_way),
         later + again,
         backlog,
-        0.5 * ((1.0 - usual) * plain + usual * np.maximum(plain, median / count)),
-        rate * waits / np.maximum(busy, SMALLEST),
+        0.5 * ((1.0 - usual) * plain + usual * median),
     )
 
 
-def _joining_s(queue: _Queue, spread: Floats, full_s: Floats, level: float) -> Floats:
+def _joining_s(queue: _Queue, spread: Floats, full_s: Floats, rate: Floats, level: float) -> Floats:
     """By how much a long prompt that comes later lengthens a step at a quantile: a chunk at most.
 
-    Why      λ·rest prompts come before the step begins; a quantile of all is one of them, further up. Of
-             several replicas this one is chosen where all the others are busy too.
+    Why      λ·rest prompts come before the step begins; a quantile of all is one of them, further up.
     """
-    within = 1.0 - (1.0 - level) / np.clip(queue.met_per_s * queue.rest_s, 1e-9, 1.0)
+    within = 1.0 - (1.0 - level) / np.clip(rate * queue.rest_s, 1e-9, 1.0)
     factor = quantile_factor(spread, normal_quantile(np.clip(within, 1e-6, level)))
     joining = np.minimum(full_s, queue.service_s * np.maximum(factor - 1.0, 0.0))
     return np.where(within > 0.0, joining, 0.0)

@@ -50,10 +50,6 @@ T = TypeVar("T")
 # them, which bends the curve. Twice as many batches move no limit by 1 %.
 SMALL_RATIO, LARGE_RATIO = 2.0 ** (1 / 2), 2.0 ** (1 / 3)
 SMALL_COUNT = 10  # steps of the first kind: up to 32
-# Replicas that a prompt chooses among by the prompts under way: its own. A gate's least work is largely
-# answers to be given yet; that evens out batches, but a prompt may meet another. Rehearsed, 22 and 26 answer
-# 7 and 13 % later than a replica alone. A gate that looked at prompts first would choose among all.
-CHOICES = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +208,19 @@ def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
 
 
 def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) -> Latency:
-    """First token with its wait for a slot; above the sustained rate it never comes."""
+    """First token with its wait for a slot; above the sustained rate it never comes.
+
+    Why      A gate's least work is largely answers to be given yet. That evens out batches and slots, but a
+             prompt meets others as on a replica alone: rehearsed, 22 and 26 replicas answer 7 and 13 % later.
+    """
     lengths, steps = curve.lengths, _steps(point)
     ends = Ends(point.launch_s, point.late_s, longest_ratio(curve.replica, lengths))
     prompt = None
     if curve.own is not lengths:
         spread = curve.own.input_spread
         prompt = Prompt(curve.own_tokens, spread, point.own_carrying_s, point.own_carried_tokens)
-    count = _replica_count(curve, rate)
-    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt, np.minimum(count, CHOICES))
-    slots = count * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
+    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt)
+    slots = _replica_count(curve, rate) * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
     slot_s = slot_wait_s(slots, lengths.output_tokens * point.tpot_s, utilisation, lengths)
     never = np.where(utilisation > 1.0, np.inf, 0.0)
     return Latency(
