@@ -342,3 +342,34 @@ def test_what_clients_repeat_is_let_in_as_far_as_the_budget_goes_and_new_request
     free = Gate(GateSettings(), BELIEFS)
     free.handle(ReplicaAdded("a", 1000), 0.0)
     assert isinstance(free.handle(RequestArrived(5, 5, retry_count=9), 1.0)[0], Send)
+
+
+def test_what_clients_repeat_takes_nobody_the_second_attempt_of_the_gate() -> None:
+    gate = Gate(GateSettings(retry_budget=RetryBudgetSettings(0.0, 0.0, burst_count=2)), BELIEFS)
+    for name in "ab":
+        gate.handle(ReplicaAdded(name, 1000), 0.0)
+    told = [gate.handle(RequestArrived(5, 5, retry_count=1), 0.1)[0] for _ in range(4)]
+    assert [type(effect) for effect in told] == [Send, Send, Refuse, Refuse]
+    [sent] = gate.handle(RequestArrived(5, 5), 0.2)
+    assert isinstance(sent, Send)
+    [again] = gate.handle(ResponseFailed(sent.request_id, Cause.ERROR), 0.3)
+    assert isinstance(again, Send) and again.attempt == 2
+
+
+def test_a_tenant_beyond_its_rate_takes_nobody_his_repeats_and_a_refused_repeat_costs_no_tokens() -> None:
+    limits = LimitSettings(tenants=(("greedy", Rate(1.0)), ("modest", Rate(tokens_per_s=10.0))))
+    budget = RetryBudgetSettings(0.0, 0.0, burst_count=2)
+    gate = Gate(GateSettings(limits=limits, retry_budget=budget), BELIEFS)
+    gate.handle(ReplicaAdded("a", 1000), 0.0)
+
+    def told(tenant: str, repeats: int, count: int) -> list[Effect]:
+        event = RequestArrived(5, 5, tenant, retry_count=repeats)
+        return [gate.handle(event, 0.001)[0] for _ in range(count)]
+
+    greedy = Counter(e.reason if isinstance(e, Refuse) else None for e in told("greedy", 0, 50))
+    assert greedy[RefusalReason.RATE] > 0
+    assert {e.reason for e in told("greedy", 1, 50) if isinstance(e, Refuse)} == {RefusalReason.RATE}
+    first, second, *others = told("modest", 1, 20)
+    assert isinstance(first, Send) and isinstance(second, Send)
+    assert {e.reason for e in others if isinstance(e, Refuse)} == {RefusalReason.RETRY}
+    assert isinstance(told("modest", 0, 1)[0], Send)

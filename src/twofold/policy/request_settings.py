@@ -107,7 +107,7 @@ class DegradationSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetryBudgetSettings:
-    """What is repeated, by the gate and by clients, and what is hedged: as a share of the new requests."""
+    """What the gate repeats and hedges, and apart from it what clients repeat: shares of what is new."""
 
     attempts_fraction: float = 0.1
     least_per_s: float = 0.1  # however few arrive

@@ -16,9 +16,11 @@ BURST_COUNT = 10  # hedges that are kept from calmer times
 class RetryBudget:
     """A bucket that new requests fill and repeats empty: a fleet that fails everything is not asked twice.
 
-    Law  of n requests in t seconds at most burst + n · attempts_fraction + t · least_per_s attempts follow.
+    Law  of n new ones in t seconds at most burst + n · attempts_fraction + t · least_per_s attempts follow.
     Why  a fleet whose answers come too late is kept there by those who ask again: work that is thrown away
-         leaves no room for new requests. What the gate repeats and what clients say they repeat is one sum.
+         leaves no room for new requests. A gate has two: one for what it repeats and hedges itself, one for
+         what clients say they repeat, so that clients who ask again take nobody the gate's second attempt.
+         The two add up: in sum at most twice as many follow.
     """
 
     settings: RetryBudgetSettings
