@@ -287,3 +287,25 @@ def test_the_usual_effort_keeps_the_gap_and_bounds_what_a_thorough_search_finds(
     assert usual and thorough
     assert usual.finished and violations(problem, usual) == ()
     assert usual.bound_usd <= thorough.usd * (1 + 1e-9)
+
+
+@given(
+    st.lists(st.tuples(st.floats(1.0, 9.0), st.floats(1.0, 9.0)), min_size=3, max_size=4),
+    st.floats(5.0, 60.0),
+)
+@settings(max_examples=8)
+def test_a_day_without_hours_of_its_own_is_solved_to_the_end(
+    kinds: list[tuple[float, float]], rate_per_s: float
+) -> None:
+    """Few columns: a limit of two of them holds a large part of all, and still is one of machines."""
+    offers = tuple(make_offer(f"o{number}", usd) for number, (usd, _) in enumerate(kinds))
+    rates = tuple(ServingRate(f"o{n}", "chat", "v", speed) for n, (_, speed) in enumerate(kinds))
+    weeks = 2
+    problem = PortfolioProblem(offers, (make_demand("chat", [rate_per_s], weeks),), (), (), rates, weeks)
+    answer = solve(problem, gap_fraction=0.0)
+    cheapest = [inf] * (int(rate_per_s * 1000) + 1)  # by what is still to be served, in thousandths
+    cheapest[0] = 0.0
+    for wanted in range(1, len(cheapest)):
+        cheapest[wanted] = min(usd + cheapest[max(0, wanted - int(speed * 1000))] for usd, speed in kinds)
+    assert answer and violations(problem, answer) == ()
+    assert answer.usd <= cheapest[-1] * weeks * 168 * 1.01

@@ -12,7 +12,8 @@ from twofold.supply.solve_matrix import Floats, Ints, Programme
 from twofold.supply.solve_run import Solved
 
 Mask = NDArray[np.bool_]
-LONG_FRACTION = 0.1  # of the free columns: a limit that holds so many binds all parts, as a budget does
+# Of the free columns: a limit that holds so many, and no few, binds all parts, as a budget does.
+LONG_FRACTION, LONG_COUNT = 0.1, 50
 DIGITS = 9  # to which numbers of two parts that count as equal agree
 
 
@@ -46,6 +47,7 @@ def _key(part: Programme, scale: float) -> tuple[bytes, ...]:
     numbers = (part.cost_usd / scale, part.lower, part.upper, part.row_lower, part.row_upper, part.values)
     return (
         *[np.round(each, DIGITS).tobytes() for each in numbers],
+        part.integer.tobytes(),
         part.columns.tobytes(),
         part.row_starts.tobytes(),
     )
@@ -59,7 +61,8 @@ def _parts(programme: Programme, values: Floats, free: Mask) -> Iterator[tuple[P
     shift = np.bincount(row_of, fixed, minlength=rows)
     kept = free[programme.columns] & (programme.values != 0.0)
     counts = np.bincount(row_of[kept], minlength=rows)
-    long = (counts > LONG_FRACTION * np.count_nonzero(free)) & np.isneginf(programme.row_lower)
+    long = counts > max(LONG_FRACTION * np.count_nonzero(free), LONG_COUNT)
+    long &= np.isneginf(programme.row_lower)
     if _is_split(programme, kept & ~long[row_of], row_of, free):
         kept &= ~long[row_of]
     label = _labels(len(free), row_of[kept], programme.columns[kept], rows)
