@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from twofold.contracts import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
 from twofold.core import format_seconds, format_usd
-from twofold.plan.money_portfolio import in_portfolio
+from twofold.plan.money_bill import LEAST_USD
+from twofold.plan.money_portfolio import in_portfolio, rounding_usd
 from twofold.plan.reasons import metric_text
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
@@ -32,7 +33,8 @@ def _recommended(plan: Plan) -> PortfolioBill | None:
     money = plan.money
     if money is None or money.portfolio is None or plan.portfolio is None or not money.portfolio.answers:
         return None
-    return money.portfolio if money.portfolio.total_usd < money.total_usd else None
+    saved_usd = money.total_usd - money.portfolio.total_usd
+    return money.portfolio if saved_usd > rounding_usd(money.lines, money.portfolio.lines) else None
 
 
 def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
@@ -72,7 +74,11 @@ def _saved(plan: Plan, bill: PortfolioBill) -> str:
     saved = [f"fleets below {format_usd(plan.money.total_usd - bill.total_usd)}"]
     own, *others = plan.portfolio.options or (None,)
     if own is not None:
-        saved += [f"{each.name} {format_usd(each.usd - own.usd)}" for each in others if each.usd > own.usd]
+        saved += [
+            f"{each.name} {format_usd(each.usd - own.usd)}"
+            for each in others
+            if each.usd - own.usd >= LEAST_USD
+        ]
     return f"first year {format_usd(bill.total_usd)}, saved: {', '.join(saved)}"
 
 

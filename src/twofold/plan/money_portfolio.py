@@ -3,18 +3,25 @@
 from collections.abc import Iterator, Sequence
 
 from twofold.contracts import (
+    Lease,
     LineItem,
     Plan,
     Portfolio,
     PortfolioBill,
     ServicePlan,
     TrainingPlan,
+    cents,
+    line_item,
     total_usd,
 )
 from twofold.core import format_usd
 from twofold.plan.context import Context
-from twofold.plan.money_bill import LEAST_USD, file_system_line
+from twofold.plan.money_bill import file_system_line
+from twofold.plan.portfolio_answered import WEEK_H
+from twofold.plan.serving_cost import YEAR_H
 
+CENT_USD = 0.01
+BY_REQUEST = ("egress", "api")  # lines that follow the traffic
 ON_TIME, MET = ("on time", "–"), ("met", "–")
 
 
@@ -23,14 +30,62 @@ def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> P
 
     Formula  its rent, support, egress and storage with tax + file systems of its runs + energy of own
              machines + what the rules ask for + runs and services that are not in it, as the plan has them
+    Units    a portfolio's year has 52 weeks of 168 h = 8,736 h, that of the bill 8,760 h: what recurs all
+             year (leases from its first week to its last, answers, requests) is taken 8,760 / 8,736 times
     """
     portfolio = plan.portfolio
     if portfolio is None or not lines:
         return None
-    own = (*portfolio.items, *_beside(plan, portfolio, lines, context))
+    own = (*_whole_year(portfolio), *_beside(plan, portfolio, lines, context))
     return PortfolioBill(
         lines=own, total_usd=total_usd(own), difference=_difference(own, lines), answers=_answers(portfolio)
     )
+
+
+def _whole_year(portfolio: Portfolio) -> Iterator[LineItem]:
+    """The portfolio's lines for as many hours as the bill's year has; runs and what is paid once stay.
+
+    Rent stands in the order of the leases, its support behind it.
+    """
+    ratio = YEAR_H / (portfolio.weeks * WEEK_H)
+    rented = iter(lease for lease in portfolio.leases if lease.term not in ("owned", "api"))
+    recurs = False
+    for item in portfolio.items:
+        if item.category == "rent":
+            recurs = _is_all_year(next(rented))
+            rent = item = _scaled(item, item.quantity * ratio) if recurs else item
+        elif item.category == "support":
+            item = _scaled(item, cents(rent.total_usd - rent.tax_usd)) if recurs else item
+        elif item.category in BY_REQUEST:
+            item = _scaled(item, item.quantity * ratio)
+        yield item
+
+
+def _is_all_year(lease: Lease) -> bool:
+    """Held, or rented by the hour, from the first week of the plan to its last; runs go back when over."""
+    return lease.start_week == 0 and not lease.release
+
+
+def _scaled(item: LineItem, quantity: float) -> LineItem:
+    """The line with another quantity, its discount and its tax in proportion."""
+    gross = item.quantity * item.unit_usd
+    left = gross - item.discount_usd
+    return line_item(
+        item.what,
+        item.category,
+        quantity,
+        item.unit,
+        item.unit_usd,
+        discount_fraction=item.discount_usd / gross if gross else 0.0,
+        tax_fraction=item.tax_usd / left if left > 0 else 0.0,
+        source=item.source,
+        date=item.date,
+    )
+
+
+def rounding_usd(*bills: Sequence[LineItem]) -> float:
+    """By how much totals may differ for nothing but cents: half a cent for each line, discount and tax."""
+    return 1.5 * CENT_USD * max(map(len, bills), default=0)
 
 
 def _beside(
@@ -72,8 +127,9 @@ def _difference(own: Sequence[LineItem], fleets: Sequence[LineItem]) -> str:
     kinds = dict.fromkeys(line.category for line in (*fleets, *own))
     parts = []
     for kind in kinds:
-        mine, theirs = (total_usd(line for line in each if line.category == kind) for each in (own, fleets))
-        if abs(mine - theirs) >= LEAST_USD:
+        both = [[line for line in each if line.category == kind] for each in (own, fleets)]
+        mine, theirs = map(total_usd, both)
+        if abs(mine - theirs) > rounding_usd(*both):
             sign = "+" if mine > theirs else "−"
             parts.append(f"{kind} {sign}{format_usd(abs(mine - theirs))}")
     return " · ".join(parts)
