@@ -221,6 +221,19 @@ def test_a_quiet_pool_is_not_scaled_by_the_few_late_answers_of_any_fleet() -> No
     assert surely_late_fraction(0.0, 0.0) == surely_late_fraction(0.0, 50.0) == 0.0
 
 
+def test_one_late_answer_of_a_pool_that_hardly_answers_asks_for_nothing() -> None:
+    """A request per 30 s, one of fifty late: a pool of ten never grows."""
+    run = pool(Scaler(SETTINGS), 10)
+    grown: set[str] = set()
+    for step in range(6000):
+        if step % 30 == 0:
+            run.scaler.observe_first_token("", step // 30 % 50 == 25, False)
+        if step % 10 == 0:
+            effects = run.scaler.tick(run.view, float(step), {})
+            grown |= {effect.replica_id for effect in effects if isinstance(effect, StartReplica)}
+    assert not grown
+
+
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e6))
 def test_what_is_surely_late_is_less_than_what_was_and_as_much_in_the_end(share: float, count: float) -> None:
     sure = surely_late_fraction(share * count, count)

@@ -31,6 +31,7 @@ SLOW_FRACTION = 0.1  # of them that are slow: it bears less
 LOWERED_RATIO = 0.9
 RAISED_RATIO = 1.005
 BEARABLE_MIN_RATIO = 0.125
+FIRST_TOKENS_MIN = 10.0  # weight of first tokens below which their lateness says nothing
 SURE_SPREADS = 1.645  # by which a late share must be too high: one of twenty that is not looks like it
 
 
@@ -342,11 +343,16 @@ def bearable(state: PoolState, used_ratio: float) -> float:
 
 
 def by_lateness(state: PoolState, well_count: int, now_s: float, settings: ScalingSettings) -> float:
-    """Replicas that late first tokens ask for: more, as many as there are, or 0. Fades what was counted."""
+    """Replicas that late first tokens ask for: more, as many as there are, or 0. Fades what was counted.
+
+    Fewer than FIRST_TOKENS_MIN of late, by weight, ask for nothing: one of two is a great share by any bound.
+    """
     fade = math.exp(-max(now_s - state.counts_at_s, 0.0) / settings.slo_window_s)
     state.counts_at_s = now_s
     state.first_count *= fade
     state.late_count *= fade
+    if state.first_count < FIRST_TOKENS_MIN:
+        return 0.0
     late_fraction = surely_late_fraction(state.late_count, state.first_count)
     if late_fraction > settings.slo_miss_fraction:
         return well_count * (1 + max(late_fraction, settings.tolerance_fraction * 2))
@@ -357,11 +363,12 @@ def surely_late_fraction(late_count: float, count: float) -> float:
     """The share of late ones that can be told from chance; 0 without any.
 
     Formula  (p + z²/2n - z · sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = late / count, n = count
-    Why      of few answers some are late on any fleet: without this a quiet pool is scaled up by chance.
+    Why      of few answers some are late on any fleet: the share alone would scale a quiet pool up by chance.
+    Limits   of very few the bound is high as well: 0.27 of one that is late.
     Source   Wilson 1927, "Probable inference, the law of succession, and statistical inference"
 
     >>> round(surely_late_fraction(1.0, 10.0), 3), round(surely_late_fraction(100.0, 1000.0), 3)
-    (0.024, 0.086)
+    (0.023, 0.085)
     """
     if count <= 0.0:
         return 0.0
