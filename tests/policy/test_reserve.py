@@ -23,6 +23,18 @@ def test_there_is_always_somebody_for_whom_the_last_places_are(steps: list[tuple
     assert not all(reserve.is_kept_from(tenant, 1, 100) for tenant in "abc")
 
 
+@given(TENANTS, st.integers(1, 3))
+def test_who_shares_is_counted_as_if_all_were_counted_anew(
+    steps: list[tuple[str, int, float]], tenant_count_max: int
+) -> None:
+    reserve, now_s = Reserve(0.03, tenant_count_max), 0.0
+    for tenant, tokens, gap_s in steps:
+        now_s += gap_s
+        reserve.asked(tenant, now_s)
+        reserve.sent(tenant, tokens)
+        assert reserve._sharing_count == len({*reserve._tokens, *reserve._earlier})
+
+
 @given(TENANTS, st.integers(0, 8), st.sampled_from([1, 7, 8, 40, 100, 1000]))
 def test_nothing_is_kept_while_enough_is_free_nor_of_a_few_places(
     steps: list[tuple[str, int, float]], beyond_count: int, place_count: int

@@ -144,7 +144,11 @@ class RequestPath:
         return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
 
     def _is_kept_from(self, request: Request) -> bool:
-        """Whether the places that are free are for tenants who had less."""
+        """Whether the places that are free are for tenants who had less.
+
+        Limits   places of the whole fleet are counted, of all pools and models: while another one is idle,
+                 nothing is kept in the one that is full. Its own would have to be summed for each request.
+        """
         view = self._view
         place_count = view.place_count
         free_count = place_count - len(view.requests)

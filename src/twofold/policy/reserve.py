@@ -21,6 +21,7 @@ class Reserve:
         self._tokens: dict[str, int] = {}  # sent in this window, by tenant; 0: it only asked …
         self._earlier: dict[str, int] = {}  # … and in the one before
         self._sum_tokens = self._earlier_tokens = 0
+        self._sharing_count = 0  # tenants of both windows
 
     def asked(self, tenant: str, now_s: float) -> None:
         """A request came: its tenant is one of those who share."""
@@ -29,8 +30,10 @@ class Reserve:
             self._earlier = self._tokens if fresh else {}
             self._earlier_tokens = self._sum_tokens if fresh else 0
             self._tokens, self._sum_tokens, self._until_s = {}, 0, now_s + WINDOW_S
+            self._sharing_count = len(self._earlier)
         if tenant not in self._tokens and len(self._tokens) < self._tenant_count_max:
             self._tokens[tenant] = 0
+            self._sharing_count += tenant not in self._earlier
 
     def sent(self, tenant: str, tokens: int) -> None:
         """A request of so many tokens got a place."""
@@ -43,9 +46,7 @@ class Reserve:
         kept_count = min(math.ceil(self._kept_fraction * place_count), int(LARGEST_FRACTION * place_count))
         if free_count > kept_count:
             return False
-        tokens, earlier = self._tokens, self._earlier
-        sharing_count = len(tokens) + sum(name not in tokens for name in earlier)
-        if sharing_count < 2:
+        if self._sharing_count < 2:
             return False
-        had_tokens = tokens.get(tenant, 0) + earlier.get(tenant, 0)
-        return had_tokens * sharing_count > OVER_RATIO * (self._sum_tokens + self._earlier_tokens)
+        had_tokens = self._tokens.get(tenant, 0) + self._earlier.get(tenant, 0)
+        return had_tokens * self._sharing_count > OVER_RATIO * (self._sum_tokens + self._earlier_tokens)
