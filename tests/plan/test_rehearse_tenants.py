@@ -13,10 +13,15 @@ FINISHED = "finished"
 
 
 def ended(
-    tenant: str, e2e_s: float = 1.0, *, arrival_s: float = 10.0, outcome: str = FINISHED
+    tenant: str,
+    e2e_s: float = 1.0,
+    *,
+    arrival_s: float = 10.0,
+    outcome: str = FINISHED,
+    input_tokens: int = 10,
 ) -> RequestRecord:
     first_s = e2e_s / 10 if outcome == FINISHED else None
-    return RequestRecord(arrival_s, "chat", tenant, "", 10, 5, outcome, 1, "r0", first_s, e2e_s)
+    return RequestRecord(arrival_s, "chat", tenant, "", input_tokens, 5, outcome, 1, "r0", first_s, e2e_s)
 
 
 def tally_of(requests: Iterable[RequestRecord], warm_up_s: float = 0.0) -> TenantTally:
@@ -69,6 +74,33 @@ def test_who_was_served_less_than_the_others_has_less_than_its_share() -> None:
     assert a.fair_fraction == pytest.approx(1.5) and b.fair_fraction == pytest.approx(0.5)
     (alone,) = tally_of([ended("c", outcome="left")]).figures()
     assert alone.served_tokens == 0 and alone.fair_fraction is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2000)), min_size=1))
+def test_where_all_are_answered_each_has_its_share_however_long_its_requests_are(
+    asked: list[tuple[str, int]],
+) -> None:
+    for figures in tally_of(ended(name, input_tokens=tokens) for name, tokens in asked).figures():
+        assert figures.fair_fraction == pytest.approx(1.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2000), st.booleans()), min_size=1))
+def test_who_was_answered_all_has_no_less_than_its_share(asked: list[tuple[str, int, bool]]) -> None:
+    requests = [
+        ended(name, input_tokens=tokens, outcome=FINISHED if answered or name == "a" else "left")
+        for name, tokens, answered in asked
+    ]
+    for figures in tally_of(requests).figures():
+        if figures.name == "a":
+            assert figures.fair_fraction is not None and figures.fair_fraction >= 1.0 - 1e-9
+
+
+def test_who_was_answered_nothing_asked_for_requests_as_long_as_those_of_others() -> None:
+    requests = [ended("a", input_tokens=95) for _ in range(10)] + [
+        ended("b", outcome="left") for _ in range(10)
+    ]
+    a, b = tally_of(requests).figures()
+    assert a.fair_fraction == pytest.approx(2.0) and b.fair_fraction == 0.0
 
 
 REQUESTS = st.lists(

@@ -45,12 +45,7 @@ class TenantTally:
 
     def figures(self) -> tuple[TenantFigures, ...]:
         """By name."""
-        served_tokens = sum(self._served_tokens.values())
-        answered_count = sum(len(values) for values in self._e2e_s.values())
-        mean_tokens = served_tokens / max(1, answered_count)  # of those that were refused nobody knows better
-        fair_tokens = fair_shares(
-            {name: mean_tokens * count for name, count in self._arrived.items()}, float(served_tokens)
-        )
+        fair_tokens = fair_shares(self._asked_tokens(), float(sum(self._served_tokens.values())))
         return tuple(
             TenantFigures(
                 name,
@@ -63,6 +58,24 @@ class TenantTally:
             )
             for name, count in sorted(self._arrived.items())
         )
+
+    def _asked_tokens(self) -> dict[str, float]:
+        """What each asked for, by name: those that were not answered as long as its answered ones.
+
+        Why      nobody had less than its share because its requests are short, nor more because they are long:
+                 where all are answered, each has exactly what it asked for.
+        Limits   a tenant of whom nothing was answered counts with the mean of all.
+        """
+        answered_count = sum(len(values) for values in self._e2e_s.values())
+        common_tokens = sum(self._served_tokens.values()) / max(1, answered_count)
+        asked_tokens: dict[str, float] = {}
+        for name, count in self._arrived.items():
+            own_count = len(self._e2e_s.get(name, []))
+            # Multiplied first: who was answered all has asked for exactly what it was served.
+            asked_tokens[name] = (
+                self._served_tokens[name] * count / own_count if own_count else common_tokens * count
+            )
+        return asked_tokens
 
 
 def fair_shares(asked: Mapping[str, float], served: float) -> dict[str, float]:
