@@ -302,7 +302,7 @@ def test_a_day_without_hours_of_its_own_is_solved_to_the_end(
     rates = tuple(ServingRate(f"o{n}", "chat", "v", speed) for n, (_, speed) in enumerate(kinds))
     weeks = 2
     problem = PortfolioProblem(offers, (make_demand("chat", [rate_per_s], weeks),), (), (), rates, weeks)
-    answer = solve(problem, gap_fraction=0.0)
+    answer = solve(problem, effort=Effort.USUAL)
     cheapest = [inf] * (int(rate_per_s * 1000) + 1)  # by what is still to be served, in thousandths
     cheapest[0] = 0.0
     for wanted in range(1, len(cheapest)):
