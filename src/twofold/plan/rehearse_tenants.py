@@ -62,7 +62,7 @@ class TenantTally:
     def _asked_tokens(self) -> dict[str, float]:
         """What each asked for, by name: those that were not answered as long as its answered ones.
 
-        Why      nobody had less than its share because its requests are short, nor more because they are long:
+        Why      nobody had less than its share because it asks for little at once, nor more because for much:
                  where all are answered, each has exactly what it asked for.
         Limits   a tenant of whom nothing was answered counts with the mean of all.
         """
