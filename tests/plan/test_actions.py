@@ -9,6 +9,8 @@ from twofold.app.lines import WIDTH
 from twofold.app.screen import action_lines
 from twofold.contracts import Action, Plan
 from twofold.plan.actions import actions_of
+from twofold.plan.money_portfolio import answers_all
+from twofold.plan.portfolio_missed import AS_IT_WAS, uncorrected
 
 Planned = Callable[[str], Plan]
 SERVE = """
@@ -51,6 +53,36 @@ def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:
     assert kinds(plan)["next"].text == "twofold plan SPEC --rehearse"
     rehearsed = {each.kind: each for each in actions_of(replace(plan, rehearsed=True))}
     assert "the portfolio was not" in rehearsed["risk"].text and "--rehearse" not in rehearsed["next"].text
+
+
+@pytest.mark.parametrize("miss", ["misses even at rate −33 %", "misses"])
+def test_a_machine_that_misses_in_an_early_round_is_not_recommended(plan: Plan, miss: str) -> None:
+    assert plan.money and plan.money.portfolio and plan.portfolio
+    machine = f"s.chat on 1 × {plan.portfolio.leases[0].accelerator} TTFT 1.0 s"
+    seen = f"{machine}, {miss}"
+    later = ("round 2: 9 k$, no machine that is new", "gap +0.0 %: planned 9 k$, as rehearsed 9 k$")
+    missed = replace(plan.portfolio, rounds=(f"round 1: 9 k$, {seen}", *later))
+    assert uncorrected(missed) == (seen,)
+    corrected = replace(missed, rounds=(f"round 1: 9 k$, {machine}, misses: rate −9 %", *later))
+    assert uncorrected(replace(missed, leases=())) == uncorrected(corrected) == ()
+    assert uncorrected(replace(corrected, rounds=(corrected.rounds[0], AS_IT_WAS)))
+    assert answers_all(corrected) and not answers_all(missed)
+    bill = replace(plan.money.portfolio, answers=answers_all(missed))
+    missing = replace(plan, portfolio=missed, money=replace(plan.money, portfolio=bill))
+    told = {each.kind: each for each in actions_of(missing)}
+    assert told["cost"].usd == plan.money.total_usd and miss in told["risk"].text
+
+
+def test_hosted_interfaces_are_used_and_the_risk_is_theirs(plan: Plan) -> None:
+    assert plan.portfolio
+    lease = replace(plan.portfolio.leases[0], accelerators_per_unit=0, term="api", provider="host")
+    told = {
+        each.kind: each
+        for each in actions_of(replace(plan, portfolio=replace(plan.portfolio, leases=(lease,))))
+    }
+    assert told["use"].usd == lease.usd and "host's hosted interface for serve.chat" in told["use"].text
+    assert "no latency is promised for serve.chat" in told["risk"].text and "closest" not in told["risk"].text
+    assert "rent" not in told
 
 
 def test_machines_of_ones_own_are_used_and_not_rented(planned: Planned) -> None:

@@ -39,6 +39,18 @@ def deadlines(case: Answered) -> dict[str, str]:
     return {row.name: row.deadline for row in fleet_options(case, "what it is", 0.0)}
 
 
+def test_what_a_hosted_interface_answers_is_not_promised() -> None:
+    where = ("prov", "host", "hosted API", 0, "", "api", "api")
+    host = CapacityOffer("host", *where, 0.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026", "vendor")
+    demand = Demand("desk.chat", np.full((52, 24), 1.0), 0.6)
+    rate = ServingRate("host", "desk.chat", "hosted", np.inf, None, 1e-6)
+    problem = PortfolioProblem((host,), (demand,), (), (), (rate,))
+    answer = solve(problem)
+    assert answer is not None
+    case = Answered(problem, answer, (), (), None, (), ())
+    assert fleet_options(case, "what it is", 0.0)[0].slo == "not promised desk.chat"
+
+
 def test_runs_that_end_in_their_windows_are_on_time() -> None:
     assert deadlines(solved()) == {"portfolio": "on time", "two fleets": "on time"}
 

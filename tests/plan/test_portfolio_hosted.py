@@ -23,6 +23,7 @@ SERVING = """serving:
       traffic: {rate: 5 /s, input: 400 tok, output: 80 tok}
       slo: {ttft_p95: 600 ms, tpot_p95: 50 ms}
 """
+TUNE = "training: {name: tune, kind: finetune, model: llama-3.1-8b, tokens: 1 Gtok, deadline: 60 d}"
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,9 @@ SERVING = """serving:
         ("supply: {shop: {hosted: true}}\ncompliance: fedramp-high", "no hosted interface that may be used"),
         ("supply: {shop: {hosted: true, regions: [EU]}}", "in which region"),
         ("supply: {shop: {hosted: true, exclude: [deepinfra]}}", ""),
+        (f"supply: {{shop: {{hosted: true}}}}\n{TUNE}", "it serves what `tune` trains"),
     ],
-    ids=["asked", "not asked", "rules", "region", "excluded"],
+    ids=["asked", "not asked", "rules", "region", "excluded", "tuned"],
 )
 def test_hosted_interfaces_count_where_they_are_asked_and_allowed(
     rest: str, says: str, catalog: Catalog, constants: Constants

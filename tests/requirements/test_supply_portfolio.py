@@ -96,7 +96,7 @@ def test_r_122_the_calendar_marks_months_that_are_short(data: Any, screen: str) 
 
 
 def test_r_123_a_busier_year_names_the_dates_of_shortage_and_options(data: Any, screen: str) -> None:
-    (peak,) = [row for row in data["portfolio"]["scenarios"] if row["name"].startswith("peak season")]
+    (peak,) = [row for row in data["portfolio"]["scenarios"] if row["name"].startswith("+30 %")]
     assert peak["regret_usd"] is None and "2027" in peak["short"] and "options" in peak["short"]
     assert not any(row["shortage_count"] for row in data["portfolio"]["calendar"])
     assert "too little" in screen

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from twofold.contracts import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
 from twofold.core import format_seconds, format_usd
 from twofold.plan.money_bill import LEAST_USD
-from twofold.plan.money_portfolio import in_portfolio, rounding_usd
+from twofold.plan.money_portfolio import in_portfolio, names_of, rounding_usd
+from twofold.plan.portfolio_missed import uncorrected, unpromised
 from twofold.plan.reasons import metric_text
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
@@ -44,6 +45,10 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
     first_week = min((lease.start_week for lease in rented), default=0)
     first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
     absent = [_half_text(half) for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
+    hosted = [lease for lease in portfolio.leases if lease.term == "api"]
+    if hosted:
+        texts = [f"{each.provider}'s hosted interface for {each.what}" for each in hosted]
+        yield Action("use", " · ".join(texts), "", sum(each.usd for each in hosted))
     if first or absent:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
         text = " · ".join([*([_listed(first)] if first else []), *absent])
@@ -164,44 +169,52 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
     """Largest first: what cannot be met, years that are too much, goals the range crosses, close calls."""
     if plan.portfolio and plan.portfolio.conflict and not bill:
         yield f"the portfolio cannot meet all of: {', '.join(plan.portfolio.conflict)}"
+    if plan.portfolio and not bill:
+        yield from (f"the portfolio's {text}" for text in uncorrected(plan.portfolio))
     if plan.portfolio and bill:
-        # Rounds on the twin end in machines that hold, but where no more of them did.
-        yield from (line for line in plan.portfolio.rounds[-2:] if "misses even" in line)
+        yield from (f"no latency is promised for {text}" for text in unpromised(plan.portfolio))
         for row in plan.portfolio.scenarios:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"
-    crossed = sorted((goal for goal in _goals(plan) if goal[1] > 1.0), key=lambda goal: -goal[1])
+    halves = [half for half in _halves(plan) if not bill or _is_as_planned(half, plan)]
+    goals = [goal for half in halves for goal in _goals(half)]
+    crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
     for text, _ in crossed[:1]:
         yield text
-    for half in _halves(plan):
+    for half in halves:
         if half.flip_fraction > FLIP_LIMIT_FRACTION:
             share = f"{100 * half.flip_fraction:.0f} %"
             yield f"{half.name}: another machine wins in {share} of the draws"
-    closest = max(_goals(plan), key=lambda goal: goal[1], default=None)
+    closest = max(goals, key=lambda goal: goal[1], default=None)
     if closest:
         yield f"closest: {closest[0]}"
 
 
-def _goals(plan: Plan) -> Iterator[tuple[str, float]]:
+def _is_as_planned(half: TrainingPlan | ServicePlan, plan: Plan) -> bool:
+    """Whether the portfolio has a run or service on the accelerators of its fleet, and on no other."""
+    if plan.portfolio is None or half.name not in in_portfolio(plan.portfolio):
+        return True
+    found = [lease for lease in plan.portfolio.leases if half.name in names_of(lease.what)]
+    return {lease.accelerator for lease in found if lease.term != "api"} == {half.machine.accelerator}
+
+
+def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:
     """Each promise in words, with the upper end of its 80 % range over its limit."""
-    for run in plan.training:
-        if run.deadline_s:
-            ends = format_seconds(run.run.total_s.high)
-            limit = format_seconds(run.deadline_s)
-            yield (
-                f"{run.name} may take {ends} of {limit} (80 % range)",
-                run.run.total_s.high / run.deadline_s,
-            )
-    for service in plan.serving:
-        for one in service.classes:
-            for goal in one.slos:
-                if goal.predicted is not None:
-                    high, limit = (format_seconds(each) for each in (goal.predicted.high, goal.limit_s))
-                    name = "done" if goal.metric == BATCH_METRIC else metric_text(goal.metric)
-                    yield (
-                        f"{service.name}.{one.name}: {name} may be {high} for {limit} (80 % range)",
-                        goal.predicted.high / goal.limit_s,
-                    )
+    if isinstance(half, TrainingPlan):
+        if half.deadline_s:
+            high_s = half.run.total_s.high
+            ends, limit = format_seconds(high_s), format_seconds(half.deadline_s)
+            yield f"{half.name} may take {ends} of {limit} (80 % range)", high_s / half.deadline_s
+        return
+    for one in half.classes:
+        for goal in one.slos:
+            if goal.predicted is not None:
+                high, limit = (format_seconds(each) for each in (goal.predicted.high, goal.limit_s))
+                name = "done" if goal.metric == BATCH_METRIC else metric_text(goal.metric)
+                yield (
+                    f"{half.name}.{one.name}: {name} may be {high} for {limit} (80 % range)",
+                    goal.predicted.high / goal.limit_s,
+                )
 
 
 def _next(plan: Plan) -> Action:

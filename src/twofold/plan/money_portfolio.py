@@ -18,6 +18,7 @@ from twofold.core import format_usd
 from twofold.plan.context import Context
 from twofold.plan.money_bill import file_system_line
 from twofold.plan.portfolio_answered import WEEK_H
+from twofold.plan.portfolio_missed import NOT_PROMISED, uncorrected
 from twofold.plan.serving_cost import YEAR_H
 
 CENT_USD = 0.01
@@ -38,7 +39,10 @@ def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> P
         return None
     own = (*_whole_year(portfolio), *_beside(plan, portfolio, lines, context))
     return PortfolioBill(
-        lines=own, total_usd=total_usd(own), difference=_difference(own, lines), answers=_answers(portfolio)
+        lines=own,
+        total_usd=total_usd(own),
+        difference=_difference(own, lines),
+        answers=answers_all(portfolio),
     )
 
 
@@ -94,7 +98,9 @@ def _beside(
     held = in_portfolio(portfolio)
     has_own = any(lease.term == "owned" for lease in portfolio.leases)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
-        leased = [each for each in portfolio.leases if each.term != "owned" and run.name in _names(each.what)]
+        leased = [
+            each for each in portfolio.leases if each.term != "owned" and run.name in names_of(each.what)
+        ]
         if leased and (line := file_system_line(run, entry, leased[0].provider, context)):
             yield line
     halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
@@ -107,19 +113,25 @@ def _beside(
 
 def in_portfolio(portfolio: Portfolio) -> frozenset[str]:
     """Runs and services that some lease of the portfolio is for."""
-    return frozenset(name for lease in portfolio.leases for name in _names(lease.what))
+    return frozenset(name for lease in portfolio.leases for name in names_of(lease.what))
 
 
-def _names(what: str) -> tuple[str, ...]:
+def names_of(what: str) -> tuple[str, ...]:
     """`serve.chat, monthly 2` are of `serve` and `monthly`."""
     return tuple(dict.fromkeys(each.partition(" ")[0].partition(".")[0] for each in what.split(", ")))
 
 
-def _answers(portfolio: Portfolio) -> bool:
-    if portfolio.conflict or not portfolio.leases:
+def answers_all(portfolio: Portfolio) -> bool:
+    """Whether it answers all within what it promises and its rehearsal saw.
+
+    A spec that asks for hosted interfaces takes them as they are: they promise no latency, and that is said.
+    """
+    if portfolio.conflict or not portfolio.leases or uncorrected(portfolio):
         return False
     own = portfolio.options[0] if portfolio.options else None
-    return own is None or (own.slo in MET and own.deadline in ON_TIME)
+    if own is None:
+        return True
+    return (own.slo in MET or own.slo.startswith(NOT_PROMISED)) and own.deadline in ON_TIME
 
 
 def _difference(own: Sequence[LineItem], fleets: Sequence[LineItem]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from twofold.contracts import FleetOption, MonthDemand, Restriction, YearScenario
 from twofold.plan.portfolio_answered import LEAST_UNITS, WEEK_H, Answered
+from twofold.plan.portfolio_missed import NOT_PROMISED
 from twofold.plan.portfolio_tables import calendar
 from twofold.supply import (
     CapacityOffer,
@@ -64,14 +65,26 @@ def fleet_options(solved: Answered, what: str, discount_fraction: float) -> tupl
 
 
 def _slo(solved: Answered) -> str:
+    """`met`, or the classes that are short of machines and those of hosted interfaces: these promise none."""
     short = [
         demand.name
         for number, demand in enumerate(solved.problem.demands)
         if solved.answer.shortage_per_s[number].max(initial=0.0) > 1e-6
     ]
-    if not solved.problem.demands:
-        return "–"
-    return f"misses {', '.join(short)}" if short else "met"
+    hosted = [
+        work
+        for number, work in enumerate(solved.problem.work_names)
+        if any(
+            offer.tenure == "api" and solved.answer.served_per_s[index, number].max(initial=0.0) > 1e-6
+            for index, offer in enumerate(solved.problem.offers)
+        )
+    ]
+    parts = [
+        f"{what} {', '.join(names)}" for what, names in (("misses", short), (NOT_PROMISED, hosted)) if names
+    ]
+    if not parts:
+        return "met" if solved.problem.demands else "–"
+    return "; ".join(parts)
 
 
 def _deadline(solved: Answered) -> str:
@@ -182,7 +195,7 @@ def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
     leased = _leased(solved)
     problem = replace(pruned(solved.problem, leased), budget_usd=None, shortage_usd_per_request=None)
     years = {
-        f"peak season +{100 * (PEAK_FACTOR - 1):.0f} % traffic": _busier(problem, PEAK_FACTOR),
+        f"+{100 * (PEAK_FACTOR - 1):.0f} % traffic": _busier(problem, PEAK_FACTOR),
         f"{100 * (LULL_FACTOR - 1):+.0f} % traffic": _busier(problem, LULL_FACTOR),
         f"hours +{100 * (PRICE_FACTOR - 1):.0f} % dearer": _dearer(problem),
     }

@@ -22,15 +22,20 @@ def hosted(
     """Offers and rates of hosted interfaces, and what to know; nothing where the spec does not ask for them.
 
     Those of the model itself, else of an open one as large. Under rules only authorised providers count, and
-    where a region is asked none: the table of prices says no place.
+    where a region is asked none: the table of prices says no place. Nobody hosts what a run of the spec
+    makes.
     """
     if not context.spec.supply.shop.hosted:
         return (), (), ()
     offers: list[CapacityOffer] = []
     rates: list[ServingRate] = []
     notes: list[str] = []
+    own = _trained(context)
     for each in wanted:
         choice = services[each.service]
+        if run := own.get(choice.model.name):
+            notes.append(f"{each.name}: no hosted interface, for it serves what `{run}` trains")
+            continue
         if asked_regions(choice.entry, context.spec.supply):
             notes.append(f"{each.name}: no hosted interface, for none says in which region it answers")
             continue
@@ -45,6 +50,12 @@ def hosted(
             offers.append(offer)
             rates.append(ServingRate(offer.name, each.name, f"{found.model} hosted", np.inf, None, usd))
     return tuple(offers), tuple(rates), tuple(notes)
+
+
+def _trained(context: Context) -> Mapping[str, str]:
+    """Models that runs of the spec train or tune, with the run."""
+    catalog = context.catalog
+    return {catalog.model(run.model.name).name: run.name for run in context.spec.training if run.model.name}
 
 
 def _found(model: Model, context: Context) -> tuple[ApiOffer, ...]:

@@ -16,6 +16,7 @@ from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import HOUR_S
 from twofold.plan.portfolio_capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.plan.portfolio_demand import Asked
+from twofold.plan.portfolio_missed import AS_IT_WAS, EVEN
 from twofold.plan.reasons import metric_text
 from twofold.plan.rehearse import GROWN_RATIOS, Planned, on_twin, tables_of
 from twofold.plan.rehearse_workers import Tell
@@ -142,7 +143,7 @@ def rounds(
         )
         again = solve(changed)
         if again is None:
-            lines.append("with the corrected rates there is no portfolio: the one shown has the planned ones")
+            lines.append(AS_IT_WAS)
             break
         problem, answer = changed, again
         if number == ROUNDS_MAX:
@@ -200,7 +201,7 @@ def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing:
         more = max(needed + 1, round(needed * ratio))
         if _holds(run(more)):
             return Seen(needed / more, f"{said}, misses: {_change(needed / more)}")
-    return Seen(1 / GROWN_RATIOS[-1], f"{said}, misses even at {_change(1 / GROWN_RATIOS[-1])}")
+    return Seen(1 / GROWN_RATIOS[-1], f"{said}, {EVEN} {_change(1 / GROWN_RATIOS[-1])}")
 
 
 def _change(ratio: float) -> str:
