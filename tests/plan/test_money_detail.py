@@ -1,11 +1,14 @@
 """What `--money` adds: levers, shapes, tornado, Monte-Carlo and the value of measuring."""
 
+from math import inf
+
 import pytest
 
 from twofold.catalog import load_catalog
 from twofold.contracts import MoneyDetail, Plan, parse_spec, total_usd
 from twofold.perf import load_constants
 from twofold.plan import PlanOptions, build_plan, with_money_detail
+from twofold.plan.money_detail import Billed
 
 SPEC = """
 name: both
@@ -54,6 +57,12 @@ def plan() -> Plan:
 def detail(plan: Plan) -> MoneyDetail:
     assert plan.money and plan.money.detail
     return plan.money.detail
+
+
+def test_a_budget_in_rent_at_list_price_is_billed_at_the_budget_even_where_rent_is_free() -> None:
+    terms = Billed(0.9, 100.0)
+    assert terms.billed(terms.listed(1000.0)) == pytest.approx(1000.0)
+    assert (Billed(0.0, 100.0).listed(1000.0), Billed(0.0, 100.0).listed(10.0)) == (inf, -inf)
 
 
 def test_levers_come_by_saving_and_none_saves_more_than_there_is(detail: MoneyDetail) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 
 from twofold.catalog import Catalog
 from twofold.contracts import LeverRow, Money, MoneyDetail, Plan, Shape, Spec, total_usd
@@ -46,8 +47,7 @@ def with_money_detail(
         return replace(plan, money=replace(plan.money, detail=_of_shapes(given)))
     left, terms = residuals(priced, context), _terms(plan.money, priced)
     budget = spec.supply.budget_usd
-    listed = None if budget is None else (budget - terms.fixed_usd) / terms.rent_factor
-    found, count = monte_carlo(priced, left, context, listed)
+    found, count = monte_carlo(priced, left, context, None if budget is None else terms.listed(budget))
     detail = MoneyDetail(
         levers=tuple(_row(lever) for lever in ranked(_levers(priced, context))),
         shapes=given,
@@ -84,6 +84,13 @@ class Billed:
         """The first year's total with this rent at list price."""
         return self.fixed_usd + self.rent_factor * rent_usd
 
+    def listed(self, billed_usd: float) -> float:
+        """Rent at list price with which the first year costs this; any, or none, where rent is free."""
+        left_usd = billed_usd - self.fixed_usd
+        if self.rent_factor <= 0:
+            return inf if left_usd >= 0 else -inf
+        return left_usd / self.rent_factor
+
 
 def _terms(money: Money, priced: Priced) -> Billed:
     """Draws are of rent at list price; the total of the plan is the bill's.
@@ -96,7 +103,7 @@ def _terms(money: Money, priced: Priced) -> Billed:
     follows = total_usd(
         line for line in money.lines if line.category in FOLLOWS_RENT and line.what.partition(":")[0] in names
     )
-    return Billed(follows / listed, money.total_usd - follows)
+    return Billed(follows / listed if listed else 0.0, money.total_usd - follows)
 
 
 def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:
