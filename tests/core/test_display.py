@@ -13,6 +13,7 @@ from twofold.core import (
     format_apart,
     format_bytes,
     format_count,
+    format_enough,
     format_estimate,
     format_memory,
     format_range,
@@ -69,6 +70,13 @@ def test_a_shown_number_is_near_its_value(value: float, unit: str) -> None:
     dimension = {"s": "time", "USD": "money", "B/s": "bytes/s", "FLOP/s": "FLOP/s", "W": "power"}[unit]
     shown = parse_quantity(f"{number} {label}", dimension)
     assert math.isclose(shown, value, rel_tol=0.06, abs_tol=5.1e-5)
+
+
+@given(value=st.floats(min_value=1e-3, max_value=1e12), unit=st.sampled_from(["USD", "W"]))
+def test_what_is_shown_to_be_enough_is_enough_and_hardly_more(value: float, unit: str) -> None:
+    dimension = {"USD": "money", "W": "power"}[unit]
+    shown = parse_quantity(format_enough(value, unit), dimension)
+    assert value * (1 - 1e-12) <= shown <= value * 1.06 + 1e-4
 
 
 @given(value=st.floats(min_value=0, max_value=1e18), factor=st.floats(min_value=1.2, max_value=10))

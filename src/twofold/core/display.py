@@ -1,6 +1,7 @@
 """Numbers as people read them on every screen: two or three digits and the unit that keeps them short."""
 
 from collections.abc import Mapping
+from math import ceil
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -128,6 +129,20 @@ def format_apart(value: float, limit: float, unit: str) -> tuple[str, str]:
         first, second = (_labelled(digits, scale) for digits in numbers)
         shown = first, second
     return shown
+
+
+def format_enough(value: float, unit: str) -> str:
+    """A limit that would do: never shown as less than it is, with a digit more where rounding would.
+
+    >>> format_enough(16_275, "USD"), format_enough(15_911, "USD"), format_enough(16_700, "W")
+    ('16.3 k$', '16 k$', '17 kW')
+    """
+    scale = scale_of(value, unit)
+    digits = _digits(value, scale)
+    if float(digits.replace(",", "")) * scale.divisor < value:
+        decimals = len(digits.partition(".")[2]) + (scale.decimals is None)
+        digits = f"{ceil(value / scale.divisor * 10**decimals) / 10**decimals:,.{decimals}f}"
+    return _labelled(digits, scale)
 
 
 def format_estimate(estimate: Estimate) -> str:

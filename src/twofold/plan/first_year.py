@@ -14,7 +14,7 @@ from twofold.contracts import (
     TrainingPlan,
     total_usd,
 )
-from twofold.core import Estimate, InfeasibleError, Source, format_usd
+from twofold.core import Estimate, InfeasibleError, Source, format_apart, format_enough, format_usd
 from twofold.facility import OF_RENT
 from twofold.plan.derivation import derived
 from twofold.plan.money_terms import runs_per_year
@@ -106,24 +106,24 @@ def check_budget(plan: Plan, budget_usd: float | None) -> tuple[str, ...]:
     if plan.first_year_usd is None or budget_usd is None or plan.first_year_usd.value <= budget_usd:
         return ()
     other = plan.money.portfolio if plan.money else None
-    if other is not None and other.answers and other.total_usd <= budget_usd:
-        fleets, cheaper = (format_usd(usd) for usd in (plan.first_year_usd.value, other.total_usd))
-        return (
-            f"the fleets as planned cost {fleets}, above the budget of {format_usd(budget_usd)}: only the "
-            f"portfolio keeps it, with {cheaper}",
-        )
     total = plan.first_year_usd.value
+    needed, budget = format_apart(total, budget_usd, "USD")
+    if other is not None and other.answers and other.total_usd <= budget_usd:
+        return (
+            f"the fleets as planned cost {needed}, above the budget of {budget}: only the portfolio keeps it"
+            f", with {format_usd(other.total_usd)}",
+        )
     parts = [f"{half.name} {format_usd(usd)}{per}" for half, usd, per in _costs(plan)]
     rest = total - sum(usd for _, usd, _ in _costs(plan))
     parts += [f"support, storage, rules and other runs {format_usd(rest)}"] if rest >= 0.01 * total else []
     lines = [
-        ("needs", f"{format_usd(total)} in the first year: {' · '.join(parts)}"),
-        ("budget", f"{format_usd(budget_usd)}: {format_usd(total - budget_usd)} too little"),
+        ("needs", f"{needed} in the first year: {' · '.join(parts)}"),
+        ("budget", f"{budget}: {format_usd(total - budget_usd)} too little"),
     ]
     if other is not None and other.answers:
         lines.append(("portfolio", f"{format_usd(other.total_usd)} with machines that follow the traffic"))
     lines.append(("would fit", _savings(plan)))
-    raise InfeasibleError(f"the plan exceeds the budget of {format_usd(budget_usd)}", lines=tuple(lines))
+    raise InfeasibleError(f"the plan exceeds the budget of {budget}", lines=tuple(lines))
 
 
 def _costs(plan: Plan) -> list[tuple[TrainingPlan | ServicePlan, float, str]]:
@@ -144,8 +144,9 @@ def _savings(plan: Plan) -> str:
         for half, _, _ in ranked
     ]
     total = plan.first_year_usd.value if plan.first_year_usd else 0.0
-    best = min(total, plan.money.portfolio.total_usd) if plan.money and plan.money.portfolio else total
-    return " · ".join([f"a budget of {format_usd(best)}", *words])
+    portfolio = plan.money.portfolio if plan.money else None
+    best = min(total, portfolio.total_usd) if portfolio and portfolio.answers else total
+    return " · ".join([f"a budget of {format_enough(best, 'USD')}", *words])
 
 
 def _spread(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
