@@ -145,6 +145,42 @@ def test_a_connection_that_is_too_small_is_refused_with_what_binds_and_what_woul
     assert building_of(planned, fits).power.meter_w <= 0.99 * meter_w
 
 
+TWO = """
+name: two
+model: llama-3.2-1b
+training:
+  - {name: here, kind: finetune, tokens: 1 Gtok, on: 1x8xH100-SXM}
+  - {name: there, kind: finetune, tokens: 1 Gtok, on: 1x8xH200-SXM}
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "cap", "refuses"),
+    [
+        ("supply: {own: {node: DGX-H100, count: 1, region: aws:us-east-1}}", "16 kW", ""),
+        ("supply: {own: {node: DGX-H100, count: 1, region: aws:us-east-1}}", "10 kW", "here"),
+        ("supply: {shop: {accelerators: [H100-SXM, H200-SXM], providers: [aws, hyperstack]}}", "10 kW", "e"),
+    ],
+    ids=["one's own fits", "one's own does not", "rented"],
+)
+def test_the_cap_is_of_ones_own_hall_whatever_is_rented_elsewhere(
+    planned: Callable[[str], Plan],
+    refused: Callable[[str], InfeasibleError],
+    own: str,
+    cap: str,
+    refuses: str,
+) -> None:
+    text = f"{TWO}{own}\nfacility: {{power_cap: {cap}, cooling: contained_air}}\n"
+    if not refuses:
+        found = building_of(planned, text)
+        assert found.power.meter_w > 16e3 and "is of one hall" in " ".join(found.warnings)
+        return
+    lines = dict(refused(text).lines)
+    assert "here " in lines["needs"] or refuses != "here"
+    assert "there" not in lines["needs"] or refuses != "here"
+    assert "(1 server)" in lines["needs"] and "of the 1 servers" not in lines["would fit"]
+
+
 @pytest.mark.parametrize(("rules", "held"), [("fedramp-high", True), ("air-gapped", False)])
 def test_sites_and_leases_are_authorised_where_rules_bind(
     planned: Callable[[str], Plan], rules: str, held: bool

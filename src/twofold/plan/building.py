@@ -42,7 +42,7 @@ def with_building(plan: Plan, context: Context) -> Plan:
 def building(plan: Plan, context: Context) -> Building | None:
     """Racks, cooling, networks, storage, power, a year and sites; None where the plan has no servers.
 
-    Raises InfeasibleError where the building would draw more than `facility.power_cap`.
+    Raises InfeasibleError where one hall would draw more than `facility.power_cap`.
     """
     found, notes = entries(plan, context)
     if not found or not any(entry.servers.count for entry in found):
@@ -51,7 +51,7 @@ def building(plan: Plan, context: Context) -> Building | None:
     built = networks(found, racks.racks, context)
     stored = storage(plan, found, context)
     delivered = power(found, racks.groups, built, racks.kinds, context)
-    check_power_cap(found, racks, built, delivered, context)
+    halls = check_power_cap(found, racks, built, delivered, context)
     whole_year = year(found, built, racks.kinds, context)
     data = dataset_bytes(plan, context)
     regions, spare_s = fewest_regions(plan, found, context)
@@ -75,7 +75,7 @@ def building(plan: Plan, context: Context) -> Building | None:
         _requirements(found, racks.groups, built, stored, delivered),
         bill,
         total_usd(bill),
-        (*notes, *racks.warnings, *_unpriced(found, built)),
+        (*notes, *halls, *racks.warnings, *_unpriced(found, built)),
     )
 
 
