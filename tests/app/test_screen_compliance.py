@@ -57,6 +57,11 @@ def test_the_tables_of_details_hold_every_line_and_fit(regime: str) -> None:
     assert all(f"{item.line.total_usd:,.2f}" in text for item in part.items)
 
 
+def test_the_rest_of_the_total_is_called_what_it_is_and_not_another_plan() -> None:
+    screen = " ".join(compliance_lines(replace(rules("fedramp-high"), without_usd=1e6)))
+    assert "with the rules, 1.0 M$ less the lines above" in " ".join(screen.split())
+
+
 def test_a_plan_without_prices_says_so() -> None:
     part = replace(rules("il5"), uplift=None, sizes=())
     assert any("no price of the machines" in line for line in compliance_lines(part))

@@ -235,7 +235,7 @@ def test_rules_add_their_bill_once_and_no_provider_without_authority(planned: Pl
     wages = total_usd(item.line for item in rules.items if item.category == "staff")
     tax = sum(line.tax_usd for line in lines)
     assert tax == pytest.approx(0.1 * (added - tax - wages), abs=0.01 * len(lines))
-    # The same total with the rules less the same without them.
+    # The total, and what it is less the lines of the rules.
     assert plan.first_year_usd and plan.first_year_usd.value == money.total_usd
     assert rules.without_usd == pytest.approx(money.total_usd - rules.first_year_usd.value, abs=0.005)
     kept = sum(line.total_usd for line in money.lines if line.category in ("storage", "egress"))

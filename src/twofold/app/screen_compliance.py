@@ -20,7 +20,9 @@ def compliance_lines(rules: Compliance) -> list[str]:
     lines += field("cost", [*_categories(rules.items), later])
     if rules.without_usd is not None:
         whole = format_usd(rules.without_usd + rules.first_year_usd.value)
-        lines += field("total", [f"{whole} with the rules, {format_usd(rules.without_usd)} the same without"])
+        lines += field(
+            "total", [f"{whole} with the rules, {format_usd(rules.without_usd)} less the lines above"]
+        )
     lines += field("uplift", [*_uplifts(rules)[:1], *_uplifts(rules)[1:][-1:]])
     if rules.transfer is not None:
         lines += field("one-way", _transfer(rules.transfer))

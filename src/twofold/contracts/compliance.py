@@ -182,7 +182,7 @@ class Compliance:
     transfer: TransferPlan | None  # one way into a closed system; null: not closed
     logs: LogPlan  # records
     items: tuple[ComplianceItem, ...]  # the bill
-    first_year_usd: Estimate  # all lines: the plan's first year with the rules less the same without them
+    first_year_usd: Estimate  # all lines: what the rules add to the plan's first year
     rent_usd: float  # of it what the plan's rent holds already: lines of provider and region
     later_year_usd: Estimate  # those that recur
     uplift: Uplift | None  # of this plan; null: it has no price
@@ -192,4 +192,4 @@ class Compliance:
     controls: tuple[Control, ...]  # every control of the baseline
     mandates: tuple[Mandate, ...]  # the policy register
     notes: tuple[str, ...]  # what to know
-    without_usd: float | None = None  # the same plan's first year without the rules; null: no bill
+    without_usd: float | None = None  # the plan's first year less these lines, not planned again; null: none
