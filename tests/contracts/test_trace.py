@@ -91,6 +91,8 @@ def test_known_spellings_and_clocks_are_read(tmp_path: Path) -> None:
         (HEADER + "0,1,1\nnoon,5,1\n", "`noon` is not a time", 3),
         (HEADER + "0,1,1\n1,5\n", "2 cells where the header has 3", 3),
         (HEADER + "5,1,1\n5,1,1\n", "arrive at once", 2),
+        (HEADER + "0,0,1\n9,0,2\n", "has input tokens", 2),
+        (HEADER + "0,1,0\n9,1,0\n", "has output tokens", 2),
         (HEADER + "x" * (1 << 20), "a line of more than", 2),
     ],
 )

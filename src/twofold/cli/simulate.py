@@ -107,7 +107,8 @@ def command(
         click.echo(answer.json, nl=False)
     else:
         print_lines(answer.lines)
-    if isinstance(answer, Simulated) and not answer.data.slos_met:
+    points = (answer.data,) if isinstance(answer, Simulated) else answer.data.points
+    if not any(point.slos_met for point in points):
         ctx.exit(MISSED)
 
 

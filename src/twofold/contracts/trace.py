@@ -92,6 +92,13 @@ class TraceStatistics:
                 f"all {count} requests of `{file}` arrive at once, so there is no rate",
                 place=Place(file, 2, 1),
             )
+        for column, lengths in (("input", self.input), ("output", self.output)):
+            if not lengths.summary().mean_tokens:
+                raise TraceError(
+                    f"no request of `{file}` has {column} tokens",
+                    place=Place(file, 2, 1),
+                    hint="write how long prompts and answers are; zeros alone give no plan",
+                )
         rate_per_s = count / duration_s
         busiest_per_s = max(self.minutes.values()) / 60 if duration_s >= 60 else rate_per_s
         ratio = max(1.0, busiest_per_s / rate_per_s)
