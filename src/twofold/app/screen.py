@@ -14,6 +14,7 @@ from twofold.plan import reason_text
 
 SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
+MORE_BELOW = "more below"
 MOST_ACTION_LINES = 6
 CUT_FIRST = ("then", "release", "risk", "rent", "use", "cost")
 
@@ -49,14 +50,19 @@ def action_lines(plan: Plan, spec: str) -> list[str]:
     """The block DO THIS on at most six lines; `--details` and `--json` have what found no room."""
     texts = [(each.kind, _dated(each).replace("SPEC", spec).split(DOT)) for each in plan.actions]
     while len(lines := _block(texts)) > MOST_ACTION_LINES:
-        long = [text for kind in CUT_FIRST for text in texts if text[0] == kind and len(text[1]) > 1]
+        long = [text for kind in CUT_FIRST for text in texts if text[0] == kind and _can_be_cut(text[1])]
         if long:
-            long[0][1].pop()
+            kind, pieces = long[0]
+            pieces[-2 if pieces[-1] == MORE_BELOW else -1 :] = [] if kind == "risk" else [MORE_BELOW]
         elif any(kind == "then" for kind, _ in texts):
             texts = [text for text in texts if text[0] != "then"]
         else:
             return lines[:MOST_ACTION_LINES]
     return lines
+
+
+def _can_be_cut(pieces: Sequence[str]) -> bool:
+    return len(pieces) > (2 if pieces[-1] == MORE_BELOW else 1)
 
 
 def _block(texts: Sequence[tuple[str, list[str]]]) -> list[str]:

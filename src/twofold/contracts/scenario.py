@@ -45,7 +45,9 @@ class Scenario(Part):
     """What is other than the plan says. An empty one is the plan's own day at its peak."""
 
     name: fields.Name = Field(default="as-planned", description="its name on screens")
-    about: fields.Text = Field(default="the plan's day, with what this scenario changes", description="in a line")
+    about: fields.Text = Field(
+        default="the plan's day, with what this scenario changes", description="in a line"
+    )
     horizon_s: fields.Span | None = Field(
         default=None, alias="horizon", description="until when requests arrive; else as long as figures need"
     )

@@ -103,7 +103,8 @@ def _listed(leases: Sequence[Lease]) -> str:
 def _purpose(names: str, leases: Sequence[Lease]) -> str:
     texts = [_leased(each) for each in leases]
     shown = 2 if len(names) + sum(map(len, texts[:2])) <= SHORT_CHARACTERS else 1
-    more = f" + {len(texts) - shown} more" if len(texts) > shown else ""
+    rest_usd = sum(each.usd for each in leases[shown:])
+    more = f" + {len(texts) - shown} more, {format_usd(rest_usd)}" if len(texts) > shown else ""
     return f"{names}: {', '.join(texts[:shown])}{more}"
 
 
