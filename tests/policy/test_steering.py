@@ -335,7 +335,7 @@ def test_a_wave_is_followed_up_and_down() -> None:
 @pytest.mark.parametrize(("input_token_s", "helps"), [(1e-4, True), (0.1, False)])
 def test_prompts_that_are_late_on_an_idle_replica_ask_for_no_other(input_token_s: float, helps: bool) -> None:
     classes = (ClassSettings(ttft_slo_s=1.0),)
-    reactive = replace(ALL_ON.scaling, forecast=None)
+    reactive = replace(ALL_ON.scaling, forecast=None, slo_window_s=120.0)  # of 18 answers
     world = World(replace(only(scaling=reactive, canary=None), classes=classes), slow={"1": 30.0})
     world.at(0.0, BeliefsChanged(input_token_s, 0.01))
     world.add(2, "a")
