@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.core import InputError
@@ -69,6 +69,7 @@ def test_without_a_goal_almost_the_most_is_served_and_latency_stays_finite():
 @given(
     goals=st.dictionaries(st.sampled_from(GOALS), st.floats(0.005, 5.0), max_size=4),
 )
+@settings(max_examples=20)
 def test_the_limit_is_the_last_rate_before_any_goal_is_missed_on_its_own_quantile(goals):
     """Brute force: every goal by itself, one rate after the other."""
     limit = measured_rate_limit(SPEAKER, goals)
