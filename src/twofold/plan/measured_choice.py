@@ -11,9 +11,9 @@ from twofold.core import (
     TableError,
     UnknownNameError,
     ValueRefusedError,
+    format_enough,
     format_memory,
     format_seconds,
-    format_usd,
 )
 from twofold.perf import Cluster
 from twofold.plan.context import Context
@@ -295,7 +295,11 @@ def _refusal(entry: TrainingRun, trials: Sequence[MeasuredTrial]) -> InfeasibleE
         what = f"the deadline of {format_seconds(entry.time_limit_s or 0.0)}"
     else:
         cheapest = min((trial.cost_usd for trial in trials if trial.cost_usd is not None), default=None)
-        fits = "fewer samples" if cheapest is None else f"a budget of {format_usd(cheapest)} · fewer samples"
+        fits = (
+            "fewer samples"
+            if cheapest is None
+            else f"a budget of {format_enough(cheapest, 'USD')} · fewer samples"
+        )
         what = "memory and budget"
     lines.append(("would fit", fits))
     return InfeasibleError(f"no measured machine trains `{entry.name}` within {what}", lines=tuple(lines))

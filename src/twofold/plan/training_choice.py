@@ -10,6 +10,7 @@ from twofold.core import (
     InfeasibleError,
     ValueRefusedError,
     format_bytes,
+    format_enough,
     format_memory,
     format_seconds,
     format_si,
@@ -304,7 +305,7 @@ def _in_time(entry: TrainingRun, job: TrainingJob, closest: Trial, context: Cont
 
 
 def _in_budget(entry: TrainingRun, closest: Trial, context: Context) -> str:
-    budget = format_usd(closest.cost_usd or 0.0)
+    budget = format_enough(closest.cost_usd or 0.0, "USD")
     tokens = entry.token_count * (context.spec.supply.budget_usd or 0.0) / (closest.cost_usd or 1.0)
     alone = " for this run alone" if len(context.spec.training) + len(context.spec.services) > 1 else ""
     fewer = f"{format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
