@@ -38,7 +38,7 @@ def test_every_path_of_a_derivation_is_a_figure_or_a_step_of_one(
 ) -> None:
     plan = example_data[name]
     used = {item["path"] for row in plan["derivations"] for item in row["inputs"]}
-    figures = {path for path, leaf in leaves(plan) if is_estimate(leaf)}
+    figures = {path for path, leaf in leaves(plan) if is_estimate(leaf) or isinstance(leaf, float)}
     strange = [row["path"] for row in plan["derivations"] if row["path"] not in figures | used]
     assert strange == []
 
@@ -123,6 +123,20 @@ def test_every_table_is_cited(example_data: dict[str, dict[str, Any]]) -> None:
 def test_no_leaf_is_without_a_value(example_data: dict[str, dict[str, Any]], name: str) -> None:
     inputs = [item for row in example_data[name]["derivations"] for item in row["inputs"]]
     assert [item for item in inputs if not item["text"]] == []
+
+
+def test_totals_of_money_go_down_to_the_lines_that_they_are_the_sum_of(
+    example_data: dict[str, dict[str, Any]],
+) -> None:
+    plan = example_data["portfolio"]
+    lines = {row["path"]: row["inputs"] for row in plan["derivations"]}
+    assert len(lines["money.total_usd"]) == len(plan["money"]["lines"])
+    bought = plan["money"]["portfolio"]
+    assert len(lines["money.portfolio.total_usd"]) == len(bought["lines"])
+    assert len(lines["portfolio.usd"]) == len(plan["portfolio"]["items"])
+    paid = sum(line["total_usd"] - line["tax_usd"] for line in plan["portfolio"]["items"])
+    assert plan["portfolio"]["usd"] == pytest.approx(paid, abs=1.0)
+    assert "on_demand" in "\n".join(explain(plan, "portfolio.usd"))
 
 
 def test_trees_fit_the_screen_and_repeat_nothing(example_data: dict[str, dict[str, Any]]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from twofold.contracts import Plan, total_usd
 from twofold.facility import OF_RENT
 from twofold.plan.actions import actions_of
+from twofold.plan.bill_derive import bill_derivations
 from twofold.plan.building import with_building
 from twofold.plan.compliance_part import compliance_part, with_compliance
 from twofold.plan.context import Context
@@ -32,4 +33,5 @@ def with_supply_side(
     plan = with_money(replace(plan, compliance=compliance), context)
     plan = with_building(plan, context)
     plan = plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
-    return replace(plan, actions=actions_of(plan))
+    derivations = (*plan.derivations, *bill_derivations(plan))
+    return replace(plan, actions=actions_of(plan), derivations=derivations)
