@@ -254,6 +254,12 @@ def _signed(figure: str, value: float) -> str:
     return f"{sign}{format_si(size, unit)}" if unit else f"{sign}{size:,.4g}"
 
 
+def _is_unanswered(one: ClassFigures) -> bool:
+    """Whether a goal is missed though all that was answered kept it."""
+    kept = [slo for slo in one.slos if slo.simulated_s is not None and slo.simulated_s <= slo.limit_s]
+    return any(slo.met is False for slo in kept)
+
+
 def _verdict_lines(simulation: Simulation) -> list[str]:
     missed = [
         f"{each.name} {metric_text(slo.metric)}"
@@ -268,7 +274,9 @@ def _verdict_lines(simulation: Simulation) -> list[str]:
     if simulation.classes:
         whose = f"of {simulation.scenario}: " if simulation.comparison else ""
         verdict = f"missed: {', '.join(missed)}" if missed else "all met"
-        lines += heading("GOALS", [f"{whose}{verdict}"])
+        few = [each.name for each in simulation.classes if _is_unanswered(each)]
+        why = [f"{name}: fewer were answered than a p95 promises" for name in few]
+        lines += heading("GOALS", [f"{whose}{verdict}", *why])
     lines += heading("WAITS FOR", stuck) if stuck else []
     lines += heading("POLICIES", simulation.policies)
     for note in simulation.notes:
