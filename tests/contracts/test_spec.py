@@ -179,6 +179,11 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
         ("serving: {classes: {chat: {traffic: {rate: 1 /s, peak: 0.5x}}}}", "out of range"),
         ("serving: {availability: 100 %, classes: {chat: {traffic: {rate: 1 /s}}}}", "out of range"),
         ("training: {tokens: 1 Gtok}\nsupply: {budget: $0}", "`budget: $0` is zero"),
+        (
+            "training: {tokens: 1 Gtok}\nsupply: {seasons: [{months: [nov, dec], factor: 2x}, "
+            "{months: [dec], factor: 3x}]}",
+            "seasons overlap: dec",
+        ),
         ("training: {tokens: 1 Gtok}\nsupply: {own: {count: 8}}", "give a `node` or an `accelerator`"),
         ("training: {tokens: 1 Gtok}\nsupply: {shop: {allow_unreleased: maybe}}", "neither yes nor no"),
     ],

@@ -31,6 +31,7 @@ def test_a_quote_becomes_an_offer_with_its_limit_and_term(tmp_path: Path) -> Non
     [
         ("us,big,H200,8,all,reserved_1y,,4,,,2026-11-10", "`usd_per_h` is missing", 31),
         ("us,big,H200,8,all,reserved_1y,12.4,-4,,,2026-11-10", "`-4` is out of range", 36),
+        ("us,big,H200,8,all,reserved_1y,12.4,0,,,2026-11-10", "`0` is out of range", 36),
         ("us,big,H200,8,atlantis-1,reserved_1y,12.4,4,,,2026-11-10", "unknown region `atlantis-1`", 15),
         ("us,big,H900,8,all,reserved_1y,12.4,4,,,2026-11-10", "unknown accelerator `H900`", 8),
         ("us,big,H200,8,all,weekly,12.4,4,,,2026-11-10", "`weekly` is not", 19),

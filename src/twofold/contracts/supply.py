@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
 
 from twofold.contracts import fields
 from twofold.contracts.economics_keys import Economics
@@ -98,3 +98,16 @@ class Supply(Part):
         default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"
     )
     economics: Economics = Field(default=Economics(), description="discount, tax, currency, downtime, owning")
+
+    @field_validator("seasons", mode="after")
+    @classmethod
+    def _apart(cls, seasons: tuple[Season, ...]) -> tuple[Season, ...]:
+        months = [month for season in seasons for month in season.months]
+        twice = sorted({month for month in months if months.count(month) > 1})
+        if twice:
+            raise refusal(
+                ValueRefusedError,
+                f"seasons overlap: {', '.join(twice)} stands in more than one",
+                "write each month once, with the product of its factors",
+            )
+        return seasons

@@ -28,7 +28,7 @@ COLUMNS = (
     _column("region", "text", "all", "", "Provider's region; `all` where it does not matter"),
     _column("term", TERMS, "", "", "How it is bought; `lease` is for so many weeks at least"),
     _column("usd_per_h", "float", "", ">0", "One unit, list price"),
-    _column("units_max", "int", "none", ">=0", "Units that can be had; empty: as many as wanted"),
+    _column("units_max", "int", "none", ">=1", "Units that can be had; empty: as many as wanted"),
     _column("minimum_weeks", "int", "none", ">=0", "The least that a lease lasts; empty: what the term says"),
     _column("from", "date", "none", "", "First day on which it can be had; empty: at once"),
     _column("until", "date", "none", "", "Last day on which it can be had; empty: without end"),
@@ -67,6 +67,9 @@ def read_quotes(path: Path, catalog: Catalog) -> tuple[Quote, ...]:
     if not lines:
         raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=_header_hint())
     slots = _slots(lines[0][1], _Row(str(path), lines[0][0], lines[0][2]))
+    if len(lines) == 1:
+        hint = "write an offer a row, or leave `supply: quotes:` out"
+        raise CatalogError("the file holds no quote", place=Place(str(path), 1, 1), hint=hint)
     quotes: list[Quote] = []
     errors: list[InputError] = []
     for number, cells, raw in lines[1 : ROWS_MAX + 1]:
