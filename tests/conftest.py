@@ -100,7 +100,7 @@ def ask() -> Callable[[str], Asked]:
             found: Asked = _once(line, lambda: _run(line))
             return found
         screen, data = _once(line.replace(" --json", ""), lambda: _both(line.replace(" --json", "")))
-        return replace(screen, line=line, out=data) if line.endswith(" --json") else screen
+        return replace(screen, line=line, out=data) if " --json" in line else screen
 
     return cache(known)
 

@@ -149,8 +149,10 @@ class GateAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.probes)
     @rule(pick=st.integers(0, 100), cause=st.none() | CAUSES)
     def probe_ends(self, pick: int, cause: Cause | None) -> None:
-        """Any unreported probe, in any order, reported once."""
-        name, opened = self.probes.pop(pick % len(self.probes))
+        """The oldest unreported probe of any replica, reported once: of one replica they end in turn."""
+        name = self.probes[pick % len(self.probes)][0]
+        oldest = next(index for index, (probed, _) in enumerate(self.probes) if probed == name)
+        name, opened = self.probes.pop(oldest)
         seen = self.seen.get(name)
         was_open = seen is not None and seen.until_s is not None
         effects = self.feed(ProbeFailed(name, cause) if cause else ProbeAnswered(name))

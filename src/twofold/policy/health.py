@@ -53,7 +53,8 @@ class Health:
     def probed(self, replica: Replica, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
         """The oldest probe of a replica that has some unreported ended.
 
-        Whichever probe this was, taking the oldest never takes an old probe's outcome for a newer one's.
+        Limits   an event does not say which probe it is of. Where a newer one ends before an older one, as
+                 after a time-out, their outcomes are swapped: a circuit may open once more than it should.
         """
         era = replica.probe_eras.popleft()
         if isinstance(event, ProbeAnswered):
