@@ -4,11 +4,12 @@ from twofold.catalog import Catalog
 from twofold.contracts import FixedCluster, Owned, Shop, Supply
 from twofold.perf import Constants
 from twofold.plan.offers import (
+    bought_near,
     cluster_of,
     fixed_offer,
+    node_for,
     node_of_size,
     own_offers,
-    priced_near,
     serving_offers,
     training_offers,
 )
@@ -102,11 +103,14 @@ def test_virtual_machines_lose_the_stated_share(catalog: Catalog, constants: Con
     assert rates[1] / rates[0] == pytest.approx(1.1)
 
 
-def test_a_price_is_looked_up_where_the_service_runs(catalog: Catalog) -> None:
+def test_a_machine_is_bought_where_the_service_runs_and_is_what_that_price_buys(catalog: Catalog) -> None:
     offer = fixed_offer(FixedCluster.model_validate("1x8xH100-SXM"), catalog, Supply(), ON_DEMAND)
-    near = priced_near(offer, catalog, Supply(), ("us-east",))
-    assert near.price and offer.price
+    near = bought_near(offer, catalog, Supply(), ("us-east",), ON_DEMAND)
+    assert near and near.price and offer.price
     assert near.price.usd_per_accelerator_h >= offer.price.usd_per_accelerator_h
+    assert near.node == node_for(catalog, offer.accelerator, near.price)
+    assert bool(near.overhead_fraction) == near.node.virtualised
+    assert bought_near(offer, catalog, Supply(), ("cn-beijing",), ON_DEMAND) is None
 
 
 @pytest.mark.parametrize(("count", "nodes", "size"), [(64, 8, 8), (12, 1, 8), (3, 3, 1), (1, 1, 1)])

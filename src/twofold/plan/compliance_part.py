@@ -10,7 +10,7 @@ from twofold.plan.building_entries import training_token_bytes
 from twofold.plan.compliance_derive import compliance_derivations
 from twofold.plan.context import Context
 from twofold.plan.money_terms import runs_per_year
-from twofold.plan.offers import Offer, node_of_size, priced_near
+from twofold.plan.offers import cheapest, node_of_size, priced
 from twofold.supply import economic_by_provider
 
 HOURS_A_YEAR = 8760.0
@@ -150,10 +150,10 @@ def _open_price(
     """The cheapest price without the rules, of that instance where the providers have it."""
     accelerator = whole.accelerator(used.machine.accelerator)
     node = node_of_size(whole, accelerator, used.machine.accelerators_per_node)
-    offer = Offer(accelerator, replace(node, name=instance), None, None, False, 0.0)
-    supply = context.spec.supply
-    shop = supply.shop.model_copy(update={"terms": (price.term,), "providers": providers})
-    return priced_near(offer, whole, supply.model_copy(update={"shop": shop}), ()).price
+    shop = context.spec.supply.shop.model_copy(update={"providers": providers})
+    return cheapest(
+        priced(whole, accelerator, shop, (price.term,), shop.regions), replace(node, name=instance)
+    )
 
 
 def _own_rent(used: Used, whole: Catalog) -> Rent | None:

@@ -11,7 +11,8 @@ from twofold.core import Estimate, format_seconds, format_usd
 from twofold.inference import Fleet
 from twofold.plan.calibrated import calibrated_run
 from twofold.plan.context import Context
-from twofold.plan.offers import Offer, cluster_of, priced_near
+from twofold.plan.offers import Offer, bought_near, cluster_of, in_regions, run_terms
+from twofold.plan.region_supply import asked_regions
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.plan.training_choice import TrainingChoice, Trial, trial
 from twofold.training import load_stack
@@ -50,8 +51,11 @@ def _own_run(plan: TrainingPlan) -> CrossCell:
 def _run_elsewhere(
     choice: TrainingChoice, plan: TrainingPlan, serving: ServingChoice, context: Context
 ) -> CrossCell:
-    """The run on the nodes of the serving fleet, as many as there are."""
-    offer = serving.offer
+    """The run on the nodes of the serving fleet, as many as there are, at a price of the run's regions."""
+    offer = _where_run(choice, serving.offer, context)
+    if offer is None:
+        text = _not_sold(serving.offer, asked_regions(choice.entry, context.spec.supply))
+        return CrossCell("training", plan.name, "serving", text, False, None, None, None)
     nodes = max(1, serving.fleet.accelerators // offer.node.accelerator_count)
     found = _widest_trial(choice, offer, nodes, context)
     if found is None or found.run is None:
@@ -64,6 +68,19 @@ def _run_elsewhere(
     money = f", {format_usd(found.cost_usd)}" if found.cost_usd is not None else ""
     text = f"{format_seconds(found.run.total_s)}{money}{why}"
     return CrossCell("training", plan.name, "serving", text, not found.misses, wall_s, cost, None)
+
+
+def _where_run(choice: TrainingChoice, offer: Offer, context: Context) -> Offer | None:
+    """The serving fleet's machine where the run may be; None where its part is sold only elsewhere."""
+    supply, price = context.spec.supply, offer.price
+    regions = asked_regions(choice.entry, supply)
+    if price is None or in_regions(context.catalog, price.provider, price.region, regions):
+        return offer
+    return bought_near(offer, context.catalog, supply, regions, run_terms(supply.shop))
+
+
+def _not_sold(offer: Offer, regions: tuple[str, ...]) -> str:
+    return f"does not fit: nobody sells {offer.accelerator.name} in {', '.join(regions)}"
 
 
 def _widest_trial(choice: TrainingChoice, offer: Offer, nodes: int, context: Context) -> Trial | None:
@@ -96,13 +113,13 @@ def _own_service(choice: ServingChoice, service: ServicePlan) -> CrossCell:
 def _service_elsewhere(
     choice: ServingChoice, service: ServicePlan, offer: Offer, context: Context
 ) -> CrossCell:
-    """The service on nodes of the training fleet, as many as it takes."""
-    name = offer.accelerator.name
-    unlimited = replace(
-        priced_near(offer, context.catalog, context.spec.supply, choice.entry.regions),
-        node_count_max=None,
-        fixed_count=None,
-    )
+    """The service on nodes of the training fleet, as many as it takes, bought in the service's regions."""
+    name, supply = offer.accelerator.name, context.spec.supply
+    near = bought_near(offer, context.catalog, supply, choice.entry.regions, supply.shop.terms)
+    if near is None:
+        text = _not_sold(offer, asked_regions(choice.entry, supply))
+        return CrossCell("serving", service.name, "training", text, False, None, None, None)
+    unlimited = replace(near, node_count_max=None, fixed_count=None)
     variants = (choice.variant,)
     result = search_fleet(choice.entry, variants, choice.loads, {name: unlimited}, context)
     if result.best is None:

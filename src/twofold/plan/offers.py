@@ -198,11 +198,21 @@ def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> 
     return Offers(tuple(sorted(offers, key=_price_order)), tuple(left_out))
 
 
-def priced_near(offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...]) -> Offer:
-    """The same nodes at the price that they have in these regions, by any term; else at their own."""
+def bought_near(
+    offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...], terms: tuple[str, ...]
+) -> Offer | None:
+    """The machine of the same part that is bought in these regions; None where it is sold only elsewhere.
+
+    A price brings its own machine: what is virtual there is so here. Yours, and what nobody sells, stays.
+    """
+    if offer.owned or offer.price is None:
+        return offer
     wanted = regions or supply.shop.regions
-    price = cheapest(priced(catalog, offer.accelerator, supply.shop, supply.shop.terms, wanted), offer.node)
-    return offer if offer.owned else replace(offer, price=price or offer.price)
+    price = cheapest(priced(catalog, offer.accelerator, supply.shop, terms, wanted), offer.node)
+    if price is None:
+        return None
+    node = node_for(catalog, offer.accelerator, price)
+    return replace(offer, node=node, price=price, overhead_fraction=_overhead(node, supply))
 
 
 def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Accelerator]:
