@@ -104,9 +104,9 @@ class World:
             if isinstance(effect, Send):
                 self.send(effect, event, now_s)
             elif isinstance(effect, Probe) and effect.replica_id in self.dead:
-                self.later(now_s + LAG_S, ProbeFailed(effect.replica_id, Cause.REFUSED))
+                self.later(now_s + LAG_S, ProbeFailed(effect.replica_id, effect.number, Cause.REFUSED))
             elif isinstance(effect, Probe):  # the kernel of a hung process still accepts
-                self.later(now_s + LAG_S, ProbeAnswered(effect.replica_id))
+                self.later(now_s + LAG_S, ProbeAnswered(effect.replica_id, effect.number))
             elif isinstance(effect, GiveUp):
                 self.attempts.pop(effect.request_id, None)
 

@@ -68,7 +68,8 @@ class GateAgainstModel(RuleBasedStateMachine):
         self.where: dict[int, str] = {}  # in flight
         self.attempts: Counter[int] = Counter()
         self.started: set[int] = set()
-        self.probes: list[tuple[str, int]] = []  # unreported: replica, its openings when sent
+        self.probes: list[tuple[Probe, int]] = []  # unreported, and the openings of its replica when sent
+        self.turn_count = 0
         self.ended: Counter[str] = Counter()
         self.given_ids = 0
 
@@ -149,13 +150,12 @@ class GateAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.probes)
     @rule(pick=st.integers(0, 100), cause=st.none() | CAUSES)
     def probe_ends(self, pick: int, cause: Cause | None) -> None:
-        """The oldest unreported probe of any replica, reported once: of one replica they end in turn."""
-        name = self.probes[pick % len(self.probes)][0]
-        oldest = next(index for index, (probed, _) in enumerate(self.probes) if probed == name)
-        name, opened = self.probes.pop(oldest)
+        """Any unreported probe, in any order, reported once."""
+        probe, opened = self.probes.pop(pick % len(self.probes))
+        name = probe.replica_id
         seen = self.seen.get(name)
         was_open = seen is not None and seen.until_s is not None
-        effects = self.feed(ProbeFailed(name, cause) if cause else ProbeAnswered(name))
+        effects = self.feed(self.end_of(probe, cause))
         if seen is None or seen.removed or effects == []:
             assert effects == []
         elif cause is None:
@@ -163,22 +163,30 @@ class GateAgainstModel(RuleBasedStateMachine):
         else:
             assert isinstance(effects[0], OpenCircuit) and opened + 1 == seen.opened
 
-    @rule(name=NAMES, cause=st.none() | CAUSES)
-    def report_a_probe_that_nobody_sent(self, name: str, cause: Cause | None) -> None:
-        if not any(name == probed for probed, _ in self.probes):
-            assert self.feed(ProbeFailed(name, cause) if cause else ProbeAnswered(name)) == []
+    @rule(name=NAMES, back=st.integers(-1, 9), cause=st.none() | CAUSES)
+    def report_a_probe_that_nobody_waits_for(self, name: str, back: int, cause: Cause | None) -> None:
+        """Never sent, reported before, or of a replica that is gone, though another has its name now."""
+        probe = Probe(name, self.turn_count - back)
+        if not any(probe == unreported for unreported, _ in self.probes):
+            ignored = self.gate.view.counts.ignored
+            assert self.feed(self.end_of(probe, cause)) == []
+            assert self.gate.view.counts.ignored == ignored + 1
+
+    def end_of(self, probe: Probe, cause: Cause | None) -> Event:
+        of = probe.replica_id, probe.number
+        return ProbeFailed(*of, cause) if cause else ProbeAnswered(*of)
 
     @rule()
     def wake_when_asked(self) -> None:
         wake_s = self.gate.wake_at_s()
-        unreported = Counter(name for name, _ in self.probes)
-        if wake_s is None or max(unreported.values(), default=0) > 6:
+        if wake_s is None:
             return
         self.now_s = max(self.now_s, wake_s)
         active = {name for name, seen in self.seen.items() if not seen.removed}
         effects = self.feed(Woke())
-        assert Counter(effects) == Counter(Probe(name) for name in active)
-        self.probes += [(name, self.seen[name].opened) for name in active]
+        self.turn_count += 1
+        assert Counter(effects) == Counter(Probe(name, self.turn_count) for name in active)
+        self.probes += [(Probe(name, self.turn_count), self.seen[name].opened) for name in active]
         again_s = self.gate.wake_at_s()
         assert again_s is not None and again_s > self.latest_s
 
@@ -225,7 +233,7 @@ class GateAgainstModel(RuleBasedStateMachine):
         """A drained replica takes its probes along: one that is added later is another one."""
         for name in [name for name, seen in self.seen.items() if seen.removed and not self.load(name)]:
             del self.seen[name]
-            self.probes = [probe for probe in self.probes if probe[0] != name]
+            self.probes = [probe for probe in self.probes if probe[0].replica_id != name]
 
     # --- what must hold at every moment ---
 
@@ -243,7 +251,9 @@ class GateAgainstModel(RuleBasedStateMachine):
         assert view.replicas.keys() == self.seen.keys()
         for name, replica in view.replicas.items():
             here = [request for request in view.requests.values() if request.replica_id == name]
-            assert replica.in_flight_count == len(here) and len(replica.probe_eras) <= 8
+            assert replica.in_flight_count == len(here) and replica.probe_eras.keys() == {
+                probe.number for probe, _ in self.probes if probe.replica_id == name
+            }
             assert replica.output_limit_tokens == sum(r.output_limit_tokens for r in here)
             assert replica.unread_input_tokens == sum(r.input_tokens for r in here if not r.started)
 
@@ -408,12 +418,28 @@ def test_the_only_replica_is_tried_again_itself(gate: Gate) -> None:
 
 
 def test_an_answer_to_a_probe_from_before_the_opening_does_not_close(gate: Gate) -> None:
-    assert gate.handle(Woke(), 1.0) == [Probe("a"), Probe("b")]
+    assert gate.handle(Woke(), 1.0) == [Probe("a", 1), Probe("b", 1)]
     gate.handle(RequestArrived(5, 5), 1.0)
     gate.handle(ResponseFailed(1, Cause.REFUSED), 1.0)
-    assert gate.handle(ProbeAnswered("a"), 50.0) == []
+    assert gate.handle(ProbeAnswered("a", 1), 50.0) == []
     gate.handle(Woke(), 50.0)
-    assert gate.handle(ProbeAnswered("a"), 50.1) == [CloseCircuit("a")]
+    assert gate.handle(ProbeAnswered("a", 2), 50.1) == [CloseCircuit("a")]
+
+
+def test_a_probe_that_times_out_after_a_newer_one_was_answered_is_not_taken_for_it(gate: Gate) -> None:
+    gate.handle(Woke(), 1.0)
+    gate.handle(RequestArrived(5, 5), 1.1)
+    assert gate.handle(ResponseFailed(1, Cause.REFUSED), 1.1)[0] == OpenCircuit("a", 2.1)
+    gate.handle(Woke(), 2.2)
+    assert gate.handle(ProbeAnswered("a", 2), 2.2) == [CloseCircuit("a")]  # the first one still runs
+    assert gate.handle(ProbeFailed("a", 1, Cause.REFUSED), 2.3) == []  # … and says how it was before
+
+
+def test_of_a_driver_that_reports_no_probe_the_gate_keeps_little(gate: Gate) -> None:
+    for number in range(200):
+        gate.handle(Woke(), 1.0 + 0.25 * number)
+    assert [len(replica.probe_eras) for replica in gate.view.replicas.values()] == [64, 64]
+    assert gate.handle(ProbeFailed("a", 200, Cause.REFUSED), 60.0) == [OpenCircuit("a", 61.0)]
 
 
 def test_probes_are_due_every_quarter_second_and_a_leap_of_the_clock_makes_no_burst(gate: Gate) -> None:
@@ -429,14 +455,14 @@ def test_a_replica_that_joins_waits_for_the_common_turn_of_probes(gate: Gate) ->
     gate.handle(Woke(), 1.0)
     gate.handle(ReplicaAdded("c", 2), 1.1)
     assert gate.wake_at_s() == 1.25
-    assert gate.handle(Woke(), 1.25) == [Probe("a"), Probe("b"), Probe("c")]
+    assert gate.handle(Woke(), 1.25) == [Probe(name, 2) for name in "abc"]
 
 
 def test_of_a_removed_replica_nothing_is_said_but_its_requests_move(gate: Gate) -> None:
     gate.handle(RequestArrived(5, 5), 1.0)
     gate.handle(ReplicaRemoved("a"), 1.0)
     assert gate.handle(ReplicaRemoved("a"), 1.0) == [] and gate.view.counts.ignored == 1
-    assert gate.handle(Woke(), 1.0) == [Probe("b")]
+    assert gate.handle(Woke(), 1.0) == [Probe("b", 1)]
     assert gate.handle(ResponseFailed(1, Cause.REFUSED), 1.1) == [Send(1, "b", 2)]
     assert list(gate.view.replicas) == ["b"]
 
@@ -447,8 +473,9 @@ def test_openings_are_short_again_after_an_answer(gate: Gate) -> None:
         opened, _ = gate.handle(ResponseFailed(request_id, Cause.REFUSED), now_s)
         assert isinstance(opened, OpenCircuit) and opened.replica_id == "a"
         gate.handle(ClientLeft(request_id), now_s)
-        gate.handle(Woke(), opened.until_s)
-        assert gate.handle(ProbeAnswered("a"), opened.until_s) == [CloseCircuit("a")]
+        [probe, _] = gate.handle(Woke(), opened.until_s)
+        assert isinstance(probe, Probe)
+        assert gate.handle(ProbeAnswered("a", probe.number), opened.until_s) == [CloseCircuit("a")]
         return opened.until_s
 
     assert opens_until_s(1, 10.0) == 11.0
@@ -474,8 +501,8 @@ def test_what_comes_late_or_twice_is_counted_and_changes_nothing(gate: Gate) -> 
             (ResponseEnded(1, 5), None),
             (ResponseFailed(1, Cause.REFUSED), None),
             (ClientLeft(1), None),
-            (ProbeAnswered("a"), None),
-            (ProbeFailed("gone", Cause.REFUSED), None),
+            (ProbeAnswered("a", 1), None),
+            (ProbeFailed("gone", 1, Cause.REFUSED), None),
             (ReplicaRemoved("gone"), None),
         ],
         1,

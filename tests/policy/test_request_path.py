@@ -216,8 +216,9 @@ class EverythingAgainstOnlooker(RuleBasedStateMachine):
     @precondition(lambda self: self.unprobed)
     @rule(pick=st.integers(0, 100), cause=st.none() | CAUSES)
     def probe_ends(self, pick: int, cause: Cause | None) -> None:
-        name = self.unprobed.pop(pick % len(self.unprobed))
-        effects = self.feed(ProbeFailed(name, cause) if cause else ProbeAnswered(name))
+        probe = self.unprobed.pop(pick % len(self.unprobed))
+        of = probe.replica_id, probe.number
+        effects = self.feed(ProbeFailed(*of, cause) if cause else ProbeAnswered(*of))
         assert self.kinds(effects) <= {OpenCircuit, CloseCircuit, Send}
 
     @rule(times=st.sampled_from([1, 1, 2, 12]), answered=st.booleans())
@@ -234,7 +235,7 @@ class EverythingAgainstOnlooker(RuleBasedStateMachine):
         self.now_s = max(self.now_s, wake_s)
         effects = self.feed(Woke())
         assert self.kinds(effects) <= {Probe, Send, Refuse, Degrade}
-        self.unprobed += [e.replica_id for e in effects if isinstance(e, Probe)]
+        self.unprobed += [e for e in effects if isinstance(e, Probe)]
         again_s = self.gate.wake_at_s()
         assert again_s is None or again_s > wake_s
 
@@ -243,8 +244,8 @@ class EverythingAgainstOnlooker(RuleBasedStateMachine):
         if math.isfinite(jump_s):
             self.now_s += jump_s
         else:
-            self.gate.handle(ProbeAnswered("nobody"), jump_s)
-            self.twin.handle(ProbeAnswered("nobody"), jump_s)
+            self.gate.handle(ProbeAnswered("nobody", 0), jump_s)
+            self.twin.handle(ProbeAnswered("nobody", 0), jump_s)
 
     # --- what must hold of every effect ---
 

@@ -161,8 +161,8 @@ class World:
                 self.serve(effect)
             case Probe():
                 lost = self.alive[effect.replica_id].zone == self.dead_zone(now_s) != ""
-                name = effect.replica_id
-                self.at(now_s + 0.01, ProbeFailed(name, Cause.REFUSED) if lost else ProbeAnswered(name))
+                of = effect.replica_id, effect.number
+                self.at(now_s + 0.01, ProbeFailed(*of, Cause.REFUSED) if lost else ProbeAnswered(*of))
             case StartReplica():
                 made = ReplicaAdded(effect.replica_id, LIMIT, effect.zone, "", effect.model, effect.version)
                 failed = self.start_fails(now_s)

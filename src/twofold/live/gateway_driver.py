@@ -73,7 +73,7 @@ class GateDriver:
         self._waiting: list[asyncio.Future[None]] = []
         self._held: dict[int, asyncio.Future[Send | Refuse | GiveUp]] = {}  # as long as a client waits
         self._decided: list[Send | Refuse | GiveUp] = []  # in this turn, of those that were held
-        self._to_probe: list[str] = []
+        self._to_probe: list[Probe] = []
         self._probes: set[asyncio.Task[None]] = set()
         self._tick: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -90,8 +90,8 @@ class GateDriver:
         for handle in (self._wake, self._tick):
             if handle:
                 handle.cancel()
-        for probe in self._probes:
-            probe.cancel()
+        for task in self._probes:
+            task.cancel()
         self.log.stop()
 
     async def arrived(
@@ -156,7 +156,7 @@ class GateDriver:
         now_s = time.monotonic()
         effects = self.gate.handle(event, now_s)
         self.log.append(to_line(Entry(now_s, event, tuple(effects))))
-        self._to_probe += [effect.replica_id for effect in effects if isinstance(effect, Probe)]
+        self._to_probe += [effect for effect in effects if isinstance(effect, Probe)]
         if self._held:
             for effect in effects:
                 if isinstance(effect, Send | Refuse | GiveUp) and effect.request_id in self._held:
@@ -183,10 +183,10 @@ class GateDriver:
             if held is not None and not held.done():
                 held.set_result(decision)
         self._decided.clear()
-        for replica_id in self._to_probe:
-            probe = self._loop.create_task(self._probe(self.replicas[replica_id]))
-            self._probes.add(probe)
-            probe.add_done_callback(self._probes.discard)
+        for probe in self._to_probe:
+            task = self._loop.create_task(self._probe(probe))
+            self._probes.add(task)
+            task.add_done_callback(self._probes.discard)
         self._to_probe.clear()
         self._set_alarm()
 
@@ -204,10 +204,11 @@ class GateDriver:
         self._wake = self._wake_at_s = None
         self._handle(Woke())
 
-    async def _probe(self, replica: GatewayReplica) -> None:
+    async def _probe(self, probe: Probe) -> None:
+        name, number = probe.replica_id, probe.number
+        replica = self.replicas[name]
         cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)
-        name = replica.replica_id
-        self._handle(ProbeFailed(name, cause) if cause else ProbeAnswered(name))
+        self._handle(ProbeFailed(name, number, cause) if cause else ProbeAnswered(name, number))
 
 
 async def connect_failure(host: str, port: int, timeout_s: float) -> Cause | None:

@@ -128,6 +128,7 @@ class ProbeAnswered:
     """The replica is there; whether it can also answer requests, requests show."""
 
     replica_id: str
+    number: int  # of the Probe that this is the end of
 
 
 @record
@@ -135,6 +136,7 @@ class ProbeFailed:
     """The replica is not there, or too slow to say so."""
 
     replica_id: str
+    number: int  # of the Probe that this is the end of
     cause: Cause
 
 
@@ -238,9 +240,10 @@ class Cancel:
 
 @record
 class Probe:
-    """Ask whether the replica is there."""
+    """Ask whether the replica is there, and give `number` back: answers may overtake each other."""
 
     replica_id: str
+    number: int  # of the gate's turn of probes, from 1; a turn asks each replica once
 
 
 @record

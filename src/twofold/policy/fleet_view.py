@@ -4,7 +4,6 @@ Only the gate changes it; decisions and the driver's status page read it. Work i
 and taking away a million times leaves exactly nothing, and new beliefs price old work too.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from twofold.policy.breaker import Circuit
@@ -12,7 +11,7 @@ from twofold.policy.events import Cause, ReplicaReported
 from twofold.policy.request_settings import ClassSettings
 from twofold.policy.settings import Beliefs, GateSettings
 
-UNREPORTED_PROBES_MAX = 8  # of one replica; beyond, the driver lost one and the oldest is forgotten
+UNREPORTED_PROBES_MAX = 64  # of one replica; beyond, the driver lost one and the oldest is forgotten
 ANY_CLASS = ClassSettings()
 
 
@@ -94,7 +93,7 @@ class Replica:
     unread_input_tokens: int = 0  # of its requests without a first byte
     output_limit_tokens: int = 0  # of all its requests
     doubted_count: int = 0  # doubts since it last began an answer
-    probe_eras: deque[int] = field(default_factory=lambda: deque(maxlen=UNREPORTED_PROBES_MAX))
+    probe_eras: dict[int, int] = field(default_factory=dict)  # by number, of unreported probes: era when sent
     zone: str = ""
     pool: str = ""
     model: str = ""

@@ -139,7 +139,7 @@ class Gate(Machine[Event, Effect]):
 
     def _probed(self, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
         replica = self.view.replicas.get(event.replica_id)
-        if replica is None or not replica.probe_eras:
+        if replica is None or event.number not in replica.probe_eras:
             return self._ignored()
         effects = self._health.probed(replica, event, now_s)
         return effects + self._path.drained(now_s) if effects else effects

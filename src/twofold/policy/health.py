@@ -3,12 +3,12 @@
 from twofold.policy import breaker
 from twofold.policy.breaker import Circuit
 from twofold.policy.events import Cause, CloseCircuit, Effect, OpenCircuit, Probe, ProbeAnswered, ProbeFailed
-from twofold.policy.fleet_view import Doubt, FleetView, Replica, Request
+from twofold.policy.fleet_view import UNREPORTED_PROBES_MAX, Doubt, FleetView, Replica, Request
 from twofold.policy.routing import Router
 
 
 class Health:
-    """Mutable: when the next probes are due; circuits are the view's.
+    """Mutable: when the next probes are due, and the number of the last; circuits are the view's.
 
     INV-17: a refused connection and an answer that breaks off are the replica's fault. Any other failure is
     in doubt until another replica begins to answer the same request: only then does it count. So a request
@@ -18,6 +18,7 @@ class Health:
     def __init__(self, view: FleetView, router: Router) -> None:
         self._view, self._router = view, router
         self.probe_at_s = 0.0
+        self._turn_number = 0  # never twice, so that a probe of a replica that is gone is nobody's
 
     def failed(self, request: Request, cause: Cause, now_s: float) -> list[Effect]:
         """The request's attempt failed: its replica is to blame, or in doubt."""
@@ -51,12 +52,8 @@ class Health:
             replica.circuit = breaker.after_response_ended(replica.circuit, request.era)
 
     def probed(self, replica: Replica, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
-        """The oldest probe of a replica that has some unreported ended.
-
-        Limits   an event does not say which probe it is of. Where a newer one ends before an older one, as
-                 after a time-out, their outcomes are swapped: a circuit may open once more than it should.
-        """
-        era = replica.probe_eras.popleft()
+        """One of a replica's unreported probes ended; they end in any order, as after a time-out."""
+        era = replica.probe_eras.pop(event.number)
         if isinstance(event, ProbeAnswered):
             if replica.circuit.until_s is None:
                 return []  # it is closed, and stays so
@@ -69,11 +66,16 @@ class Health:
     def probes(self, now_s: float) -> list[Effect]:
         """Probe everyone; the next turn is due from now on, so that a clock's leap causes no burst."""
         self.probe_at_s = now_s + self._view.settings.probe_every_s
+        self._turn_number += 1
+        number = self._turn_number
         effects: list[Effect] = []
         for replica in self._view.replicas.values():
             if not replica.draining:
-                replica.probe_eras.append(replica.circuit.era)
-                effects.append(Probe(replica.replica_id))
+                eras = replica.probe_eras
+                if len(eras) == UNREPORTED_PROBES_MAX:
+                    del eras[next(iter(eras))]
+                eras[number] = replica.circuit.era
+                effects.append(Probe(replica.replica_id, number))
         return effects
 
     def _blamed(self, doubt: Doubt, now_s: float) -> list[Effect]:

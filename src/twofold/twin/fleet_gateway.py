@@ -80,7 +80,7 @@ class Gateway:
         self.since_fault = SinceFault()
         self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
         self.asking: Visit | None = None  # whose request the gate has not named yet
-        self.probing: list[str] = []  # asked for at this moment
+        self.probing: list[Probe] = []  # asked for at this moment
         self.round_trip_s = 2.0 * world.network_s
         self._given_keys = 0
         self._timeouts_s = [each.client.timeout_s for each in world.classes]
@@ -239,7 +239,7 @@ class Gateway:
                 return
 
     def _probe(self, effect: Probe, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
-        self.probing.append(effect.replica_id)
+        self.probing.append(effect)
 
     def _stop(self, effect: StopReplica, now_s: float) -> None:
         replica = self.fleet.replicas.get(effect.replica_id)

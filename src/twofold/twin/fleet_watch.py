@@ -1,6 +1,6 @@
 """How the gate learns of replicas: its probes, and what it scrapes from them, as late as that is live."""
 
-from twofold.policy import Cause, Event, ProbeAnswered, ProbeFailed, ReplicaReported
+from twofold.policy import Cause, Event, Probe, ProbeAnswered, ProbeFailed, ReplicaReported
 from twofold.twin.fleet_replicas import Fleet
 from twofold.twin.fleet_state import Kind
 from twofold.twin.heap import Heap
@@ -15,7 +15,7 @@ class Watch:
         self._world, self._heap, self._fleet, self._metrics = world, heap, fleet, metrics
         self._busy_s = 0.0
 
-    def send_probes(self, replica_ids: list[str], now_s: float) -> None:
+    def send_probes(self, probes: list[Probe], now_s: float) -> None:
         """All probes of one moment are one entry of the heap per delay: the network is equally far.
 
         A replica that is up accepts whatever its load, one that is down refuses, and where nobody answers
@@ -23,14 +23,15 @@ class Watch:
         """
         soon: list[Event] = []
         late: list[Event] = []
-        for replica_id in replica_ids:
+        for probe in probes:
+            replica_id, number = probe.replica_id, probe.number
             replica = self._fleet.replicas.get(replica_id)
             if replica is not None and (replica.cut or replica.silent):
-                late.append(ProbeFailed(replica_id, Cause.TIMEOUT))
+                late.append(ProbeFailed(replica_id, number, Cause.TIMEOUT))
             elif replica is None or replica.engine is None:
-                soon.append(ProbeFailed(replica_id, Cause.REFUSED))
+                soon.append(ProbeFailed(replica_id, number, Cause.REFUSED))
             else:
-                soon.append(ProbeAnswered(replica_id))
+                soon.append(ProbeAnswered(replica_id, number))
         if soon:
             self._heap.push(now_s + 2.0 * self._world.network_s, Kind.EVENTS, soon)
         if late:
