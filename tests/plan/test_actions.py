@@ -60,12 +60,16 @@ def test_a_machine_that_misses_in_an_early_round_is_not_recommended(plan: Plan, 
     assert plan.money and plan.money.portfolio and plan.portfolio
     machine = f"s.chat on 1 × {plan.portfolio.leases[0].accelerator} TTFT 1.0 s"
     seen = f"{machine}, {miss}"
-    later = ("round 2: 9 k$, no machine that is new", "gap +0.0 %: planned 9 k$, as rehearsed 9 k$")
-    missed = replace(plan.portfolio, rounds=(f"round 1: 9 k$, {seen}", *later))
+    later = (
+        "round 2: 9 k$ of machines",
+        "no machine that is new",
+        "gap +0.0 %: planned 9 k$, as rehearsed 9 k$",
+    )
+    missed = replace(plan.portfolio, rounds=("round 1: 9 k$ of machines", seen, *later))
     assert uncorrected(missed) == (seen,)
-    corrected = replace(missed, rounds=(f"round 1: 9 k$, {machine}, misses: rate −9 %", *later))
+    corrected = replace(missed, rounds=("round 1: 9 k$", f"{machine}, misses: rate −9 %", *later))
     assert uncorrected(replace(missed, leases=())) == uncorrected(corrected) == ()
-    assert uncorrected(replace(corrected, rounds=(corrected.rounds[0], AS_IT_WAS)))
+    assert uncorrected(replace(corrected, rounds=(*corrected.rounds, AS_IT_WAS)))
     assert answers_all(corrected) and not answers_all(missed)
     bill = replace(plan.money.portfolio, answers=answers_all(missed))
     missing = replace(plan, portfolio=missed, money=replace(plan.money, portfolio=bill))

@@ -1,12 +1,13 @@
 """A portfolio on the twin: what serves is looked at, its rate corrected, the problem solved again."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from twofold.plan.portfolio_rehearse import ROUNDS_MAX, Rounds, Seen, rounds
+from twofold.plan.portfolio_rehearse import LEAST_SHARE, ROUNDS_MAX, Rounds, Seen, rounds
 from twofold.supply import CapacityOffer, Demand, Effort, PortfolioProblem, ServingRate, solve
 
 PRICES = {"cheap": 1.0, "middle": 2.0, "dear": 3.0, "dearest": 4.0}
@@ -47,8 +48,25 @@ def played(ratios: Mapping[str, float]) -> tuple[Rounds, list[str]]:
 def test_rates_that_hold_end_in_one_round_without_a_gap() -> None:
     found, looked = played({})
     assert looked == ["cheap"]
-    assert found.lines[-1].startswith("gap +0.0 %")
+    assert [line.partition(":")[0] for line in found.lines] == ["round 1", "cheap", "gap +0.0 %"]
     assert found.problem.rates == year().rates
+
+
+def test_what_answers_next_to_nothing_is_not_looked_at_and_that_is_said() -> None:
+    problem = year()
+    answer = solve(problem)
+    assert answer is not None
+    little = answer.served_per_s.copy()
+    little[1] = little.sum(axis=0) * LEAST_SHARE / 2
+    looked: list[str] = []
+
+    def look(name: str) -> Seen:
+        looked.append(name)
+        return Seen(1.0, name)
+
+    machines = {(offer.name, "chat"): offer.name for offer in problem.offers}
+    found = rounds(problem, replace(answer, served_per_s=little), machines, look, solve)
+    assert looked == ["cheap"] and "were not looked at" in found.lines[-2]
 
 
 def test_a_rate_that_breaks_is_corrected_and_another_machine_takes_its_place() -> None:

@@ -17,14 +17,15 @@ from twofold.plan import METRICS
 PERCENTILES = ("p50", "p95", "p99")
 
 
-def detail_lines(plan: Plan, *, money_follows: bool = False) -> list[str]:
+def detail_lines(plan: Plan, spec: str = "SPEC", *, money_follows: bool = False) -> list[str]:
     """Every table that the screen has no room for, run by run and service by service.
 
-    Without MORE MONEY where the tables of `--money`, which begin with it, come behind.
+    `spec` is how commands name it. Without MORE MONEY where the tables of `--money`, which begin with it,
+    come behind.
     """
     blocks = [block for run in plan.training for block in _training_blocks(run)]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
-    blocks += [all_actions_lines(plan)]
+    blocks += [all_actions_lines(plan, spec)]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
     blocks += [more_money_lines(plan.money)] if plan.money and not money_follows else []
     blocks += building_tables(plan.building) if plan.building else []
@@ -33,12 +34,11 @@ def detail_lines(plan: Plan, *, money_follows: bool = False) -> list[str]:
     return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
 
 
-def all_actions_lines(plan: Plan) -> list[str]:
+def all_actions_lines(plan: Plan, spec: str) -> list[str]:
     """Everything that the block DO THIS has room for a part of."""
-    return [line for each in plan.actions for line in field(each.kind, [each.text])] and [
-        "DO THIS, whole",
-        *(line for each in plan.actions for line in field(each.kind, each.text.split(DOT))),
-    ]
+    texts = [(each.kind, each.text.replace("SPEC", spec).split(DOT)) for each in plan.actions]
+    lines = [line for kind, pieces in texts for line in field(kind, pieces)]
+    return ["DO THIS, whole", *lines] if lines else []
 
 
 def default_lines(plan: Plan) -> list[str]:

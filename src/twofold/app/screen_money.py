@@ -164,7 +164,7 @@ def _outages(service: ServiceMoney) -> list[str]:
         choice += f", planned {planned.spare_count} ({_down(planned)})"
     nine = service.nines[1]
     worth = f"{share_text(nine.from_fraction)} to {share_text(nine.to_fraction)} is worth"
-    return [hour, choice, f"{worth} {format_usd(nine.worth_usd_per_year)}/y"]
+    return [hour, choice, f"{service.name}: {worth} {format_usd(nine.worth_usd_per_year)}/y"]
 
 
 def _down(step: SpareStep) -> str:

@@ -223,6 +223,8 @@ def _splits(portfolio: Portfolio) -> list[str]:
         even = (
             "no reservation on offer"
             if row.break_even_fraction is None
+            else "dearer than by the hour at any use"
+            if row.break_even_fraction > 1
             else f"pays above {percent(row.break_even_fraction)} use"
         )
         texts.append(f"{row.accelerator} {percent(share)} of unit-hours, {even}")

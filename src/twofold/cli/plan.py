@@ -67,7 +67,7 @@ def command(
         return
     lines = plan_lines(answer, str(spec))
     if details:
-        lines += ["", *detail_lines(answer, money_follows=money and answer.money is not None)]
+        lines += ["", *detail_lines(answer, str(spec), money_follows=money and answer.money is not None)]
     if money and answer.money:
         lines += ["", *detail_money_lines(answer.money)]
     if show_defaults:

@@ -8,16 +8,15 @@ AS_IT_WAS = "with the corrected rates there is no portfolio: the one shown has t
 
 
 def uncorrected(portfolio: Portfolio) -> tuple[str, ...]:
-    """What the twin said of machines that are still leased and miss a promise, in the words of their round.
+    """What the twin said of machines that are still leased and miss a promise, in the words of its line.
 
     A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again,
     but where no portfolio has the corrected rates.
     """
     stands = AS_IT_WAS in portfolio.rounds
-    seen = [text for line in portfolio.rounds for text in line.partition(", ")[2].split("; ")]
     return tuple(
         text
-        for text in seen
+        for text in portfolio.rounds
         if (EVEN in text or text.endswith(", misses") or (stands and ", misses" in text))
         and any(f" × {lease.accelerator} " in text for lease in portfolio.leases)
     )

@@ -13,7 +13,7 @@ from twofold.contracts import ClassFigures, Rehearsal, ServicePlan
 from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, replicas_for
 from twofold.plan.context import Context
-from twofold.plan.portfolio_answered import HOUR_S
+from twofold.plan.portfolio_answered import HOUR_S, LEAST_UNITS
 from twofold.plan.portfolio_capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.plan.portfolio_demand import Asked
 from twofold.plan.portfolio_missed import AS_IT_WAS, EVEN
@@ -125,8 +125,8 @@ def rounds(
     for number in range(1, ROUNDS_MAX + 1):
         fresh = [key for key in _used(problem, answer, machines) if key not in known]
         known |= {key: look(key) for key in fresh}
-        told = "; ".join(known[key].text for key in fresh)
-        lines.append(f"round {number}: {format_usd(answer.usd)}, {told or 'no machine that is new'}")
+        told = [known[key].text for key in fresh] or ["no machine that is new"]
+        lines += [f"round {number}: {format_usd(answer.usd)} of machines", *told]
         ratios = {key: known[key].ratio for key in fresh if abs(known[key].ratio - 1) > LEAST_CORRECTION}
         if not ratios:
             break
@@ -148,6 +148,8 @@ def rounds(
         problem, answer = changed, again
         if number == ROUNDS_MAX:
             lines.append("its last correction was not rehearsed again")
+    if _leaves_some(problem, answer, machines, known):
+        lines.append(f"machines that answer under {100 * LEAST_SHARE:.0f} % of a class were not looked at")
     gap = answer.usd / planned_usd - 1 if planned_usd else 0.0
     both = f"planned {format_usd(planned_usd)}, as rehearsed {format_usd(answer.usd)}"
     return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"))
@@ -157,10 +159,31 @@ def _used(
     problem: PortfolioProblem, answer: PortfolioAnswer, machines: Mapping[tuple[str, str], Hashable]
 ) -> list[Hashable]:
     """The machines on which the answer serves, each once, whatever offers it is rented from."""
+    return _serving(problem, answer, machines, LEAST_SHARE)
+
+
+def _leaves_some(
+    problem: PortfolioProblem,
+    answer: PortfolioAnswer,
+    machines: Mapping[tuple[str, str], Hashable],
+    known: Mapping[Hashable, Seen],
+) -> bool:
+    """Whether the answer serves on machines that were not looked at because they serve so little."""
+    worth = set(_used(problem, answer, machines))
+    return any(key not in worth and key not in known for key in _serving(problem, answer, machines, 0.0))
+
+
+def _serving(
+    problem: PortfolioProblem,
+    answer: PortfolioAnswer,
+    machines: Mapping[tuple[str, str], Hashable],
+    least_share: float,
+) -> list[Hashable]:
+    """The machines on which the answer serves more than a share of some class."""
     found: list[Hashable] = []
     for number, work in enumerate(problem.work_names):
         by_offer = answer.served_per_s[:, number].sum(axis=(1, 2))
-        least = max(LEAST_SHARE * float(by_offer.sum()), 1e-12)
+        least = max(least_share * float(by_offer.sum()), LEAST_UNITS)
         found += [
             machines[offer.name, work]
             for offer, served in zip(problem.offers, by_offer, strict=True)
