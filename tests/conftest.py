@@ -9,7 +9,7 @@ import pickle
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -70,6 +70,14 @@ def _once(named: str, make: Callable[[], Any]) -> Any:
 def _keep(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.getbasetemp()
     kept_at.append(root.parent if "PYTEST_XDIST_WORKER" in os.environ else root)
+
+
+@pytest.fixture
+def anew() -> Iterator[None]:
+    """Nothing is what was made before: for tests of whether the same comes out twice."""
+    kept, kept_at[:] = list(kept_at), []
+    yield
+    kept_at[:] = kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def test_details_and_defaults_are_added_below_the_screen(run, golden) -> None:
     golden("plan-details", done.transcript)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small", "anew")
 def test_the_same_spec_gives_the_same_bytes(run) -> None:  # INV-5
     first, second = run("twofold plan small.yaml --json"), run("twofold plan small.yaml --json")
     assert first.out == second.out

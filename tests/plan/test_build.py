@@ -123,6 +123,7 @@ def test_the_examples_have_the_figures_of_real_deployments(examples: dict[str, P
     assert examples["laptop"].training[0].machine.accelerator.startswith("CPU")
 
 
+@pytest.mark.usefixtures("anew")
 def test_the_same_input_gives_the_same_bytes(catalog: Catalog, constants: Constants) -> None:  # INV-5
     spec = parse_spec(TRAIN + SERVE[SERVE.index("serving:") :], "t.yaml")
     first, second = (plan_to_json(build_plan(spec, catalog, constants, spec_digest="abc")) for _ in range(2))
