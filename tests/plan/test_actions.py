@@ -89,9 +89,18 @@ def test_hosted_interfaces_are_used_and_the_risk_is_theirs(plan: Plan) -> None:
     assert "rent" not in told
 
 
-def test_machines_of_ones_own_are_used_and_not_rented(planned: Planned) -> None:
-    actions = kinds(planned(SERVE + OWN))
-    assert "rent" not in actions or "your own" in actions["rent"].text
+def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Planned) -> None:
+    """Where `on:` named them they were rented a second time, and cost nothing at all in the portfolio."""
+    named = SERVE.replace("  classes:", "  on: 1xH100-SXM\n  classes:")
+    plan = planned(named + OWN)
+    actions = kinds(plan)
+    assert "rent" not in actions and "H100" in actions["use"].text
+    assert plan.serving[0].machine.price is None and plan.money and plan.money.portfolio and plan.portfolio
+    (lease,) = plan.portfolio.leases
+    assert (lease.term, lease.usd, lease.release) == ("owned", 0.0, "") and lease.units < 2
+    for lines in (plan.money.lines, plan.money.portfolio.lines):
+        assert [line.category for line in lines] == ["energy"]
+    assert plan.money.portfolio.total_usd == pytest.approx(plan.money.total_usd, abs=0.01)
 
 
 @pytest.mark.parametrize("count", [1, 30])

@@ -119,6 +119,30 @@ def test_own_accelerators_fill_whole_nodes(catalog: Catalog, count: int, nodes: 
     assert (offer.node_count_max, offer.node.accelerator_count) == (nodes, size)
 
 
+@pytest.mark.parametrize(
+    ("on", "owned"),
+    [("8x8xH100-SXM", True), ("1xH100-SXM", True), ("9x8xH100-SXM", False), ("8x8xA100-80GB", False)],
+)
+def test_machines_that_are_named_are_yours_where_you_have_as_many(
+    catalog: Catalog, on: str, owned: bool
+) -> None:
+    mine = Supply(own=(Owned(accelerator="H100-SXM", count=64),))
+    named = FixedCluster.model_validate(on)
+    offer = fixed_offer(named, catalog, mine, ON_DEMAND)
+    bought = fixed_offer(named, catalog, Supply(), ON_DEMAND)
+    assert (offer.owned, offer.price is None) == (owned, owned)
+    assert (offer.fixed_count, offer.node) == (bought.fixed_count, bought.node)
+    if owned:
+        assert (offer.node_count_max or 0) * offer.node.accelerator_count == 64
+
+
+def test_your_machines_elsewhere_are_not_those_that_are_named(catalog: Catalog) -> None:
+    mine = Supply(own=(Owned(node="DGX-H100", count=2, region="aws:us-east-1"),))
+    named = FixedCluster(node="DGX-H100", count=2)
+    near, far = (fixed_offer(named, catalog, mine, ON_DEMAND, (each,)) for each in ("us-east", "eu-west"))
+    assert near.owned and not far.owned
+
+
 def test_an_accelerator_by_name_is_bought_where_it_is_cheapest(catalog: Catalog) -> None:
     by_part = fixed_offer(FixedCluster.model_validate("1xL40S"), catalog, Supply(), ON_DEMAND)
     by_node = fixed_offer(FixedCluster(node="g6e.xlarge", count=1), catalog, Supply(), ON_DEMAND)

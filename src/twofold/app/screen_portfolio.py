@@ -151,7 +151,8 @@ def _when(lease: Lease, weeks: int) -> str:
     first, last = lease.start_week + 1, lease.start_week + lease.weeks
     if lease.release:
         return f"week {first}, back {lease.release}"
-    return "all weeks" if lease.weeks == weeks else f"weeks {first}–{last}"
+    some = f"week {first}" if first == last else f"weeks {first}–{last}"
+    return "all weeks" if lease.weeks == weeks else some
 
 
 def _options(options: tuple[FleetOption, ...]) -> list[str]:

@@ -42,6 +42,8 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
     portfolio = plan.portfolio
     assert portfolio is not None and plan.money is not None
     rented = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
+    own = [lease for lease in rented if lease.term == "owned"]
+    rented = [lease for lease in rented if lease.term != "owned"]
     first_week = min((lease.start_week for lease in rented), default=0)
     first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
     absent = [_half_text(half) for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
@@ -49,6 +51,8 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
     if hosted:
         texts = [f"{each.provider}'s hosted interface for {each.what}" for each in hosted]
         yield Action("use", " · ".join(texts), "", sum(each.usd for each in hosted))
+    if own:
+        yield Action("use", _listed(own), "", 0.0)
     if first or absent:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
         text = " · ".join([*([_listed(first)] if first else []), *absent])

@@ -45,7 +45,7 @@ from twofold.perf import device, power_w
 from twofold.plan.context import Context, price_used, price_warnings
 from twofold.plan.derivation import derived
 from twofold.plan.facility import carbon, facility_energy
-from twofold.plan.offers import Offer, fixed_offer
+from twofold.plan.offers import Offer, owned_offer, rented_offer
 from twofold.plan.paths import is_estimate, leaves
 from twofold.plan.reasons import METRICS, metric_text
 from twofold.plan.serving_choice import ClassLoad, class_load
@@ -68,16 +68,18 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
             f"`{entry.name}` is measured, but not where",
             hint="name the machines of one replica, for example `on: 1xL40S`",
         )
-    supply = context.spec.supply
-    offer = fixed_offer(entry.on, context.catalog, supply, supply.shop.terms, entry.regions)
+    supply, catalog = context.spec.supply, context.catalog
+    named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
     rows = [
         MeasuredBatch(row.batch_size, row.service_s, row.ttft_s, row.tpot_s)
         for row in read_service_rows(path)
     ]
-    service = measured_service(rows, offer.node.accelerator_count)
+    service = measured_service(rows, named.node.accelerator_count)
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
     pools = [(load, *_pool(entry, load, service)) for load in loads]
-    return _plan(entry, offer, service, pools, context)
+    own = owned_offer(entry.on, named, catalog, supply, entry.regions)
+    enough = own is not None and sum(each.total for _, _, each in pools) <= (own.node_count_max or 0)
+    return _plan(entry, own if own and enough else named, service, pools, context)
 
 
 def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:

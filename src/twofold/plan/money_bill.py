@@ -153,7 +153,7 @@ def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Itera
         what = f"{run.name}: {size}, {days:.1f} d{repeated}"
         yield from _rent(what, run.cost_usd.value * times, price, context, f"{run.name}: support")
     elif is_owned(run.machine, context):
-        yield _energy(f"{run.name}: energy of {size}{repeated}", run.run.energy_j.value * times, context)
+        yield energy_line(f"{run.name}: energy of {size}{repeated}", run.run.energy_j.value * times, context)
     if price is None:
         return
     checkpoint = run.run.checkpoints
@@ -240,7 +240,8 @@ def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]
         what = f"{service.name}: {size}, a year"
         yield from _rent(what, service.cost_usd_per_year.value, price, context, f"{service.name}: support")
     elif is_owned(service.machine, context):
-        yield _energy(f"{service.name}: energy of {size}, a year", service.energy_j_per_year.value, context)
+        what = f"{service.name}: energy of {size}, a year"
+        yield energy_line(what, service.energy_j_per_year.value, context)
     if price is None:
         return
     out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
@@ -258,7 +259,7 @@ def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]
     )
 
 
-def _energy(what: str, energy_j: float, context: Context) -> LineItem:
+def energy_line(what: str, energy_j: float, context: Context) -> LineItem:
     """Energy of machines that are the user's own, at the meter, with cooling."""
     tariff = electricity([None], context)
     kwh = energy_usd(energy_j, 1.0)

@@ -1,6 +1,6 @@
 """The portfolio's first year on the terms of the bill: the same kinds of lines, so that both compare."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from twofold.contracts import (
     Lease,
@@ -16,7 +16,8 @@ from twofold.contracts import (
 )
 from twofold.core import format_usd
 from twofold.plan.context import Context
-from twofold.plan.money_bill import file_system_line
+from twofold.plan.money_bill import LEAST_USD, energy_line, file_system_line
+from twofold.plan.money_terms import runs_per_year
 from twofold.plan.portfolio_answered import WEEK_H
 from twofold.plan.portfolio_missed import NOT_PROMISED, uncorrected
 from twofold.plan.serving_cost import YEAR_H
@@ -96,7 +97,6 @@ def _beside(
     plan: Plan, portfolio: Portfolio, lines: Sequence[LineItem], context: Context
 ) -> Iterator[LineItem]:
     held = in_portfolio(portfolio)
-    has_own = any(lease.term == "owned" for lease in portfolio.leases)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         leased = [
             each for each in portfolio.leases if each.term != "owned" and run.name in names_of(each.what)
@@ -106,9 +106,54 @@ def _beside(
     halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     absent = [half.name for half in halves if half.name not in held]
     for line in lines:
-        name = line.what.partition(":")[0]
-        if line.category == "compliance" or name in absent or (line.category == "energy" and has_own):
+        if line.category == "compliance" or line.what.partition(":")[0] in absent:
             yield line
+    yield from _own_energy(plan, portfolio, context)
+
+
+def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[LineItem]:
+    """What your own machines take in the portfolio: they cost no rent.
+
+    Formula  a year's energy of a run or service in the plan · the share of its work on your machines
+    Limits   work on them is taken to need as much as on the plan's machines, where these are others
+    """
+    own = {lease.offer for lease in portfolio.leases if lease.term == "owned"}
+    shares = [
+        (run.name, run.run.energy_j.value * runs_per_year(entry), _own_share_of_run(run, portfolio))
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+    ]
+    shares += [
+        (each.name, each.energy_j_per_year.value, _own_share_of_service(each, portfolio, own))
+        for each in plan.serving
+    ]
+    for name, energy_j, share in shares:
+        line = energy_line(f"{name}: energy on your own machines", energy_j * share, context)
+        if line.total_usd >= LEAST_USD:
+            yield line
+
+
+def _own_share_of_run(run: TrainingPlan, portfolio: Portfolio) -> float:
+    """The part of a run's hours on own machines: all that no machines rented for it alone take."""
+    leases = [lease for lease in portfolio.leases if run.name in names_of(lease.what)]
+    if not any(lease.term == "owned" for lease in leases):
+        return 0.0
+    rented = [lease for lease in leases if lease.term != "owned"]
+    rented_h = sum(lease.unit_h * lease.used_fraction for lease in rented if lease.use == "training")
+    own_h = sum(lease.unit_h * lease.used_fraction for lease in leases if lease.term == "owned")
+    return own_h / (own_h + rented_h) if rented_h else 1.0
+
+
+def _own_share_of_service(service: ServicePlan, portfolio: Portfolio, own: Container[str]) -> float:
+    """The part of a service's tokens (of requests, where they are not counted) that own machines answer."""
+    weights, shares = [], []
+    for one in service.classes:
+        name = f"{service.name}.{one.name}"
+        rows = [row for row in portfolio.served if row.demand.partition("@")[0] == name]
+        regions = len({row.demand for row in rows})
+        weights.append(one.rate_per_s * ((one.input_tokens or 0.0) + (one.output_tokens or 0.0) or 1.0))
+        shares.append(sum(row.share_fraction for row in rows if row.offer in own) / max(regions, 1))
+    total = sum(weights)
+    return sum(a * b for a, b in zip(weights, shares, strict=True)) / total if total else 0.0
 
 
 def in_portfolio(portfolio: Portfolio) -> frozenset[str]:

@@ -80,6 +80,36 @@ def fixed_offer(
     terms: tuple[str, ...],
     regions: tuple[str, ...] = (),
 ) -> Offer:
+    """The machines that a spec names: yours where you have as many of them, else those for rent."""
+    rented = rented_offer(on, catalog, supply, terms, regions)
+    return owned_offer(on, rented, catalog, supply, regions) or rented
+
+
+def owned_offer(
+    on: FixedCluster, rented: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...] = ()
+) -> Offer | None:
+    """The machines that a spec names, out of those that you have; None where these are others or fewer.
+
+    A part of your nodes will do for an accelerator by name; a node by name is that node.
+    """
+    size = rented.node.accelerator_count
+    for own in own_offers(catalog, supply, regions):
+        whole = own.node.accelerator_count
+        same = own.node.name == rented.node.name if on.node else whole % size == 0
+        held = (own.node_count_max or 0) * (whole // size)
+        if own.accelerator.name == rented.accelerator.name and same and held >= on.count:
+            node = own.node if whole == size else rented.node
+            return replace(own, node=node, node_count_max=held, fixed_count=on.count)
+    return None
+
+
+def rented_offer(
+    on: FixedCluster,
+    catalog: Catalog,
+    supply: Supply,
+    terms: tuple[str, ...],
+    regions: tuple[str, ...] = (),
+) -> Offer:
     """The machines that a spec names, at the cheapest price known for them in the regions asked.
 
     A node by name has its own price; of an accelerator by name any price will do, yours beside the spec too.

@@ -59,12 +59,15 @@ def _lease(offer: CapacityOffer, use: str, what: str, **figures: object) -> Leas
 
 
 def _held(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]:
-    """Equal numbers of units from week to week are one lease; a rise begins another."""
+    """All units held of an offer are one lease; of your own, which cost no rent, those that are used."""
     held = solved.answer.held_units[index]
-    if held.max(initial=0.0) < 0.5:
-        return
     serving = solved.serving_units(index) + solved.answer.paused_units[index].sum(axis=0)
     training = solved.training_units(index)
+    owned = offer.tenure == "owned"
+    if owned:
+        held = np.minimum(held, np.ceil(serving.max(axis=1) + training - LEAST_UNITS))
+    if held.max(initial=0.0) < 0.5:
+        return
     use = _use(bool(serving.max() > LEAST_UNITS), bool(training.max() > 0))
     total = float(held.sum()) * WEEK_H
     used = (float(serving.sum()) * DAYS + float(training.sum()) * WEEK_H) / total
@@ -84,7 +87,7 @@ def _held(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]
         units=int(held.max()),
         start_week=first,
         weeks=weeks,
-        release="" if ends >= solved.problem.week_count else solved.day(ends),
+        release="" if owned or ends >= solved.problem.week_count else solved.day(ends),
         unit_h=paid_h,
         used_fraction=min(1.0, used),
         usd=paid_h * unit_usd_per_h(offer),

@@ -7,9 +7,10 @@ from twofold.contracts import Lease, Service, Spec, Supply, TrainingRun
 from twofold.core import InfeasibleError, InputError, format_seconds, format_si
 from twofold.plan.offers import (
     considered,
-    fixed_offer,
     own_offers,
+    owned_offer,
     priced,
+    rented_offer,
     run_terms,
     serving_offers,
     training_offers,
@@ -65,9 +66,11 @@ def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[
 
 
 def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:
+    bound = entry.regions if isinstance(entry, Service) else ()  # your own machines, where they stand
     if entry.on:
-        return fixed_offer(entry.on, catalog, supply, _terms(entry, supply), asked).price is not None
-    if own_offers(catalog, supply, entry.regions if isinstance(entry, Service) else ()):
+        named = rented_offer(entry.on, catalog, supply, _terms(entry, supply), asked)
+        return named.price is not None or owned_offer(entry.on, named, catalog, supply, bound) is not None
+    if own_offers(catalog, supply, bound):
         return True
     if isinstance(entry, Service):
         return bool(serving_offers(catalog, supply, asked).offers)
@@ -83,7 +86,7 @@ def _prices(entry: TrainingRun | Service, supply: Supply, catalog: Catalog) -> l
     terms = _terms(entry, supply)
     if entry.on:
         anywhere = supply.model_copy(update={"shop": supply.shop.model_copy(update={"regions": ()})})
-        part = fixed_offer(entry.on, catalog, anywhere, terms).accelerator
+        part = rented_offer(entry.on, catalog, anywhere, terms).accelerator
         found = priced(catalog, part, supply.shop, terms, ())
         node = entry.on.node and catalog.node(entry.on.node).name
         found = [price for price in found if not node or price.instance == node] or found

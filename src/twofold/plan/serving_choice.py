@@ -28,7 +28,7 @@ from twofold.inference import Offer as Hardware
 from twofold.perf import Cluster, Constants, bytes_per_weight
 from twofold.plan.calibrated import calibrated_service
 from twofold.plan.context import Context, model_of
-from twofold.plan.offers import Offer, cluster_of, fixed_offer, own_offers, serving_offers
+from twofold.plan.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.plan.reasons import reason_text
 from twofold.plan.spreads import spread_of
 
@@ -82,7 +82,9 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
             hint="widen `supply.shop`, or write `on:`",
         )
     own = tuple(offer for offer in offers if offer.owned)
-    for considered in (own, offers) if own else (offers,):
+    # Named machines of yours and the same for rent are one kind, of two sources: not searched side by side.
+    instead = tuple(offer for offer in offers if not offer.owned) if entry.on else offers
+    for considered in (own, instead) if own else (offers,):
         named = named_offers(considered)
         result = search_fleet(entry, variants, loads, named, context)
         fleet = _affordable(result, named)
@@ -253,10 +255,12 @@ def _lengths(traffic: Traffic, trace: Trace | None) -> Lengths:
 def _offers(
     entry: Service, variants: Sequence[ModelVariant], context: Context
 ) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
-    """Machines given, else owned and for rent; of the latter those that are cheapest per byte/s of memory."""
+    """Machines given, yours first; else owned and for rent, of these the cheapest per byte/s of memory."""
     supply, catalog = context.spec.supply, context.catalog
     if entry.on:
-        return (fixed_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions),), ()
+        named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
+        own = owned_offer(entry.on, named, catalog, supply, entry.regions)
+        return ((own, named) if own else (named,)), ()
     rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
     least = min(_least_bytes(each, entry) for each in variants)
     fitting = [
