@@ -198,7 +198,7 @@ def test_full_kv_caches_ask_for_replicas_as_long_as_the_reports_are_fresh() -> N
 
 
 def test_late_first_tokens_ask_for_more_and_little_headroom_forbids_less() -> None:
-    for late_share, changes in ((0.5, StartReplica), (0.048, None), (0.0, StopReplica)):
+    for late_share, changes in ((0.5, StartReplica), (0.04, None), (0.03, None), (0.0, StopReplica)):
         run = pool(Scaler(SETTINGS), 6)
         seen: set[type] = set()
         for step in range(400):

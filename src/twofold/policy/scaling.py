@@ -345,7 +345,9 @@ def bearable(state: PoolState, used_ratio: float) -> float:
 def by_lateness(state: PoolState, well_count: int, now_s: float, settings: ScalingSettings) -> float:
     """Replicas that late first tokens ask for: more, as many as there are, or 0. Fades what was counted.
 
-    Fewer than FIRST_TOKENS_MIN of late, by weight, ask for nothing: one of two is a great share by any bound.
+    More are asked for where surely too many are late; as many are kept where half as many seem to be: chance
+    may neither start a replica nor stop one. Fewer than FIRST_TOKENS_MIN of late, by weight, ask for nothing:
+    one of two is a great share by any bound.
     """
     fade = math.exp(-max(now_s - state.counts_at_s, 0.0) / settings.slo_window_s)
     state.counts_at_s = now_s
@@ -353,10 +355,11 @@ def by_lateness(state: PoolState, well_count: int, now_s: float, settings: Scali
     state.late_count *= fade
     if state.first_count < FIRST_TOKENS_MIN:
         return 0.0
-    late_fraction = surely_late_fraction(state.late_count, state.first_count)
-    if late_fraction > settings.slo_miss_fraction:
-        return well_count * (1 + max(late_fraction, settings.tolerance_fraction * 2))
-    return float(well_count) if late_fraction > settings.slo_miss_fraction / 2 else 0.0
+    surely = surely_late_fraction(state.late_count, state.first_count)
+    if surely > settings.slo_miss_fraction:
+        return well_count * (1 + max(surely, settings.tolerance_fraction * 2))
+    seemingly = state.late_count / state.first_count
+    return float(well_count) if seemingly > settings.slo_miss_fraction / 2 else 0.0
 
 
 def surely_late_fraction(late_count: float, count: float) -> float:
