@@ -18,12 +18,15 @@ DIGITS = 9  # to which numbers of two parts that count as equal agree
 
 
 Solver = Callable[[Programme], Solved]
-Known = dict[tuple[bytes, ...], tuple[Solved, float]]  # parts that were solved, each with its scale of money
+Known = dict[
+    tuple[bytes, ...], tuple[Solved, float]
+]  # parts with values or without any, and their scale of money
 
 
 def by_parts(programme: Programme, values: Floats, free: Mask, solver: Solver, known: Known) -> Solved:
     """The free columns anew, part by part, the others as they are in `values`; `known` grows by new parts.
 
+    A part that only ran out of time is tried again where it is met again: another call may have more of it.
     Long rows are left out: whoever uses the values checks them. The bound holds for the fixed columns only.
     """
     found = values.copy()
@@ -31,9 +34,9 @@ def by_parts(programme: Programme, values: Floats, free: Mask, solver: Solver, k
     for part, columns in _parts(programme, values, free):
         scale = max(float(np.abs(part.cost_usd).max(initial=0.0)), 1e-12)
         key = _key(part, scale)
-        if key not in known:
-            known[key] = (solver(part), scale)
-        solved, own_scale = known[key]
+        solved, own_scale = known.get(key) or (solver(part), scale)
+        if solved.values is not None or solved.infeasible:
+            known[key] = (solved, own_scale)
         if solved.values is None:
             return Solved(None, np.inf, bound, False, solved.infeasible)
         found[columns] = solved.values
