@@ -14,6 +14,7 @@ from twofold.supply import (
     annuity_fraction,
     cash_flow,
     crossing_utilisation,
+    once_usd,
     owned_lines,
     present_usd,
 )
@@ -105,6 +106,19 @@ def test_energy_of_what_does_not_repeat_is_paid_once_whatever_the_years() -> Non
 
     assert energy(5, 3.6e12) - energy(5, 0.0) == pytest.approx(1e6 * 0.08, abs=0.02)
     assert energy(1, 3.6e12) - energy(1, 0.0) == pytest.approx(1e6 * 0.08, abs=0.02)
+
+
+def test_energy_of_what_does_not_repeat_is_paid_in_the_first_year() -> None:
+    held, once = terms(3), replace(machines(), it_j_once=3.6e12)
+    lines, rent = owned_lines([once], held), [line_item("run", "rent", 1.0, "h", 2.0, source="an offer")]
+    first, second, third = (
+        row.opex_usd for row in cash_flow(lines, rent, held, owned_once_usd=once_usd([once], held))
+    )
+    assert first - second == pytest.approx(1e6 * 0.08 * 1.2, abs=0.02)
+    assert second == pytest.approx(third, abs=0.02)
+    assert first + second + third == pytest.approx(
+        total_usd(line for line in lines if line.category not in ("capex", "financing")), abs=0.006
+    )
 
 
 def test_what_is_rented_once_is_in_the_first_year_alone() -> None:

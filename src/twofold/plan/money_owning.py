@@ -41,6 +41,7 @@ from twofold.supply import (
     cash_flow,
     cost_ratio,
     crossing_utilisation,
+    once_usd,
     owned_lines,
     present_usd,
 )
@@ -88,8 +89,9 @@ def owning(
         return None
     accelerators = sum(each.bought.accelerator_count for each in fleets)
     terms = owning_terms(_provisioned_w(fleets), accelerators, [each.price for each in fleets], context)
-    lines = owned_lines([each.bought for each in fleets], terms)
-    cash = cash_flow(lines, rented, terms, rented_later)
+    bought = [each.bought for each in fleets]
+    lines = owned_lines(bought, terms)
+    cash = cash_flow(lines, rented, terms, rented_later, owned_once_usd=once_usd(bought, terms))
     capital = terms.cost_of_capital_fraction
     return Owning(
         years=terms.years,

@@ -54,6 +54,7 @@ from twofold.supply.owning import (
     annuity_fraction,
     cash_flow,
     crossing_utilisation,
+    once_usd,
     owned_lines,
     present_usd,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "nines",
     "offer_of_price",
     "offer_of_quote",
+    "once_usd",
     "one_cluster",
     "own_offer",
     "own_usd_per_month",

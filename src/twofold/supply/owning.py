@@ -205,17 +205,26 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
     ]
 
 
+def once_usd(bought: Sequence[Bought], terms: OwningTerms) -> float:
+    """What of the lines is paid in the first year alone: power and cooling of runs that do not repeat."""
+    kwh = sum(each.it_j_once for each in bought) / JOULES_PER_KWH
+    return kwh * terms.pue_ratio * terms.electricity.usd * (1.0 + terms.tax_fraction)
+
+
 def cash_flow(
     owned: Sequence[LineItem],
     rented: Sequence[LineItem],
     terms: OwningTerms,
     rented_later: Sequence[LineItem] | None = None,
+    *,
+    owned_once_usd: float = 0.0,
 ) -> tuple[CashYear, ...]:
     """The same plan as cash, year by year: the years add up to both totals to the cent (R-136).
 
     Formula  a loan over the years: each pays annuity = repayment + interest on what is left of it
     Why      Repayment is capital, interest is financing, the rest is operation; rent is operation alone.
     Units    USD. `rented` is the bill of the first year, `rented_later` of each one after it; None: the same.
+             `owned_once_usd`: of the owned lines, what is paid in the first year besides.
     """
     positive = [line for line in owned if line.category == "capex" and line.total_usd >= 0]
     capex, resale = total_usd(positive), -total_usd(line for line in owned if line.total_usd < 0)
@@ -226,7 +235,9 @@ def cash_flow(
     years = terms.years
     repaid = _repayments(capex, terms)
     interest = _interest(capex, terms)
-    capital_cents, opex_cents = _in_cents(repaid, capex), _in_cents([opex / years] * years, opex)
+    yearly = (opex - owned_once_usd) / years
+    capital_cents = _in_cents(repaid, capex)
+    opex_cents = _in_cents([yearly + owned_once_usd, *[yearly] * (years - 1)], opex)
     interest_cents = _in_cents(interest, financing)
     rows = []
     for index in range(years):
