@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulat
 from twofold.app.sweeping import parse_sweep
 from twofold.contracts import Scenario, parse_scenario, plan_to_json, scenario_names
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
+from twofold.plan import flat_figures
 
 SPEC = """\
 name: helpdesk
@@ -156,6 +158,15 @@ def test_beliefs_are_put_off_both_ways(planned: ShownPlan) -> None:
     made = simulate(planned, SimulateOptions(text)).data
     assert [run.belief_factor for run in made.beliefs] == [1.0, 0.7, 1.3]
     assert "BELIEFS" in "\n".join(Simulated(made).lines)
+
+
+def test_requests_that_the_gate_refused_count_no_send(short: Simulated) -> None:
+    as_many = flat_figures(short.data)["sends_ratio"]
+    refused = [replace(fleet, arrived_count=2 * fleet.arrived_count) for fleet in short.data.fleets]
+    assert as_many == sum(each.effects["Send"] for each in short.data.fleets) / sum(
+        each.arrived_count for each in short.data.fleets
+    )
+    assert flat_figures(replace(short.data, fleets=tuple(refused)))["sends_ratio"] == as_many / 2
 
 
 def test_two_scenarios_are_paired_by_their_seeds(planned: ShownPlan, tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ def _of_fleets(simulation: Simulation) -> Flat:
         "kv_waste_fraction": by_hours("kv_waste_fraction"),
         "prefix_hit_fraction": sum(f.prefix_hit_fraction * f.input_tokens for f in fleets) / max(1, inputs),
         "retries": float(sum(fleet.retry_count for fleet in fleets)),
-        "attempts_ratio": sent_count / max(1, sum(fleet.arrived_count for fleet in fleets)),
+        # Sends to replicas over requests that arrived: tries that the gate refused count none.
+        "sends_ratio": sent_count / max(1, sum(fleet.arrived_count for fleet in fleets)),
         "starts": float(sum(fleet.started_count for fleet in fleets)),
         "start_s": max(fleet.start_s_mean for fleet in fleets),
         "accelerator_h": hours,
