@@ -67,6 +67,18 @@ class QueueAgainstList(RuleBasedStateMachine):
         self.queue.push(self.given, line, tenant, tokens, self.now_s + wait_s)
         self.held[self.given] = (line, tenant, tokens, self.now_s + wait_s)
 
+    @rule(line=st.sampled_from([c.name for c in CLASSES]), tenants=st.sets(st.sampled_from("abc")))
+    def serve_some_tenants(self, line: str, tenants: set[str]) -> None:
+        """Out of turn, in order within each: those that others' turns would keep waiting."""
+        key = self.queue.head_of_those(line, tenants.__contains__)
+        fit = {k: row for k, row in self.held.items() if row[0] == line and row[1] in tenants}
+        assert (key is None) == (not fit)
+        assert all(self.queue.waits(line, t) == any(r[1] == t for r in fit.values()) for t in tenants)
+        if key is not None:
+            _, tenant, *_ = self.held.pop(key)
+            assert key == min(k for k, row in fit.items() if row[1] == tenant)
+            self.queue.serve(key)
+
     @rule(blocked=st.sets(st.sampled_from([c.name for c in CLASSES])), settle=st.integers(0, 500))
     def serve(self, blocked: set[str], settle: int) -> None:
         head = self.queue.head(blocked)

@@ -1,11 +1,25 @@
 """The last places are kept from who had more than its share, and from nobody else."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from twofold.policy import (
+    Beliefs,
+    Gate,
+    GateSettings,
+    Hold,
+    QueueSettings,
+    ReplicaAdded,
+    RequestArrived,
+    ResponseEnded,
+    Send,
+    Woke,
+)
 from twofold.policy.reserve import WINDOW_S, Reserve
 
 TENANTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 1000), st.floats(0.0, 40.0)), max_size=60)
+
+PLACES = 10
 
 
 def told(steps: list[tuple[str, int, float]]) -> Reserve:
@@ -44,6 +58,53 @@ def test_nothing_is_kept_while_enough_is_free_nor_of_a_few_places(
     assert not any(reserve.is_kept_from(tenant, free_count, place_count) for tenant in "abc")
     if place_count < 8:
         assert not any(reserve.is_kept_from(tenant, 1, place_count) for tenant in "abc")
+
+
+@given(TENANTS, st.integers(0, 8), st.sampled_from([8, 40, 100]))
+def test_what_is_left_is_for_a_tenant_or_kept_from_it_or_enough(
+    steps: list[tuple[str, int, float]], free_count: int, place_count: int
+) -> None:
+    reserve = told(steps)
+    kept = [reserve.is_kept_from(tenant, free_count, place_count) for tenant in "abc"]
+    theirs = [reserve.is_for(tenant, free_count, place_count) for tenant in "abc"]
+    assert not any(a and b for a, b in zip(kept, theirs, strict=True))
+    assert {a or b for a, b in zip(kept, theirs, strict=True)} in ({True}, {False})
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("aaaabc"), st.integers(1, 300), st.booleans()), min_size=20, max_size=60
+)
+
+
+@settings(max_examples=40)
+@given(STEPS)
+def test_no_place_is_left_idle_but_by_those_it_is_kept_from(steps: list[tuple[str, int, bool]]) -> None:
+    """Behind whomever they wait: from the next turn on, at the latest."""
+    gate = Gate(GateSettings(queue=QueueSettings()), Beliefs(1e-3, 1e-2))
+    gate.handle(ReplicaAdded("r", PLACES), 0.0)
+    now_s = 0.0
+    for tenant, tokens, ends in steps:
+        gate.handle(RequestArrived(tokens, 10, tenant), now_s)
+        if ends:
+            gate.handle(ResponseEnded(next(iter(gate.view.requests)), 5), now_s)
+        now_s = gate.wake_at_s() or now_s
+        gate.handle(Woke(), now_s)
+        reserve, free_count = gate._path._reserves[""], PLACES - len(gate.view.requests)
+        waiting = {request.tenant for request in gate.view.held.values()}
+        assert not free_count or all(reserve.is_kept_from(name, free_count, PLACES) for name in waiting)
+
+
+def test_who_had_less_does_not_wait_behind_those_that_places_are_kept_from() -> None:
+    gate = Gate(GateSettings(queue=QueueSettings()), Beliefs(1e-3, 1e-2))
+    gate.handle(ReplicaAdded("r", PLACES), 0.0)
+    for tenant in ("modest", *["greedy"] * (PLACES + 2)):
+        gate.handle(RequestArrived(100, 10, tenant), 0.0)
+    assert len(gate.view.requests) == PLACES - 1 and len(gate.view.held) == 4
+    last, *none = gate.handle(RequestArrived(100, 10, "modest"), 0.1)
+    assert isinstance(last, Send) and not none
+    assert gate.handle(RequestArrived(100, 10, "modest"), 0.1) == [Hold(last.request_id + 1)]
+    [ended] = gate.handle(ResponseEnded(2, 10), 0.2)  # of greedy: one place is free, and kept from it
+    assert isinstance(ended, Send) and ended.request_id == last.request_id + 1
 
 
 def test_a_tenant_that_asks_alone_has_every_place_again_after_a_while() -> None:

@@ -12,7 +12,7 @@ Source  Goyal, Vin & Cheng 1996, "Start-time fair queueing": over any time two b
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -134,8 +134,23 @@ class FairQueue:
                 break
         return None if best is None else (best.settings.name, _first(best).key)
 
+    def head_of_those(self, class_name: str, may: Callable[[str], bool]) -> int | None:
+        """Who of a class is next among the tenants that `may` be served; None: nobody of these waits."""
+        waits = [
+            (next(iter(flow.waiting.values())), tenant)
+            for tenant, flow in self._lines[class_name].flows.items()
+            if flow.waiting
+        ]
+        nexts = [(first.start_tokens, first.key) for first, tenant in waits if may(tenant)]
+        return min(nexts)[1] if nexts else None
+
+    def waits(self, class_name: str, tenant: str) -> bool:
+        """Whether requests of this tenant and class are held."""
+        flow = self._lines[class_name].flows.get(tenant)
+        return flow is not None and bool(flow.waiting)
+
     def serve(self, key: int) -> None:
-        """Take out a request that `head` named, and charge it."""
+        """Take out a request that `head` or `head_of_those` named, and charge it."""
         waiting = self._waiting[key]
         line, level = waiting.line, waiting.line.level
         line.clock_tokens = max(line.clock_tokens, waiting.start_tokens)

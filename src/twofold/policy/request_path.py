@@ -127,6 +127,8 @@ class RequestPath:
             reserve.asked(request.tenant, now_s)
         if self._queue is None or not self._queue.count_of(request.kind.name):
             replica = None if self._is_kept_from(request) else self._routed(request, now_s)
+        elif self._is_kept_for(request):
+            replica = self._routed(request, now_s)
         if replica is None:
             if self._queue is None or not self._may_come_free():
                 refusal = admission.room_or_refusal(self._view, request, now_s)
@@ -156,6 +158,19 @@ class RequestPath:
             return False
         reserve = self._reserves.get(request.kind.name)
         return reserve is not None and reserve.is_kept_from(request.tenant, free_count, place_count)
+
+    def _is_kept_for(self, request: Request) -> bool:
+        """Whether the places that are free are for this tenant, and for none of those who wait.
+
+        Why      Where they are kept from who waits, who comes now takes nobody's turn; behind them it would
+                 wait for places that are free. Who waits and may have them, has been sent (`drained`).
+        """
+        view, queue = self._view, self._queue
+        reserve = self._reserves.get(request.kind.name)
+        if reserve is None or queue is None or queue.waits(request.kind.name, request.tenant):
+            return False
+        free_count = view.place_count - len(view.requests)
+        return free_count > 0 and reserve.is_for(request.tenant, free_count, view.place_count)
 
     def _may_come_free(self) -> bool:
         """Whether holding makes sense: somebody is there, or may come."""
@@ -229,13 +244,28 @@ class RequestPath:
         while len(effects) < most_count and (head := queue.head(blocked)) is not None:
             class_name, request_id = head
             request = held[request_id]
-            replica = None if self._is_kept_from(request) else self._routed(request, now_s)
+            if self._is_kept_from(request):
+                other_id = self._next_of_others(class_name)
+                if other_id is None:
+                    blocked.add(class_name)
+                    continue
+                request_id, request = other_id, held[other_id]
+            replica = self._routed(request, now_s)
             if replica is None:
                 blocked.add(class_name)
                 continue
             queue.serve(request_id)
             effects.append(self._sent(held.pop(request_id), replica, now_s))
         return effects
+
+    def _next_of_others(self, class_name: str) -> int | None:
+        """Who waits of the tenants that the last places are kept for; those they are kept from stay."""
+        view, reserve = self._view, self._reserves[class_name]
+        free_count = view.place_count - len(view.requests)
+        assert self._queue is not None
+        return self._queue.head_of_those(
+            class_name, lambda tenant: not reserve.is_kept_from(tenant, free_count, view.place_count)
+        )
 
     def expired(self, now_s: float) -> list[Effect]:
         """Refuse who was held for too long."""

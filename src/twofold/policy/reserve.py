@@ -43,10 +43,16 @@ class Reserve:
 
     def is_kept_from(self, tenant: str, free_count: int, place_count: int) -> bool:
         """Whether the places that are left are for others: few are, and it had more than its share."""
+        return self._is_kept(free_count, place_count) and self._had_more(tenant)
+
+    def is_for(self, tenant: str, free_count: int, place_count: int) -> bool:
+        """Whether the places that are left are kept, and this tenant is one of those they are for."""
+        return self._is_kept(free_count, place_count) and not self._had_more(tenant)
+
+    def _is_kept(self, free_count: int, place_count: int) -> bool:
         kept_count = min(math.ceil(self._kept_fraction * place_count), int(LARGEST_FRACTION * place_count))
-        if free_count > kept_count:
-            return False
-        if self._sharing_count < 2:
-            return False
+        return free_count <= kept_count and self._sharing_count >= 2
+
+    def _had_more(self, tenant: str) -> bool:
         had_tokens = self._tokens.get(tenant, 0) + self._earlier.get(tenant, 0)
         return had_tokens * self._sharing_count > OVER_RATIO * (self._sum_tokens + self._earlier_tokens)
