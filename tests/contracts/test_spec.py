@@ -182,7 +182,11 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
         (
             "training: {tokens: 1 Gtok}\nsupply: {seasons: [{months: [nov, dec], factor: 2x}, "
             "{months: [dec], factor: 3x}]}",
-            "seasons overlap: dec",
+            "seasons overlap: dec in more than one",
+        ),
+        (
+            "training: {tokens: 1 Gtok}\nsupply: {seasons: [{months: [nov, nov], factor: 2x}]}",
+            "`months` names nov twice",
         ),
         ("training: {tokens: 1 Gtok}\nsupply: {own: {count: 8}}", "give a `node` or an `accelerator`"),
         ("training: {tokens: 1 Gtok}\nsupply: {shop: {allow_unreleased: maybe}}", "neither yes nor no"),

@@ -1,5 +1,6 @@
 """What a spec says about where capacity comes from."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
@@ -66,6 +67,13 @@ class Season(Part):
     months: Annotated[tuple[MonthName, ...], Listed] = Field(min_length=1, description="months of the year")
     factor_ratio: fields.Multiplier = Field(alias="factor", description="on the rate of every waiting class")
 
+    @field_validator("months", mode="after")
+    @classmethod
+    def _each_once(cls, months: tuple[MonthName, ...]) -> tuple[MonthName, ...]:
+        if twice := _twice(months):
+            raise refusal(ValueRefusedError, f"`months` names {twice} twice", "write each month once")
+        return months
+
 
 class Supply(Part):
     """Own capacity, the shop, and the limit of money."""
@@ -102,12 +110,15 @@ class Supply(Part):
     @field_validator("seasons", mode="after")
     @classmethod
     def _apart(cls, seasons: tuple[Season, ...]) -> tuple[Season, ...]:
-        months = [month for season in seasons for month in season.months]
-        twice = sorted({month for month in months if months.count(month) > 1})
-        if twice:
+        if twice := _twice([month for season in seasons for month in season.months]):
             raise refusal(
                 ValueRefusedError,
-                f"seasons overlap: {', '.join(twice)} stands in more than one",
+                f"seasons overlap: {twice} in more than one",
                 "write each month once, with the product of its factors",
             )
         return seasons
+
+
+def _twice(months: Sequence[str]) -> str:
+    """The months that stand more than once, in words."""
+    return ", ".join(dict.fromkeys(month for month in months if months.count(month) > 1))
