@@ -11,7 +11,6 @@ import numpy as np
 from twofold.claims.machines import machines, price_usd_per_h
 from twofold.claims.quantity import Quantity, one_of, options, sizes_of
 from twofold.claims.world import World
-from twofold.contracts import Supply
 from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.perf import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s, scale_cluster
 from twofold.plan import Given
@@ -210,17 +209,6 @@ def _trained(site: _Site, best: Candidate) -> Trained:
         **{name: int(_one(getattr(best.layouts, name))) for name in ("tp", "pp", "cp", "dp")},
         usd_per_mtok=None if price is None else price * count / 3600 / rate * 1e6,
     )
-
-
-def virtual_overhead(world: World) -> float:
-    """Share of time lost on virtualised nodes, as a spec has it that states none."""
-    return float(Supply.model_fields["virtual_overhead_fraction"].default)
-
-
-def hypervisor_loss(world: World, model: str, on: str) -> float:
-    """What a training step takes longer on virtual machines than on bare metal, as a share."""
-    virtual = train(world, model, on, virtual=f"{virtual_overhead(world) * 100:g} %")
-    return virtual.step_s / _step(world, model, on, 512).step_s - 1.0
 
 
 def trains(
@@ -461,8 +449,6 @@ def _shown_run(arguments: Mapping[str, Any], asked: str) -> str:
 TRAINING: Mapping[str, Quantity] = {
     "train": Quantity(train, _shown),
     "trains": Quantity(trains),
-    "virtual_overhead": Quantity(virtual_overhead),
-    "hypervisor_loss": Quantity(hypervisor_loss),
     "layout_spread": Quantity(layout_spread),
     "training_gain": Quantity(training_gain),
     "training_needs_first": Quantity(training_needs_first),
