@@ -105,7 +105,7 @@ class FixedChoice:
     def __init__(self) -> None:
         self.given_ids = 0
 
-    async def arrived(self, *_tokens: int) -> Send:
+    async def arrived(self, *_asked: object) -> Send:
         self.given_ids += 1
         return Send(self.given_ids, "replica-0", 1)
 

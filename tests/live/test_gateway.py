@@ -1,6 +1,7 @@
 """The gateway before stand-ins for engines: what passes, what is refused, and what a dying replica costs."""
 
 import asyncio
+import hashlib
 import json
 import signal
 import subprocess
@@ -16,7 +17,13 @@ import pytest
 
 from twofold.live.gate_log import read_gate_log
 from twofold.live.gateway import gateway_server
-from twofold.live.gateway_config import GatewayConfig, GatewayLimits, GatewayReplica, write_gateway_config
+from twofold.live.gateway_config import (
+    GatewayConfig,
+    GatewayKey,
+    GatewayLimits,
+    GatewayReplica,
+    write_gateway_config,
+)
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.policy import (
@@ -26,6 +33,7 @@ from twofold.policy import (
     GateSettings,
     Probe,
     QueueSettings,
+    RequestArrived,
     RetryBudgetSettings,
     Send,
     entry_from_line,
@@ -225,6 +233,60 @@ def test_a_full_fleet_refuses_with_429_and_a_dead_one_with_503(tmp_path: Path, s
             await engine.start()
             await until(lambda: served.driver.state()["replicas"]["replica-0"]["circuit"] == "closed")
             assert (await served.ask(STREAM))[0] == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_request_counts_for_the_tenant_whose_key_it_carries(tmp_path: Path, stub_engines: Any) -> None:
+    keys = (GatewayKey("blue", hashlib.sha256(b"k-blue").hexdigest()),)
+
+    async def scenario() -> None:
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], keys=keys)) as served,
+        ):
+            told = []
+            for key in ("Bearer k-blue", "Bearer k-red", "k-blue"):
+                headers = {"authorization": key, "x-tenant": "red"}
+                async with served.client.post(served.url + PATH, json=STREAM, headers=headers) as answer:
+                    told.append((answer.status, answer.headers.get("www-authenticate")))
+                    await answer.read()
+            assert told == [(200, None), (401, "Bearer"), (401, "Bearer")]
+            assert (await served.state())["counts"]["arrived"] == len(engine.requests) == 1
+
+    asyncio.run(scenario())
+    [run] = read_gate_log(tmp_path / "events.jsonl").runs
+    events = [entry_from_line(line).event for line in run.entries]
+    assert [event.tenant for event in events if isinstance(event, RequestArrived)] == ["blue"]
+
+
+def test_the_last_places_are_kept_for_tenants_who_had_less(tmp_path: Path, stub_engines: Any) -> None:
+    policy = replace(QUICK, queue=QueueSettings())
+
+    async def scenario() -> None:
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], gate=policy)) as served,
+        ):
+
+            async def ask(tenant: str) -> None:
+                headers = {"x-tenant": tenant}
+                async with served.client.post(served.url + PATH, json=STREAM, headers=headers) as answer:
+                    await answer.read()
+
+            def gated() -> tuple[int, int]:
+                view = served.driver.gate.view
+                return len(view.requests), len(view.held)
+
+            await ask("modest")
+            engine.hang = True
+            asking = [asyncio.create_task(ask("greedy")) for _ in range(10)]
+            await until(lambda: gated() == (7, 3))  # of 8 places
+            asking.append(asyncio.create_task(ask("modest")))
+            await until(lambda: gated() == (8, 3))
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     asyncio.run(scenario())
 

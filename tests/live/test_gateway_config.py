@@ -10,6 +10,7 @@ import pytest
 from twofold.core import FileError
 from twofold.live import (
     GatewayConfig,
+    GatewayKey,
     GatewayLimits,
     GatewayReplica,
     read_gateway_config,
@@ -38,6 +39,7 @@ CONFIG = GatewayConfig(
     "assistant",
     GateSettings(attempt_limit=3),
     GatewayLimits(grace_s=3.0),
+    (GatewayKey("blue", "0" * 64),),
 )
 
 
@@ -57,6 +59,9 @@ def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
         ({"gate": {"attempt_limit": 0}}, "attempt_limit=0"),
         ({"replicas": [json.loads(write_gateway_config(CONFIG))["replicas"][0]] * 2}, "same"),
         ({"replicas": 3}, "configure"),
+        ({"keys": [{"tenant": "a", "sha256": "secret"}]}, "`keys` name"),
+        ({"keys": [{"tenant": "", "sha256": "0" * 64}]}, "`keys` name"),
+        ({"keys": [{"tenant": name, "sha256": "0" * 64} for name in "ab"]}, "two tenants have the same key"),
         ({"gate": {"hedge": {}}}, "`hedge` works in simulations only"),
         ({"gate": {"limits": {"tenant": {"burst_s": "long"}}}}, "finite number"),
     ],

@@ -22,7 +22,7 @@ from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
 from twofold.app.shown import ShownPlan
 from twofold.app.sources import device_folder
-from twofold.contracts import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
+from twofold.contracts import LoadPoint, LoopPage, Policies, ServingMeasured, TrainingMeasured, plan_to_json
 from twofold.core import AlteredError, FileError, InfeasibleError
 from twofold.live import (
     EngineSettings,
@@ -39,7 +39,7 @@ from twofold.live import (
     run_training,
 )
 from twofold.measure import DeviceRecord, diagnose, notes_about, read_device, this_identity
-from twofold.plan import ServingEstimate
+from twofold.plan import ServingEstimate, live_gate_settings
 
 Tell = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
@@ -133,8 +133,9 @@ def serve(asked: Asked, planned: ShownPlan, artefact: Path) -> Service:
 
 
 def service_settings(asked: Asked, planned: ShownPlan, artefact: Path) -> ServiceSettings:
-    """What the supervisor is told."""
-    percentiles = planned.serving[0].classes[0].percentiles
+    """What the supervisor is told; of the gate's policies what a scenario that names none would have."""
+    classes = planned.serving[0].classes
+    percentiles = classes[0].percentiles
     return ServiceSettings(
         engine=engine_settings(asked.serving, artefact),
         replica_count=asked.serving.replica_count,
@@ -142,6 +143,7 @@ def service_settings(asked: Asked, planned: ShownPlan, artefact: Path) -> Servic
         port=asked.port,
         input_token_s=percentiles["ttft_p50"].value / asked.serving.input_tokens,
         output_token_s=percentiles["tpot_p50"].value,
+        gate=live_gate_settings(Policies(), classes),
     )
 
 

@@ -10,6 +10,7 @@ from twofold.live.engines import BLOCK_TOKENS, EngineSettings, engine_name, kv_c
 from twofold.live.gate_log import GateHistory, GateRun, read_gate_log
 from twofold.live.gateway_config import (
     GatewayConfig,
+    GatewayKey,
     GatewayLimits,
     GatewayReplica,
     read_gateway_config,
@@ -35,6 +36,7 @@ __all__ = [
     "GateHistory",
     "GateRun",
     "GatewayConfig",
+    "GatewayKey",
     "GatewayLimits",
     "GatewayReplica",
     "Prompt",

@@ -58,7 +58,7 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
     driver = GateDriver(Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s)
     upstream = Upstream(limits.connect_timeout_s)
-    app = GatewayApp(driver, upstream, replicas, limits, config.model_name)
+    app = GatewayApp(driver, upstream, replicas, limits, config.model_name, config.keys)
     driver.start()
     try:
         yield uvicorn.Server(server_config(app, config)), driver

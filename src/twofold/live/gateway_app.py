@@ -7,12 +7,13 @@ more than all the rest (`python -m bench gateway`).
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
-from twofold.live.gateway_config import GatewayLimits, GatewayReplica
+from twofold.live.gateway_clients import Asker, Askers
+from twofold.live.gateway_config import GatewayKey, GatewayLimits, GatewayReplica
 from twofold.live.gateway_driver import Decider
 from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
 from twofold.live.sse import SseTally
@@ -42,7 +43,6 @@ SPOKEN_REASONS = {
     RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
-RETRIES_HEADER = b"x-stainless-retry-count"  # the usual clients of this interface say by it what they repeat
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -123,6 +123,8 @@ class Client:
         headers = []
         if problem.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_s))))
+        if problem.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         if problem.status in (408, 413):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
         await self.answer(problem.status, problem.body(), *headers)
@@ -138,15 +140,21 @@ class GatewayApp:
         replicas: Mapping[str, GatewayReplica],
         limits: GatewayLimits,
         model_name: str,
+        keys: Sequence[GatewayKey] = (),
     ) -> None:
         self.decider, self.upstream, self.replicas = decider, upstream, replicas
         self.limits, self.model_name = limits, model_name
+        self._askers = Askers(keys)
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
         client, path, method = Client(receive, send), scope["path"], scope["method"]
         if path in PASSED_FIELDS:
             if method == "POST":
-                await self._generate(path, client, _retry_count(scope["headers"]))
+                asker = self._askers.of(scope["headers"])
+                if isinstance(asker, Asker):
+                    await self._generate(path, client, asker)
+                else:
+                    await client.refuse(asker)
                 return
         elif path not in ("/health", "/state", "/v1/models"):
             await client.refuse(Problem(404, f"There is nothing at {path}"))
@@ -167,7 +175,7 @@ class GatewayApp:
             data = {"object": "list", "data": [model]}
         await client.answer(status, json.dumps(data).encode())
 
-    async def _generate(self, path: str, client: Client, retry_count: int) -> None:
+    async def _generate(self, path: str, client: Client, asker: Asker) -> None:
         body = await client.body(self.limits)
         if body is None:
             return
@@ -175,7 +183,9 @@ class GatewayApp:
         if isinstance(asked, Problem):
             await client.refuse(asked)
             return
-        decision = await self.decider.arrived(asked.input_tokens, asked.output_limit_tokens, retry_count)
+        decision = await self.decider.arrived(
+            asked.input_tokens, asked.output_limit_tokens, asker.retry_count, asker.tenant
+        )
         if isinstance(decision, Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -289,12 +299,6 @@ def _refusal(refuse: Refuse) -> Problem:
     return Problem(
         refuse.status, f"{said}; ask again in {again_s} s", code=refuse.reason.value, retry_after_s=again_s
     )
-
-
-def _retry_count(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """How often the client says that it asked for the same before; 0 where it says no such number."""
-    said = next((value for name, value in headers if name == RETRIES_HEADER), b"")
-    return int(said) if said.isdigit() and len(said) < 4 else 0
 
 
 def _tokens_of(body: bytes) -> int:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -10,6 +11,7 @@ from twofold.core import FileError
 from twofold.policy import Beliefs, GateSettings, settings_from_data
 
 T = TypeVar("T")
+SHA256 = re.compile("[0-9a-f]{64}")
 NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout")  # settings whose effects nobody carries out yet
 
 
@@ -22,6 +24,14 @@ class GatewayReplica:
     port: int
     model: str
     in_flight_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayKey:
+    """A key that clients send as `authorization: Bearer KEY`, and the tenant that they are by it."""
+
+    tenant: str
+    sha256: str  # of the key, in hex: the file holds no secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class GatewayConfig:
     model_name: str = "default"
     gate: GateSettings = field(default_factory=GateSettings)
     limits: GatewayLimits = field(default_factory=GatewayLimits)
+    keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
 
 
 def write_gateway_config(config: GatewayConfig) -> str:
@@ -69,7 +80,8 @@ def read_gateway_config(path: Path) -> GatewayConfig:
     try:
         data = json.loads(path.read_text("utf-8"))
         replicas = tuple(_record(GatewayReplica, each) for each in data["replicas"])
-        config = _record(GatewayConfig, {**data, "replicas": replicas})
+        keys = tuple(_record(GatewayKey, each) for each in data.get("keys", ()))
+        config = _record(GatewayConfig, {**data, "replicas": replicas, "keys": keys})
         _refuse_nonsense(config)
         return config
     except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
@@ -108,6 +120,12 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     for replica in config.replicas:
         if replica.in_flight_limit < 1:
             raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1")
+    digests = [key.sha256 for key in config.keys]
+    if len(digests) != len(set(digests)):
+        raise ValueError("two tenants have the same key")
+    for key in config.keys:
+        if not key.tenant or not SHA256.fullmatch(key.sha256):
+            raise ValueError("`keys` name a tenant and the 64 hexadecimal digits of its key's SHA-256")
     for name in NOT_LIVE:
         if getattr(config.gate, name) is not None:
             raise ValueError(f"`{name}` works in simulations only so far")

@@ -45,7 +45,7 @@ class Decider(Protocol):
     """Who decides about requests: the gate's driver, or a bench's fixed choice."""
 
     async def arrived(
-        self, input_tokens: int, output_limit_tokens: int, retry_count: int
+        self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
     ) -> Send | Hold | Refuse: ...
 
     async def held(self, request_id: int) -> Send | Refuse | GiveUp: ...
@@ -95,10 +95,12 @@ class GateDriver:
         self.log.stop()
 
     async def arrived(
-        self, input_tokens: int, output_limit_tokens: int, retry_count: int
+        self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
     ) -> Send | Hold | Refuse:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
-        effects = self._handle(RequestArrived(input_tokens, output_limit_tokens, retry_count=retry_count))
+        effects = self._handle(
+            RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
+        )
         # A full queue may refuse another request in the same breath: the new one has the largest id.
         decisions = [effect for effect in effects if isinstance(effect, Send | Hold | Refuse)]
         decision = max(decisions, key=lambda effect: effect.request_id)

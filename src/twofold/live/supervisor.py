@@ -4,7 +4,7 @@ It decides nothing about requests: that is the gate's work, in the gateway's pro
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from twofold.core import RunError
@@ -21,7 +21,7 @@ from twofold.live.processes import (
     stop,
     wait_until_open,
 )
-from twofold.policy import Beliefs
+from twofold.policy import Beliefs, GateSettings
 
 GATEWAY_START_S = 60.0
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
@@ -37,6 +37,7 @@ class ServiceSettings:
     port: int  # of the gateway
     input_token_s: float  # what the gate believes of a replica: seconds of prefill per prompt token …
     output_token_s: float  # … and per token of an answer
+    gate: GateSettings = field(default_factory=GateSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +116,6 @@ def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path)
         beliefs=Beliefs(settings.input_token_s, settings.output_token_s),
         log=str(log),
         model_name=settings.engine.artefact.name,
+        gate=settings.gate,
         limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
     )

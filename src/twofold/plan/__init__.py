@@ -30,7 +30,7 @@ from twofold.plan.quick_single import (
 from twofold.plan.quick_train import TrainingQuestion
 from twofold.plan.reasons import METRICS, metric_text, reason_text
 from twofold.plan.rehearse_flat import compared, flat_figures
-from twofold.plan.rehearse_gate import policies_on
+from twofold.plan.rehearse_gate import live_gate_settings, policies_on
 from twofold.plan.rehearse_measured import measured_note, measured_services
 from twofold.plan.rehearse_pools import RehearsalTables
 from twofold.plan.rehearse_run import Asked, PoolTask, pool_tasks
@@ -89,6 +89,7 @@ __all__ = [
     "given",
     "is_calibrated",
     "is_measured",
+    "live_gate_settings",
     "marked_measured",
     "measured_note",
     "measured_services",

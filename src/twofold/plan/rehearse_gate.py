@@ -71,13 +71,9 @@ def gate_settings(scenario: Scenario, gated: Gated) -> GateSettings:
         classes=tuple(_class_settings(each, policies, alike=alike) for each in gated.classes),
         limits=_limits(scenario, gated.classes) if policies.limits.is_on else None,
         admission=AdmissionSettings() if policies.admission.is_on else None,
-        queue=QueueSettings() if policies.queue.is_on else None,
+        queue=_queue(policies),
         degradation=DegradationSettings() if policies.degradation.is_on else None,
-        retry_budget=(
-            RetryBudgetSettings(attempts_fraction=policies.retry_budget.fraction)
-            if policies.retry_budget.is_on
-            else None
-        ),
+        retry_budget=_retry_budget(policies),
         hedge=HedgeSettings() if policies.hedge.is_on else None,
         outliers=OutlierSettings() if policies.outliers.is_on else None,
         zones=zones if policies.zones.is_on and gated.has_zones else None,
@@ -85,6 +81,19 @@ def gate_settings(scenario: Scenario, gated: Gated) -> GateSettings:
         warm=_warm(policies) if policies.warm.is_on else None,
         canary=_canary(scenario, gated.classes) if policies.canary.is_on else None,
         rollout=RolloutSettings() if policies.canary.is_on else None,
+    )
+
+
+def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> GateSettings:
+    """The same for a gateway in front of one pool on this machine: who waits, in what order, who may repeat.
+
+    Limits   what would refuse, shorten or move requests is left out: `up` measures every request it sends.
+    """
+    return GateSettings(
+        routing=Routing(policies.routing),
+        classes=tuple(_class_settings(each, policies, alike=False) for each in classes),
+        queue=_queue(policies),
+        retry_budget=_retry_budget(policies),
     )
 
 
@@ -129,6 +138,15 @@ def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> C
         queue_limit_count=policies.queue.depth,
         output_fraction_min=max(shortest, 0.01),
     )
+
+
+def _queue(policies: Policies) -> QueueSettings | None:
+    return QueueSettings() if policies.queue.is_on else None
+
+
+def _retry_budget(policies: Policies) -> RetryBudgetSettings | None:
+    budget = policies.retry_budget
+    return RetryBudgetSettings(attempts_fraction=budget.fraction) if budget.is_on else None
 
 
 def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
