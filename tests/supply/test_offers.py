@@ -1,5 +1,7 @@
 """Offers from list prices: term, place, interruptions, egress, and requests of a hosted API."""
 
+from dataclasses import replace
+
 import pytest
 
 from twofold.catalog import load_catalog
@@ -51,6 +53,16 @@ def test_a_hosted_request_costs_its_tokens() -> None:
     assert usd == pytest.approx(price.input_usd_per_mtok)
     assert api_usd_per_request(price, 0.0, 1e6, 0.0) == pytest.approx(price.output_usd_per_mtok)
     assert api_offer(price, "chat").tenure == "api"
+
+
+@pytest.mark.parametrize(("region", "stated"), [("moon-1", "moon-1"), ("all", ""), ("", "")])
+def test_the_region_of_an_offer_is_what_its_price_states_whatever_it_is_called(
+    region: str, stated: str
+) -> None:
+    price = replace(listed("spot"), region=region, instance="spot")  # type: ignore[type-var]
+    made = offer_of_price(price, CATALOG, virtualised=True)  # type: ignore[arg-type]
+    assert (made.stated_region, made.region) == (stated, "")
+    assert api_offer(CATALOG.api_prices()[0], "chat").stated_region == ""
 
 
 @pytest.mark.parametrize(("provider", "kind"), [("azure", "a hyperscaler"), ("oci", "a specialised cloud")])

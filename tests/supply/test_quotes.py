@@ -24,6 +24,20 @@ def test_a_quote_becomes_an_offer_with_its_limit_and_term(tmp_path: Path) -> Non
     assert (offer.accelerator, offer.unit_limit, offer.minimum_weeks) == ("H200-SXM5-141GB", 4, 52)
     assert unit_usd_per_h(offer) == pytest.approx(12.40)
     assert offer.source.endswith("quotes.csv:2") and offer.date == "2026-11-10"
+    (placed,) = read(tmp_path, ROW.replace("all", "us-east-1").replace(",4,,", ",4,2027-01-01,"))  # type: ignore[misc]
+    offers = (offer, offer_of_quote(placed, load_catalog(), None))
+    assert [each.stated_region for each in offers] == ["", "us-east-1"]
+
+
+def test_a_quote_of_years_ahead_is_refused_where_the_day_is_known(tmp_path: Path) -> None:
+    row = "us,big,H200,8,all,reserved_1y,12.4,4,,,{}"
+    assert read(tmp_path, row.format("2999-01-01"))
+    made = tmp_path / "quotes.csv"
+    with pytest.raises(CatalogError, match="it was quoted on 2999-01-01") as caught:
+        read_quotes(made, load_catalog(), date(2026, 11, 22))
+    assert caught.value.place and caught.value.place.column == 44
+    read(tmp_path, row.format("2026-11-23"))
+    assert read_quotes(made, load_catalog(), date(2026, 11, 22))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import DAYS, HOUR_S, LEAST_UNITS, WEEK_H, Answered, weeks_of
 from twofold.plan.portfolio_capacity import way_s
 from twofold.plan.portfolio_demand import MONTHS, month_of
-from twofold.supply import CapacityOffer, Placement, is_hourly, named_region, unit_usd_per_h
+from twofold.supply import CapacityOffer, Placement, is_hourly, unit_usd_per_h
 
 RANKED_MAX = 12
 
@@ -53,7 +53,7 @@ def _lease(offer: CapacityOffer, use: str, what: str, **figures: object) -> Leas
         term=offer.term,
         use=use,
         what=what,
-        region=named_region(offer),
+        region=offer.stated_region,
         **figures,  # type: ignore[arg-type]
     )
 

@@ -50,6 +50,7 @@ def offer_of_price(
         source=f"prices: {price.source}",
         date=price.date,
         confidence=price.confidence,
+        stated_region=_stated(price.region),
     )
 
 
@@ -83,6 +84,7 @@ def offer_of_quote(quote: Quote, catalog: Catalog, start: date | None) -> Capaci
         confidence="vendor",
         first_week=_weeks_until(quote.first_day, start, up=True) or 0,
         until_week=_weeks_until(quote.last_day and quote.last_day + DAY, start, up=False),
+        stated_region=_stated(quote.region),
     )
 
 
@@ -162,14 +164,11 @@ def kept_fraction(offer: CapacityOffer) -> float:
 
 def offer_name(provider: str, instance: str, region: str, term: str) -> str:
     """How an offer is called: provider, instance, region and term."""
-    where = "" if region.lower() in ("all", "") else f" {region}"
-    return f"{provider} {instance}{where} {term}"
+    return " ".join(filter(None, (provider, instance, _stated(region), term)))
 
 
-def named_region(offer: CapacityOffer) -> str:
-    """The region that an offer's name states, also one that no table lists; "" where it states none."""
-    behind = offer.name.partition(f"{offer.instance} ")[2]
-    return behind.partition(offer.term)[0].strip()
+def _stated(region: str) -> str:
+    return "" if region.lower() == "all" else region
 
 
 def place_of(provider: str, region: str, catalog: Catalog) -> str:

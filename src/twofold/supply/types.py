@@ -30,3 +30,4 @@ class CapacityOffer:
     confidence: str
     first_week: int = 0  # of the plan, from which it can be had
     until_week: int | None = None  # first week in which it cannot; None: to the end
+    stated_region: str = ""  # as the price names it, also one that no table lists; "" where it names none
