@@ -36,7 +36,8 @@ def played(ratios: Mapping[str, float]) -> tuple[Rounds, list[str]]:
 
     def look(name: str) -> Seen:
         looked.append(name)
-        return Seen(ratios.get(name, 1.0), name)
+        ratio = ratios.get(name, 1.0)
+        return Seen(ratio, name, "corrected" if ratio < 1 else "holds")
 
     problem = year()
     answer = solve(problem, effort=Effort.USUAL)
@@ -62,7 +63,7 @@ def test_what_answers_next_to_nothing_is_not_looked_at_and_that_is_said() -> Non
 
     def look(name: str) -> Seen:
         looked.append(name)
-        return Seen(1.0, name)
+        return Seen(1.0, name, "holds")
 
     machines = {(offer.name, "chat"): offer.name for offer in problem.offers}
     found = rounds(problem, replace(answer, served_per_s=little), machines, look, solve)
@@ -76,6 +77,7 @@ def test_a_rate_that_breaks_is_corrected_and_another_machine_takes_its_place() -
     assert rates == {"cheap": 2.5, "middle": 10.0, "dear": 10.0, "dearest": 10.0}
     assert found.answer.usd == pytest.approx(2.0 * 5 * 24 * 14)  # five units of `middle`
     assert found.lines[-1].startswith("gap +100.0 %")
+    assert [(each.key, each.serves) for each in found.looked] == [("cheap", False), ("middle", True)]
 
 
 def test_room_makes_the_portfolio_cheaper() -> None:
@@ -87,7 +89,14 @@ def test_room_makes_the_portfolio_cheaper() -> None:
 def test_there_are_three_rounds_at_most_and_the_last_says_what_was_not_tried() -> None:
     found, looked = played(dict.fromkeys(PRICES, 0.1))
     assert len(looked) == ROUNDS_MAX
-    assert "not rehearsed again" in found.lines[-2]
+    assert "were not rehearsed" in found.lines[-2]
+    assert [(each.key, each.seen) for each in found.looked if each.serves] == [("dearest", None)]
+
+
+def test_a_last_correction_that_brings_nothing_new_leaves_nothing_unsaid() -> None:
+    found, looked = played(dict.fromkeys(("cheap", "middle", "dear"), 0.5) | {"cheap": 0.4})
+    assert len(looked) < len(PRICES) and "not rehearsed" not in " ".join(found.lines)
+    assert all(each.seen for each in found.looked)
 
 
 def test_without_an_answer_the_last_one_stands_and_says_so() -> None:
@@ -95,6 +104,8 @@ def test_without_an_answer_the_last_one_stands_and_says_so() -> None:
     answer = solve(problem)
     assert answer is not None
     machines = {(offer.name, "chat"): offer.name for offer in problem.offers}
-    found = rounds(problem, answer, machines, lambda _: Seen(0.5, "half"), lambda _: None)
+    found = rounds(problem, answer, machines, lambda _: Seen(0.5, "half", "corrected"), lambda _: None)
     assert found.answer is answer
     assert "no portfolio" in found.lines[-2]
+    (cheap,) = found.looked
+    assert cheap.serves and cheap.seen and cheap.seen.verdict == "misses"  # its correction is nowhere

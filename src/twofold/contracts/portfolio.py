@@ -27,6 +27,20 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class RehearsedMachine:
+    """What the twin said of the replicas of some classes on one machine, whatever offers it is of."""
+
+    service: str  # whose replicas
+    classes: tuple[str, ...]  # that they answer together
+    accelerator: str  # catalogue name
+    accelerators: int  # of one replica
+    verdict: str  # holds, misses; corrected: misses as planned, holds at its rate; unseen: not looked at
+    rate_ratio: float | None  # the rate that it keeps over the planned one; null: not looked at
+    serves: bool  # in the portfolio as it was solved last
+    text: str  # in words, with figures
+
+
+@dataclass(frozen=True, slots=True)
 class ServedShare:
     """Which part of a class an offer answers, how late, and what a million requests cost there."""
 
@@ -158,3 +172,4 @@ class Portfolio:
     items: tuple[LineItem, ...]  # the bill
     notes: tuple[str, ...]  # what to know
     rounds: tuple[str, ...] = ()  # rehearsals of it, each with its gap; none: not rehearsed
+    rehearsed: tuple[RehearsedMachine, ...] = ()  # what the rounds saw

@@ -6,7 +6,7 @@ from twofold.contracts import Action, Lease, Plan, PortfolioBill, ServicePlan, T
 from twofold.core import format_seconds, format_usd
 from twofold.plan.money_bill import LEAST_USD
 from twofold.plan.money_portfolio import in_portfolio, names_of, rounding_usd
-from twofold.plan.portfolio_missed import uncorrected, unpromised
+from twofold.plan.portfolio_missed import uncorrected, unpromised, unseen
 from twofold.plan.reasons import metric_text
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
@@ -158,9 +158,12 @@ def _half_text(half: TrainingPlan | ServicePlan) -> str:
 def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
     """The largest thing that may go wrong, and whether anything was tried on the twin."""
     found = next(_dangers(plan, bill), "")
-    rounds = plan.portfolio.rounds if bill and plan.portfolio else ()
-    if not plan.serving or (plan.rehearsed and (rounds or not bill)):
+    portfolio = plan.portfolio if bill else None
+    if not plan.serving or (plan.rehearsed and not portfolio):
         sure = ""
+    elif plan.rehearsed and portfolio and portfolio.rounds:
+        late = ", ".join(each.text for each in unseen(portfolio))
+        sure = f"not rehearsed: {late}" if late else ""
     elif plan.rehearsed:
         sure = "the fleets below were rehearsed, the portfolio was not"
     else:
@@ -175,7 +178,7 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
     if plan.portfolio and plan.portfolio.conflict and not bill:
         yield f"the portfolio cannot meet all of: {', '.join(plan.portfolio.conflict)}"
     if plan.portfolio and not bill:
-        yield from (f"the portfolio's {text}" for text in uncorrected(plan.portfolio))
+        yield from (f"the portfolio's {each.text}" for each in uncorrected(plan.portfolio))
     if plan.portfolio and bill:
         yield from (f"no latency is promised for {text}" for text in unpromised(plan.portfolio))
         for row in plan.portfolio.scenarios:

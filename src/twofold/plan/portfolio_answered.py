@@ -6,6 +6,7 @@ from datetime import date, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.contracts import RehearsedMachine
 from twofold.plan.portfolio_demand import Asked
 from twofold.plan.portfolio_offers import Supplied
 from twofold.supply import CapacityOffer, Known, PortfolioAnswer, PortfolioProblem, ServingRate
@@ -29,6 +30,7 @@ class Answered:
     dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
     known: Known = field(default_factory=dict)  # weeks that were solved, for other years
     rounds: tuple[str, ...] = ()  # what the twin said of it
+    rehearsed: tuple[RehearsedMachine, ...] = ()  # machine by machine
 
     def rate(self, offer: CapacityOffer, work: str) -> ServingRate | None:
         """What an offer carries of a class: its best variant."""

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from twofold.contracts import Portfolio, Supply
+from twofold.contracts import Portfolio, RehearsedMachine, Supply
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import Answered
 from twofold.plan.portfolio_capacity import promise_of, reserve_of, serving_rates, training_options
@@ -69,8 +69,9 @@ def portfolio(
         return None
     problem = joined.problem if not broken else relaxed(joined.problem)
     lines: tuple[str, ...] = ()
+    machines: tuple[RehearsedMachine, ...] = ()
     if rehearsing is not None and not broken:
-        found = rehearsed(
+        found, machines = rehearsed(
             problem, answer, joined.asked, services, context, rehearsing, partial(_solved, known=known)
         )
         problem, answer, lines = found.problem, found.answer, found.lines
@@ -88,6 +89,7 @@ def portfolio(
             dropped,
             known,
             lines,
+            machines,
         ),
         context,
     )

@@ -1,25 +1,21 @@
-"""What a portfolio does not keep by its own rehearsal, and what nobody promises it."""
+"""What a portfolio does not keep by its own rehearsal, what that left out, and what nobody promises."""
 
-from twofold.contracts import Portfolio
+from twofold.contracts import Portfolio, RehearsedMachine
 
-EVEN = "misses even at"  # more replicas than are tried: its rate is cut, and may still be too high
 NOT_PROMISED = "not promised"
-AS_IT_WAS = "with the corrected rates there is no portfolio: the one shown has the planned ones"
 
 
-def uncorrected(portfolio: Portfolio) -> tuple[str, ...]:
-    """What the twin said of machines that are still leased and miss a promise, in the words of its line.
+def uncorrected(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
+    """Machines that still serve, though the twin saw no rate at which they keep what is promised.
 
-    A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again,
-    but where no portfolio has the corrected rates.
+    A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again.
     """
-    stands = AS_IT_WAS in portfolio.rounds
-    return tuple(
-        text
-        for text in portfolio.rounds
-        if (EVEN in text or text.endswith(", misses") or (stands and ", misses" in text))
-        and any(f" × {lease.accelerator} " in text for lease in portfolio.leases)
-    )
+    return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "misses")
+
+
+def unseen(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
+    """Machines that serve since the last correction, which no round was left to look at."""
+    return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "unseen")
 
 
 def unpromised(portfolio: Portfolio) -> tuple[str, ...]:

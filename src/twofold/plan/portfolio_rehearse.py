@@ -7,16 +7,15 @@ where much is left of every promise, fewer are tried once.
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from twofold.contracts import ClassFigures, Rehearsal, ServicePlan
+from twofold.contracts import ClassFigures, Rehearsal, RehearsedMachine, ServicePlan
 from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, replicas_for
 from twofold.plan.context import Context
 from twofold.plan.portfolio_answered import HOUR_S, LEAST_UNITS
 from twofold.plan.portfolio_capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.plan.portfolio_demand import Asked
-from twofold.plan.portfolio_missed import AS_IT_WAS, EVEN
 from twofold.plan.reasons import metric_text
 from twofold.plan.rehearse import GROWN_RATIOS, Planned, on_twin, tables_of
 from twofold.plan.rehearse_workers import Tell
@@ -28,6 +27,7 @@ ROOM_FRACTION = 0.7  # of its limit that every p95 keeps to, for fewer replicas 
 ROOM_RATIO = 1.15  # … by as much
 LEAST_SHARE = 0.01  # of a class that a machine answers, to be worth a rehearsal
 LEAST_CORRECTION = 0.02  # below it a rate is as planned
+AS_IT_WAS = "with the corrected rates there is no portfolio: the one shown has the planned ones"
 
 Key = tuple[str, tuple[str, ...], str, int]  # service, classes of the pool, machine searched, accelerators
 Solve = Callable[[PortfolioProblem], PortfolioAnswer | None]
@@ -44,19 +44,33 @@ class Rehearsing:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the twin says of one machine: its rate over the planned one, and how it answered."""
+    """What the twin says of one machine: its rate over the planned one, and how it answered.
+
+    `corrected` misses at the planned rate and holds at this one; `misses` does at none that was tried.
+    """
 
     ratio: float
     text: str
+    verdict: Literal["holds", "corrected", "misses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A machine that was looked at, or that serves and was not; and whether it serves in the last answer."""
+
+    key: Hashable
+    seen: Seen | None
+    serves: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The last problem with its answer, and a line for each round."""
+    """The last problem with its answer, a line for each round, and what is known of each machine."""
 
     problem: PortfolioProblem
     answer: PortfolioAnswer
     lines: tuple[str, ...]
+    looked: tuple[Looked, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +102,8 @@ def rehearsed(
     context: Context,
     rehearsing: Rehearsing,
     solve: Solve,
-) -> Rounds:
-    """The portfolio after its rounds on the twin."""
+) -> tuple[Rounds, tuple[RehearsedMachine, ...]]:
+    """The portfolio after its rounds on the twin, and what these saw."""
     machines: dict[tuple[str, str], Machine] = {}
     for each in asked:
         pools = pools_for(services[each.service], each.load.name)
@@ -98,13 +112,14 @@ def rehearsed(
             if pooled is not None:
                 machines[offer.name, each.name] = Machine(each.service, pooled)
     by_key = {machine.key: machine for machine in machines.values()}
-    return rounds(
+    found = rounds(
         problem,
         answer,
         {which: machine.key for which, machine in machines.items()},
         lambda key: _seen(by_key[key], services[key[0]], context, rehearsing),
         solve,
     )
+    return found, tuple(_row(by_key[each.key], each) for each in found.looked)  # type: ignore[index]
 
 
 def rounds(
@@ -144,15 +159,33 @@ def rounds(
         again = solve(changed)
         if again is None:
             lines.append(AS_IT_WAS)
+            known |= {key: replace(known[key], verdict="misses") for key in ratios if ratios[key] < 1}
             break
         problem, answer = changed, again
-        if number == ROUNDS_MAX:
-            lines.append("its last correction was not rehearsed again")
+    unseen = [key for key in _used(problem, answer, machines) if key not in known]
+    if unseen:
+        lines.append("machines that are new in its last correction were not rehearsed")
     if _leaves_some(problem, answer, machines, known):
         lines.append(f"machines that answer under {100 * LEAST_SHARE:.0f} % of a class were not looked at")
     gap = answer.usd / planned_usd - 1 if planned_usd else 0.0
     both = f"planned {format_usd(planned_usd)}, as rehearsed {format_usd(answer.usd)}"
-    return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"))
+    serving = set(_serving(problem, answer, machines, 0.0))
+    looked = tuple(Looked(key, known.get(key), key in serving) for key in (*known, *unseen))
+    return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"), looked)
+
+
+def _row(machine: Machine, looked: Looked) -> RehearsedMachine:
+    seen = looked.seen
+    return RehearsedMachine(
+        service=machine.service,
+        classes=machine.pooled.pool.classes,
+        accelerator=machine.pooled.accelerator,
+        accelerators=machine.size,
+        verdict=seen.verdict if seen else "unseen",
+        rate_ratio=seen.ratio if seen else None,
+        serves=looked.serves,
+        text=seen.text if seen else machine.name,
+    )
 
 
 def _used(
@@ -218,13 +251,14 @@ def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing:
     if _holds(first):
         fewer = int(needed / ROOM_RATIO)
         if _has_room(first) and 0 < fewer < needed and _holds(run(fewer)):
-            return Seen(needed / fewer, f"{said}, has room: {_change(needed / fewer)}")
-        return Seen(1.0, f"{said}, holds")
+            return Seen(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
+        return Seen(1.0, f"{said}, holds", "holds")
     for ratio in GROWN_RATIOS:
         more = max(needed + 1, round(needed * ratio))
         if _holds(run(more)):
-            return Seen(needed / more, f"{said}, misses: {_change(needed / more)}")
-    return Seen(1 / GROWN_RATIOS[-1], f"{said}, {EVEN} {_change(1 / GROWN_RATIOS[-1])}")
+            return Seen(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
+    least = 1 / GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
+    return Seen(least, f"{said}, misses even at {_change(least)}", "misses")
 
 
 def _change(ratio: float) -> str:
@@ -240,8 +274,11 @@ def _known(machine: Machine, choice: ServingChoice, plan: ServicePlan | None) ->
         return None
     needed = replicas_for(pool.peak_per_s, pool.limit_per_s).needed
     ratio = needed / max(own.count.needed, 1)
-    what = ("holds" if ratio == 1 else _change(ratio)) if chosen.holds else "misses"
-    return Seen(ratio, f"{machine.name} {_recalled(chosen, pool.classes)}, {what}")
+    said = f"{machine.name} {_recalled(chosen, pool.classes)}"
+    if not chosen.holds:
+        return Seen(ratio, f"{said}, misses", "misses")
+    what = "holds" if ratio == 1 else _change(ratio)
+    return Seen(ratio, f"{said}, {what}", "corrected" if ratio < 1 else "holds")
 
 
 def _is_same(one: PoolChoice, other: PoolChoice) -> bool:

@@ -69,6 +69,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
             *_year_note(scenarios),
         ),
         rounds=solved.rounds,
+        rehearsed=solved.rehearsed,
     )
 
 
