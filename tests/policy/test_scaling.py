@@ -159,7 +159,7 @@ def test_a_start_that_fails_is_tried_again_after_pauses_that_double_up_to_a_boun
     assert gaps == sorted(gaps) and gaps[0] < 90.0 and START_S + 160.0 <= gaps[-1] <= START_S + 180.0
     run.fails = lambda _now_s: False
     run.run(constant(1.0), 2400.0)
-    assert len(run.view.replicas) == 1 and scaler.pools[""].failed_starts_count == 0
+    assert len(run.view.replicas) == 1 and scaler.pools[""].starts.failed_count == 0
 
 
 def test_a_start_that_never_ends_is_given_up() -> None:
@@ -167,7 +167,7 @@ def test_a_start_that_never_ends_is_given_up() -> None:
     run = pool(scaler, 0)
     for step in range(100):
         scaler.tick(run.view, step * 10.0, {"": 1})
-    assert 2 <= scaler._given_ids <= 3 and len(scaler.pools[""].pending) <= 1
+    assert 2 <= scaler._given_ids <= 3 and len(scaler.pools[""].starts.pending) <= 1
 
 
 def test_a_start_up_time_is_learnt() -> None:

@@ -12,10 +12,11 @@ of a promoted release is done here, one for one.
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from twofold.policy.events import Effect, StartReplica, StopReplica
 from twofold.policy.fleet_view import FleetView, Replica
+from twofold.policy.starts import Starts
 from twofold.policy.steering_settings import RolloutSettings
 
 
@@ -27,9 +28,8 @@ class Course:
     version: str
     old_version: str
     size_count: int  # of the pool when the release was offered
-    pending: dict[str, tuple[float, str]] = field(default_factory=dict)  # id -> since when, version
+    starts: Starts  # and their versions
     owed_count: int = 0  # old replicas that a new one has come for
-    no_start_before_s: float = 0.0
 
 
 class Rollout:
@@ -45,21 +45,17 @@ class Rollout:
         old = [replica for replica in _members(view, pool) if replica.version != version]
         versions = Counter(replica.version for replica in old)
         common = max(versions, key=lambda name: (versions[name], name)) if versions else ""
-        self.courses[version] = Course(pool, version, common, max(len(old), 1))
+        self.courses[version] = Course(pool, version, common, max(len(old), 1), Starts(self.settings))
 
     def replica_added(self, replica_id: str, promoted: Collection[str]) -> None:
         """One is ready."""
         for course in self.courses.values():
-            if course.pending.pop(replica_id, None) and course.version in promoted:
+            if course.starts.came(replica_id) is not None and course.version in promoted:
                 course.owed_count += 1
 
     def start_failed(self, replica_id: str, now_s: float) -> bool:
         """One that was started will not come. Whether it was started here."""
-        for course in self.courses.values():
-            if course.pending.pop(replica_id, None):
-                course.no_start_before_s = now_s + self.settings.start_backoff_s
-                return True
-        return False
+        return any(course.starts.failed(replica_id, now_s) for course in self.courses.values())
 
     def tick(
         self,
@@ -73,10 +69,7 @@ class Rollout:
         effects: list[Effect] = []
         stopped: set[str] = set()
         for course in list(self.courses.values()):
-            for name in [
-                n for n, (at_s, _) in course.pending.items() if now_s - at_s > self.settings.start_s_max
-            ]:
-                self.start_failed(name, now_s)
+            course.starts.given_up(now_s)
             stopped |= {effect.replica_id for effect in effects if isinstance(effect, StopReplica)}
             members = [r for r in _members(view, course.pool) if r.replica_id not in stopped]
             new = [replica for replica in members if replica.version == course.version]
@@ -90,7 +83,7 @@ class Rollout:
                     del self.courses[course.version]
             else:
                 effects += self._rolled_back(course, old, new, scaled, now_s)
-                if not new and not course.pending:
+                if not new and not course.starts.pending:
                     del self.courses[course.version]
         return effects
 
@@ -129,13 +122,13 @@ class Rollout:
     ) -> list[Effect]:
         effects: list[Effect] = [StopReplica(replica.replica_id) for replica in new]
         if not scaled:
-            course.pending = {n: each for n, each in course.pending.items() if each[1] != course.version}
+            course.starts.forget(lambda version: version == course.version)
             missing_count = course.size_count - len(old)
             effects += self._started(
                 course, course.old_version, missing_count, old or new, now_s, at_once=True
             )
         else:
-            course.pending = {}
+            course.starts.forget(lambda _: True)
         return effects
 
     def _started(
@@ -151,8 +144,8 @@ class Rollout:
         """Start some of those that are missing, where the pool has fewest, like the replicas that it has."""
         surge_count = max(int(self.settings.surge_fraction * course.size_count), 1)
         room_count = course.size_count if at_once else surge_count
-        count = min(missing_count, room_count) - len(course.pending)
-        if count <= 0 or now_s < course.no_start_before_s or not like:
+        count = min(missing_count, room_count) - len(course.starts.pending)
+        if count <= 0 or now_s < course.starts.not_before_s or not like:
             return []
         zones = Counter(replica.zone for replica in like)
         effects: list[Effect] = []
@@ -161,7 +154,7 @@ class Rollout:
             zones[zone] += 1
             self._given_ids += 1
             replica_id = f"release-{self._given_ids}"
-            course.pending[replica_id] = (now_s, version)
+            course.starts.asked(replica_id, now_s, version)
             effects.append(StartReplica(replica_id, like[0].pool, zone, like[0].model, version))
         return effects
 

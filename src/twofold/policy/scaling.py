@@ -20,10 +20,10 @@ from twofold.policy.events import Effect, StartReplica, StopReplica
 from twofold.policy.fleet_view import FleetView, Replica
 from twofold.policy.forecast import Forecast
 from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
+from twofold.policy.starts import Starts
 from twofold.policy.warm import Rises, WarmSettings, warm_count
 from twofold.policy.zones import replicas_with_spares
 
-DOUBLINGS_MAX = 32
 START_GAIN = 0.3  # weight of the newest start in the believed start-up time
 STAY_KEPT_RATIO = 0.9999  # of what was seen of answers, when the next one ends
 FRESH_MIN = 50  # first tokens from which a tick says how much a replica bears
@@ -73,9 +73,7 @@ class PoolState:
     start_s: float  # believed time to ready
     forecast: Forecast | None
     rises: Rises | None
-    pending: dict[str, tuple[float, str]] = field(default_factory=dict)  # id -> since when, zone
-    failed_starts_count: int = 0  # in a row
-    no_start_before_s: float = 0.0
+    starts: Starts  # and their zones
     up_at_s: float = -math.inf
     down_at_s: float = -math.inf
     asked_at_s: float = -math.inf  # the last time that anybody wanted anything
@@ -105,7 +103,7 @@ class Scaler:
         for pool in settings.pools:
             forecast = Forecast(settings.forecast, settings.start_s) if settings.forecast else None
             rises = Rises(warm) if warm else None
-            self.pools[pool.pool] = PoolState(settings.start_s, forecast, rises)
+            self.pools[pool.pool] = PoolState(settings.start_s, forecast, rises, Starts(settings))
 
     def observe_arrival(self, pool: str, now_s: float, work_s: float) -> None:
         """A request came; `work_s`: what it asks for, as beliefs price it."""
@@ -134,18 +132,13 @@ class Scaler:
     def replica_added(self, replica_id: str, now_s: float) -> None:
         """One is ready; if it was started here, so long does a start take."""
         for state in self.pools.values():
-            if replica_id in state.pending:
-                since_s, _ = state.pending.pop(replica_id)
+            since_s = state.starts.came(replica_id)
+            if since_s is not None:
                 state.start_s += START_GAIN * (now_s - since_s - state.start_s)
-                state.failed_starts_count = 0
 
     def start_failed(self, replica_id: str, now_s: float) -> bool:
         """One that was started will not come. Whether it was started here."""
-        for state in self.pools.values():
-            if state.pending.pop(replica_id, None) is not None:
-                self._back_off(state, now_s)
-                return True
-        return False
+        return any(state.starts.failed(replica_id, now_s) for state in self.pools.values())
 
     def tick(
         self,
@@ -164,11 +157,7 @@ class Scaler:
         effects: list[Effect] = []
         for pool in self.settings.pools:
             state = self.pools[pool.pool]
-            for name in [
-                n for n, (at_s, _) in state.pending.items() if now_s - at_s > self.settings.start_s_max
-            ]:
-                del state.pending[name]
-                self._back_off(state, now_s)
+            state.starts.given_up(now_s)
             members = [
                 replica
                 for replica in view.replicas.values()
@@ -213,7 +202,7 @@ class Scaler:
             return 0
         extra_count = self._warm(state, max(basic, ahead), basic, now_s)
         exact = max(basic, ahead) + extra_count
-        there_count = well_count + len(state.pending)
+        there_count = well_count + len(state.starts.pending)
         near = abs(exact - there_count) <= settings.tolerance_fraction * there_count
         count = there_count if near else math.ceil(exact - 1e-9)
         if self.spare_zones_count:
@@ -257,23 +246,23 @@ class Scaler:
         version: str,
     ) -> list[Effect]:
         settings = self.settings
-        there_count = len(well) + len(state.pending)
+        there_count = len(well) + len(state.starts.pending)
         waking = held_count > 0 and there_count == 0
-        if need <= there_count or now_s < state.no_start_before_s:
+        if need <= there_count or now_s < state.starts.not_before_s:
             return []
         if now_s - state.up_at_s < settings.up_pause_s and not waking:
             return []
         state.up_at_s = now_s
         step = max(settings.up_count, int((settings.up_ratio - 1) * there_count))
         zones = [zone for zone in pool.zones if zone not in lost_zones] or list(pool.zones)
-        used = Counter([r.zone for r in well] + [zone for _, zone in state.pending.values()])
+        used = Counter([r.zone for r in well] + [zone for _, zone in state.starts.pending.values()])
         effects: list[Effect] = []
         for _ in range(min(need - there_count, step)):
             zone = min(zones, key=lambda name: (used[name], name))
             used[zone] += 1
             self._given_ids += 1
             replica_id = f"scaled-{self._given_ids}"
-            state.pending[replica_id] = (now_s, zone)
+            state.starts.asked(replica_id, now_s, zone)
             effects.append(StartReplica(replica_id, pool.pool, zone, pool.model, version))
         return effects
 
@@ -304,12 +293,6 @@ class Scaler:
             left.remove(last)
             effects.append(StopReplica(last.replica_id))
         return effects
-
-    def _back_off(self, state: PoolState, now_s: float) -> None:
-        settings = self.settings
-        pause_s = settings.start_backoff_s * 2.0 ** min(state.failed_starts_count, DOUBLINGS_MAX)
-        state.failed_starts_count += 1
-        state.no_start_before_s = now_s + min(pause_s, settings.start_backoff_s_max)
 
 
 def by_kv(members: Sequence[Replica], now_s: float, settings: ScalingSettings) -> float:

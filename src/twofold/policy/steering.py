@@ -168,7 +168,7 @@ class Steering:
 
     def wanted(self, now_s: float) -> list[Effect]:
         """A request is held and no replica is there: do not wait for the scaler's turn."""
-        if self.scaler is None or any(state.pending for state in self.scaler.pools.values()):
+        if self.scaler is None or any(state.starts.pending for state in self.scaler.pools.values()):
             return []
         return self._acted("scaling", now_s)
 

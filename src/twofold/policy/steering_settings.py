@@ -82,8 +82,9 @@ class RolloutSettings:
     tick_s: float = 5.0
     surge_fraction: float = 0.25  # of the pool, at least one: starts under way at once
     start_s_max: float = 1800.0  # a start that takes longer has failed
-    start_backoff_s: float = 30.0  # after a failed start
+    start_backoff_s: float = 30.0  # after a failed start; doubled with each in a row …
+    start_backoff_s_max: float = 600.0  # … up to this
 
     def __post_init__(self) -> None:
         assert self.tick_s > 0 and 0 < self.surge_fraction <= 1, self
-        assert self.start_s_max > 0 and self.start_backoff_s > 0, self
+        assert self.start_s_max > 0 and 0 < self.start_backoff_s <= self.start_backoff_s_max, self
