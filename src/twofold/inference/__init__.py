@@ -81,7 +81,7 @@ from twofold.inference.slo import (
     shared_load,
     shared_rate_limit,
 )
-from twofold.inference.steady import Lengths, batch_limit, steady_steps
+from twofold.inference.steady import Lengths, attended_tokens, batch_limit, mean_context_tokens, steady_steps
 from twofold.inference.table import ServiceTable, service_table, step_s, table_from_data
 from twofold.inference.types import Admission, CacheOptions, Capacity, Engine, Iteration, Replica
 
@@ -119,6 +119,7 @@ __all__ = [
     "WeightsBytes",
     "answer_latency",
     "at_batch",
+    "attended_tokens",
     "batch_limit",
     "bottleneck",
     "cache_switches",
@@ -147,6 +148,7 @@ __all__ = [
     "load_curve",
     "max_sequences",
     "max_throughput",
+    "mean_context_tokens",
     "measured_latency",
     "measured_quantile",
     "measured_rate_limit",

@@ -6,7 +6,7 @@ from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import Latency, Served, first_token_s, flat_latency, served
 from twofold.inference.load import BURST_FRACTION
 from twofold.inference.memory import kv_bytes
-from twofold.inference.steady import Lengths, Steps, batch_limit, own_input_tokens
+from twofold.inference.steady import Lengths, Steps, batch_limit, mean_context_tokens, own_input_tokens
 from twofold.inference.types import Replica
 from twofold.perf import Floats
 
@@ -37,7 +37,7 @@ def disaggregated(
     one_s = iteration_s(prefill, own, attended, 0.0, 0.0).total_s
     full_s = iteration_s(prefill, own * prompts, attended, 0.0, 0.0).total_s
     most = prefill_workers * prompts / full_s
-    context = lengths.input_tokens + np.asarray(lengths.output_tokens) / 2.0
+    context = mean_context_tokens(lengths)
     gained = tokens_per_step(decode)
     cap = batch_limit(decode, lengths) * decode_workers
     moved_bytes = kv_bytes(decode.shape, decode.kv_format, lengths.input_tokens)

@@ -11,8 +11,10 @@ from twofold.core import format_count, format_seconds, format_si
 from twofold.inference import (
     Iteration,
     PoolChoice,
+    attended_tokens,
     for_class,
     iteration_s,
+    mean_context_tokens,
     merged_class,
     model_kind,
     steady_steps,
@@ -34,6 +36,7 @@ from twofold.plan.derivation import (
 )
 from twofold.plan.ranges import serving_scope
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, main_pool
+from twofold.plan.serving_pools import one
 
 # What each operator of a step takes from the device and from the constants.
 OPERATORS = {
@@ -183,13 +186,11 @@ def _step(choice: ServingChoice, pool: PoolChoice, leaves: Leaves, at: str) -> I
     # As the pool was sized: all of its classes as one stream, the prefill that its ranks carry together.
     traffic = merged_class([each.traffic for each in choice.loads if each.name in pool.classes])
     replica, lengths = for_class(pool.replica, traffic), traffic.lengths
-    inputs, outputs = float(np.max(lengths.input_tokens)), float(np.max(lengths.output_tokens))
-    context, batch = inputs + outputs / 2, float(np.max(pool.served.batch_sequences))
-    own = max(1.0, inputs * (1 - traffic.shared_prefix_fraction))
+    context, batch = one(mean_context_tokens(lengths)), one(pool.served.batch_sequences)
     carried = steady_steps(replica, lengths, batch).carried_tokens
     steps = {
         "decode_step": iteration_s(replica, 0.0, 0.0, batch, context),
-        "prefill_step": iteration_s(replica, carried, inputs - own / 2, batch, context),
+        "prefill_step": iteration_s(replica, carried, attended_tokens(replica, lengths), batch, context),
     }
     sequences = assumed_leaf(
         "batch", f"{batch:.0f} sequences of {context:,.0f} tokens", "what the rate keeps busy"

@@ -23,6 +23,7 @@ from twofold.inference import (
     latency_budget,
     max_sequences,
     max_throughput,
+    mean_context_tokens,
     relieved,
     weights_bytes,
 )
@@ -227,7 +228,7 @@ def decode_step(
     replica: Replica, served: Served, question: ServingQuestion, figures: Figures
 ) -> tuple[Drawn, tuple[Part, ...]]:
     """A step that only decodes at the batch of this load, and its parts; it spreads as TPOT does."""
-    context = question.input_tokens + question.output_tokens / 2
+    context = mean_context_tokens(question.lengths)
     step = iteration_s(replica, 0.0, 0.0, served.batch_sequences, context)
     later = figures.latency("tpot", "mean")
     whole = later.times(one(step.total_s) / later.middle)

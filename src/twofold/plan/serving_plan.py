@@ -8,7 +8,6 @@ from twofold.contracts import Bound, ClassPlan, Count, Loser, Machine, Part, Poo
 from twofold.contracts import Replica as ReplicaPlan
 from twofold.core import Estimate, Source, exact
 from twofold.inference import (
-    Lengths,
     PoolChoice,
     Replica,
     SearchResult,
@@ -21,6 +20,8 @@ from twofold.inference import (
     iteration_s,
     kv_bytes_per_token,
     latency_budget,
+    mean_context_tokens,
+    merged_class,
     warm_pool,
     weights_bytes,
 )
@@ -352,10 +353,8 @@ def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Est
     replica, served = main.pool.replica, main.pool.served
     device = replica.cluster.device
     batch, ranks = one(served.batch_sequences), one(replica.accelerator_count)
-    lengths = main.loads[0].traffic.lengths
-    context_tokens = one(lengths.input_tokens) + one(lengths.output_tokens) / 2
     weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
-    cache = batch * context_tokens * one(kv_bytes_per_token(replica.shape, replica.kv_format))
+    cache = batch * _context_tokens(main) * one(kv_bytes_per_token(replica.shape, replica.kv_format))
     bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
     runs_in = compute_format(device, replica.weights_format, replica.activation_format).format
     peak = one(device.peak_flops_per_s[runs_in])
@@ -366,10 +365,14 @@ def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Est
 
 
 def _communication_fraction(main: DrawnPool) -> float:
-    lengths: Lengths = main.loads[0].traffic.lengths
-    context_tokens = one(lengths.input_tokens) + one(lengths.output_tokens) / 2
-    step = iteration_s(main.pool.replica, 0.0, 0.0, main.pool.served.batch_sequences, context_tokens)
+    batch = main.pool.served.batch_sequences
+    step = iteration_s(main.pool.replica, 0.0, 0.0, batch, _context_tokens(main))
     return one(step.communication_s) / one(step.total_s)
+
+
+def _context_tokens(main: DrawnPool) -> float:
+    """What a sequence that decodes holds on average, of all the classes that the pool was sized for."""
+    return one(mean_context_tokens(merged_class([load.traffic for load in main.loads]).lengths))
 
 
 def _all_to_all_bytes(replica: Replica) -> float:
