@@ -71,6 +71,7 @@ NODES = st.sampled_from([f"n{index}" for index in range(8)])
 JOBS = st.sampled_from([f"j{index}" for index in range(12)])
 CAUSES = st.sampled_from(FaultCause)
 WAIT_S = SETTINGS.cadence.wait_s  # longer than any job's own bound here
+TURNS_MAX = 12  # of starts and ends: more than jobs can wait
 LEAVING = {StopReason.PREEMPTED, StopReason.RECLAIMED, StopReason.SERVING}
 
 
@@ -374,8 +375,26 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
         assert view.leaving.keys() <= view.jobs.keys() and len(view.ends) <= len(view.jobs)
 
     def teardown(self) -> None:
+        self.nobody_blocks_anybody()
         entries = (CLUSTER_LINES.entry_from_line(line) for line in self.lines)
         assert first_difference(ClusterBrain(self.settings), entries) is None  # INV-15
+
+    def nobody_blocks_anybody(self) -> None:
+        """Once nothing fails and who runs ends, every gang has run but those larger than the fleet is."""
+        self.tell(ServingDemand(0))
+        for node_id in self.nodes:
+            self.node_repaired(node_id, RepairKind.REPLACED)
+        for _ in range(TURNS_MAX):
+            self.all_start()
+            self.all_are_written(5.0)
+            for job_id, job in list(self.jobs.items()):
+                if job_id in self.jobs and job.placement and not job.lost:
+                    self.finished(job_id, 0)
+            if not self.jobs:
+                return
+            self.time_passes(700.0)
+        count = sum(node.count for node in self.nodes.values())
+        assert all(job.asked.minimum_count > count for job in self.jobs.values()), self.jobs
 
 
 class StopsFromTheLastCheckpoint(BrainAgainstOnlooker):
