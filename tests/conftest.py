@@ -47,9 +47,9 @@ def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Pla
             spec, catalog, constants, **more
         )  # what it tells, and what files hold, is not in the key
     said = "" if options is None else repr(replace(options, tell=print))
-    named = repr((spec, catalog.digest, constants.digest, more["spec_digest"], said))
+    named = repr((spec, catalog.digest, constants.digest, said))
     plan: Plan = _once(named, lambda: _build_plan(spec, catalog, constants, **more))
-    return plan
+    return replace(plan, digests=replace(plan.digests, spec=more["spec_digest"]))  # it is passed on, no more
 
 
 plans.build_plan = _plan_made_once  # type: ignore[attr-defined]

@@ -287,14 +287,14 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
     program = """if True:
-        import os, signal, sys, time
+        import os, signal, sys, threading
         import twofold.cli as cli, twofold.cli.entry as entry
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this behind
 
         def press_ctrl_c(context):
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(9)
+            threading.Event().wait()  # for ever, were it not for the signal
 
         entry.twofold.invoke = press_ctrl_c
         sys.exit(cli.main(["check", "x"]))"""

@@ -65,9 +65,10 @@ def rungs(answer: dict[str, Any], at: int = 0) -> dict[str, dict[str, Any]]:
     return {rung["label"]: rung["values"] for rung in answer["ladders"][at]["rungs"]}
 
 
-def test_each_half_is_priced_on_both_fleets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(EXAMPLES / "assistant"), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+def test_each_half_is_priced_on_both_fleets(ask: Callable[[str], Any]) -> None:
+    found = ask("twofold compare examples/assistant --json")
+    assert found.code == 0
+    answer = found.data
     assert answer["schema"] == "twofold/compare/1"
     assert {row["half"] for row in answer["rows"]} == {"training", "serving"}
     for row in answer["rows"]:
@@ -77,8 +78,7 @@ def test_each_half_is_priced_on_both_fleets(capsys: pytest.CaptureFixture[str]) 
             ratio = row["other"]["cost_usd"]["value"] / row["own"]["cost_usd"]["value"]
             assert row["cost_penalty_fraction"] == pytest.approx(ratio - 1)
     assert any(row["own"]["latency_s"] for row in answer["rows"] if row["half"] == "serving")
-    assert main(["compare", str(EXAMPLES / "assistant")]) == 0
-    shown = capsys.readouterr().out
+    shown = ask("twofold compare examples/assistant").out
     assert "on the training fleet" in shown
     assert "on the serving fleet" in shown
 
@@ -178,10 +178,10 @@ def test_tenancy_shows_both_with_the_stated_overhead(compare: Compare) -> None: 
 
 
 @pytest.mark.parametrize("axis", ["", *AXES])
-def test_no_line_is_wider_than_100_columns(axis: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", str(EXAMPLES / "assistant"), *(["--ladder", axis] if axis else [])]
-    assert main(words) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 100] == []
+def test_no_line_is_wider_than_100_columns(axis: str, ask: Callable[[str], Any]) -> None:
+    found = ask(f"twofold compare examples/assistant --ladder {axis}".removesuffix(" --ladder "))
+    assert found.code == 0
+    assert [line for line in found.out.splitlines() if len(line) > 100] == []
 
 
 def test_an_axis_without_its_half_says_so(compare: Compare) -> None:

@@ -36,6 +36,12 @@ def predict(*rows):
     return predict_inference(list(rows), load_catalog(), load_constants())
 
 
+@pytest.fixture(scope="module")
+def answered():
+    """Every open row with its prediction."""
+    return predict(*truth())
+
+
 def truth():
     path = SHARED / "truth" / "inference.csv"
     if not path.exists():
@@ -120,12 +126,10 @@ def test_order_and_company_of_rows_change_nothing():
                 assert float(row[f"pred_{metric}"]) == pytest.approx(float(other[f"pred_{metric}"]), rel=1e-5)
 
 
-def test_every_open_row_is_answered_or_refused_and_nearly_all_stated_ones_are_answered():
-    rows = truth()
-    answers = predict(*rows)
-    assert len(answers) == len(rows)
+def test_every_open_row_is_answered_or_refused_and_nearly_all_stated_ones_are_answered(answered):
+    assert len(answered) == len(truth())
     stated = []
-    for answer in answers:
+    for answer in answered:
         assert answer["pred_error"] or float(answer["pred_tpot_mean_ms"]) > 0
         full = all(answer[key] for key in ("model", "gpu", "tp", "isl_mean", "osl_mean"))
         if full and (answer["concurrency"] or answer["request_rate_rps"] or answer["max_batch"]):
@@ -133,11 +137,11 @@ def test_every_open_row_is_answered_or_refused_and_nearly_all_stated_ones_are_an
     assert sum(stated) / len(stated) >= 0.99
 
 
-def test_errors_on_open_rows_stay_where_they_were_fitted():
-    rows = [row for row in truth() if row["tier"] in "AB" and row["source"] == "inferencex"]
+def test_errors_on_open_rows_stay_where_they_were_fitted(answered):
+    rows = [row for row in answered if row["tier"] in "AB" and row["source"] == "inferencex"]
     errors = [
         abs(float(answer["pred_tpot_mean_ms"]) / float(answer["tpot_p50_ms"]) - 1)
-        for answer in predict(*rows)
+        for answer in rows
         if answer["tpot_p50_ms"] and answer["pred_tpot_mean_ms"]
     ]
     assert sorted(errors)[len(errors) // 2] < 0.16

@@ -1,6 +1,9 @@
 """The example specs planned once for all tests of this room."""
 
+import contextlib
+import os
 from collections.abc import Callable
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,11 @@ from twofold.catalog import Catalog, load_catalog
 from twofold.contracts import Plan, parse_spec, plan_to_dict, read_spec
 from twofold.core import InfeasibleError
 from twofold.perf import Constants, load_constants
-from twofold.plan import build_plan
+from twofold.plan import PlanOptions, build_plan
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
+AS_ASKED = PlanOptions(today=date(2026, 11, 21))  # as `ask` plans, so that both take what one made
 
 
 @pytest.fixture(scope="session")
@@ -53,13 +57,17 @@ def constants() -> Constants:
 
 @pytest.fixture(scope="session")
 def examples() -> dict[str, Plan]:
-    """Every example's plan by its name."""
-    return {
-        name: build_plan(
-            read_spec(EXAMPLES / name / "twofold.yaml"), load_catalog(), load_constants(), spec_digest="0"
-        )
-        for name in NAMES
-    }
+    """Every example's plan by its name, as the command line makes it."""
+    # Two processes that begin at once each make half of them.
+    backwards = os.environ.get("PYTEST_XDIST_WORKER") == "gw1"
+    plans = {}
+    with contextlib.chdir(ROOT):
+        for name in reversed(NAMES) if backwards else NAMES:
+            spec = read_spec(Path("examples", name, "twofold.yaml"))
+            plans[name] = build_plan(
+                spec, load_catalog(), load_constants(), spec_digest="0", options=AS_ASKED
+            )
+    return {name: plans[name] for name in NAMES}
 
 
 @pytest.fixture(scope="session")
