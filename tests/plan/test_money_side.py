@@ -1,12 +1,12 @@
 """The money of a plan: the bill adds up, agrees with the first year or says why, and knows what is owned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.contracts import Money, Plan, total_usd
+from twofold.contracts import LineItem, Money, Plan, total_usd
 from twofold.plan.building_entries import training_token_bytes
 from twofold.training.run import TOKEN_BYTES
 
@@ -111,12 +111,32 @@ def test_owned_machines_cost_energy_and_are_held_against_rent(planned: Planned) 
     plan = planned(f"{SERVE}supply: {{own: {{node: DGX-H100, count: 2}}}}")
     money = money_of(plan)
     assert {line.category for line in money.lines} == {"energy"}
-    kwh = plan.serving[0].energy_j_per_year.value / 3.6e6
-    assert money.lines[0].quantity == pytest.approx(kwh)
     assert "your own machines" in money.difference
     owning = money.owning
     assert owning is not None and owning.crossings[0].rented_usd_per_accelerator_h > 0
     assert owning.rented_usd > money.total_usd * owning.years
+
+
+def test_one_server_of_ones_own_has_one_year_in_bill_owning_and_building(planned: Planned) -> None:  # INV-1
+    plan = planned(f"{SERVE}supply: {{own: {{node: DGX-H100, count: 2}}}}")
+    money, building = money_of(plan), plan.building
+    assert money.owning and building and money.portfolio
+    machine = plan.serving[0].machine
+    assert machine.accelerator_count < machine.node_count * machine.accelerators_per_node  # the others rest
+
+    def year(lines: Iterable[LineItem], years: int = 1) -> list[float]:
+        spent = [line for line in lines if line.category in ("energy", "cooling")]
+        kwh = sum(line.quantity for line in spent if line.unit == "kWh")
+        return [kwh / years, total_usd(spent) / years]
+
+    kwh, usd = year(money.lines)
+    assert kwh == pytest.approx(building.year.meter_j.value / 3.6e6)
+    owning = money.owning
+    for other in (year(building.bill), year(owning.lines, owning.years), year(money.portfolio.lines)):
+        assert other == pytest.approx([kwh, usd], abs=0.02)
+    assert plan.first_year_usd and plan.first_year_usd.value == pytest.approx(usd, abs=0.02)
+    used_j = plan.serving[0].energy_j_per_year.value
+    assert building.year.meter_j.value > 1.5 * used_j  # six accelerators and the host draw, too
 
 
 def test_own_machines_are_held_against_rent_on_the_terms_of_rented_ones(planned: Planned) -> None:

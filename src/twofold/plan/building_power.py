@@ -162,27 +162,33 @@ def it_power_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) ->
 
 
 def mean_it_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> Estimate:
-    """The mean of a year: a run draws for its share of it, own machines rest besides, services serve."""
+    """The mean of a year: rented machines draw while they are yours, your own rest besides and all year."""
+    if entry.owned:
+        works = [work_w(each, context) for each in (entry, *entry.guests)]
+        return _summed([rest_w(entry, built, context), *works], "W")
+    share = entry.busy_fraction if entry.servers.use == "training" else 1.0
+    beside_w = _beside_w(entry, entry.servers.count * planned_w(entry.power), built, context)
+    return _plus(_scaled(in_use_w(entry, context), entry.servers.count * share), beside_w * share)
+
+
+def rest_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> Estimate:
+    """What machines of one's own draw where nothing works on them, with their network and storage."""
     count = entry.servers.count
     beside_w = _beside_w(entry, count * planned_w(entry.power), built, context)
-    works = _scaled(in_use_w(entry, context), count)
-    guests = [_guest(guest, context) for guest in entry.guests]
-    if entry.servers.use == "serving":
-        return _plus(_summed([works, *guests], "W"), beside_w)
-    share = entry.busy_fraction
-    parts = [_scaled(works, share), *guests]
-    if entry.owned:
-        parts.append(_scaled(resting_w(context.catalog, entry.power), count * (1 - share)))
-    return _plus(_summed(parts, "W"), beside_w * (1.0 if entry.owned else share))
+    return _plus(_scaled(resting_w(context.catalog, entry.power), count), beside_w)
 
 
-def _guest(guest: Entry, context: Context) -> Estimate:
-    """What work on machines that are counted already adds over their rest, in the mean of a year."""
-    share = guest.busy_fraction if guest.servers.use == "training" else 1.0
-    rest_w = resting_w(context.catalog, guest.power).value
-    works = in_use_w(guest, context)
-    low, middle, high = (max(watts - rest_w, 0.0) for watts in (works.low, works.value, works.high))
-    return _scaled(Estimate(middle, low, high, "W", works.source), guest.servers.count * share)
+def work_w(entry: Entry, context: Context) -> Estimate:
+    """What work on machines of one's own adds over their rest, in the mean of a year.
+
+    Formula  (draw in use − draw at rest) · accelerators in use / accelerators of a server · share of the year
+    Limits   at least 0; accelerators that a service does not use rest with their share of the server.
+    """
+    share = entry.busy_fraction if entry.servers.use == "training" else 1.0
+    servers = entry.machine.accelerator_count / entry.servers.node.accelerator_count
+    works, rest = in_use_w(entry, context), resting_w(context.catalog, entry.power).value
+    low, middle, high = (max(watts - rest, 0.0) for watts in (works.low, works.value, works.high))
+    return _scaled(Estimate(middle, low, high, "W", works.source), servers * share)
 
 
 def _beside_w(entry: Entry, servers_w: float, built: Sequence[BuiltNetwork], context: Context) -> float:

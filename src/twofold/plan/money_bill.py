@@ -20,6 +20,7 @@ from twofold.contracts import (
 from twofold.core import format_usd
 from twofold.facility import OF_RENT
 from twofold.plan.building_entries import is_owned
+from twofold.plan.building_own import OwnYear, own_year_lines, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_terms import (
     COLLECTED,
@@ -45,16 +46,18 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
     `later`: of a year after it, in which only the runs that repeat are paid for.
 
     Formula  rent = accelerator-hours · list price; support = share of the rent; egress = bytes · price;
-             storage = TB-months · price; energy of owned machines = kWh · tariff; what rules ask for, as
-             the part about rules has it, without the dearer rent that the rent lines hold already
+             storage = TB-months · price; energy of owned machines = kWh · tariff + demand charge, at work
+             and at rest, as the building has them; what rules ask for, as the part about rules has it,
+             without the dearer rent that the rent lines hold already
     Why      What a quote for machines leaves out is what a first bill surprises with.
     """
     lines: list[LineItem] = []
+    own = own_years(plan, context)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         if entry.repeats_every_s or not later:
-            lines += _run_lines(run, entry, context)
+            lines += _run_lines(run, entry, own.get(run.name), context)
     for service in plan.serving:
-        lines += _service_lines(service, context)
+        lines += _service_lines(service, own.get(service.name), context)
     if plan.compliance:
         lines += _rule_lines(plan.compliance, later)
     return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
@@ -143,7 +146,9 @@ def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: st
     )
 
 
-def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Iterator[LineItem]:
+def _run_lines(
+    run: TrainingPlan, entry: TrainingRun, own: OwnYear | None, context: Context
+) -> Iterator[LineItem]:
     times, keys = runs_per_year(entry), context.spec.supply.economics
     price = run.machine.price
     size = f"{run.machine.accelerator_count} × {run.machine.accelerator}"
@@ -152,6 +157,8 @@ def _run_lines(run: TrainingPlan, entry: TrainingRun, context: Context) -> Itera
         days = run.run.total_s.value / 86400
         what = f"{run.name}: {size}, {days:.1f} d{repeated}"
         yield from _rent(what, run.cost_usd.value * times, price, context, f"{run.name}: support")
+    elif own:
+        yield from own_year_lines(own, keys.tax_fraction)
     elif is_owned(run.machine, context):
         yield energy_line(f"{run.name}: energy of {size}{repeated}", run.run.energy_j.value * times, context)
     if price is None:
@@ -233,12 +240,14 @@ def _is_of(row: Storage, provider: str) -> bool:
     return row.name.lower().startswith(f"{provider.lower()} ")
 
 
-def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]:
+def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) -> Iterator[LineItem]:
     keys, price = context.spec.supply.economics, service.machine.price
     size = f"{service.machine.accelerator_count} × {service.machine.accelerator}"
     if service.cost_usd_per_year and price:
         what = f"{service.name}: {size}, a year"
         yield from _rent(what, service.cost_usd_per_year.value, price, context, f"{service.name}: support")
+    elif own:
+        yield from own_year_lines(own, keys.tax_fraction)
     elif is_owned(service.machine, context):
         what = f"{service.name}: energy of {size}, a year"
         yield energy_line(what, service.energy_j_per_year.value, context)
@@ -260,7 +269,7 @@ def _service_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]
 
 
 def energy_line(what: str, energy_j: float, context: Context) -> LineItem:
-    """Energy of machines that are the user's own, at the meter, with cooling."""
+    """Energy of machines of one's own that stand in no building, at the meter: while they work alone."""
     tariff = electricity([None], context)
     kwh = energy_usd(energy_j, 1.0)
     return line_item(

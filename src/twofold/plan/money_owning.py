@@ -22,6 +22,7 @@ from twofold.contracts import (
     total_usd,
 )
 from twofold.plan.building_entries import training_token_bytes
+from twofold.plan.building_own import DEMAND_SOURCE, MONTHS, OwnYear, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_network import network_price
 from twofold.plan.money_terms import (
@@ -38,6 +39,7 @@ from twofold.supply import (
     Bought,
     OwningTerms,
     Priced,
+    Standing,
     cash_flow,
     cost_ratio,
     crossing_utilisation,
@@ -64,6 +66,7 @@ class Use:
     energy_j: float  # of the first year, at the meter
     energy_later_j: float  # of each later year
     storage_bytes: float  # held at once
+    own: OwnYear | None = None  # where the machines are one's own already
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[st
 
 
 def _uses(plan: Plan, context: Context) -> Iterable[Use]:
+    years = own_years(plan, context)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         times = runs_per_year(entry)
         kept = context.catalog.economic("checkpoints kept").value
@@ -167,13 +171,15 @@ def _uses(plan: Plan, context: Context) -> Iterable[Use]:
         held = (run.run.checkpoints.size_bytes or 0.0) * kept + data
         share, energy = min(1.0, run.run.total_s.value * times / YEAR_S), run.run.energy_j.value * times
         again = 1.0 if entry.repeats_every_s else 0.0
-        yield Use("training", run.machine, run, share, share * again, energy, energy * again, held)
+        own = years.get(run.name)
+        yield Use("training", run.machine, run, share, share * again, energy, energy * again, held, own)
     for service in plan.serving:
         price, cost = service.machine.price, service.cost_usd_per_year
         whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
         share = min(1.0, cost.value / whole) if cost and whole else 1.0
         energy = service.energy_j_per_year.value
-        yield Use("serving", service.machine, service, share, share, energy, energy, 0.0)
+        own = years.get(service.name)
+        yield Use("serving", service.machine, service, share, share, energy, energy, 0.0, own)
 
 
 def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str] | None:
@@ -193,14 +199,9 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str
         for name in ("used_fraction", "used_later_fraction")
     )
     nameplate_w = node.power_w_max or _nameplate_w(node, context)
-    idle_w = servers * nameplate_w * facility_value("power_fraction", IDLE, context)
-    first_j, later_j = (
-        sum(energy_j / pue_ratio(use.machine.price, context) for use, energy_j in energies)
-        + idle_w * (1.0 - share) * YEAR_S
-        for share, energies in (
-            (used, [(use, use.energy_j) for use in uses]),
-            (used_later, [(use, use.energy_later_j) for use in uses]),
-        )
+    first_j, later_j, standing = _own_energy(uses) or (
+        *_energy_if_bought(uses, servers * nameplate_w, (used, used_later), context),
+        None,
     )
     disk = next(row for row in context.catalog.storage() if row.name == "DDN AI400X2")
     network, note = network_price(half, node, servers, largest.part, context)
@@ -215,8 +216,42 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str
         provisioned_w=servers * nameplate_w,
         it_j_per_year=later_j,
         it_j_once=first_j - later_j,
+        standing=standing,
     )
     return Fleet(half, bought, machine.price, rent_of(machine, context), used), note
+
+
+def _own_energy(uses: Sequence[Use]) -> tuple[float, float, Standing] | None:
+    """J of the first year and of a later one before cooling, and the hall; None where some are not one's own.
+
+    The year is the building's: all servers that stand, at work and at rest.
+    """
+    own = [use.own for use in uses if use.own]
+    if len(own) < len(uses):
+        return None
+    first = sum(each.it_j for each in own)
+    later = sum(use.own.it_j if use.used_later_fraction else use.own.rest_j for use in uses if use.own)
+    demand = Priced(sum(each.demand_usd for each in own) / MONTHS, DEMAND_SOURCE, COLLECTED)
+    meter_j = sum(each.it_j * each.pue_ratio for each in own)
+    pue = meter_j / first if first else own[0].pue_ratio
+    return first, later, Standing(pue, own[0].pue_source, own[0].tariff, demand)
+
+
+def _energy_if_bought(
+    uses: Sequence[Use], nameplate_w: float, used_fractions: tuple[float, float], context: Context
+) -> tuple[float, float]:
+    """J of the first year and of a later one before cooling: what the plan takes, and idle servers."""
+    idle_w = nameplate_w * facility_value("power_fraction", IDLE, context)
+    first_j, later_j = (
+        sum(energy_j / pue_ratio(use.machine.price, context) for use, energy_j in energies)
+        + idle_w * (1.0 - share) * YEAR_S
+        for share, energies in zip(
+            used_fractions,
+            ([(use, use.energy_j) for use in uses], [(use, use.energy_later_j) for use in uses]),
+            strict=True,
+        )
+    )
+    return first_j, later_j
 
 
 def _nameplate_w(node: Node, context: Context) -> float:

@@ -1,6 +1,7 @@
 """The portfolio's first year on the terms of the bill: the same kinds of lines, so that both compare."""
 
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 
 from twofold.contracts import (
     Lease,
@@ -15,6 +16,7 @@ from twofold.contracts import (
     total_usd,
 )
 from twofold.core import format_usd
+from twofold.plan.building_own import own_year_lines, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_bill import LEAST_USD, energy_line, file_system_line
 from twofold.plan.money_terms import runs_per_year
@@ -114,10 +116,12 @@ def _beside(
 def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[LineItem]:
     """What your own machines take in the portfolio: they cost no rent.
 
-    Formula  a year's energy of a run or service in the plan · the share of its work on your machines
-    Limits   work on them is taken to need as much as on the plan's machines, where these are others
+    Formula  rest as in the plan's fleets, since they stand all year; work by the share of it that they do
+    Limits   work on them is taken to need as much as on the plan's machines. Of machines that the fleets
+             leave alone and the portfolio uses, only the work counts.
     """
     own = {lease.offer for lease in portfolio.leases if lease.term == "owned"}
+    years, held = own_years(plan, context), in_portfolio(portfolio)
     shares = [
         (run.name, run.run.energy_j.value * runs_per_year(entry), _own_share_of_run(run, portfolio))
         for run, entry in zip(plan.training, context.spec.training, strict=True)
@@ -126,10 +130,13 @@ def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[
         (each.name, each.energy_j_per_year.value, _own_share_of_service(each, portfolio, own))
         for each in plan.serving
     ]
-    for name, energy_j, share in shares:
-        line = energy_line(f"{name}: energy on your own machines", energy_j * share, context)
-        if line.total_usd >= LEAST_USD:
-            yield line
+    tax_fraction = context.spec.supply.economics.tax_fraction
+    for name, energy_j, share in (each for each in shares if each[0] in held):
+        if year := years.get(name):
+            lines = own_year_lines(replace(year, work_j=year.work_j * share), tax_fraction)
+        else:
+            lines = (energy_line(f"{name}: energy on your own machines", energy_j * share, context),)
+        yield from (line for line in lines if line.total_usd >= LEAST_USD)
 
 
 def _own_share_of_run(run: TrainingPlan, portfolio: Portfolio) -> float:

@@ -54,7 +54,7 @@ def service_money(
         name=service.name,
         classes=tuple(one for one, _ in found if one),
         output_tokens_per_s_per_w=per_w,
-        energy_usd_per_year=energy_usd(service.energy_j_per_year.value, tariff.usd),
+        energy_usd_per_year=_energy_usd(service, bill, tariff.usd),
         api=_api(service, plan, bill, context),
         downtime_usd_per_h=hour.usd_per_h,
         downtime_source=hour.source,
@@ -65,6 +65,14 @@ def service_money(
         ),
     )
     return money, [row for _, rows in found for row in rows] + power_rows
+
+
+def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], usd_per_kwh: float) -> float:
+    """A year's energy: of machines of one's own as billed, at rest too; else what is in the rent."""
+    own = [line for line in bill if line.what.startswith(f"{service.name}:") and line.unit == "kWh"]
+    if own:
+        return sum(line.quantity * line.unit_usd for line in own)
+    return energy_usd(service.energy_j_per_year.value, usd_per_kwh)
 
 
 def _api(

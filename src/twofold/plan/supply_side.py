@@ -29,9 +29,9 @@ def with_supply_side(
     asked = compliance.items if compliance else ()
     rules_usd = total_usd(item.line for item in asked if item.category not in OF_RENT)
     plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing, rules_usd))
-    # The bill has what the rules ask for among its lines.
-    plan = with_money(replace(plan, compliance=compliance), context)
     plan = with_building(plan, context)
+    # The bill has what the rules ask for among its lines, and what own machines take in their building.
+    plan = with_money(replace(plan, compliance=compliance), context)
     plan = plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
     derivations = (*plan.derivations, *bill_derivations(plan))
     return replace(plan, actions=actions_of(plan), derivations=derivations)

@@ -23,6 +23,16 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """The hall that machines of one's own stand in already."""
+
+    pue_ratio: float
+    pue_source: str
+    electricity: Priced  # one kWh
+    demand_month: Priced  # for the peak of each month
+
+
+@dataclass(frozen=True, slots=True)
 class Bought:
     """Machines of one kind that are bought, with their share of network and storage."""
 
@@ -36,6 +46,7 @@ class Bought:
     provisioned_w: float  # of all servers: what the hall must provide
     it_j_per_year: float  # what they draw in each year as the plan uses them, before cooling
     it_j_once: float = 0.0  # in the first year besides: runs that do not repeat
+    standing: Standing | None = None  # None: they would stand in a hall on the terms of owning
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +179,19 @@ def _capital(each: Bought, terms: OwningTerms) -> list[LineItem]:
 def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
     years, tax = terms.years, terms.tax_fraction
     kwh = (each.it_j_per_year * years + each.it_j_once) / JOULES_PER_KWH
-    price = terms.electricity
+    pue_ratio, pue_source, price = _energy_terms(each, terms)
+    demand = each.standing.demand_month if each.standing else Priced(0.0, "")
     capital = each.node_count * (each.node.usd + each.network.usd)
     rows = (
         ("power", "energy", kwh, "kWh", price),
         (
             "cooling",
             "cooling",
-            kwh * (terms.pue_ratio - 1.0),
+            kwh * (pue_ratio - 1.0),
             "kWh",
-            Priced(price.usd, f"{price.source}; {terms.pue_source}", price.date),
+            Priced(price.usd, f"{price.source}; {pue_source}", price.date),
         ),
+        ("demand charge", "energy", 12.0 * years if demand.usd else 0.0, "month", demand),
         ("hall", "facility", each.provisioned_w / W_PER_KW * 12.0 * years, "kW-month", terms.hall),
         (
             "upkeep",
@@ -205,10 +218,20 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
     ]
 
 
+def _energy_terms(each: Bought, terms: OwningTerms) -> tuple[float, str, Priced]:
+    """PUE, its source and a kWh: where the machines stand already, else on the terms of owning."""
+    if each.standing:
+        return each.standing.pue_ratio, each.standing.pue_source, each.standing.electricity
+    return terms.pue_ratio, terms.pue_source, terms.electricity
+
+
 def once_usd(bought: Sequence[Bought], terms: OwningTerms) -> float:
     """What of the lines is paid in the first year alone: power and cooling of runs that do not repeat."""
-    kwh = sum(each.it_j_once for each in bought) / JOULES_PER_KWH
-    return kwh * terms.pue_ratio * terms.electricity.usd * (1.0 + terms.tax_fraction)
+    usd = 0.0
+    for each in bought:
+        pue_ratio, _, price = _energy_terms(each, terms)
+        usd += each.it_j_once / JOULES_PER_KWH * pue_ratio * price.usd
+    return usd * (1.0 + terms.tax_fraction)
 
 
 def cash_flow(

@@ -1,0 +1,105 @@
+"""The year of machines of one's own: what the bill, owning against renting and the building all count.
+
+Machines that stand draw all year, whether they work or not; work adds to it. Two that share machines share
+what these draw at rest: it is counted with whoever uses most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from twofold.contracts import BuiltNetwork, LineItem, Plan, line_item
+from twofold.core import YEAR_S
+from twofold.facility import CoolingKind
+from twofold.plan.building_entries import Entry, entries
+from twofold.plan.building_power import J_PER_KWH, efficiency, rest_w, work_w, year
+from twofold.plan.context import Context
+from twofold.plan.money_terms import COLLECTED, electricity
+from twofold.supply import Priced
+
+MONTHS = 12
+DEMAND_SOURCE = "facility.csv demand charge"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnYear:
+    """What a run or a service takes of machines of one's own in its first year."""
+
+    name: str
+    machines: str  # in words: `1 × DGX-H100`
+    unit_count: int  # servers that stand; 0: on another's, which count them
+    rest_j: float  # before cooling, all year; 0 where another counts it
+    work_j: float  # before cooling, over the rest
+    pue_ratio: float
+    pue_source: str
+    tariff: Priced  # of a kWh
+    demand_usd: float  # for the peak of each month
+
+    @property
+    def it_j(self) -> float:
+        return self.rest_j + self.work_j
+
+
+def own_years(plan: Plan, context: Context) -> dict[str, OwnYear]:
+    """By run and service on machines of one's own, as the plan's building has them."""
+    if plan.building is None:
+        return {}
+    found, _ = entries(plan, context)
+    kinds = {group.name: cast(CoolingKind, group.cooling) for group in plan.building.racks}
+    return years_of([entry for entry in found if entry.owned], plan.building.networks, kinds, context)
+
+
+def years_of(
+    own: Sequence[Entry], built: Sequence[BuiltNetwork], kinds: dict[str, CoolingKind], context: Context
+) -> dict[str, OwnYear]:
+    """The year of every entry and of its guests: together they are the building's year of these entries.
+
+    Formula  rest = servers at rest + network and storage; work = what each adds over that, all year long
+    """
+    found: dict[str, OwnYear] = {}
+    for entry in own:
+        whole, cooled = year((entry,), built, kinds, context), efficiency(entry, kinds[entry.name], context)
+        for each in (entry, *entry.guests):
+            stands = each is entry
+            found[each.name] = OwnYear(
+                each.name,
+                f"{entry.servers.count} × {entry.servers.node.name}",
+                entry.servers.count if stands else 0,
+                rest_w(entry, built, context).value * YEAR_S if stands else 0.0,
+                work_w(each, context).value * YEAR_S,
+                cooled.pue_ratio,
+                cooled.source,
+                electricity([None], context),
+                whole.demand_usd if stands else 0.0,
+            )
+    return found
+
+
+def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, ...]:
+    """Energy at the meter and the charge for its peaks, as every bill has them."""
+    what = f"{own.name}: energy of {own.machines}, a year, at work and at rest"
+    if not own.unit_count:
+        what = f"{own.name}: energy of its work on {own.machines} that stand anyway"
+    energy = line_item(
+        what,
+        "energy",
+        own.it_j * own.pue_ratio / J_PER_KWH,
+        "kWh",
+        own.tariff.usd,
+        tax_fraction=tax_fraction,
+        source=own.tariff.source,
+        date=own.tariff.date,
+    )
+    if not own.demand_usd:
+        return (energy,)
+    demand = line_item(
+        f"{own.name}: demand charge for the peaks of {own.machines}",
+        "energy",
+        MONTHS,
+        "month",
+        own.demand_usd / MONTHS,
+        tax_fraction=tax_fraction,
+        source=DEMAND_SOURCE,
+        date=COLLECTED,
+    )
+    return energy, demand
