@@ -118,3 +118,10 @@ def test_what_cannot_be_put_together_or_parted_is_refused(made: tuple[ServicePla
     with pytest.raises(InputErrors) as caught:
         scenario("fleet: {pools: shared, borrow: 50 %}")
     assert "belongs to `pools: split`" in str(caught.value.errors[0])
+
+
+def test_a_warm_up_is_as_long_as_the_scenario_says(made: tuple[ServicePlan, RehearsalTables]) -> None:
+    (task, *_) = tasks(made, "warm_up: 40 s")
+    assert (task.world.warm_up_s, task.world.horizon_s) == (40.0, 60.0)
+    (usual, *_) = tasks(made, "")
+    assert usual.world.warm_up_s <= 12.0

@@ -27,3 +27,12 @@ def check_ends(horizon_s: float, scraped_every_s: float, traffic: TrafficMix) ->
             f"metrics every {scraped_every_s:g} s: {horizon_s / scraped_every_s:.3g} looks at each replica",
             hint="write a longer `every` under `metrics`: live, it is seconds",
         )
+
+
+def check_measured(ends_s: float, warm_up_s: float) -> None:
+    """Raises ValueRefusedError where requests end before any is in the figures: traces may be short."""
+    if warm_up_s >= ends_s > 0:
+        raise ValueRefusedError(
+            f"a warm-up of {format_seconds(warm_up_s)} leaves none of the {format_seconds(ends_s)} of requests",
+            hint="write a shorter `warm_up`, or replay a longer part of the trace",
+        )

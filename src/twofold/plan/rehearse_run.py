@@ -10,7 +10,7 @@ from twofold.contracts import ClassPlan, Pool, Scenario, ServicePlan
 from twofold.plan.rehearse_arrange import arranged
 from twofold.plan.rehearse_faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
 from twofold.plan.rehearse_gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
-from twofold.plan.rehearse_limits import check_ends
+from twofold.plan.rehearse_limits import check_ends, check_measured
 from twofold.plan.rehearse_measured import is_measured_pool, measured_pools, measured_world
 from twofold.plan.rehearse_pools import PoolWorld, RehearsalTables, pool_world
 from twofold.plan.rehearse_rollout import decided_s, rollout_tally
@@ -252,19 +252,21 @@ def _block_tokens(parts: Iterable[Traffic]) -> int:
 def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> tuple[float, float]:
     """Until when requests arrive, and from when on they are in the figures.
 
-    The scenario's; else until the end of the user's traces; else what figures of the rarest class need.
+    The scenario's; else until the end of the user's traces; else what figures of the rarest class need. A
+    warm-up that the scenario names is taken as it stands; else it leaves most of what is known to end.
     """
     scenario = asked.scenario
     slowest_s = max(_e2e_s(each) for each in classes)
     level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
     rarest = max(min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio, 1e-9)
-    warm_up_s = scenario.warm_up_s
-    if warm_up_s is None:
-        warm_up_s = max(min(WARM_UP_S_MIN, WARM_UP_COUNT / rarest), WARM_UP_RATIO * slowest_s)
+    warm_up_s = max(min(WARM_UP_S_MIN, WARM_UP_COUNT / rarest), WARM_UP_RATIO * slowest_s)
+    ends_s, most_s = end_s, 0.1 * (end_s or inf)
     if scenario.horizon_s is not None:
-        return scenario.horizon_s, min(warm_up_s, 0.2 * scenario.horizon_s)
-    if end_s is not None:
-        return end_s, min(warm_up_s, 0.1 * end_s)
+        ends_s, most_s = scenario.horizon_s, 0.2 * scenario.horizon_s
+    warm_up_s = min(warm_up_s, most_s) if scenario.warm_up_s is None else scenario.warm_up_s
+    if ends_s is not None:
+        check_measured(ends_s, warm_up_s)
+        return ends_s, warm_up_s
     measured_s = max(asked.finished_count / rarest, MEASURED_RATIO * warm_up_s)
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
 
