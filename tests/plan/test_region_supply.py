@@ -1,5 +1,7 @@
 """A region that is asked is kept: what is offered elsewhere does not count, and says where it is."""
 
+import re
+
 import pytest
 
 from twofold.catalog import Catalog
@@ -43,6 +45,17 @@ def test_a_run_is_bound_by_the_shops_regions(catalog: Catalog) -> None:
     shop = "supply: {shop: {accelerators: [MI300X], regions: [FIN-03]}}\n"
     assert "can train `pretrain`" in refusal(RUN + shop, catalog).message
     assert checked(RUN + shop.replace("FIN-03", "us"), catalog) is catalog
+
+
+def test_what_a_refusal_says_to_write_is_taken(catalog: Catalog) -> None:
+    """It told to ask for a place that sells only inference parts, and then again for that same place."""
+    run = RUN + "supply: {shop: {regions: [REGION]}}\n"
+    error = refusal(run.replace("REGION", "me-central1"), catalog)
+    written = re.findall(r"`regions: \[(.+?)\]`", error.hint)
+    assert written and not {"me-central1", "gcp:me-central1", "gcp:me-central2"} & set(written)
+    assert " L4 " not in dict(error.lines)["nearest"] and " A30 " not in dict(error.lines)["cheapest"]
+    for region in written:
+        assert checked(run.replace("REGION", region), catalog) is catalog
 
 
 def test_leases_at_prices_that_name_no_region_asked_are_noted(catalog: Catalog) -> None:

@@ -202,13 +202,33 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
         if why:
             left_out.append(Loser(accelerator.name, why))
             continue
-        size = max((node.accelerator_count for node in catalog.nodes_with(accelerator.name)), default=8)
-        found = _rentable(catalog, supply, accelerator, run_terms(supply.shop), min(size, 8))
+        least = _least_for_training(catalog, accelerator)
+        found = _rentable(catalog, supply, accelerator, run_terms(supply.shop), least)
         for fabric in sorted({offer.node.fabric for offer in found}):
             same = [offer for offer in found if offer.node.fabric == fabric]
             kept[accelerator.name, fabric] = min(same, key=_price_order)
     ranked = sorted(kept.values(), key=_usd_per_flop)
     return Offers(tuple(ranked[:KEPT_FOR_TRAINING]), tuple(left_out))
+
+
+def training_prices(catalog: Catalog, supply: Supply) -> list[Price]:
+    """Every price that `training_offers` would choose from if no region were asked."""
+    return [
+        price
+        for accelerator in considered(catalog, supply.shop, [])
+        if not _why_not_training(accelerator)
+        for price in priced(catalog, accelerator, supply.shop, run_terms(supply.shop), ())
+        if price.accelerator_count >= _least_for_training(catalog, accelerator)
+    ]
+
+
+def serving_prices(catalog: Catalog, supply: Supply) -> list[Price]:
+    """Every price that `serving_offers` would choose from if no region were asked."""
+    return [
+        price
+        for accelerator in considered(catalog, supply.shop, [])
+        for price in priced(catalog, accelerator, supply.shop, supply.shop.terms, ())
+    ]
 
 
 def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> Offers:
@@ -281,6 +301,11 @@ def _why_not_training(accelerator: Accelerator) -> str:
     if accelerator.memory_bytes < TRAINING_MEMORY_BYTES:
         return f"{accelerator.memory_bytes / 2**30:.0f} GiB of memory: an inference part"
     return ""
+
+
+def _least_for_training(catalog: Catalog, accelerator: Accelerator) -> int:
+    """Accelerators of a node that a run may be given: whole ones, of eight where there are larger."""
+    return min(8, max((node.accelerator_count for node in catalog.nodes_with(accelerator.name)), default=8))
 
 
 def _rentable(

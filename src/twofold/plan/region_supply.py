@@ -1,19 +1,21 @@
 """Regions that a spec asks: a run or a service for which nothing is offered there is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from twofold.catalog import Catalog, Fit, Price, country_of, fit_of, places_in, scope_of
 from twofold.contracts import Lease, Service, Spec, Supply, TrainingRun
-from twofold.core import InfeasibleError, InputError, format_seconds, format_si
+from twofold.core import InfeasibleError, format_seconds, format_si
 from twofold.plan.offers import (
-    considered,
     own_offers,
     owned_offer,
     priced,
     rented_offer,
     run_terms,
     serving_offers,
+    serving_prices,
     training_offers,
+    training_prices,
 )
 
 SHOWN = 3
@@ -32,7 +34,7 @@ def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:
             continue
         elsewhere = _prices(entry, spec.supply, catalog)
         if elsewhere:
-            raise _refusal(entry, asked, elsewhere, catalog)
+            raise _refusal(entry, spec.supply, asked, elsewhere, catalog)
     return catalog
 
 
@@ -83,30 +85,43 @@ def _terms(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ...]:
 
 def _prices(entry: TrainingRun | Service, supply: Supply, catalog: Catalog) -> list[Price]:
     """What the same shop would offer in any region, the cheapest first."""
-    terms = _terms(entry, supply)
     if entry.on:
-        anywhere = supply.model_copy(update={"shop": supply.shop.model_copy(update={"regions": ()})})
-        part = rented_offer(entry.on, catalog, anywhere, terms).accelerator
+        terms = _terms(entry, supply)
+        part = rented_offer(entry.on, catalog, _placed(supply, ()), terms).accelerator
         found = priced(catalog, part, supply.shop, terms, ())
         node = entry.on.node and catalog.node(entry.on.node).name
         found = [price for price in found if not node or price.instance == node] or found
     else:
-        parts = considered(catalog, supply.shop, [])
-        found = [price for part in parts for price in priced(catalog, part, supply.shop, terms, ())]
+        every = serving_prices if isinstance(entry, Service) else training_prices
+        found = every(catalog, supply)
     return sorted(found, key=lambda price: (price.usd_per_accelerator_h, price.provider, price.region))
 
 
+def _placed(supply: Supply, regions: tuple[str, ...]) -> Supply:
+    return supply.model_copy(update={"shop": supply.shop.model_copy(update={"regions": regions})})
+
+
 def _refusal(
-    entry: TrainingRun | Service, asked: tuple[str, ...], elsewhere: Sequence[Price], catalog: Catalog
+    entry: TrainingRun | Service,
+    supply: Supply,
+    asked: tuple[str, ...],
+    elsewhere: Sequence[Price],
+    catalog: Catalog,
 ) -> InfeasibleError:
     """What is nearest to the regions asked, each place once at its cheapest."""
+
+    def accepts(region: str) -> bool:
+        return _has_some(entry, _placed(supply, (region,)), (region,), catalog)
+
     places = places_in(catalog, scope_of(catalog, asked))
-    found: dict[str, tuple[float, Price]] = {}
+    cheapest: dict[str, Price] = {}
     for price in elsewhere:
-        at = f"{price.provider}:{price.region}"
-        if at not in found and (way_s := _way_s(catalog, at, places)) is not None:
-            found[at] = (way_s, price)
-    nearest = sorted(found.items(), key=lambda item: (item[1][0], item[0]))[:SHOWN]
+        cheapest.setdefault(f"{price.provider}:{price.region}", price)
+    ways = {at: _way_s(catalog, at, places) for at in cheapest}
+    known = sorted((way_s, at) for at, way_s in ways.items() if way_s is not None)
+    # What is said to be near must be taken when it is asked.
+    taken = ((at, (way_s, cheapest[at])) for way_s, at in known if accepts(_written(at, catalog)))
+    nearest = list(islice(taken, SHOWN))
     told = [_told(at, way_s, price, catalog) for at, (way_s, price) in nearest]
     cheap = elsewhere[0]
     verb = "serve" if isinstance(entry, Service) else "train"
@@ -118,18 +133,15 @@ def _refusal(
             ("nearest", " · ".join(told) or "no place of an offer is known"),
             ("cheapest", f"{cheap.provider} {cheap.region} {_price_text(cheap)}"),
         ),
-        hint=_hint(nearest, asked, catalog),
+        hint=_hint(nearest, accepts, catalog),
     )
 
 
 def _way_s(catalog: Catalog, at: str, places: frozenset[str]) -> float | None:
     """The shortest round trip from a priced place to those asked; 0 in their country where none is known."""
-    provider, _, name = at.partition(":")
-    try:
-        catalog.region(at)
-    except InputError:
+    if at not in _known(catalog):
         asked = {country_of(catalog, *place.split(":")) for place in places}
-        return 0.0 if country_of(catalog, provider, name) in asked else None
+        return 0.0 if country_of(catalog, *at.split(":", 1)) in asked else None
     return min((catalog.rtt_s(at, place) for place in places), default=0.0)
 
 
@@ -144,12 +156,20 @@ def _price_text(price: Price) -> str:
     return f"{price.accelerator} at {usd} {price.term}"
 
 
-def _hint(nearest: Sequence[tuple[str, object]], asked: tuple[str, ...], catalog: Catalog) -> str:
+def _hint(nearest: Sequence[tuple[str, object]], accepts: Callable[[str], bool], catalog: Catalog) -> str:
     if not nearest:
         return "leave `regions` out, or write others"
-    provider, _, name = nearest[0][0].partition(":")
-    country = country_of(catalog, provider, name)
-    known = {f"{region.provider}:{region.name}" for region in catalog.regions()}
-    at = nearest[0][0] if nearest[0][0] in known else name
-    wider = f", or its country, `regions: [{country}]`" if country.lower() not in asked else ""
-    return f"write `regions: [{at}]`{wider}; where users are goes into `users`, which binds no place"
+    at = nearest[0][0]
+    country = country_of(catalog, *at.split(":", 1))
+    wider = f", or its country, `regions: [{country}]`" if accepts(country) else ""
+    told = f"write `regions: [{_written(at, catalog)}]`{wider}"
+    return f"{told}; where users are goes into `users`, which binds no place"
+
+
+def _written(at: str, catalog: Catalog) -> str:
+    """A priced place as a spec names it: with its provider where the catalogue knows both together."""
+    return at if at in _known(catalog) else at.partition(":")[2]
+
+
+def _known(catalog: Catalog) -> frozenset[str]:
+    return frozenset(f"{region.provider}:{region.name}" for region in catalog.regions())
