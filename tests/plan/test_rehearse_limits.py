@@ -78,7 +78,7 @@ def test_a_trace_over_decades_is_refused_and_requests_without_tokens_have_one(
     with pytest.raises(ValueRefusedError, match="would not end"):
         simulate(given.plan, SimulateOptions(scenario(""), {"": path}))
     path.write_text(f"{header}0,0,0\n1,0,5\n2,5,0\n")
-    with pytest.raises(ValueRefusedError, match="a warm-up of 3(.0)? s leaves none"):
+    with pytest.raises(ValueRefusedError, match=r"a warm-up of 3(.0)? s leaves none"):
         simulate(given.plan, SimulateOptions(scenario("warm_up: 3 s"), {"": path}))
     made = simulate(given.plan, SimulateOptions(scenario(""), {"": path})).data
     assert made.fleets[0].outcomes == {"finished": 3}

@@ -33,6 +33,6 @@ def check_measured(ends_s: float, warm_up_s: float) -> None:
     """Raises ValueRefusedError where requests end before any is in the figures: traces may be short."""
     if warm_up_s >= ends_s > 0:
         raise ValueRefusedError(
-            f"a warm-up of {format_seconds(warm_up_s)} leaves none of the {format_seconds(ends_s)} of requests",
+            f"a warm-up of {format_seconds(warm_up_s)} leaves none of {format_seconds(ends_s)} of requests",
             hint="write a shorter `warm_up`, or replay a longer part of the trace",
         )
