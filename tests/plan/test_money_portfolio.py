@@ -50,4 +50,8 @@ def test_a_run_that_goes_back_is_paid_for_its_own_hours(planned: Planned) -> Non
     )
     assert plan.money and plan.money.portfolio and plan.portfolio
     assert [lease.use for lease in plan.portfolio.leases] == ["training"]
-    assert set(plan.portfolio.items) <= set(plan.money.portfolio.lines)
+    bill = plan.money.portfolio
+    assert set(plan.portfolio.items) <= set(bill.lines)
+    # The same machine at the same price: what is kept and moved is the same, so that nothing is saved.
+    assert {line.category for line in bill.lines} == {"rent", "support", "storage", "egress"}
+    assert bill.total_usd == pytest.approx(plan.money.total_usd, rel=1e-6) and not bill.difference

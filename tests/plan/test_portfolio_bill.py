@@ -38,7 +38,7 @@ def test_tax_is_on_every_line_after_discount_and_once() -> None:
     case = solved()
     taxed, bare = lines(case, TAX), lines(case, 0.0)
     assert taxed[1].source == "machines: economics.csv support"
-    assert {line.category for line in taxed} == {"rent", "support", "storage"}
+    assert {line.category for line in taxed} == {"rent", "support", "egress"}
     for with_tax, without in zip(taxed, bare, strict=True):
         assert with_tax.tax_usd == pytest.approx(TAX * without.total_usd, abs=0.01)
         assert replace(with_tax, tax_usd=0.0, total_usd=without.total_usd) == without

@@ -28,6 +28,7 @@ from twofold.plan.money_terms import (
     YEAR_S,
     cited,
     electricity,
+    moved_weights_tb,
     price_instead,
     runs_per_year,
     scaled,
@@ -163,25 +164,42 @@ def _run_lines(
         yield energy_line(f"{run.name}: energy of {size}{repeated}", run.run.energy_j.value * times, context)
     if price is None:
         return
+    yield from kept_lines(run, entry, price.provider, context)
+    asked = economic_by_provider("egress from", price.provider, context.catalog)
+    yield line_item(
+        f"{run.name}: weights moved out of {price.provider}",
+        "egress",
+        moved_weights_tb(run.parameters or 0.0, entry.kind) * times,
+        "TB",
+        asked.value,
+        tax_fraction=keys.tax_fraction,
+        source=f"{cited(asked)}, {price.provider}",
+        date=asked.date,
+    )
+
+
+def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Context) -> Iterator[LineItem]:
+    """What a run's checkpoints cost, wherever it is rented: where they are written, and where they are kept.
+
+    Formula  kept = size · checkpoints kept · months of object storage, once however often a run repeats:
+             those of the next run take their place
+    """
     checkpoint = run.run.checkpoints
     if checkpoint.size_bytes is None:
         return
-    kept = context.catalog.economic("checkpoints kept").value
-    held_tb = checkpoint.size_bytes * kept / TB
-    if line := file_system_line(run, entry, price.provider, context):
+    if line := file_system_line(run, entry, provider, context):
         yield line
-    held, store_price = (
-        context.catalog.economic(each) for each in ("months of object storage", "object storage")
-    )
+    kept = context.catalog.economic("checkpoints kept").value
+    held, price = (context.catalog.economic(each) for each in ("months of object storage", "object storage"))
     yield line_item(
         f"{run.name}: {kept:.0f} checkpoints kept {held.value:.0f} months",
         "storage",
-        held_tb * held.value,
+        checkpoint.size_bytes * kept / TB * held.value,
         "TB-month",
-        store_price.value,
-        tax_fraction=keys.tax_fraction,
-        source=cited(store_price),
-        date=store_price.date,
+        price.value,
+        tax_fraction=context.spec.supply.economics.tax_fraction,
+        source=cited(price),
+        date=price.date,
     )
 
 

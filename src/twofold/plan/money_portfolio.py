@@ -18,14 +18,14 @@ from twofold.contracts import (
 from twofold.core import format_usd
 from twofold.plan.building_own import own_year_lines, own_years
 from twofold.plan.context import Context
-from twofold.plan.money_bill import LEAST_USD, energy_line, file_system_line
+from twofold.plan.money_bill import LEAST_USD, energy_line, kept_lines
 from twofold.plan.money_terms import runs_per_year
 from twofold.plan.portfolio_answered import WEEK_H
 from twofold.plan.portfolio_missed import NOT_PROMISED, uncorrected
 from twofold.plan.serving_cost import YEAR_H
 
 CENT_USD = 0.01
-BY_REQUEST = ("egress", "api")  # lines that follow the traffic
+BY_REQUEST = "million requests"  # the unit of lines that follow the traffic
 ON_TIME, MET = ("on time", "–"), ("met", "–")
 
 
@@ -63,7 +63,7 @@ def _whole_year(portfolio: Portfolio) -> Iterator[LineItem]:
             rent = item = _scaled(item, item.quantity * ratio) if recurs else item
         elif item.category == "support":
             item = _scaled(item, cents(rent.total_usd - rent.tax_usd)) if recurs else item
-        elif item.category in BY_REQUEST:
+        elif item.unit == BY_REQUEST:
             item = _scaled(item, item.quantity * ratio)
         yield item
 
@@ -103,8 +103,9 @@ def _beside(
         leased = [
             each for each in portfolio.leases if each.term != "owned" and run.name in names_of(each.what)
         ]
-        if leased and (line := file_system_line(run, entry, leased[0].provider, context)):
-            yield line
+        if leased:
+            kept = kept_lines(run, entry, leased[0].provider, context)
+            yield from (line for line in kept if line.total_usd >= LEAST_USD)
     halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     absent = [half.name for half in halves if half.name not in held]
     for line in lines:

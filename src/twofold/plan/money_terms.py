@@ -72,6 +72,11 @@ def runs_per_year(entry: TrainingRun) -> float:
     return max(1.0, YEAR_S / entry.repeats_every_s) if entry.repeats_every_s else 1.0
 
 
+def moved_weights_tb(parameters: float, kind: str) -> float:
+    """What leaves the provider when a run is over: two bytes a weight; adapters are next to nothing."""
+    return 0.0 if kind == "lora" else 2.0 * parameters / 1e12
+
+
 def electricity(prices: Iterable[PriceUsed | None], context: Context) -> Priced:
     """USD per kWh as the building counts it: the spec's, else of the first machines whose place is known.
 

@@ -70,7 +70,7 @@ def _by_request(solved: Answered, tax_fraction: float) -> list[LineItem]:
 
 
 def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
-    """Checkpoints kept and weights moved."""
+    """Weights moved; checkpoints are kept as those of the plan's fleets are, which the bill counts."""
     extras: dict[tuple[str, str], float] = defaultdict(float)
     for placed in solved.answer.placements:
         extras[placed.campaign, placed.offer] += placed.extra_usd
@@ -78,13 +78,13 @@ def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
         extras[part.campaign, part.option.offer] += part.done_fraction * part.option.extra_usd
     return [
         line_item(
-            f"{name}: checkpoints kept, weights moved",
-            "storage",
+            f"{name}: weights moved",
+            "egress",
             1.0,
             "run",
             usd,
             tax_fraction=tax_fraction,
-            source=f"{offer}: object storage and egress",
+            source=f"{offer}: economics.csv egress",
         )
         for (name, offer), usd in extras.items()
         if usd >= 0.005

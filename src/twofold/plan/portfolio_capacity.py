@@ -8,6 +8,7 @@ import numpy as np
 from twofold.core import InputError
 from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.plan.context import Context
+from twofold.plan.money_terms import moved_weights_tb
 from twofold.plan.portfolio_demand import Asked
 from twofold.plan.portfolio_offers import Supplied, stands_in
 from twofold.plan.serving_choice import ServingChoice
@@ -16,8 +17,7 @@ from twofold.supply import CampaignOption, CapacityOffer, ServingRate, kept_frac
 
 # a: an offer whose place nobody states is taken to be as far from users as another continent.
 UNPLACED_RTT_S = 0.15
-BYTES_PER_TB, MONTH_S, HOUR_S = 1e12, 2.628e6, 3600.0
-STORAGE = "AWS S3 Standard"
+BYTES_PER_TB, HOUR_S = 1e12, 3600.0
 SPOT_TERMS = ("spot", "community")
 
 
@@ -156,21 +156,19 @@ def training_options(
                 or (offer.unit_limit is not None and offer.unit_limit < trial.node_count)
             ):
                 continue
-            option = _option(trial, offer, choice, context)
+            option = _option(trial, offer, choice)
             if limit_s is None or option.wall_h * HOUR_S <= limit_s:
                 found.setdefault((offer.name, trial.node_count), option)
     return tuple(found.values())
 
 
-def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice, context: Context) -> CampaignOption:
-    """A run on an offer: any of its units that is taken away stops all of them."""
+def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice) -> CampaignOption:
+    """A run on an offer: any of its units that is taken away stops all of them.
+
+    What its checkpoints cost is the same on all offers: the bill has it, as it has that of the plan's fleet.
+    """
     assert trial.run
     lost = (1.0 / kept_fraction(offer) - 1.0) * trial.node_count
     wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
-    parameters = float(choice.job.model.parameters)
-    price = next((each.usd_per_tb_month for each in context.catalog.storage() if each.name == STORAGE), None)
-    kept = context.catalog.economic("checkpoints kept").value
-    kept_tb = kept * 14.0 * parameters / BYTES_PER_TB if choice.job.kind != "lora" else 0.0
-    stored = kept_tb * (price or 0.0) * wall_h * HOUR_S / MONTH_S
-    moved = 2.0 * parameters / BYTES_PER_TB * offer.egress_usd_per_tb
-    return CampaignOption(offer.name, trial.node_count, wall_h, stored + moved)
+    moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
+    return CampaignOption(offer.name, trial.node_count, wall_h, moved_tb * offer.egress_usd_per_tb)

@@ -40,7 +40,7 @@ class CampaignOption:
     offer: str
     units: int
     wall_h: float
-    extra_usd: float = 0.0  # checkpoints kept, weights moved
+    extra_usd: float = 0.0  # besides its units: weights moved
 
     @property
     def weeks(self) -> int:
