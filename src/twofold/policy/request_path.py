@@ -124,7 +124,7 @@ class RequestPath:
         wait: tuple[float, float] | None = None
         reserve = self._reserves.get(request.kind.name)
         if reserve is not None:
-            reserve.asked(request.tenant, now_s)
+            reserve.asked(request.tenant, request.charged_tokens, now_s)
         if self._queue is None or not self._queue.count_of(request.kind.name):
             replica = None if self._is_kept_from(request) else self._routed(request, now_s)
         elif self._is_kept_for(request):
