@@ -52,11 +52,11 @@ def test_what_a_hosted_interface_answers_is_not_promised() -> None:
 
 
 def test_runs_that_end_in_their_windows_are_on_time() -> None:
-    assert deadlines(solved()) == {"portfolio": "on time", "two fleets": "on time"}
+    assert deadlines(solved()) == {"portfolio": "on time", "dedicated fleets": "on time"}
 
 
 def test_runs_that_were_dropped_are_named_for_the_portfolio_and_for_fleets() -> None:
-    assert deadlines(solved("huge")) == {"portfolio": "without huge", "two fleets": "without huge"}
+    assert deadlines(solved("huge")) == {"portfolio": "without huge", "dedicated fleets": "without huge"}
 
 
 @pytest.mark.parametrize("change", [{"start_week": 5}, {"wall_h": 7 * 168.0}])

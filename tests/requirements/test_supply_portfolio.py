@@ -20,8 +20,8 @@ def test_r_092_one_table_holds_cost_promises_deadline_and_the_load_at_which_it_t
     data: Any, screen: str
 ) -> None:
     options = {row["name"]: row for row in data["portfolio"]["options"]}
-    assert list(options) == ["portfolio", "one cluster", "two fleets"]
-    for name in ("one cluster", "two fleets"):
+    assert list(options) == ["portfolio", "one cluster", "dedicated fleets"]
+    for name in ("one cluster", "dedicated fleets"):
         saved = 1 - options["portfolio"]["usd"] / options[name]["usd"]
         assert options[name]["saving_fraction"] == pytest.approx(saved)
     assert (

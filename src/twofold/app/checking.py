@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from twofold.app.sources import SpecSource, load
@@ -37,27 +38,27 @@ class Checked:
         ]
 
 
-def check(spec: SpecSource) -> Checked:
+def check(spec: SpecSource, today: date | None = None) -> Checked:
     """Read and validate a spec as `plan` would. Raises InputErrors with everything wrong, in one pass.
 
     Servers that the user's `nodes.csv` describes are judged too: power, ports and the rack that holds them;
-    and the file of quotes, and the mandates that the spec's papers cite.
+    and the file of quotes, with `today` their days too, and the mandates that the spec's papers cite.
     """
     loaded = load(spec)
     nodes = own_nodes(loaded.catalog)
-    quotes = _quotes_count(loaded.spec, loaded.catalog)
+    quotes = _quotes_count(loaded.spec, loaded.catalog, today)
     return Checked(
         loaded.spec, defaults_used(loaded.spec), nodes, quotes, _cited(loaded.spec, loaded.catalog)
     )
 
 
-def _quotes_count(spec: Spec, catalog: Catalog) -> int | None:
+def _quotes_count(spec: Spec, catalog: Catalog, today: date | None) -> int | None:
     """How many quotes the spec's file has. Raises CatalogError or InputErrors with what is wrong in it."""
     if spec.supply.quotes is None:
         return None
     from twofold.supply import read_quotes  # brings the solver's arrays
 
-    return len(read_quotes(spec.supply.quotes, catalog))
+    return len(read_quotes(spec.supply.quotes, catalog, today))
 
 
 def _cited(spec: Spec, catalog: Catalog) -> tuple[str, ...]:

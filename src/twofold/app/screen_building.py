@@ -19,7 +19,7 @@ def building_block(building: Building | None) -> list[str]:
     power, servers = building.power, sum(group.node_count for group in building.racks)
     racks = len(building.heat)
     left = (
-        f"BUILDING   for the plan's {servers:,} server{'s' if servers != 1 else ''}: "
+        f"BUILDING   for the fleets above, {servers:,} server{'s' if servers != 1 else ''}: "
         f"{racks:,} rack{'s' if racks != 1 else ''}, {format_si(power.it_w, 'W')} of IT"
     )
     right = f"{format_si(power.meter_w, 'W')} at the meter, PUE {power.pue_ratio:.2f}"

@@ -159,7 +159,8 @@ def _outages(service: ServiceMoney) -> list[str]:
     )
     assumed = " a" if service.downtime_source.startswith("assumed") else ""
     hour = f"{service.name}: an hour down {format_usd(service.downtime_usd_per_h)}{assumed}"
-    choice = f"least cost with {best.spare_count} spare ({_down(best)})"
+    whose = f"{service.spares_of}: " if service.spares_of else ""
+    choice = f"{whose}least cost with {best.spare_count} spare ({_down(best)})"
     if planned.spare_count != best.spare_count:
         choice += f", planned {planned.spare_count} ({_down(planned)})"
     nine = service.nines[1]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.output import json_option, print_json, print_lines
+from twofold.cli.output import json_option, print_json, print_lines, today
 
 SCHEMA = "twofold/check/1"
 
@@ -16,7 +16,7 @@ def command(spec: Path, as_json: bool) -> None:
     """Validate SPEC: a file, or a folder with a twofold.yaml. Every error in one pass; exit 2 if any."""
     from twofold.app import check
 
-    answer = check(spec)
+    answer = check(spec, today())
     if as_json:
         defaults = [{"path": one.path, "value": one.text, "meaning": one.meaning} for one in answer.defaults]
         runs, services = answer.spec.training, answer.spec.services

@@ -10,6 +10,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationInfo,
@@ -195,6 +196,7 @@ def _shown(value: object) -> str:
 
 
 MORE_THAN_ZERO = "write more than zero"
+DOLLARS_MAX = 1e12  # more than anybody's infrastructure: a slip of the prefix
 Seconds = Annotated[float, Quantity(Dimension.TIME, "s", zero=MORE_THAN_ZERO)]
 Latency = Annotated[float, Quantity(Dimension.TIME, "ms", zero="no answer takes no time")]
 Span = Annotated[float, Quantity(Dimension.TIME, "d", zero=MORE_THAN_ZERO)]
@@ -205,7 +207,12 @@ Samples = Annotated[float, Quantity(Dimension.SEQUENCES, "seq", zero=MORE_THAN_Z
 Rate = Annotated[float, Quantity(Dimension.RATE, "/s", zero=MORE_THAN_ZERO)]
 Dollars = Annotated[
     float,
-    Quantity(Dimension.MONEY, "$", zero="no plan costs nothing: leave `budget` out to plan without one"),
+    Quantity(
+        Dimension.MONEY,
+        "$",
+        highest=DOLLARS_MAX,
+        zero="no plan costs nothing: leave `budget` out to plan without one",
+    ),
 ]
 Fraction = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=1.0)]
 Headroom = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=10.0)]
@@ -217,6 +224,7 @@ Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": ["intege
 PositiveCount = Annotated[
     int, BeforeValidator(_positive_count), WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
 ]
+ZoneCount = Annotated[PositiveCount, Field(le=100)]  # no region has more than a few
 Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Name = Annotated[str, BeforeValidator(_name)]
 Text = Annotated[str, BeforeValidator(_text)]

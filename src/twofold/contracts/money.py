@@ -127,6 +127,7 @@ class ServiceMoney:
     downtime_source: str  # the spec, or that it is assumed
     spares: tuple[SpareStep, ...]  # of the largest pool that somebody waits for; none without a price
     nines: tuple[NineStep, ...]  # what each is worth
+    spares_of: str = ""  # the classes of that pool, where the service has several pools
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,13 +69,13 @@ class MonthDemand:
 class FleetOption:
     """One way to get the capacity: this portfolio, or what people do instead."""
 
-    name: str  # portfolio, one cluster, two fleets
+    name: str  # portfolio, one cluster, dedicated fleets
     what: str  # machines, in words
     usd: float  # of the weeks of the plan
     slo: str  # which classes are met
     deadline: str  # which runs are on time
     saving_fraction: float  # what the portfolio saves against it
-    break_even_ratio: float | None  # load at which it costs what two fleets do; null: none
+    break_even_ratio: float | None  # load at which it costs what dedicated fleets do; null: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ class FleetChange(Part):
     spares: fields.Count | None = Field(
         default=None, description="of every pool, on top of what carries the peak"
     )
-    zones: fields.PositiveCount | None = Field(
+    zones: fields.ZoneCount | None = Field(
         default=None, description="over which replicas are spread; else as planned"
     )
     pools: Literal["planned", "shared", "priority", "split"] = Field(

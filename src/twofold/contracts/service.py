@@ -215,7 +215,7 @@ class Service(Part):
     availability_fraction: fields.Availability = Field(
         default=0.999, alias="availability", description="of the year"
     )
-    zones: fields.PositiveCount = Field(
+    zones: fields.ZoneCount = Field(
         default=1, description="zones to spread over; the loss of one is survived from 2"
     )
     regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(

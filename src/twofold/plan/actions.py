@@ -185,7 +185,7 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"
     halves = [half for half in _halves(plan) if not bill or _is_as_planned(half, plan)]
-    goals = [goal for half in halves for goal in _goals(half)]
+    goals = [goal for half in _halves(plan) for goal in _goals(half, plan if bill else None)]
     crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
     for text, _ in crossed[:1]:
         yield text
@@ -206,15 +206,30 @@ def _is_as_planned(half: TrainingPlan | ServicePlan, plan: Plan) -> bool:
     return {lease.accelerator for lease in found if lease.term != "api"} == {half.machine.accelerator}
 
 
-def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:
-    """Each promise in words, with the upper end of its 80 % range over its limit."""
+def _answers_as_planned(service: ServicePlan, name: str, plan: Plan) -> bool:
+    """Whether the portfolio answers some of a class on the accelerators that the service's fleet has."""
+    assert plan.portfolio is not None
+    alike = {each.offer for each in plan.portfolio.leases if each.accelerator == service.machine.accelerator}
+    return service.name not in in_portfolio(plan.portfolio) or any(
+        row.offer in alike and row.demand.partition("@")[0] == f"{service.name}.{name}"
+        for row in plan.portfolio.served
+    )
+
+
+def _goals(half: TrainingPlan | ServicePlan, recommended: Plan | None) -> Iterator[tuple[str, float]]:
+    """Each promise in words, with the upper end of its 80 % range over its limit.
+
+    Where a portfolio is recommended, of what it does on machines like those of the fleets alone.
+    """
     if isinstance(half, TrainingPlan):
-        if half.deadline_s:
+        if half.deadline_s and (recommended is None or _is_as_planned(half, recommended)):
             high_s = half.run.total_s.high
             ends, limit = format_seconds(high_s), format_seconds(half.deadline_s)
             yield f"{half.name} may take {ends} of {limit} (80 % range)", high_s / half.deadline_s
         return
     for one in half.classes:
+        if recommended is not None and not _answers_as_planned(half, one.name, recommended):
+            continue
         for goal in one.slos:
             if goal.predicted is not None:
                 high, limit = (format_seconds(each) for each in (goal.predicted.high, goal.limit_s))

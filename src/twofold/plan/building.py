@@ -20,7 +20,7 @@ from twofold.core import format_si
 from twofold.facility import CoolingKind, capex_usd_per_w, figure, redundancy
 from twofold.plan.building_cap import check_power_cap
 from twofold.plan.building_derive import building_derivations
-from twofold.plan.building_entries import Entry, entries
+from twofold.plan.building_entries import Entry, entries, nowhere_note
 from twofold.plan.building_network import dataset_bytes, networks, storage
 from twofold.plan.building_power import it_power_w, power, year
 from twofold.plan.building_racks import Placed, node_draws, placed
@@ -33,20 +33,23 @@ MONTHS = 12
 
 def with_building(plan: Plan, context: Context) -> Plan:
     """The plan with its building and where the building's estimates come from."""
-    found = building(plan, context)
-    if found is None:
+    held, notes = entries(plan, context)
+    if not any(entry.servers.count for entry in held):
         return plan
-    return replace(plan, building=found, derivations=(*plan.derivations, *building_derivations(found)))
+    found = _building(plan, held, notes, context)
+    return replace(
+        plan,
+        building=found,
+        warnings=(*plan.warnings, *nowhere_note(held, context)),
+        derivations=(*plan.derivations, *building_derivations(found)),
+    )
 
 
-def building(plan: Plan, context: Context) -> Building | None:
-    """Racks, cooling, networks, storage, power, a year and sites; None where the plan has no servers.
+def _building(plan: Plan, found: Sequence[Entry], notes: Sequence[str], context: Context) -> Building:
+    """Racks, cooling, networks, storage, power, a year and sites, of the fleets as planned.
 
     Raises InfeasibleError where one hall would draw more than `facility.power_cap`.
     """
-    found, notes = entries(plan, context)
-    if not found or not any(entry.servers.count for entry in found):
-        return None
     racks = placed(found, context)
     built = networks(found, racks.racks, context)
     stored = storage(plan, found, context)
@@ -75,8 +78,15 @@ def building(plan: Plan, context: Context) -> Building | None:
         _requirements(found, racks.groups, built, stored, delivered),
         bill,
         total_usd(bill),
-        (*notes, *halls, *racks.warnings, *_unpriced(found, built)),
+        (*notes, *halls, *_cap_note(plan, context), *racks.warnings, *_unpriced(found, built)),
     )
+
+
+def _cap_note(plan: Plan, context: Context) -> tuple[str, ...]:
+    """What a cap on power is held against, where the portfolio may have other machines."""
+    if context.spec.facility.power_cap_w is None or not (plan.portfolio and plan.portfolio.leases):
+        return ()
+    return ("`facility.power_cap` is held against these fleets, not against the portfolio's machines",)
 
 
 def _requirements(

@@ -1,16 +1,16 @@
 """What a plan puts into a building: its servers by run and service, where they stand, how busy they are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from twofold.catalog import Catalog, Node, Region
 from twofold.contracts import Machine, Plan, ServicePlan, TrainingPlan
-from twofold.core import InputError
+from twofold.core import YEAR_S, InputError
 from twofold.facility import NodeList, NodePower, figure, node_power
 from twofold.plan.context import Context
 from twofold.plan.offers import assumed_node
 
-YEAR_S = 365 * 86400.0
 NOWHERE = "no region is stated: the US mean tariff, the middle of the catalogue's grids"
 
 
@@ -90,6 +90,16 @@ def is_owned(machine: Machine, context: Context) -> bool:
     catalog, own = context.catalog, context.spec.supply.own
     names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
     return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
+
+
+def nowhere_note(found: Sequence[Entry], context: Context) -> tuple[str, ...]:
+    """Whose energy is counted at means, as no table has the tariff and the grid of where it stands."""
+    names = [entry.name for entry in found if entry.region is None]
+    if not names:
+        return ()
+    told = context.spec.facility.electricity_usd_per_kwh is not None
+    tariff = "the tariff that is stated" if told else "the mean tariff of US industry"
+    return (f"no table has the place of {', '.join(names)}: {tariff}, the middle of all grids for its CO2",)
 
 
 def training_token_bytes(catalog: Catalog) -> float:

@@ -16,10 +16,10 @@ from twofold.contracts import (
     SpareStep,
     total_usd,
 )
-from twofold.core import InputError
+from twofold.core import YEAR_H, YEAR_S, InputError
 from twofold.facility import find_regime
 from twofold.plan.context import Context
-from twofold.plan.money_terms import YEAR_H, YEAR_S, downtime, electricity, runs_per_year
+from twofold.plan.money_terms import downtime, electricity, runs_per_year
 from twofold.plan.money_units import class_money, least_fraction, tokens_per_w
 from twofold.supply import (
     ApiOffer,
@@ -63,6 +63,7 @@ def service_money(
             NineStep(row.from_fraction, row.to_fraction, row.saved_h_per_year, row.worth_usd_per_year)
             for row in nines(hour.usd_per_h)
         ),
+        spares_of=_spares_of(service),
     )
     return money, [row for _, rows in found for row in rows] + power_rows
 
@@ -192,6 +193,12 @@ def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[S
     shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
     steps = redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))
     return tuple(_spare_step(step, pool.spare_count, best) for step in steps)
+
+
+def _spares_of(service: ServicePlan) -> str:
+    """The classes whose pool's spares are weighed, where others of the service have spares of their own."""
+    pool = _waited_pool(service)
+    return " and ".join(pool.classes) if pool and len(service.pools) > 1 else ""
 
 
 def _spare_step(step: Redundancy, planned: int, best: int) -> SpareStep:

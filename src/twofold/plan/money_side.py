@@ -18,9 +18,9 @@ def with_money(plan: Plan, context: Context) -> Plan:
     lines = bill_lines(plan, context)
     rented, later = (rented_lines(plan, context, later=each) for each in (False, True))
     bought = owning(plan, rented, later, context)
-    if not lines and bought is None:
-        return plan
     rent = plan.first_year_usd
+    if not lines and bought is None:
+        return plan if rent is None else with_first_year(plan, rent, lines)
     derivations: list[Derivation] = []
     services, runs = [], []
     for service in plan.serving:
@@ -47,8 +47,8 @@ def with_money(plan: Plan, context: Context) -> Plan:
         portfolio=portfolio_bill(plan, lines, context),
     )
     plan = replace(plan, money=money, derivations=(*plan.derivations, *derivations))
-    if not lines:
-        return plan
+    if not lines and rent is None:
+        return plan  # nothing has a price
     if plan.compliance:
         without = cents(money.total_usd - plan.compliance.first_year_usd.value)
         plan = replace(plan, compliance=replace(plan.compliance, without_usd=without))

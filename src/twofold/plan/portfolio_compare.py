@@ -35,7 +35,7 @@ PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
 
 
 def fleet_options(solved: Answered, what: str, discount_fraction: float) -> tuple[FleetOption, ...]:
-    """The portfolio, one cluster for both halves, and two fleets: cost, promises, deadlines, crossing.
+    """The portfolio, one cluster for both halves, and a fleet for each: cost, promises, deadlines, crossing.
 
     The spec's discount comes off list prices whoever rents, so off the fleets' too.
     """
@@ -45,7 +45,7 @@ def fleet_options(solved: Answered, what: str, discount_fraction: float) -> tupl
     rows = [
         FleetOption("portfolio", what, paid, _slo(solved), _deadline(solved), 0.0, None),
     ]
-    for name, fleet in (("one cluster", one_cluster(problem)), ("two fleets", apart)):
+    for name, fleet in (("one cluster", one_cluster(problem)), ("dedicated fleets", apart)):
         if fleet is None:
             continue
         usd = fleet.usd * (1.0 - discount_fraction)
@@ -124,7 +124,8 @@ def _kept(late: tuple[str, ...], solved: Answered) -> str:
 def _missed(fleet: Fleet, problem: PortfolioProblem) -> str:
     if not problem.demands:
         return "–"
-    return f"misses in {fleet.short_weeks} weeks of training" if fleet.short_weeks else "met"
+    weeks = "1 week" if fleet.short_weeks == 1 else f"{fleet.short_weeks} weeks"
+    return f"misses in {weeks} of training" if fleet.short_weeks else "met"
 
 
 def restrictions(solved: Answered) -> tuple[Restriction, ...]:

@@ -120,7 +120,7 @@ def _quoted(context: Context, start: date | None) -> list[Supplied]:
 
 def _quotes(context: Context) -> tuple[Quote, ...]:
     file = context.spec.supply.quotes
-    return () if file is None else read_quotes(file, context.catalog)
+    return () if file is None else read_quotes(file, context.catalog, context.today)
 
 
 def refused_quotes(context: Context) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import csv
 import io
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from twofold.catalog import Catalog, Cell, Column, canonical, did_you_mean, region_names
@@ -12,6 +12,7 @@ from twofold.core import CatalogError, InputError, InputErrors, Place, UnknownNa
 FILE_LIMIT_BYTES = 4 * 2**20
 ROWS_MAX = 5000
 SHOWN_ERRORS = 10
+FUTURE_DAYS = timedelta(days=366)
 TERMS = "on_demand|spot|reserved_1y|reserved_3y|community|lease"
 
 
@@ -61,8 +62,11 @@ class Quote:
     place: Place
 
 
-def read_quotes(path: Path, catalog: Catalog) -> tuple[Quote, ...]:
-    """Every row of a file of quotes. Raises CatalogError, or InputErrors: the first ten and their count."""
+def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tuple[Quote, ...]:
+    """Every row of a file of quotes. Raises CatalogError, or InputErrors: the first ten and their count.
+
+    With `today` also for a quote that was made more than a year later: no clock is that wrong.
+    """
     lines = _lines(path)
     if not lines:
         raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=_header_hint())
@@ -75,6 +79,7 @@ def read_quotes(path: Path, catalog: Catalog) -> tuple[Quote, ...]:
     for number, cells, raw in lines[1 : ROWS_MAX + 1]:
         row = _Row(str(path), number, raw)
         values, wrong = _values(slots, cells, row, catalog)
+        wrong += _made_later(values, slots, row, today)
         if wrong:
             errors += wrong
         else:
@@ -185,6 +190,17 @@ def _values(
         text = f"it ends on {last}, before it begins on {first}"
         errors.append(CatalogError(text, place=row.place(slots["until"])))
     return values, errors
+
+
+def _made_later(
+    values: dict[str, Cell], slots: dict[str, int], row: _Row, today: date | None
+) -> list[InputError]:
+    """The day of a quote, where it lies far ahead."""
+    made = values.get("quoted")
+    if today is None or made is None or str(made) <= str(today + FUTURE_DAYS):
+        return []
+    hint = f"today is {today}; `from` is the first day on which it can be had"
+    return [CatalogError(f"it was quoted on {made}", place=row.place(slots["quoted"]), hint=hint)]
 
 
 def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
