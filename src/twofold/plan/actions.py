@@ -84,7 +84,7 @@ def _saved(plan: Plan, bill: PortfolioBill) -> str:
     own, *others = plan.portfolio.options or (None,)
     if own is not None:
         saved += [
-            f"{each.name} {format_usd(each.usd - own.usd)}"
+            f"{each.name.removesuffix(' fleets')} {format_usd(each.usd - own.usd)}"
             for each in others
             if each.usd - own.usd >= LEAST_USD
         ]
