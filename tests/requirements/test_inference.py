@@ -114,8 +114,9 @@ def test_r_053_expert_traffic_is_in_the_network_budget(data: Any, screen: str, p
     assert sent == pytest.approx(layers * experts * hidden * 3, rel=0.1)
     assert "all-to-all between experts" in screen and "per token" in screen
     planned = plans["moe"]["serving"][0]  # where one tensor group holds all experts, its sums carry them
-    assert 0 <= planned["all_to_all_bytes_per_token"] <= planned["network_bytes_per_token"]
-    assert planned["network_bytes_per_token"] > 0
+    exchanged, replica = planned["all_to_all_bytes_per_token"], planned["replica"]
+    assert (exchanged > 0) == (replica["ep"] > replica["tp"])
+    assert exchanged <= planned["network_bytes_per_token"] and planned["network_bytes_per_token"] > 0
     assert plans["assistant"]["serving"][0]["all_to_all_bytes_per_token"] == 0
 
 
