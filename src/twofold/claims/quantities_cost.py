@@ -8,12 +8,12 @@ from twofold.claims.quantities_serving import gpus_for_rate
 from twofold.claims.quantities_training import run, train
 from twofold.claims.quantity import MissingFigure, Quantity
 from twofold.claims.world import World
-from twofold.core import InfeasibleError, UnknownNameError
+from twofold.core import YEAR_H, InfeasibleError, UnknownNameError
 from twofold.plan import given
 
 TRAINERS = ("L40S", "A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB", "B200-SXM-180GB", "MI300X")
 """Accelerators with list prices that a choice of training hardware is made from, in nodes of eight."""
-DAY_S, YEAR_H = 86400.0, 8760.0
+DAY_S = 86400.0
 PEAK_RATIO = 2.0  # of a day's traffic over its mean; what the twin's days have too
 
 

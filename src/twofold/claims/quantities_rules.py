@@ -7,10 +7,9 @@ from twofold.catalog import Price, Regime, best_price
 from twofold.claims.quantity import MissingFigure, Quantity, one_of
 from twofold.claims.world import World
 from twofold.contracts import ComplianceSpec
-from twofold.core import InfeasibleError
+from twofold.core import YEAR_H, InfeasibleError
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, find_regime, permits
 
-HOURS_A_YEAR = 8760.0
 RENTED = "H100-SXM5-80GB"
 ON_DEMAND = ("on_demand",)
 UNDATED = ""  # verdicts do not change with the day on which they are asked
@@ -52,7 +51,7 @@ def rules_uplift(world: World, name: str, accelerators: int) -> float:
 
     What is paid once is spread over the years that it serves; a premium is over the same provider's price.
     """
-    hours = accelerators * HOURS_A_YEAR
+    hours = accelerators * YEAR_H
     rent = _rent(world, find_regime(world.catalog, name), hours)
     provider = rent.paid.split(" ")[0]
     system = _system(world, name, accelerators)

@@ -16,7 +16,7 @@ from twofold.contracts import (
     line_item,
     total_usd,
 )
-from twofold.core import Estimate, Source
+from twofold.core import YEAR_H, Estimate, Source
 from twofold.facility.compliance_keys import clusters_of, keys_of
 from twofold.facility.compliance_logs import logs_of
 from twofold.facility.compliance_regimes import asks, figure_of
@@ -29,7 +29,7 @@ from twofold.facility.compliance_system import (
     spare_nodes,
 )
 
-HOURS_A_YEAR, DAY_S = 8760.0, 86400.0
+DAY_S = 86400.0
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
 SIZES = (64, 512, 4096)  # accelerators
@@ -191,7 +191,7 @@ def uplift_at(size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, 
     enclaves = enclaves_of(grown)
     kept_days = spec.retention_s / DAY_S if spec.retention_s else None
     keys, logs = keys_of(grown, enclaves, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
-    hours = size * HOURS_A_YEAR
+    hours = size * YEAR_H
     there = replace(rent, accelerator_h=hours)
     items = bill_of(grown, enclaves, keys, logs, [there], catalog, rent.tax_fraction)
     return uplift_of(size, there.base_usd, items, catalog)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from twofold.catalog import Catalog, Node
+from twofold.core import YEAR_H
 from twofold.facility.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, pue
 from twofold.facility.figures import figure
 from twofold.facility.node_power import node_power, planned_w
 from twofold.facility.racks import Limit, RackFill, RackLimits, nodes_per_rack, rack_limits
 
-HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
 # A year that is cheaper by less is within the tables' own ranges: no reason for more plumbing.
 TIE_RATIO = 1.03
@@ -92,7 +92,7 @@ def _option(
     node_w, per_rack = planned_w(node_power(catalog, node)), fill.nodes_per_rack
     racks = ceil(node_count / per_rack) if per_rack else 0
     ratio = pue(catalog, kind, climate)
-    energy_usd = node_count * node_w / W_PER_KW * HOURS_PER_YEAR * ratio * usd_per_kwh
+    energy_usd = node_count * node_w / W_PER_KW * YEAR_H * ratio * usd_per_kwh
     built_usd = node_count * node_w * capex_usd_per_w(catalog, kind).value
     racks_usd = racks * figure(catalog, "rack", "rack with power strips").value
     years = figure(catalog, "depreciation", "facility useful life").value

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import cos, pi
 
 from twofold.catalog import Catalog
+from twofold.core import YEAR_H
 from twofold.facility.figures import figure
 
-HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
 G_PER_T = 1e6
 CLEANEST_H = 13  # local time
@@ -46,11 +46,11 @@ def year_of(
     Source   `facility: tariff, carbon`; the grid's mean is the region's.
     Limits   The hourly grid is a cosine about the mean with its least at 13 h: no hourly record is read.
     """
-    it_kwh = mean_it_w / W_PER_KW * HOURS_PER_YEAR
+    it_kwh = mean_it_w / W_PER_KW * YEAR_H
     meter_kwh = it_kwh * pue_ratio
     charge = figure(catalog, "tariff", "demand charge").value if demand_charge else 0.0
     mean = sum(hourly_shape) / len(hourly_shape)
-    daily_kwh = meter_kwh / HOURS_PER_YEAR
+    daily_kwh = meter_kwh / YEAR_H
     by_hour = tuple(
         daily_kwh * share / mean * grid
         for share, grid in zip(hourly_shape, carbon_by_hour(catalog, grid_gco2_per_kwh), strict=True)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.catalog import Catalog
-from twofold.core import Estimate
+from twofold.core import YEAR_H, Estimate
 from twofold.facility.figures import figure
 
 BREAKERS_A = (16, 20, 30, 32, 50, 60, 63, 80, 100, 125)  # that rack strips are sold with
@@ -174,7 +174,7 @@ def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:
     up = figure(catalog, "availability", _AVAILABILITY[tier]).value
     scheme = _REDUNDANCY[tier]
     factor = figure(catalog, "redundancy_cost", scheme).value
-    return Redundancy(tier, scheme, up, (1 - up) * 8760.0, factor)
+    return Redundancy(tier, scheme, up, (1 - up) * YEAR_H, factor)
 
 
 def conversion_efficiency(catalog: Catalog) -> Estimate:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from twofold.catalog import Catalog, Region
+from twofold.core import YEAR_H
 from twofold.facility.cooling import Climate, CoolingKind, climate_of, cooling_limit_w, pue, wue_l_per_kwh
 from twofold.facility.figures import figure
 
-HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
 G_PER_T = 1e6
 
@@ -162,7 +162,7 @@ def _rank(
     carbon_usd_per_t: float,
 ) -> SiteRank:
     meter_w = peak_it_w * site.pue_ratio
-    it_kwh = mean_it_w / W_PER_KW * HOURS_PER_YEAR
+    it_kwh = mean_it_w / W_PER_KW * YEAR_H
     meter_kwh = it_kwh * site.pue_ratio
     carbon_g = meter_kwh * site.grid_gco2_per_kwh
     lacks = []

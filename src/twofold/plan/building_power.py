@@ -40,7 +40,6 @@ from twofold.plan.context import Context
 from twofold.twin import Profile, hourly_weights
 
 J_PER_KWH = 3.6e6
-YEAR_S = 365 * 86400.0
 USUAL_CAP_FRACTION = 0.8  # shown where the spec caps nothing: what a fifth less would do
 BOUND_STEP = 1 - 1 / 1.2  # a bound's gain is of 20 % more of its resource
 CLEAN_HOURS = 6

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from twofold.catalog import Catalog, Price
 from twofold.contracts import Compliance, Machine, Plan, PriceUsed, ServicePlan, Spec, TrainingPlan
+from twofold.core import YEAR_H
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
 from twofold.plan.building_entries import training_token_bytes
 from twofold.plan.compliance_derive import compliance_derivations
@@ -13,7 +14,6 @@ from twofold.plan.money_terms import runs_per_year
 from twofold.plan.offers import cheapest, node_of_size, priced
 from twofold.supply import economic_by_provider
 
-HOURS_A_YEAR = 8760.0
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
 
@@ -92,7 +92,7 @@ def _used(plan: Plan, spec: Spec) -> Iterator[Used]:
         hours = run.run.accelerator_h.value * runs_per_year(entry)
         yield Used("training", run.name, run.machine, hours)
     for service in plan.serving:
-        hours = service.machine.accelerator_count * HOURS_A_YEAR
+        hours = service.machine.accelerator_count * YEAR_H
         yield Used("serving", service.name, service.machine, hours)
 
 
@@ -164,9 +164,9 @@ def _own_rent(used: Used, whole: Catalog) -> Rent | None:
         return None
     life_years = figure(whole, "depreciation", "AI server useful life (accounting)").value
     count = machine.accelerators_per_node if row.kind == "server" else 1
-    usd_per_h = row.usd / (count * life_years * HOURS_A_YEAR)
+    usd_per_h = row.usd / (count * life_years * YEAR_H)
     # Bought machines are there all year, busy or not.
-    hours = machine.accelerator_count * HOURS_A_YEAR
+    hours = machine.accelerator_count * YEAR_H
     source = f"hardware_prices: {row.name}, over {life_years:g} years"
     return Rent(used.name, hours, usd_per_h, usd_per_h, usd_per_h, source, source, source, row.date)
 

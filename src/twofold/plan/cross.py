@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from twofold.contracts import CrossCell, ServicePlan, TrainingPlan
-from twofold.core import Estimate, format_seconds, format_usd
+from twofold.core import YEAR_H, Estimate, format_seconds, format_usd
 from twofold.inference import Fleet
 from twofold.plan.calibrated import calibrated_run
 from twofold.plan.context import Context
@@ -16,8 +16,6 @@ from twofold.plan.region_supply import asked_regions
 from twofold.plan.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.plan.training_choice import TrainingChoice, Trial, trial
 from twofold.training import load_stack
-
-YEAR_H = 8760.0
 
 
 def cross_cells(

@@ -20,6 +20,8 @@ from twofold.contracts import (
 )
 from twofold.contracts import Replica as ReplicaPlan
 from twofold.core import (
+    YEAR_H,
+    YEAR_S,
     Estimate,
     InfeasibleError,
     Source,
@@ -50,7 +52,7 @@ from twofold.plan.paths import is_estimate, leaves
 from twofold.plan.reasons import METRICS, metric_text
 from twofold.plan.serving_choice import ClassLoad, class_load
 
-YEAR_H, HOUR_S, DAY_S = 8760.0, 3600.0, 86400.0
+DAY_S = 86400.0
 PERCENTILES = ("p50", "p95", "p99")
 LENGTHS = ("input", "output")
 NEAR_SATURATION = 0.99  # of what a replica carries at most
@@ -119,7 +121,7 @@ def _plan(
         cost = _scaled(used, count * size * YEAR_H, "USD")
     hardware = device(offer.accelerator, context.constants)
     watts = float(power_w(hardware, hardware.serving_power_fraction)) * count * size
-    energy_j = facility_energy(_exact(watts * YEAR_H * HOUR_S, "J"), offer.price, context)
+    energy_j = facility_energy(_exact(watts * YEAR_S, "J"), offer.price, context)
     rate = sum(load.mean_rate_per_s for load, _, _ in pools)
     name = entry.model.label
     return ServicePlan(
@@ -220,7 +222,7 @@ def _class(
     output_tokens = float(np.max(lengths.output_tokens)) if is_said["output"] else None
     per_1k = None
     if cost and output_tokens:
-        tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_H * HOUR_S
+        tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_S
         per_1k = _scaled(cost, share / tokens_per_y * 1e3, "USD")
     return ClassPlan(
         name=load.name,

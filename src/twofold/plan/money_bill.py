@@ -17,15 +17,13 @@ from twofold.contracts import (
     line_item,
     total_usd,
 )
-from twofold.core import format_usd
+from twofold.core import YEAR_H, YEAR_S, format_usd
 from twofold.facility import OF_RENT
 from twofold.plan.building_entries import is_owned
 from twofold.plan.building_own import OwnYear, own_year_lines, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_terms import (
     COLLECTED,
-    YEAR_H,
-    YEAR_S,
     cited,
     electricity,
     moved_weights_tb,

@@ -21,14 +21,13 @@ from twofold.contracts import (
     cents,
     total_usd,
 )
+from twofold.core import YEAR_H, YEAR_S
 from twofold.plan.building_entries import training_token_bytes
 from twofold.plan.building_own import DEMAND_SOURCE, MONTHS, OwnYear, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_network import network_price
 from twofold.plan.money_terms import (
     COLLECTED,
-    YEAR_H,
-    YEAR_S,
     facility_value,
     owning_terms,
     pue_ratio,

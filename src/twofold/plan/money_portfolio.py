@@ -15,14 +15,13 @@ from twofold.contracts import (
     line_item,
     total_usd,
 )
-from twofold.core import format_usd
+from twofold.core import YEAR_H, format_usd
 from twofold.plan.building_own import own_year_lines, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_bill import LEAST_USD, energy_line, kept_lines
 from twofold.plan.money_terms import runs_per_year
 from twofold.plan.portfolio_answered import WEEK_H
 from twofold.plan.portfolio_missed import NOT_PROMISED, uncorrected
-from twofold.plan.serving_cost import YEAR_H
 
 CENT_USD = 0.01
 BY_REQUEST = "million requests"  # the unit of lines that follow the traffic

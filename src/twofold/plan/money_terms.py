@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts import Machine, PriceUsed, TrainingRun
-from twofold.core import Estimate, InputError, Source, UnknownNameError
+from twofold.core import YEAR_S, Estimate, InputError, Source, UnknownNameError
 from twofold.plan.building_entries import is_owned, usd_per_kwh
 from twofold.plan.context import Context
 from twofold.supply import OwningTerms, Priced
 
-YEAR_H, YEAR_S = 8760.0, 8760 * 3600.0
 W_PER_MW = 1e6
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
 

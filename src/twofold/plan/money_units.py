@@ -14,10 +14,10 @@ from twofold.contracts import (
     TrainingPlan,
     TrainingRun,
 )
-from twofold.core import Estimate, format_seconds
+from twofold.core import YEAR_S, Estimate, format_seconds
 from twofold.plan.context import Context
 from twofold.plan.derivation import derived, path_input
-from twofold.plan.money_terms import YEAR_S, inverted, runs_per_year, scaled
+from twofold.plan.money_terms import inverted, runs_per_year, scaled
 from twofold.plan.portfolio_demand import first_day
 from twofold.plan.reasons import metric_text
 from twofold.supply import lifetime_curve

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, lgamma, log, log1p
 
-YEAR_H = 8760.0
+from twofold.core import YEAR_H
+
 WORTH_LOOKING = 8  # spares beyond the fewest that could be best
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import expm1, log1p
 
 from twofold.contracts import LineItem, line_item, total_usd
+from twofold.core import YEAR_H
 from twofold.supply.economics import JOULES_PER_KWH
 
-HOURS_PER_YEAR = 8760.0
 W_PER_KW = 1e3
 NO_INTEREST = 1e-12
 PAID_OFF = ("capex", "financing")  # what a loan pays; everything else is operating expense
@@ -328,5 +328,5 @@ def crossing_utilisation(
     >>> crossing_utilisation(8760.0, 1, 2.0)
     0.5
     """
-    rented = accelerator_count * HOURS_PER_YEAR * rent_usd_per_accelerator_h
+    rented = accelerator_count * YEAR_H * rent_usd_per_accelerator_h
     return owned_usd_per_year / rented if rented > 0 else float("inf")
