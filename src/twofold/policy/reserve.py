@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 WINDOW_S = 30.0  # tokens of this one and of the one before it count
-LEVEL_S = 2.0  # how long a level counts
+LEVEL_S = 1.0  # how long a level counts
 OVER_RATIO = 1.03  # of the share: no place is worth the last of its tokens
 LARGEST_FRACTION = 0.125  # of the places: fewer than eight cannot spare one
 
