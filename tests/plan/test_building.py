@@ -109,10 +109,7 @@ def test_the_bill_of_owned_machines_has_their_energy_though_others_are_rented(
         "deadline: 14 d}\n  - {name: out, kind: finetune, tokens: 1 Gtok, on: 2x8xH200-SXM}",
     )
     found, alone = building_of(planned, both), building_of(planned, OWNED)
-    kwh = [
-        sum(line.quantity for line in each.bill if line.what == "energy at the meter")
-        for each in (found, alone)
-    ]
+    kwh = [sum(line.quantity for line in each.bill if line.unit == "kWh") for each in (found, alone)]
     assert kwh[0] == pytest.approx(kwh[1], rel=0.02) and kwh[0] > 0
     assert found.year.meter_j.value / 3.6e6 > kwh[0]
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from twofold.contracts import (
     Building,
     BuildingRequirement,
-    BuildingYear,
     BuiltNetwork,
     BuiltPower,
     BuiltStorage,
@@ -22,13 +21,11 @@ from twofold.plan.building_cap import check_power_cap
 from twofold.plan.building_derive import building_derivations
 from twofold.plan.building_entries import Entry, entries, nowhere_note
 from twofold.plan.building_network import dataset_bytes, networks, storage
+from twofold.plan.building_own import MONTHS, own_year_lines, years_of
 from twofold.plan.building_power import it_power_w, power, year
 from twofold.plan.building_racks import Placed, node_draws, placed
 from twofold.plan.building_sites import fewest_regions, ranked, round_trips
 from twofold.plan.context import Context
-
-J_PER_KWH = 3.6e6
-MONTHS = 12
 
 
 def with_building(plan: Plan, context: Context) -> Plan:
@@ -152,7 +149,9 @@ def _bill(
                 what, "storage", MONTHS, "month", store.usd_per_month, source=f"storage: {store.product}"
             )
         )
-    return (*items, *_energy_lines(year(tuple(own.values()), built, racks.kinds, context)))
+    for spent in years_of(tuple(own.values()), built, racks.kinds, context).values():
+        items += own_year_lines(spent)
+    return tuple(items)
 
 
 def _unpriced(found: Sequence[Entry], built: Sequence[BuiltNetwork]) -> list[str]:
@@ -184,21 +183,3 @@ def _facility_line(
     usd = capex_usd_per_w(context.catalog, kind).value * 1e3 * tier.capex_factor
     what = f"{entry.name}: building, power and cooling, {kind.replace('_', ' ')}, {tier.scheme}"
     return line_item(what, "capex", kw, "kW", usd, source="facility: capex_facility, redundancy_cost")
-
-
-def _energy_lines(whole_year: BuildingYear) -> list[LineItem]:
-    kwh = whole_year.meter_j.value / J_PER_KWH
-    mean_usd = whole_year.energy_usd.value / kwh
-    return [
-        line_item(
-            "energy at the meter", "energy", kwh, "kWh", mean_usd, source=f"regions: {whole_year.place}"
-        ),
-        line_item(
-            "demand charge",
-            "energy",
-            MONTHS,
-            "month",
-            whole_year.demand_usd / MONTHS,
-            source="facility: tariff",
-        ),
-    ]
