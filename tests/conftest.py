@@ -72,6 +72,14 @@ def _keep(tmp_path_factory: pytest.TempPathFactory) -> None:
     kept_at.append(root.parent if "PYTEST_XDIST_WORKER" in os.environ else root)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_core() -> Iterator[None]:
+    """Commands run in this process: others import for longer than the runs of tests take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+        yield
+
+
 @pytest.fixture
 def anew() -> Iterator[None]:
     """Nothing is what was made before: for tests of whether the same comes out twice."""

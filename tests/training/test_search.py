@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  
     for name, count in (("llama-3.1-8b", 8), ("mixtral-8x7b", 16), ("llama-3.1-70b", 32)):
         job, cluster = make_job(name, batch=32, sequence=4096), make_cluster(count=count)
         layouts, _ = enumerate_layouts(job, cluster)
-        each = [candidate(job, layouts.row(i), cluster, stack) for i in range(len(layouts))]
-        fitting = [c for c in each if c.high_bytes <= cluster.device.memory_bytes]
+        each = [layouts.row(i) for i in range(len(layouts))]
+        high_bytes = [float(memory(job, layout, stack).high_bytes[0]) for layout in each]
+        fits = [size <= cluster.device.memory_bytes for size in high_bytes]
+        fitting = [candidate(job, layout, cluster, stack) for layout in compress(each, fits)]
+        assert all(c.high_bytes in high_bytes for c in fitting)
         found = search(job, cluster, stack)
         assert found.evaluated_count == len(each)
         assert (found.best is None) == (not fitting)
