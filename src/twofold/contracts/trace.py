@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, exp, log
 from pathlib import Path
@@ -146,7 +146,7 @@ def ordered_arrivals(
                 hint="leave such rows out, or serve a model with a longer context",
             )
         first_s = arrival.arrival_s if first_s is None else first_s
-        yield replace(arrival, arrival_s=arrival.arrival_s - first_s)
+        yield arrival._replace(arrival_s=arrival.arrival_s - first_s)
     if first_s is None:
         raise TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1))
 
