@@ -1,4 +1,4 @@
-"""What a plan says to do: six things at most, of its own figures, honest about what nobody rehearsed."""
+"""What a plan says to do, of its own figures, honest about what nobody rehearsed or gave a range for."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 
 from twofold.app.lines import WIDTH
 from twofold.app.screen import action_lines
-from twofold.contracts import Action, Plan, RehearsedMachine
+from twofold.contracts import Action, Plan, RehearsedMachine, line_item, total_usd
 from twofold.plan.actions import actions_of
 from twofold.plan.money_portfolio import answers_all
 
@@ -86,14 +86,56 @@ def test_machines_that_came_with_the_last_correction_are_a_risk(plan: Plan) -> N
     assert "not rehearsed: s.chat on 1 × " in told["risk"].text
 
 
+def test_machines_that_the_fleets_have_not_leave_no_risk_out_unsaid(plan: Plan) -> None:
+    """Where one of several leases was of another accelerator, nothing of that service was said at all."""
+    assert plan.portfolio
+    known = "s: ranges below are of other machines".replace("s:", f"{plan.serving[0].name}:")
+    assert known not in kinds(plan)["risk"].text and "80 % range" in kinds(plan)["risk"].text
+    first = plan.portfolio.leases[0]
+    other = replace(first, accelerator="L40S", offer="another")
+    for leases, told in (((first, other), False), ((replace(first, accelerator="L40S"),), True)):
+        changed = replace(plan, portfolio=replace(plan.portfolio, leases=leases))
+        risk = {each.kind: each for each in actions_of(changed)}["risk"].text
+        assert (known in risk, "80 % range" in risk) == (told, not told)
+
+
+def test_the_steps_take_what_the_bill_has_for_them_with_tax(plan: Plan) -> None:
+    """Rent was that of 52 weeks without tax, beside a cost of 8,760 h with it."""
+    assert plan.money and plan.money.portfolio and plan.portfolio
+    lines = plan.money.portfolio.lines
+    taxed = tuple(replace(line, tax_usd=1.0, total_usd=line.total_usd + 1.0) for line in lines)
+    bill = replace(plan.money.portfolio, lines=taxed)
+    told = {each.kind: each for each in actions_of(replace(plan, money=replace(plan.money, portfolio=bill)))}
+    rents = [line for line in taxed if line.category in ("rent", "support")]
+    steps = [told[kind].usd for kind in ("rent", "then") if kind in told]
+    assert sum(steps) == pytest.approx(total_usd(rents)) and rents  # type: ignore[arg-type]
+    dear = replace(plan.money, portfolio=replace(bill, answers=False))
+    fleets = {each.kind: each for each in actions_of(replace(plan, money=dear))}
+    assert fleets["rent"].usd == total_usd(
+        line for line in plan.money.lines if line.category in ("rent", "support")
+    )
+
+
+def test_what_the_portfolio_leaves_out_is_rented_and_counted_too(plan: Plan) -> None:
+    assert plan.money and plan.money.portfolio and plan.portfolio
+    left = replace(plan.serving[0], name="left")
+    line = replace(plan.money.portfolio.lines[0], what="left: machines", category="rent")
+    bill = replace(plan.money.portfolio, lines=(*plan.money.portfolio.lines, line))
+    both = replace(plan, serving=(*plan.serving, left), money=replace(plan.money, portfolio=bill))
+    told, alone = ({each.kind: each for each in actions_of(each)} for each in (both, plan))
+    assert told["rent"].text.endswith(" for left") and told["rent"].usd and alone["rent"].usd
+    assert told["rent"].usd - alone["rent"].usd == pytest.approx(line.total_usd)
+
+
 def test_hosted_interfaces_are_used_and_the_risk_is_theirs(plan: Plan) -> None:
     assert plan.portfolio
     lease = replace(plan.portfolio.leases[0], accelerators_per_unit=0, term="api", provider="host")
-    told = {
-        each.kind: each
-        for each in actions_of(replace(plan, portfolio=replace(plan.portfolio, leases=(lease,))))
-    }
-    assert told["use"].usd == lease.usd and "host's hosted interface for serve.chat" in told["use"].text
+    asked = line_item("serve.chat: requests to host", "api", 3.0, "million requests", 2.0, source="a list")
+    assert plan.money and plan.money.portfolio
+    money = replace(plan.money, portfolio=replace(plan.money.portfolio, lines=(asked,)))
+    hosted = replace(plan, money=money, portfolio=replace(plan.portfolio, leases=(lease,)))
+    told = {each.kind: each for each in actions_of(hosted)}
+    assert told["use"].usd == 6.0 and "host's hosted interface for serve.chat" in told["use"].text
     assert "no latency is promised for serve.chat" in told["risk"].text and "closest" not in told["risk"].text
     assert "rent" not in told
 
@@ -103,7 +145,9 @@ def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Plann
     named = SERVE.replace("  classes:", "  on: 1xH100-SXM\n  classes:")
     plan = planned(named + OWN)
     actions = kinds(plan)
-    assert "rent" not in actions and "H100" in actions["use"].text
+    assert "rent" not in actions
+    assert "H100" in actions["use"].text and "your own" in actions["use"].text
+    assert actions["use"].usd == actions["cost"].usd
     assert plan.serving[0].machine.price is None and plan.money and plan.money.portfolio and plan.portfolio
     (lease,) = plan.portfolio.leases
     assert (lease.term, lease.usd, lease.release) == ("owned", 0.0, "") and lease.units < 2

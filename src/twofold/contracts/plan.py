@@ -404,7 +404,7 @@ class Action:
     kind: str  # rent use then release cost risk next
     text: str  # in words, with figures; of `next` a command, SPEC the user's file
     when: str  # day or week; "" where it has none
-    usd: float | None  # what it takes of the first year; null: nothing
+    usd: float | None  # of the first year, with tax: rent and support, requests, or own energy; `cost`: all
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from twofold.contracts import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
 from twofold.core import format_seconds, format_usd
+from twofold.plan.action_money import hosted_usd, leased_usd, own_usd, owner_of, rented_usd
 from twofold.plan.money_bill import LEAST_USD
 from twofold.plan.money_portfolio import in_portfolio, names_of, rounding_usd
 from twofold.plan.portfolio_missed import uncorrected, unpromised, unseen
@@ -16,8 +17,9 @@ BATCH_METRIC = "finish_within"
 
 
 def actions_of(plan: Plan) -> tuple[Action, ...]:
-    """At most six things, in the order in which they are done; `SPEC` in a command is the user's path.
+    """What to use, rent and give back, in that order; its cost, the risk, and the command to run next.
 
+    `SPEC` in a command is the user's path. The screen has room for six lines, and says where it cut some.
     The portfolio is recommended where it answers everything for less than the fleets as planned; else these.
     """
     bill = _recommended(plan)
@@ -41,35 +43,36 @@ def _recommended(plan: Plan) -> PortfolioBill | None:
 def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
     portfolio = plan.portfolio
     assert portfolio is not None and plan.money is not None
-    rented = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
-    own = [lease for lease in rented if lease.term == "owned"]
-    rented = [lease for lease in rented if lease.term != "owned"]
+    machines = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
+    own = [lease for lease in machines if lease.term == "owned"]
+    rented = [lease for lease in machines if lease.term != "owned"]
     first_week = min((lease.start_week for lease in rented), default=0)
     first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
-    absent = [_half_text(half) for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
+    absent = [half for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
+    held, priced = _by_price(absent)
     hosted = [lease for lease in portfolio.leases if lease.term == "api"]
     if hosted:
         texts = [f"{each.provider}'s hosted interface for {each.what}" for each in hosted]
-        yield Action("use", " · ".join(texts), "", sum(each.usd for each in hosted))
-    if own:
-        yield Action("use", _listed(own), "", 0.0)
-    if first or absent:
+        yield Action("use", " · ".join(texts), "", hosted_usd(bill.lines))
+    if own or held:
+        yield Action("use", _joined(_listed(own), *_half_texts(held, plan)), "", own_usd(bill.lines))
+    if first or priced:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
-        text = " · ".join([*([_listed(first)] if first else []), *absent])
-        yield Action("rent", text, when, sum(each.usd for each in first))
+        usd = leased_usd(portfolio, bill.lines, first) + rented_usd(bill.lines, _names_in(priced))
+        yield Action("rent", _joined(_listed(first), *_half_texts(priced, plan)), when, usd)
     later = sorted(
         (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
     )
     if later:
         texts = [f"week {each.start_week + 1}, {_listed([each])}" for each in later[:SHOWN_LATER]]
         texts += [f"{len(later) - SHOWN_LATER} more"] if len(later) > SHOWN_LATER else []
-        yield Action("then", " · ".join(texts), "", sum(each.usd for each in later))
+        yield Action("then", " · ".join(texts), "", leased_usd(portfolio, bill.lines, later))
     back = portfolio.windows[:SHOWN_LATER]
     if back:
         texts = [f"{each.run}'s machines on {each.release}, {_held(each.year_usd)}" for each in back]
         more = len(portfolio.windows) - len(back)
         texts += [f"{more} more windows"] if more else []
-        yield Action("release", " · ".join(texts), back[0].release, sum(each.usd for each in back))
+        yield Action("release", " · ".join(texts), back[0].release, None)
     yield Action("cost", _saved(plan, bill), "", bill.total_usd)
 
 
@@ -120,10 +123,13 @@ def _leased(lease: Lease) -> str:
 
 def _of_fleets(plan: Plan) -> Iterator[Action]:
     """The fleets as planned: where there is no portfolio, or none that answers for less."""
-    halves = _halves(plan)
-    verb = "rent" if any(half.machine.price for half in halves) else "use"
-    total = plan.money.total_usd if plan.money else None
-    yield Action(verb, " · ".join(map(_half_text, halves)), "", total)
+    held, priced = _by_price(_halves(plan))
+    lines = plan.money.lines if plan.money else None
+    if held:
+        yield Action("use", _joined(*_half_texts(held, plan)), "", lines and own_usd(lines))
+    if priced:
+        usd = lines and rented_usd(lines, _names_in(priced))
+        yield Action("rent", _joined(*_half_texts(priced, plan)), "", usd)
     released = [
         f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
         for run in plan.training
@@ -142,17 +148,39 @@ def _answers(plan: Plan) -> bool:
     return bool(plan.money and plan.money.portfolio and plan.money.portfolio.answers)
 
 
-def _half_text(half: TrainingPlan | ServicePlan) -> str:
-    machine = half.machine
-    whole = machine.node_count * machine.accelerators_per_node == machine.accelerator_count
-    count = (
-        f"{machine.node_count} × {machine.accelerators_per_node}"
-        if whole
-        else f"{machine.accelerator_count} ×"
-    )
-    size = f"{count} {machine.accelerator}"
-    whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})" if machine.price else ""
-    return f"{size}{whose} for {half.name}"
+def _by_price(
+    halves: Sequence[TrainingPlan | ServicePlan],
+) -> tuple[list[TrainingPlan | ServicePlan], list[TrainingPlan | ServicePlan]]:
+    """What has its machines, or may have them from nobody, and what rents them."""
+    return [half for half in halves if not half.machine.price], [
+        half for half in halves if half.machine.price
+    ]
+
+
+def _names_in(halves: Sequence[TrainingPlan | ServicePlan]) -> frozenset[str]:
+    return frozenset(half.name for half in halves)
+
+
+def _joined(*texts: str) -> str:
+    return " · ".join(filter(None, texts))
+
+
+def _half_texts(halves: Sequence[TrainingPlan | ServicePlan], plan: Plan) -> Iterator[str]:
+    """`2 × 8 H100-SXM5-80GB of your own for serve`."""
+    lines = plan.money.lines if plan.money else ()
+    own = {owner_of(line) for line in lines if line.category == "energy"}
+    for half in halves:
+        machine = half.machine
+        whole = machine.node_count * machine.accelerators_per_node == machine.accelerator_count
+        count = (
+            f"{machine.node_count} × {machine.accelerators_per_node}"
+            if whole
+            else f"{machine.accelerator_count} ×"
+        )
+        whose = " of your own" if half.name in own else ""
+        if machine.price:
+            whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})"
+        yield f"{count} {machine.accelerator}{whose} for {half.name}"
 
 
 def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
@@ -168,7 +196,7 @@ def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
         sure = "the fleets below were rehearsed, the portfolio was not"
     else:
         sure = "not rehearsed"
-    text = " · ".join(filter(None, (found, sure)))
+    text = _joined(found, _unranged(plan) if bill else "", sure)
     if text:
         yield Action("risk", text, "", None)
 
@@ -184,7 +212,7 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
         for row in plan.portfolio.scenarios:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"
-    halves = [half for half in _halves(plan) if not bill or _is_as_planned(half, plan)]
+    halves = [half for half in _halves(plan) if not bill or _has_as_planned(half, plan)]
     goals = [goal for half in _halves(plan) for goal in _goals(half, plan if bill else None)]
     crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
     for text, _ in crossed[:1]:
@@ -198,12 +226,35 @@ def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
         yield f"closest: {closest[0]}"
 
 
-def _is_as_planned(half: TrainingPlan | ServicePlan, plan: Plan) -> bool:
-    """Whether the portfolio has a run or service on the accelerators of its fleet, and on no other."""
-    if plan.portfolio is None or half.name not in in_portfolio(plan.portfolio):
+def _unranged(plan: Plan) -> str:
+    """Runs, services or classes whose promises nothing gives a range for on the portfolio's machines."""
+    portfolio = plan.portfolio
+    assert portfolio is not None
+    hosted = [what for each in portfolio.leases if each.term == "api" for what in each.what.split(", ")]
+    names = [
+        run.name for run in plan.training if run.deadline_s is not None and not _is_as_planned(run, plan)
+    ]
+    for service in plan.serving:
+        promised = [one.name for one in service.classes if any(goal.predicted for goal in one.slos)]
+        own = [name for name in promised if f"{service.name}.{name}" not in hosted]
+        other = [name for name in own if not _answers_as_planned(service, name, plan)]
+        names += [f"{service.name}.{name}" for name in other] if other != promised else [service.name]
+    return f"{', '.join(names)}: ranges below are of other machines" if names else ""
+
+
+def _has_as_planned(half: TrainingPlan | ServicePlan, plan: Plan) -> bool:
+    """Whether the portfolio has some of a run or service on the accelerators of its fleet."""
+    if isinstance(half, TrainingPlan):
+        return _is_as_planned(half, plan)
+    return any(_answers_as_planned(half, one.name, plan) for one in half.classes)
+
+
+def _is_as_planned(run: TrainingPlan, plan: Plan) -> bool:
+    """Whether the portfolio has a run on the accelerators of its fleet, and on no other."""
+    if plan.portfolio is None or run.name not in in_portfolio(plan.portfolio):
         return True
-    found = [lease for lease in plan.portfolio.leases if half.name in names_of(lease.what)]
-    return {lease.accelerator for lease in found if lease.term != "api"} == {half.machine.accelerator}
+    found = [lease for lease in plan.portfolio.leases if run.name in names_of(lease.what)]
+    return {lease.accelerator for lease in found if lease.term != "api"} == {run.machine.accelerator}
 
 
 def _answers_as_planned(service: ServicePlan, name: str, plan: Plan) -> bool:
