@@ -1,9 +1,10 @@
 """The closed form of serving beside the twin: ratios of latencies at random arrivals.
 
-By replica, spread of prompts and load, alone and among others behind a gate. Names of cases or families on
-the command line choose among them.
+By replica, spread of prompts and load, alone and among others behind a gate that routes by least work. Names
+of cases or families choose among them: `python -m bench.closed_form slow "8b, H100"`.
 """
 
+import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +23,18 @@ from twofold.inference import (
     model_kind,
     model_shape,
     open_loop,
+    service_table,
 )
 from twofold.perf import Cluster, device, load_constants, network
+from twofold.plan.rehearse_pools import true_beliefs
+from twofold.policy import Beliefs, FleetView, GateSettings, Request, Routing, RoutingSettings
+from twofold.policy.routing import Router
 from twofold.twin import Engine, EngineWork, FirstToken, StepTable, engine_settings, step_table
 
 Array = NDArray[np.float64]
 REQUESTS = 8000  # per replica
 WARM_UP_FRACTION = 0.05
+LIMIT_RATIO = 4  # of a mean answer, that clients ask for at most: as a rehearsal's do
 LOADS = (0.2, 0.4, 0.6, 0.85)  # of what carries prompts that are all alike
 SPREADS = (0.0, 0.5, 1.0, 1.5, 2.0)
 FLEETS, FLEET_SPREAD = (2, 6), 1.5
@@ -108,9 +114,18 @@ def drawn(mean: float, spread: float, count: int, random: np.random.Generator) -
     return [max(1, round(each)) for each in lengths]
 
 
-def seen(case: Case, spread: float, load: float, replica_count: int = 1) -> list[float]:
-    """`FIGURES` on the twin, requests sent where the fewest are; of equals, where the fewest tokens wait."""
-    count, random = REQUESTS * replica_count, np.random.default_rng(4)
+@cache
+def beliefs_of(case: Case) -> Beliefs:
+    """What its gate believes of it: the truth."""
+    replica = replica_of(case)
+    return true_beliefs(replica, service_table(replica))
+
+
+def seen(
+    case: Case, spread: float, load: float, replica_count: int = 1, request_count: int = REQUESTS
+) -> list[float]:
+    """`FIGURES` on the twin, of so many requests per replica."""
+    count, random = request_count * replica_count, np.random.default_rng(4)
     at_s = np.cumsum(random.exponential(1.0, count))
     at_s *= count / at_s[-1] / (rate_of(case, load) * replica_count)
     prompts = drawn(case.input_tokens, spread, count, random)
@@ -127,32 +142,38 @@ def seen(case: Case, spread: float, load: float, replica_count: int = 1) -> list
 def routed(
     case: Case, at_s: Sequence[float], prompts: Sequence[int], answers: Sequence[int], replica_count: int
 ) -> tuple[Array, Array]:
-    """Seconds at which first and last tokens left."""
+    """Seconds at which first and last tokens left engines among which a gate's router chose."""
     table, count = table_of(case), len(at_s)
     settings = engine_settings(replica_of(case), table)
-    engines = [Engine(table, settings) for _ in range(replica_count)]
-    waiting_tokens, running = [0] * replica_count, [0] * replica_count
+    router = Router(Routing.LEAST_WORK, RoutingSettings())
+    view, engines = FleetView(GateSettings(), beliefs_of(case)), {}
+    for number in range(replica_count):
+        engines[f"r{number}"] = Engine(table, settings)
+        view.add_replica(f"r{number}", count)
+    limit_tokens = round(LIMIT_RATIO * case.output_tokens)
     first_s, done_s = np.full(count, np.nan), np.full(count, np.nan)
 
-    def live(place: int, now_s: float) -> None:
-        for each in engines[place].advance(now_s):
-            if isinstance(each, FirstToken):
-                first_s[each.key] = each.at_s
-                waiting_tokens[place] -= prompts[each.key]
+    def live(each: Engine, now_s: float) -> None:
+        for output in each.advance(now_s):
+            request = view.requests[output.key]
+            if isinstance(output, FirstToken):
+                first_s[output.key] = output.at_s
+                view.start(request)
             else:
-                done_s[each.key] = each.at_s
-                running[place] -= 1
+                done_s[output.key] = output.at_s
+                view.release(request)
 
     for key, now_s in enumerate(at_s):
-        for place in range(replica_count):
-            live(place, now_s)
-        place = min(range(replica_count), key=lambda each: (running[each], waiting_tokens[each]))
-        engines[place].submit(EngineWork(key, prompts[key], answers[key]), now_s)
-        waiting_tokens[place] += prompts[key]
-        running[place] += 1
-    for place, engine_of in enumerate(engines):
-        while (next_s := engine_of.next_at_s()) is not None:
-            live(place, next_s)
+        for each in engines.values():
+            live(each, now_s)
+        request = Request(key, prompts[key], limit_tokens)
+        replica = router.route(view, request, now_s)
+        assert replica is not None, key
+        view.place(request, replica)
+        engines[replica.replica_id].submit(EngineWork(key, prompts[key], answers[key]), now_s)
+    for each in engines.values():
+        while (next_s := each.next_at_s()) is not None:
+            live(each, next_s)
     return first_s, done_s
 
 
@@ -175,9 +196,15 @@ def cells() -> list[tuple[Case, float, float, int]]:
     return alone + [(case, FLEET_SPREAD, load, many) for case in CASES for many in FLEETS for load in LOADS]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print closed form over twin for every cell of the cases named, then median errors by family."""
-    wanted = sys.argv[1:]
+    known = sorted({name for case in CASES for name in (case.name, case.family)})
+    parser = argparse.ArgumentParser(prog="python -m bench.closed_form")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of these, all without: {known}")
+    wanted = parser.parse_args(arguments).names
+    unknown = sorted(set(wanted) - set(known))
+    if unknown:
+        parser.error(f"no case or family {unknown}: there are {known}")
     print(
         f"{'closed form / twin':18}{'n':>3}{'spread':>7}{'load':>6}"
         + "".join(f"{each:>10}" for each in FIGURES)
@@ -203,4 +230,4 @@ def ninetieth(values: Iterable[float]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
