@@ -1,6 +1,8 @@
 """Time per further token among others: limits of the mix, and laws of its quantiles."""
 
 from dataclasses import replace
+from math import exp, log, sqrt
+from statistics import NormalDist, fmean
 
 import numpy as np
 import pytest
@@ -45,6 +47,42 @@ def test_prefill_that_holds_up_the_others_makes_the_batch_deviate_beyond_poisson
     assert met_deviation(MIX, MEAN_S) > 1.1 * poisson
 
 
+def test_what_is_dealt_to_four_comes_as_evenly_as_over_answers_four_times_as_long():
+    alike = replace(MIX, input_spread=0.0)
+    dealt, longer = replace(alike, replica_count=4.0), replace(alike, output_tokens=800.0)
+    assert token_s(dealt, MEAN_S, 1.645) == pytest.approx(token_s(longer, MEAN_S, 1.645))
+    held_up = replace(alike, own_tokens=1e-6)
+    alone, one_of_four = (
+        met_deviation(held_up, MEAN_S),
+        met_deviation(replace(held_up, replica_count=4.0), MEAN_S),
+    )
+    assert one_of_four == pytest.approx(alone / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("spread", "left"), [(0.0, None), (1.0, 0.0), (1.5, sqrt(1.25))])
+def test_among_very_many_only_the_sizes_of_prompts_are_left_to_chance(spread, left):
+    many = token_s(replace(MIX, input_spread=spread, replica_count=1e12), MEAN_S, 1.645)
+    own = MEAN_S if left is None else token_s(replace(MIX, input_spread=left), MEAN_S, 1.645)
+    assert many == pytest.approx(own, rel=1e-5)  # 1/n + v² of one with v² − 1 is v²
+
+
+def test_answers_that_spread_see_as_much_chance_as_alike_ones_of_their_harmonic_mean():
+    sigma = sqrt(log(1 + 0.9**2))
+    places = (NormalDist().inv_cdf((each + 0.5) / 20_000) for each in range(20_000))
+    harmonic = 200.0 / fmean(exp(sigma**2 / 2 - sigma * place) for place in places)
+    spread, alike = replace(MIX, output_spread=0.9), replace(MIX, output_tokens=harmonic)
+    assert token_s(spread, MEAN_S, 1.645) == pytest.approx(token_s(alike, MEAN_S, 1.645), rel=1e-3)
+
+
+@given(count=st.floats(1.0, 50.0), more=st.floats(1.0, 50.0), spread=st.floats(0.0, 2.0))
+@settings(max_examples=20)
+def test_more_replicas_to_choose_among_never_leave_more_to_chance(count, more, spread):
+    few = replace(MIX, input_spread=spread, replica_count=count)
+    many = replace(few, replica_count=count * more)
+    assert MEAN_S * (1 - 1e-9) <= token_s(many, MEAN_S, 1.645) <= token_s(few, MEAN_S, 1.645) * (1 + 1e-9)
+    assert met_deviation(many, MEAN_S) <= met_deviation(few, MEAN_S) * (1 + 1e-9)
+
+
 @given(
     deviations=st.floats(0.0, 3.0), further=st.floats(0.0, 1.0), rate=st.floats(0.01, 20.0),
     more=st.floats(1.0, 1.5), spread=st.floats(0.0, 3.0), output=st.floats(1.0, 2000.0),
@@ -73,3 +111,25 @@ def test_quantiles_are_ordered_at_any_spread(replica, rate, spread):
     for latency in (served.ttft, served.tpot, served.e2e):
         assert latency.p50_s <= latency.p95_s <= latency.p99_s
         assert latency.mean_s <= latency.p95_s
+
+
+FLEETS = (1.0, 2.0, 4.0, 16.0, 1e6, 1e9)
+
+
+@pytest.mark.parametrize(("places", "waits"), [(512.0, False), (16.0, True)])
+def test_replicas_behind_one_gate_lie_between_one_alone_and_what_is_left_among_very_many(
+    replica, places, waits
+):
+    few, lengths = replace(replica, max_batch=places), Lengths(1024.0, 256.0, 0.5, 0.5)
+    alone = open_loop(few, lengths, 6.0)
+    among = [open_loop(few, lengths, 6.0, fleet_per_s=6.0 * count) for count in FLEETS]
+    for metric in ("ttft", "tpot", "e2e"):
+        for figure in ("mean_s", "p50_s", "p95_s", "p99_s"):
+            one, *rest = (float(getattr(getattr(each, metric), figure)) for each in (alone, *among))
+            assert rest[0] == one  # of one replica
+            assert rest == sorted(rest, reverse=True)
+            assert rest[-1] == pytest.approx(rest[-2], rel=1e-3)
+    assert float(among[-1].tpot.p95_s) > float(among[-1].tpot.mean_s) == float(alone.tpot.mean_s)
+    assert (float(among[2].ttft.mean_s) < 0.95 * float(alone.ttft.mean_s)) is waits  # for a place
+    ends = [float(each.tpot.p95_s) for each in (among[0], among[2], among[-1])]
+    assert 0.3 < (ends[0] - ends[1]) / (ends[0] - ends[2]) < 0.8  # of four: about a half

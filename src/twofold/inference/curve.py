@@ -210,8 +210,9 @@ def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
 def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) -> Latency:
     """First token with its wait for a slot; above the sustained rate it never comes.
 
-    Why      A gate's least work is largely answers to be given yet. That evens out batches and slots, but a
-             prompt meets others as on a replica alone: rehearsed, 22 and 26 replicas answer 7 and 13 % later.
+    Why      A gate's least work is largely answers to be given yet. That evens out batches and slots, but says
+             little of prompts, which are taken to meet others as on a replica alone.
+    Limits   of a fleet mostly later than on the twin: `python -m bench.closed_form`.
     """
     lengths, steps = curve.lengths, _steps(point)
     ends = Ends(point.launch_s, point.late_s, longest_ratio(curve.replica, lengths))

@@ -72,7 +72,8 @@ def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
     Why      While an answer is generated k prompts come, whose tokens are a compound Poisson sum with the
              variance k·E[X²]: relative to its mean (1 + v²)/k. It is positive and skewed, as a log-normal is.
              Answers that spread by w have E[1/output] = (1 + w²)/mean: most are short, and see chance. A gate
-             deals a stream out to n replicas in turns, so that how many come varies 1/n as much.
+             that sends each request to the least work of n replicas deals a stream out nearly in turns, so
+             that how many come to one varies 1/n as much.
              The longer it takes, the more prompts come: a few rounds from `least_s`, none of which falls.
     Units    seconds; tokens per step and sequence.
     Source   Campbell 1909; delay busy periods, Conway, Maxwell & Miller 1967.
