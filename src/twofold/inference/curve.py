@@ -210,8 +210,8 @@ def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
 def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) -> Latency:
     """First token with its wait for a slot; above the sustained rate it never comes.
 
-    Why      A gate's least work is largely answers to be given yet. That evens out batches and slots, but says
-             little of prompts, which are taken to meet others as on a replica alone.
+    Why      A gate's least work is largely answers to be given yet. That evens out batches and slots, but it
+             says little of prompts: they are taken to meet others as on a replica alone.
     Limits   of a fleet mostly later than on the twin: `python -m bench.closed_form`.
     """
     lengths, steps = curve.lengths, _steps(point)
