@@ -1,13 +1,18 @@
 """The money of a plan: the bill adds up, agrees with the first year or says why, and knows what is owned."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.contracts import LineItem, Money, Plan, total_usd
+from twofold.contracts import LineItem, Money, Plan, parse_spec, total_usd
+from twofold.perf import load_constants
 from twofold.plan.building_entries import training_token_bytes
+from twofold.plan.context import Context
+from twofold.plan.money_side import with_money
+from twofold.plan.uncertainty import draw_factors
 from twofold.training.run import TOKEN_BYTES
 
 Planned = Callable[[str], Plan]
@@ -55,6 +60,31 @@ def test_the_first_year_is_the_bills_total_and_every_line_is_cited(
     planned += sum(each.cost_usd_per_year.value for each in plan.serving if each.cost_usd_per_year)
     assert listed == pytest.approx(planned, abs=0.01 * len(rent))
     assert bool(money.difference) == (abs(money.total_usd - planned) >= 0.02)
+
+
+def test_a_discount_of_all_of_it_leaves_no_first_year(examples: dict[str, Plan]) -> None:
+    """The header kept the list price where every line of the bill rounded to nothing."""
+    plan = replace(examples["finetune"], training=(), money=None, compliance=None)
+    keys = "name: free\nmodel: llama-3.1-8b\nsupply: {economics: {discount: 100 %}}\n"
+    served = "serving: {classes: {chat: {traffic: {rate: 1 /s}}}}\n"
+    spec, constants = parse_spec(keys + served, "free.yaml"), load_constants()
+    context = Context(spec, load_catalog(), constants, draw_factors(constants, 2, 0), None)
+    free = with_money(plan, context)
+    assert plan.first_year_usd and plan.first_year_usd.value > 0
+    assert free.first_year_usd and free.first_year_usd.value == 0.0
+
+
+def test_spares_that_are_weighed_are_of_the_classes_that_are_named(examples: dict[str, Plan]) -> None:
+    (service,) = examples["assistant"].serving
+    (money,) = money_of(examples["assistant"]).services
+    pool = next(pool for pool in service.pools if " and ".join(pool.classes) == money.spares_of)
+    assert [step.spare_count for step in money.spares if step.planned] == [pool.spare_count]
+    assert len(service.pools) > 1 and service.spare_count > pool.spare_count
+
+
+def test_whose_tariff_is_a_mean_is_said_once(examples: dict[str, Plan]) -> None:
+    (note,) = (each for each in examples["assistant"].warnings if "mean tariff" in each)
+    assert "pretrain" in note and "serve" not in note  # cudo's place stands in no table, lambda's does
 
 
 @pytest.mark.parametrize("name", NAMES)
