@@ -126,9 +126,10 @@ def _of_fleets(plan: Plan) -> Iterator[Action]:
     held, priced = _by_price(_halves(plan))
     lines = plan.money.lines if plan.money else None
     if held:
-        yield Action("use", _joined(*_half_texts(held, plan)), "", lines and own_usd(lines))
+        usd = None if lines is None else own_usd(lines)
+        yield Action("use", _joined(*_half_texts(held, plan)), "", usd)
     if priced:
-        usd = lines and rented_usd(lines, _names_in(priced))
+        usd = None if lines is None else rented_usd(lines, _names_in(priced))
         yield Action("rent", _joined(*_half_texts(priced, plan)), "", usd)
     released = [
         f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
