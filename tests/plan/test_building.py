@@ -8,6 +8,7 @@ import pytest
 from twofold.catalog import load_catalog
 from twofold.contracts import Building, Plan, total_usd
 from twofold.core import InfeasibleError
+from twofold.facility import figure
 
 TRAIN = """
 name: own
@@ -99,6 +100,10 @@ def test_rented_machines_ask_and_owned_ones_cost(planned: Callable[[str], Plan])
     assert owned.bill_usd == total_usd(owned.bill) > 0
     assert {"facility", "capex", "energy", "storage"} <= {line.category for line in owned.bill}
     assert all(line.source for line in owned.bill)
+    # A run of some hours has its peak in one month of twelve; in the others the servers rest.
+    charge = figure(load_catalog(), "tariff", "demand charge").value
+    (demand,) = (line for line in owned.bill if "demand charge" in line.what)
+    assert demand.total_usd < 0.5 * 12 * owned.power.meter_w * charge
 
 
 def test_the_bill_of_owned_machines_has_their_energy_though_others_are_rented(

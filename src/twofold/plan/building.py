@@ -21,8 +21,8 @@ from twofold.plan.building_cap import check_power_cap
 from twofold.plan.building_derive import building_derivations
 from twofold.plan.building_entries import Entry, entries, nowhere_note
 from twofold.plan.building_network import dataset_bytes, networks, storage
-from twofold.plan.building_own import MONTHS, own_year_lines, years_of
-from twofold.plan.building_power import it_power_w, power, year
+from twofold.plan.building_own import own_year_lines, years_of
+from twofold.plan.building_power import MONTHS, it_power_w, power, year
 from twofold.plan.building_racks import Placed, node_draws, placed
 from twofold.plan.building_sites import fewest_regions, ranked, round_trips
 from twofold.plan.context import Context

@@ -12,12 +12,11 @@ from twofold.contracts import BuiltNetwork, LineItem, Plan, line_item
 from twofold.core import YEAR_S
 from twofold.facility import CoolingKind
 from twofold.plan.building_entries import Entry, entries
-from twofold.plan.building_power import J_PER_KWH, efficiency, rest_w, work_w, year
+from twofold.plan.building_power import J_PER_KWH, MONTHS, efficiency, rest_w, work_w, year
 from twofold.plan.context import Context
 from twofold.plan.money_terms import COLLECTED, electricity
 from twofold.supply import Priced
 
-MONTHS = 12
 DEMAND_SOURCE = "facility.csv demand charge"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from twofold.contracts import (
     RackGroup,
     ServicePlan,
     Swing,
+    TrainingPlan,
 )
-from twofold.core import Estimate, Source
+from twofold.core import YEAR_S, Estimate, Source
 from twofold.facility import (
     CoolingKind,
     capped,
@@ -40,6 +42,7 @@ from twofold.plan.context import Context
 from twofold.twin import Profile, hourly_weights
 
 J_PER_KWH = 3.6e6
+MONTHS = 12
 USUAL_CAP_FRACTION = 0.8  # shown where the spec caps nothing: what a fifth less would do
 BOUND_STEP = 1 - 1 / 1.2  # a bound's gain is of 20 % more of its resource
 CLEAN_HOURS = 6
@@ -117,7 +120,7 @@ def year(
     parts = []
     for entry in found:
         mean, own = mean_it_w(entry, built, context), efficiency(entry, kinds[entry.name], context)
-        peak_w = it_power_w(entry, built, context)
+        peak_w = _monthly_peak_w(entry, built, context)
         told = year_of(
             context.catalog,
             mean.value,
@@ -149,6 +152,17 @@ def year(
         cleanest_hours(context.catalog, grid, CLEAN_HOURS),
         f"{region.provider}:{region.name}" if region else NOWHERE,
     )
+
+
+def _monthly_peak_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> float:
+    """The mean of the months' peaks: a run's own in the months in which it works, rest in the others."""
+    peak_w = it_power_w(entry, built, context)
+    if not isinstance(entry.part, TrainingPlan) or entry.guests:
+        return peak_w
+    spec = next(each for each in context.spec.training if each.name == entry.name)
+    times = YEAR_S / spec.repeats_every_s if spec.repeats_every_s else 1.0
+    months = min(float(MONTHS), max(1.0, times) * ceil(entry.part.run.total_s.value / (YEAR_S / MONTHS)))
+    return (months * peak_w + (MONTHS - months) * rest_w(entry, built, context).value) / MONTHS
 
 
 def it_power_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> float:

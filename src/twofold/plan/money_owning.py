@@ -23,7 +23,8 @@ from twofold.contracts import (
 )
 from twofold.core import YEAR_H, YEAR_S
 from twofold.plan.building_entries import training_token_bytes
-from twofold.plan.building_own import DEMAND_SOURCE, MONTHS, OwnYear, own_years
+from twofold.plan.building_own import DEMAND_SOURCE, OwnYear, own_years
+from twofold.plan.building_power import MONTHS
 from twofold.plan.context import Context
 from twofold.plan.money_network import network_price
 from twofold.plan.money_terms import (
