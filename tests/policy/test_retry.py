@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import HedgeSettings, RetryBudgetSettings
-from twofold.policy.retry import KNOWN_COUNT, Hedger, RetryBudget
+from twofold.policy.retry import KNOWN_COUNT, TENANT_COUNT_MAX, ClientBudget, Hedger, RetryBudget
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.1, 5.0, 1e6])), max_size=200))
@@ -33,6 +33,40 @@ def test_when_all_fail_repeats_come_down_to_their_share() -> None:
 def test_a_quiet_service_may_still_repeat() -> None:
     budget = RetryBudget(RetryBudgetSettings(attempts_fraction=0.0, least_per_s=0.1, burst_count=1))
     assert [budget.take(float(now_s)) for now_s in range(25)].count(True) == 3
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from("abc"), st.sampled_from([0.0, 0.1, 5.0])), max_size=200)
+)
+def test_clients_repeat_no_more_in_sum_than_the_law_says(steps: list[tuple[bool, str, float]]) -> None:
+    settings = RetryBudgetSettings(attempts_fraction=0.2, least_per_s=0.5, burst_count=3)
+    budget, now_s, arrived, taken = ClientBudget(settings), 0.0, 0, 0
+    for arrives, tenant, gap_s in steps:
+        now_s += gap_s
+        if arrives:
+            arrived += 1
+            budget.arrived(tenant)
+        taken += budget.take(tenant, now_s)
+        assert taken <= 3 + 0.2 * arrived + 0.5 * now_s + 1e-6
+
+
+def test_what_one_tenant_repeats_takes_nobody_what_his_own_requests_earned() -> None:
+    budget = ClientBudget(RetryBudgetSettings(attempts_fraction=0.1, least_per_s=0.0))
+    told = []
+    for number in range(1000):
+        budget.take("greedy", 0.001 * number)
+        if number % 20:
+            budget.arrived("modest")
+        else:
+            told.append(budget.take("modest", 0.001 * number))
+    assert all(told[1:])
+
+
+def test_the_tenants_whose_repeats_are_counted_are_bounded() -> None:
+    budget = ClientBudget(RetryBudgetSettings())
+    for number in range(TENANT_COUNT_MAX + 5):
+        budget.arrived(str(number))
+    assert len(budget._earned) == TENANT_COUNT_MAX
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from twofold.policy import (
     Gate,
     GateSettings,
     Hold,
+    LimitSettings,
     OutlierSettings,
     PoolRules,
     PoolScaling,
@@ -34,6 +35,7 @@ from twofold.policy import (
     ProbeFailed,
     PromoteRelease,
     QueueSettings,
+    Rate,
     Refuse,
     ReleaseOffered,
     ReleaseWithdrawn,
@@ -320,6 +322,16 @@ def test_a_fleet_at_zero_holds_the_first_request_and_starts_a_replica_at_once() 
     assert world.gate.view.counts.finished == 1
     assert world.kinds() == {"Hold": 1, "StartReplica": 1, "StopReplica": 1}
     assert not world.gate.view.replicas
+
+
+def test_what_limits_refuse_keeps_no_replica_up() -> None:
+    scaling = ScalingSettings(pools=(PoolScaling(min_count=0, max_count=3),), idle_s=30.0, down_pause_s=20.0)
+    limits = LimitSettings(tenants=(("capped", Rate(0.001)),))
+    world = World(replace(only(scaling=scaling), limits=limits))
+    for step in range(60):
+        world.at(100.0 + 5.0 * step, RequestArrived(10, 40, "capped"))
+    world.run(300.0)
+    assert world.gate.view.counts.refused > 30 and not world.gate.view.replicas
 
 
 def test_a_wave_is_followed_up_and_down() -> None:

@@ -15,7 +15,7 @@ from twofold.policy.fleet_view import ANY_CLASS, FleetView, Replica, Request
 from twofold.policy.limits import Limiter
 from twofold.policy.pace import Pace
 from twofold.policy.reserve import Reserve
-from twofold.policy.retry import Hedger, RetryBudget
+from twofold.policy.retry import ClientBudget, Hedger, RetryBudget
 from twofold.policy.routing import Router
 from twofold.policy.steering import Steering
 
@@ -40,7 +40,7 @@ class RequestPath:
             most_count = settings.queue.tenant_count_max
             self._reserves = {name: Reserve(self._kept_fraction, most_count) for name in self._kinds}
         self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
-        self._client_budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
+        self._client_budget = ClientBudget(settings.retry_budget) if settings.retry_budget else None
         self.hedger = Hedger(settings.hedge) if settings.hedge else None
         self.ladder = Ladder(settings.degradation) if settings.degradation else None
         self.pace: Pace | None = None
@@ -85,21 +85,23 @@ class RequestPath:
         )
         if kind.e2e_slo_s is not None and event.deadline_s is None:
             request.deadline_s = now_s + kind.e2e_slo_s
-        tokens, wait_s = event.input_tokens + event.output_limit_tokens, 0.0
+        tokens = event.input_tokens + event.output_limit_tokens
         if self._limiter is not None:
             wait_s = self._limiter.take_or_wait_s(event.tenant, kind.name, tokens, now_s)
-        if wait_s <= 0.0:
-            request.charged_tokens = tokens
-            if not self._is_in_budget(event.retry_count, now_s):
-                assert self._client_budget is not None
+            if wait_s > 0.0:
+                return [self._refused(request, RefusalReason.RATE, 429, wait_s)]
+        request.charged_tokens = tokens
+        if self._budget is not None and self._client_budget is not None:
+            if not event.retry_count:
+                self._budget.arrived()
+                self._client_budget.arrived(event.tenant)
+            elif not self._client_budget.take(event.tenant, now_s):
                 again_s = self._client_budget.until_one_s()
                 return [self._refused(request, RefusalReason.RETRY, 429, again_s)]
         if self._steering is not None:
             self._steering.arrived(request, now_s)
         if self.hedger is not None:
             self.hedger.arrived()
-        if wait_s > 0.0:
-            return [self._refused(request, RefusalReason.RATE, 429, wait_s)]
         if self.ladder is not None:
             if is_shed(self.ladder.level, kind):
                 return [self._refused(request, RefusalReason.SHED, 503, self.ladder.settings.lower_after_s)]
@@ -107,16 +109,6 @@ class RequestPath:
             self.ladder.arrived(not isinstance(effects[-1], Send))
             return effects
         return self._admitted(request, now_s)
-
-    def _is_in_budget(self, retry_count: int, now_s: float) -> bool:
-        """Whether a request that the limits let in is new, or a repeat that its client may still make."""
-        if self._budget is None or self._client_budget is None:
-            return True
-        if retry_count:
-            return self._client_budget.take(now_s)
-        self._budget.arrived()
-        self._client_budget.arrived()
-        return True
 
     def _admitted(self, request: Request, now_s: float) -> list[Effect]:
         """Refused, or sent where it may begin at once, or held. Routing is asked first, and only asked."""

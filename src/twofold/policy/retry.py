@@ -9,6 +9,7 @@ from twofold.policy.request_settings import HedgeSettings, RetryBudgetSettings
 
 KNOWN_COUNT = 20  # attempts that must have begun before it is known what is late
 STEP_LOG = 0.05  # by which the wait before a hedge grows or shrinks per attempt
+TENANT_COUNT_MAX = 10_000  # whose repeats are counted apart
 BURST_COUNT = 10  # hedges that are kept from calmer times
 
 
@@ -18,9 +19,7 @@ class RetryBudget:
 
     Law  of n new ones in t seconds at most burst + n · attempts_fraction + t · least_per_s attempts follow.
     Why  a fleet whose answers come too late is kept there by those who ask again: work that is thrown away
-         leaves no room for new requests. A gate has two: one for what it repeats and hedges itself, one for
-         what clients say they repeat, so that clients who ask again take nobody the gate's second attempt.
-         The two add up: in sum at most twice as many follow.
+         leaves no room for new requests.
     """
 
     settings: RetryBudgetSettings
@@ -50,6 +49,42 @@ class RetryBudget:
         """Seconds until a repeat may be made even if no new request comes."""
         lacking_count = max(1.0 - self.left_count, 0.0)
         return lacking_count / self.settings.least_per_s if self.settings.least_per_s else math.inf
+
+
+class ClientBudget:
+    """The same for what clients say they repeat, apart from what the gate repeats and hedges itself.
+
+    Law  of n new ones in t seconds at most burst + n · attempts_fraction + t · least_per_s repeats follow, of
+         all tenants together.
+    Why  clients who ask again take nobody the gate's second attempt, and no tenant takes another's repeats:
+         what its new requests earn is its own, and only burst and least rate are for whoever comes first.
+    """
+
+    def __init__(self, settings: RetryBudgetSettings) -> None:
+        self._settings = settings
+        self._common = RetryBudget(settings)
+        self._earned: OrderedDict[str, float] = OrderedDict()  # by tenant, the longest unseen first
+
+    def arrived(self, tenant: str) -> None:
+        """A new request; repeats are none."""
+        earned, settings = self._earned, self._settings
+        count = earned.get(tenant, 0.0) + settings.attempts_fraction
+        earned[tenant] = count if count < settings.burst_count else float(settings.burst_count)
+        earned.move_to_end(tenant)
+        if len(earned) > TENANT_COUNT_MAX:
+            earned.popitem(last=False)
+
+    def take(self, tenant: str, now_s: float) -> bool:
+        """Whether this tenant may repeat; then it is counted."""
+        count = self._earned.get(tenant, 0.0)
+        if count >= 1.0:
+            self._earned[tenant] = count - 1.0
+            return True
+        return self._common.take(now_s)
+
+    def until_one_s(self) -> float:
+        """Seconds until anybody may repeat even if no new request comes."""
+        return self._common.until_one_s()
 
 
 class Hedger:

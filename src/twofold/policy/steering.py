@@ -66,7 +66,7 @@ class Steering:
     # --- what happens ---
 
     def arrived(self, request: Request, now_s: float) -> None:
-        """A request came: does it try a release? It counts for the forecast, whatever becomes of it."""
+        """A request within limits and budget: does it try a release? Refused later, it counts as load too."""
         if self.scaler is not None:
             self.scaler.observe_arrival(self._pool_of(request), now_s, self._work_s(request))
         if self.canary is not None and self.canary.trials:
