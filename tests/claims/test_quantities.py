@@ -16,7 +16,7 @@ from twofold.claims.quantities_cluster import (
     sum_error,
     wait_share,
 )
-from twofold.claims.quantities_training import gpus_for_flops, time_for_flops
+from twofold.claims.quantities_training_run import gpus_for_flops, time_for_flops
 from twofold.core import InfeasibleError, TwofoldError
 from twofold.perf import load_constants
 

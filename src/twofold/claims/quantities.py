@@ -14,7 +14,11 @@ from twofold.claims.quantities_facility import FACILITY
 from twofold.claims.quantities_hardware import HARDWARE
 from twofold.claims.quantities_rules import RULES
 from twofold.claims.quantities_serving import SERVING
+from twofold.claims.quantities_serving_fleet import SERVING_FLEET
+from twofold.claims.quantities_serving_memory import SERVING_MEMORY
 from twofold.claims.quantities_training import TRAINING
+from twofold.claims.quantities_training_memory import TRAINING_MEMORY
+from twofold.claims.quantities_training_run import TRAINING_RUN
 from twofold.claims.quantity import Quantity
 from twofold.claims.world import World
 from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
@@ -22,7 +26,11 @@ from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
 QUANTITIES: Mapping[str, Quantity] = {
     **CATALOG,
     **TRAINING,
+    **TRAINING_MEMORY,
+    **TRAINING_RUN,
     **SERVING,
+    **SERVING_MEMORY,
+    **SERVING_FLEET,
     **HARDWARE,
     **COST,
     **CLUSTER,

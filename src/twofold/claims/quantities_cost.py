@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twofold.claims.quantities_hardware import SERVERS, served_usd_per_mtok
-from twofold.claims.quantities_serving import gpus_for_rate
-from twofold.claims.quantities_training import run, train
+from twofold.claims.quantities_serving_fleet import gpus_for_rate
+from twofold.claims.quantities_training import train
+from twofold.claims.quantities_training_run import run
 from twofold.claims.quantity import MissingFigure, Quantity
 from twofold.claims.world import World
 from twofold.core import YEAR_H, InfeasibleError, UnknownNameError

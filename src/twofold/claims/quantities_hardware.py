@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from twofold.claims.machines import machines, price_usd_per_h
-from twofold.claims.quantities_serving import PROMISED, gpus_for_rate
+from twofold.claims.quantities_serving import PROMISED
+from twofold.claims.quantities_serving_fleet import gpus_for_rate
 from twofold.claims.quantity import Quantity
 from twofold.claims.world import World
 from twofold.core import InfeasibleError

@@ -1,4 +1,4 @@
-"""Quantities of serving: iterations, loads, caches, fleets, by the models that plans use."""
+"""Quantities of serving: iterations, loads, limits and layouts of a replica, by the models that plans use."""
 
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from twofold.claims.machines import machines, price_usd_per_h
-from twofold.claims.quantity import Quantity, one_of, options
+from twofold.claims.quantity import Quantity, first_value, one_of, options
 from twofold.claims.world import World
 from twofold.core import InfeasibleError
 from twofold.inference import (
@@ -21,15 +21,12 @@ from twofold.inference import (
     Slo,
     TrafficClass,
     bottleneck,
-    capacity,
     closed_loop,
-    cold_start_s,
     communication_bytes_per_token,
     default_activation_format,
     engine,
     fleet_cost,
     iteration_s,
-    kv_bytes,
     layout_table,
     max_sequences,
     max_throughput,
@@ -37,10 +34,7 @@ from twofold.inference import (
     model_shape,
     open_loop,
     rate_limit,
-    replicas_for,
     static_batch,
-    throughput_of,
-    weights_bytes,
 )
 from twofold.plan import NEWEST_RELEASES
 
@@ -173,28 +167,28 @@ def serve(
 
 def _serving(world: World, made: Replica, load: Served, model: str, on: str, lengths: Lengths) -> Serving:
     found = machines(world, on)
-    price, count = price_usd_per_h(found), int(_one(made.accelerator_count))
-    requests, tokens = _one(load.requests_per_s), _one(load.output_tokens_per_s)
+    price, count = price_usd_per_h(found), int(first_value(made.accelerator_count))
+    requests, tokens = first_value(load.requests_per_s), first_value(load.output_tokens_per_s)
     cost = fleet_cost(made, load, ReplicaCount(1, 0, 1), price, requests)
     peak = found.cluster.device.peak_flops_per_s.get("bf16", np.nan)
     flops = 2.0 * world.catalog.model(model).parameters_active
-    work = requests * (_one(lengths.input_tokens) + _one(lengths.output_tokens)) * flops
+    work = requests * (first_value(lengths.input_tokens) + first_value(lengths.output_tokens)) * flops
     return Serving(
-        tpot_s=_one(load.tpot.mean_s),
-        ttft_s=_one(load.ttft.mean_s),
-        e2e_s=_one(load.e2e.mean_s),
-        ttft_s_p50=_one(load.ttft.p50_s),
-        ttft_s_p95=_one(load.ttft.p95_s),
-        ttft_s_p99=_one(load.ttft.p99_s),
-        tpot_s_p95=_one(load.tpot.p95_s),
-        e2e_s_p50=_one(load.e2e.p50_s),
-        e2e_s_p95=_one(load.e2e.p95_s),
-        e2e_s_p99=_one(load.e2e.p99_s),
+        tpot_s=first_value(load.tpot.mean_s),
+        ttft_s=first_value(load.ttft.mean_s),
+        e2e_s=first_value(load.e2e.mean_s),
+        ttft_s_p50=first_value(load.ttft.p50_s),
+        ttft_s_p95=first_value(load.ttft.p95_s),
+        ttft_s_p99=first_value(load.ttft.p99_s),
+        tpot_s_p95=first_value(load.tpot.p95_s),
+        e2e_s_p50=first_value(load.e2e.p50_s),
+        e2e_s_p95=first_value(load.e2e.p95_s),
+        e2e_s_p99=first_value(load.e2e.p99_s),
         requests_per_s=requests,
         tokens_per_s=tokens,
-        batch=_one(load.batch_sequences),
-        utilisation=_one(load.utilisation_fraction),
-        mfu=work / (count * _one(peak)),
+        batch=first_value(load.batch_sequences),
+        utilisation=first_value(load.utilisation_fraction),
+        mfu=work / (count * first_value(peak)),
         power_w=cost.power_w,
         tokens_per_j=cost.tokens_per_s_per_w,
         usd_per_mtok=None if price is None else price * count / 3600 / tokens * 1e6,
@@ -215,8 +209,8 @@ def decode_step(
     """One step that decodes `batch` sequences of `context` tokens each, none prefilled."""
     made = replica(world, model, on, weights, scale=scale)
     step = iteration_s(made, 0.0, 0.0, float(batch), float(context))
-    total_s = _one(step.total_s)
-    return Step(total_s, _one(step.communication_s) / total_s, _one(step.host_s) / total_s)
+    total_s = first_value(step.total_s)
+    return Step(total_s, first_value(step.communication_s) / total_s, first_value(step.host_s) / total_s)
 
 
 def prefill_s(
@@ -224,7 +218,7 @@ def prefill_s(
 ) -> float:
     """Seconds of one step that prefills so many tokens and decodes none."""
     made = replica(world, model, on, weights, scale=scale)
-    return _one(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
+    return first_value(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
 
 
 def static_tokens_per_s(
@@ -246,7 +240,7 @@ def static_tokens_per_s(
     sigma = float(np.sqrt(np.log1p(spread**2)))
     longest = float(np.exp(sigma * np.sqrt(2.0 * np.log(max(batch, 1))) - sigma**2 / 2.0)) if spread else 1.0
     load = static_batch(made, Lengths(float(input), output * longest), float(batch))
-    return _one(load.output_tokens_per_s) / longest
+    return first_value(load.output_tokens_per_s) / longest
 
 
 def limit(
@@ -268,12 +262,12 @@ def limit(
     promised = {"ttft": ttft_s or None, "tpot": tpot_s or None, "e2e": e2e_s or None}
     slo = Slo(**{f"{name}_s_{quantile}": value for name, value in promised.items()})
     found = rate_limit(made, TrafficClass("all", Lengths(float(input), float(output)), 1.0, slo, prefix))
-    saturation = _one(found.saturation_requests_per_s)
+    saturation = first_value(found.saturation_requests_per_s)
     return Limit(
-        _one(found.requests_per_s),
-        _one(found.met_sequences),
+        first_value(found.requests_per_s),
+        first_value(found.met_sequences),
         str(np.ravel(found.binding)[0]),
-        _one(found.knee_requests_per_s) / saturation if saturation else 0.0,
+        first_value(found.knee_requests_per_s) / saturation if saturation else 0.0,
         saturation,
     )
 
@@ -328,135 +322,22 @@ def step_bound(world: World, model: str, on: str, phase: str, batch: int = 1, we
     return max(gains, key=lambda name: gains[name])
 
 
-def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences: int = 1) -> float:
-    """Cache bytes of sequences of `context` tokens."""
-    return sequences * _one(kv_bytes(model_shape(world.catalog.model(model)), kv, float(context)))
-
-
-def kv_cache_without_groups(world: World, model: str, context: int) -> float:
-    """Cache bytes of one sequence, were every query head to keep keys and values of its own."""
-    shape = model_shape(world.catalog.model(model))
-    return _one(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
-
-
-def weights(world: World, model: str, number_format: str = "bf16") -> float:
-    """Bytes of a model's weights, scales included."""
-    return _one(weights_bytes(model_shape(world.catalog.model(model)), number_format).total_bytes)
-
-
-def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
-    """Share of a model's weights that each token of a decode step of `batch` sequences accounts for.
-
-    Every weight is read once for the whole batch; of the experts those that any sequence visits.
-    """
-    shape = world.catalog.model(model)
-    if not shape.experts:
-        return 1.0 / batch
-    parts = weights_bytes(model_shape(shape), "bf16")
-    touched = 1.0 - (1.0 - shape.experts_topk / shape.experts) ** batch
-    total, experts = _one(parts.total_bytes), _one(parts.experts_bytes)
-    return (total - experts + experts * touched) / total / batch
-
-
-def sequences(
-    world: World,
-    model: str,
-    on: str,
-    context: int,
-    weights: str = "bf16",
-    kv: str = "bf16",
-    block: int = 16,
-    offload: float = 0.0,
-) -> float:
-    """Sequences of `context` tokens that the cache holds at once; `block` tokens are set aside together."""
-    made = replica(world, model, on, weights, kv)
-    made = replace(made, cache=CacheOptions(block_tokens=float(block), offload_bytes=offload))
-    return _one(max_sequences(made, float(context)))
-
-
-def holds(
-    world: World, model: str, on: str, weights: str = "bf16", context: int = 4096, users: int = 1
-) -> bool:
-    """Whether weights and the cache of so many users fit the machines."""
-    try:
-        return sequences(world, model, on, context, weights) >= users
-    except InfeasibleError:
-        return False
-
-
-def gpus_to_serve(
-    world: World, model: str, gpu: str, weights: str = "bf16", context: int = 4096, users: int = 8
-) -> int:
-    """The fewest accelerators, a power of two, that hold the weights and `users` of `context` tokens."""
-    for count in (1, 2, 4, 8, 16, 32):
-        if holds(world, model, f"1x{count}x{gpu}", weights, context, users):
-            return count
-    raise InfeasibleError(f"{model} does not fit 32 {gpu}")
-
-
-def buffers_bytes(world: World, model: str, on: str) -> float:
-    """Bytes of one accelerator beside weights and cache: a chunk's activations, logits, graphs."""
-    return _one(capacity(replica(world, model, on)).buffers_bytes)
-
-
-def replicas(world: World, peak_per_s: float, limit_per_s: float, zones: int = 1) -> int:
-    """Replicas for a peak, with spares for failures and the loss of a zone."""
-    return replicas_for(peak_per_s, limit_per_s, zones=zones).total
-
-
-def gpus_for_rate(
-    world: World,
-    model: str,
-    gpu: str,
-    rate: float,
-    weights: str = "bf16",
-    input: int = 1000,
-    output: int = 200,
-) -> int:
-    """Accelerators whose replicas carry a peak of `rate` requests/s within 1 s and 50 ms per token."""
-    count = gpus_to_serve(world, model, gpu, weights)
-    while count <= 8:
-        found = world.once(
-            ("limit", model, gpu, count, weights, input, output),
-            lambda n=count: limit(world, model, f"1x{n}x{gpu}", input=input, output=output, weights=weights),  # type: ignore[misc]
-        )
-        if found.requests_per_s > 0:
-            return count * replicas(world, rate, found.requests_per_s)
-        count *= 2
-    raise InfeasibleError(f"no eight {gpu} keep the promises")
-
-
-def replica_efficiency(world: World, model: str, on: str, count: int) -> float:
-    """Throughput of `count` replicas behind a least-loaded router over `count` times one replica's."""
-    found = limit(world, model, on)
-    return float(throughput_of([count], found.requests_per_s, found.batch)[1][0])
-
-
-def startup_s(world: World, model: str, on: str, bytes_per_s: float) -> float:
-    """Seconds from a granted machine to the first answer, weights read at a rate."""
-    return _one(cold_start_s(replica(world, model, on), bytes_per_s))
-
-
 def sent_per_token(world: World, model: str, on: str, tp: int | None = None) -> float:
     """Bytes that one accelerator sends for every token of a replica."""
-    return _one(communication_bytes_per_token(replica(world, model, on, tp=tp)))
+    return first_value(communication_bytes_per_token(replica(world, model, on, tp=tp)))
 
 
 def serving_layout(world: World, model: str, on: str, metric: str = "latency") -> str:
     """The split of a replica that is best for `latency` of a token or for `throughput`: TP, PP or both."""
     made = replica(world, model, on)
     one_of(metric, ("latency", "throughput"), "metric")
-    count = int(_one(made.accelerator_count))
+    count = int(first_value(made.accelerator_count))
     pairs = [(tp, count // tp) for tp in (1, 2, 4, 8) if count % tp == 0]
     rows = [row for row in layout_table(made, Lengths(1000.0, 200.0), pairs) if row.fits]
     if not rows:
         raise InfeasibleError("nothing fits")
     best = min(rows, key=lambda row: row.tpot_s if metric == "latency" else -row.output_tokens_per_s)
     return " and ".join(name for name, size in (("TP", best.tp), ("PP", best.pp)) if size > 1) or "neither"
-
-
-def _one(value: Any) -> float:
-    return float(np.ravel(np.asarray(value, float))[0])
 
 
 def _shown(arguments: Mapping[str, Any], asked: str) -> str:
@@ -486,18 +367,6 @@ SERVING: Mapping[str, Quantity] = {
     "serving_gain": Quantity(serving_gain),
     "serving_needs_first": Quantity(serving_needs_first),
     "step_bound": Quantity(step_bound),
-    "kv_cache": Quantity(kv_cache),
-    "kv_cache_without_groups": Quantity(kv_cache_without_groups),
-    "weights": Quantity(weights),
-    "weights_read_fraction": Quantity(weights_read_fraction),
-    "sequences": Quantity(sequences),
-    "holds": Quantity(holds),
-    "gpus_to_serve": Quantity(gpus_to_serve),
-    "buffers_bytes": Quantity(buffers_bytes),
-    "replicas": Quantity(replicas),
-    "gpus_for_rate": Quantity(gpus_for_rate),
-    "replica_efficiency": Quantity(replica_efficiency),
-    "startup_s": Quantity(startup_s),
     "sent_per_token": Quantity(sent_per_token),
     "serving_layout": Quantity(serving_layout),
 }
