@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Fit, fit_of, load_catalog
 from twofold.catalog.offers import age_days, best_price, is_stale
 from twofold.core import UnknownNameError
 
@@ -40,7 +40,7 @@ def test_community_offers_count_only_when_asked_for() -> None:
 
 def test_regions_and_providers_narrow_the_choice() -> None:
     here = best_price(CATALOG, "h100", ["on_demand"], regions=["us-east"])
-    assert here is not None and here.region.upper().startswith("US")
+    assert here is not None and fit_of(CATALOG, here.provider, here.region, ("us-east",)) is not Fit.OUTSIDE
     other = best_price(CATALOG, "h100", ["on_demand"], exclude_providers=[here.provider])
     assert other is None or other.provider != here.provider
     with pytest.raises(UnknownNameError):
