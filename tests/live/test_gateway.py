@@ -260,7 +260,7 @@ def test_a_request_counts_for_the_tenant_whose_key_it_carries(tmp_path: Path, st
     assert [event.tenant for event in events if isinstance(event, RequestArrived)] == ["blue"]
 
 
-def test_the_last_places_are_kept_for_tenants_who_had_less(tmp_path: Path, stub_engines: Any) -> None:
+def test_tenants_that_wait_take_turns(tmp_path: Path, stub_engines: Any) -> None:
     policy = replace(QUICK, queue=QueueSettings())
 
     async def scenario() -> None:
@@ -268,22 +268,27 @@ def test_the_last_places_are_kept_for_tenants_who_had_less(tmp_path: Path, stub_
             stub_engines(1) as [engine],
             gateway(configured(tmp_path, [engine], gate=policy)) as served,
         ):
+            view = served.driver.gate.view
+            asking: list[asyncio.Task[None]] = []
 
             async def ask(tenant: str) -> None:
                 headers = {"x-tenant": tenant}
                 async with served.client.post(served.url + PATH, json=STREAM, headers=headers) as answer:
                     await answer.read()
 
-            def gated() -> tuple[int, int]:
-                view = served.driver.gate.view
-                return len(view.requests), len(view.held)
+            async def come(*tenants: str, held_count: int) -> None:
+                asking.extend(asyncio.create_task(ask(tenant)) for tenant in tenants)
+                await until(lambda: (len(view.requests), len(view.held)) == (8, held_count))
 
             await ask("modest")
             engine.hang = True
-            asking = [asyncio.create_task(ask("greedy")) for _ in range(10)]
-            await until(lambda: gated() == (7, 3))  # of 8 places
-            asking.append(asyncio.create_task(ask("modest")))
-            await until(lambda: gated() == (8, 3))
+            await come(*["greedy"] * 8, held_count=0)
+            await come(*["greedy"] * 3, held_count=3)
+            await come("modest", held_count=4)
+            for task in asking[:2]:
+                task.cancel()
+            await until(lambda: "modest" in {request.tenant for request in view.requests.values()})
+            assert {request.tenant for request in view.held.values()} == {"greedy"}
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
