@@ -30,7 +30,19 @@ the run has no such number, for example no latency of a class of which nothing f
 added, none is renamed or changes its unit within version 1.
 """
 # What a page is made of, innermost first.
-MODULES = {"plan": ("money", "portfolio", "building", "compliance", "plan"), "simulation": ("simulation",)}
+MODULES = {
+    "plan": (
+        "money",
+        "portfolio",
+        "building",
+        "compliance",
+        "plan_parts",
+        "plan_training",
+        "plan_serving",
+        "plan",
+    ),
+    "simulation": ("simulation",),
+}
 INTRODUCTIONS = {"plan": PLAN, "simulation": SIMULATION}
 KINDS = {
     "str": "text",

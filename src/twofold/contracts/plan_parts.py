@@ -1,0 +1,83 @@
+"""What both halves of a plan are made of: machines and their prices, parts of a total, and what lost."""
+
+from dataclasses import dataclass
+
+from twofold.core import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class PriceUsed:
+    """The catalogue row a cost was made with; `usd_per_accelerator_h` spreads over the offers seen."""
+
+    provider: str  # whose list
+    instance: str  # the instance type that is rented
+    region: str  # the catalogue region of the price
+    term: str  # on_demand spot reserved_1y reserved_3y
+    date: str  # day the price was seen
+    usd_per_accelerator_h: Estimate  # USD/h of one accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Equal nodes of one kind. `price` None: the plan counts accelerator-hours and says `no price`."""
+
+    accelerator: str  # catalogue name
+    node: str  # catalogue name of the server or instance type
+    node_count: int  # nodes in all
+    accelerators_per_node: int  # in one node
+    accelerator_count: int  # in all
+    fabric: str  # between nodes: infiniband roce efa ethernet …
+    price: PriceUsed | None  # what one accelerator-hour costs; null: no price is known
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a total; the `share_fraction`s of a total's parts add up to 1."""
+
+    name: str  # what this part is
+    value: Estimate  # in the unit of its total
+    share_fraction: float  # of the total
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a plan is bound by: `gain_fraction` of its time or cost goes when `resource` improves by 20 %."""
+
+    resource: str  # compute, memory bandwidth, memory capacity, link, fabric, host …
+    gain_fraction: float  # of time or cost, when it is 20 % better
+
+
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """Something else that was tried, and the constraint or the figure it lost by."""
+
+    what: str  # the alternative
+    why: str  # in words, with figures
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many candidates fell to one reason."""
+
+    reason: str  # memory, divisibility, slower …
+    count: int  # candidates
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """One point of the front of time, cost and size."""
+
+    what: str  # nodes × accelerators, and the layout
+    accelerator_count: int  # size
+    wall_s: float  # with headroom, s
+    cost_usd: float | None  # with headroom, USD
+    feasible: bool  # meets deadline and budget
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPoint:
+    """How a step scales: efficiency is throughput per accelerator over that of the smallest size."""
+
+    accelerator_count: int  # size
+    step_s: Estimate  # s
+    efficiency_fraction: Estimate  # of the smallest size's rate
