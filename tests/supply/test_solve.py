@@ -309,3 +309,18 @@ def test_a_day_without_hours_of_its_own_is_solved_to_the_end(
         cheapest[wanted] = min(usd + cheapest[max(0, wanted - int(speed * 1000))] for usd, speed in kinds)
     assert answer and violations(problem, answer) == ()
     assert answer.usd <= cheapest[-1] * weeks * 168 * 1.01
+
+
+def test_a_run_on_machines_that_serve_nothing_leaves_the_hours_of_others_their_bound(
+    offer: Callable[..., CapacityOffer],
+) -> None:
+    """A run on one's own nodes hid that whole hours of other machines were the cheapest: the gap was 5 %."""
+    own = offer("own", tenure="owned", term="owned", usd_per_unit_h=0.0, unit_limit=2)
+    rented = offer("rented", usd_per_unit_h=10.0, minimum_weeks=0)
+    run = Campaign("run", 0, 2, (CampaignOption("own", 2, 100.0),))
+    demand = Demand("chat", np.full((2, 24), 1.1), None)
+    problem = PortfolioProblem(
+        (own, rented), (demand,), (), (run,), (ServingRate("rented", "chat", "v", 1.0),), week_count=2
+    )
+    answer = solve(problem, effort=Effort.USUAL)
+    assert answer is not None and answer.usd == answer.bound_usd == pytest.approx(2 * 10.0 * 2 * 168)

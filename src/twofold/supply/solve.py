@@ -18,7 +18,7 @@ from twofold.supply.portfolio_problem import (
     Portion,
 )
 from twofold.supply.portfolio_prune import Calendar, calendar_of, pruned, with_mean_hours
-from twofold.supply.solve_bound import can_be_bounded, otherwise, whole_hours
+from twofold.supply.solve_bound import can_be_bounded, otherwise, whole_hours, working
 from twofold.supply.solve_matrix import Floats, Programme
 from twofold.supply.solve_model import Columns, programme_of
 from twofold.supply.solve_parts import Known
@@ -241,7 +241,7 @@ def _whole(case: _Case, values: Floats, search: _Search) -> tuple[_Found | None,
 
 def _narrowed(case: _Case, values: Floats) -> PortfolioProblem:
     """Without the held units that dense runs might have had and were not given."""
-    held = set(case.columns.held)
+    held = working(case.columns) & set(case.columns.held)
     taken = {
         (campaign.name, option.offer)
         for campaign, option, _, column in case.columns.starts

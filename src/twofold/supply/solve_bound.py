@@ -51,10 +51,17 @@ def can_be_bounded(problem: PortfolioProblem, columns: Columns, values: Floats) 
         return False
     if len(_held(columns)) > MOST_HELD:
         return False
-    linked = set(columns.held) | set(columns.hourly)
+    linked = working(columns)
     return not any(
-        values[column] > 0.5 and option.offer in linked for _, option, _, column in columns.starts
-    ) and not any(option.offer in columns.hourly for _, option, _, _ in columns.starts)
+        option.offer in linked and (values[column] > 0.5 or option.offer in columns.hourly)
+        for _, option, _, column in columns.starts
+    )
+
+
+def working(columns: Columns) -> set[str]:
+    """Offers whose units do hours of work: where a dense run takes some, the hours of its weeks change."""
+    serving = {rate.offer for rate, _ in columns.served} | {option.offer for _, option, *_ in columns.paused}
+    return serving & (set(columns.held) | set(columns.hourly))
 
 
 def otherwise(programme: Programme, columns: Columns, values: Floats) -> Iterator[Programme]:
@@ -66,7 +73,8 @@ def otherwise(programme: Programme, columns: Columns, values: Floats) -> Iterato
                 lower, upper = programme.lower.copy(), programme.upper.copy()
                 lower[column], upper[column] = low, high
                 yield replace(programme, lower=lower, upper=upper)
-    on_held = [column for _, option, _, column in columns.starts if option.offer in columns.held]
+    held = working(columns) & set(columns.held)
+    on_held = [column for _, option, _, column in columns.starts if option.offer in held]
     if on_held:
         yield _with_one_of(programme, on_held)
 
@@ -90,7 +98,7 @@ def _held(columns: Columns) -> list[int]:
 
 def _linking(columns: Columns) -> Ints:
     """What links weeks: held units, when their leases begin, and dense runs on units that serve too."""
-    shared = set(columns.held) | set(columns.hourly)
+    shared = working(columns)
     starts = [column for _, option, _, column in columns.starts if option.offer in shared]
     began = [int(column) for where in columns.started.values() for column in np.ravel(where)]
     return np.array(sorted({*_held(columns), *began, *starts}), np.int64)
