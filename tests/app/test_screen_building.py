@@ -23,7 +23,7 @@ def test_the_block_is_short_and_narrow(name: str, ask: Callable[[str], Any]) -> 
     lines = block(ask(f"twofold plan examples/{name}").text)
     assert 5 <= len(lines) <= 11
     assert all(len(line) <= 100 for line in lines)
-    assert re.match(r"BUILDING   for the plan's [\d,]+ servers?: ", lines[0])
+    assert re.match(r"BUILDING   for the fleets above, [\d,]+ servers?: ", lines[0])
     heads = [line[:12].strip() for line in lines if line[:12].strip()]
     assert {"year", "sites"} <= set(heads)
 
