@@ -55,6 +55,15 @@ def test_every_prior_lies_in_its_range_and_names_a_unit():
     for row in prior_rows():
         assert row.low <= row.value <= row.high
         assert row.unit
+        assert row.unit != "fraction" or row.high <= 1.0
+
+
+def test_what_is_assumed_of_one_part_s_kernels_is_not_certain():  # INV-19
+    name, scope = "serving_unshared_kv_fraction", "era=2024;family=cdna3"
+    told = load_constants().estimate(name, era="2024", family="cdna3")
+    (prior,) = (each for each in prior_rows() if (each.name, each.scope) == (name, scope))
+    assert told.low < told.value
+    assert (told.low, told.high) == (prior.low, prior.high)
 
 
 def test_a_closed_benchmark_s_first_token_counts_as_a_mean():

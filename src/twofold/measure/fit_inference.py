@@ -97,7 +97,7 @@ def prior_rows() -> list[ConstantRow]:
             scope=prior.scope,
             value=prior.value,
             low=prior.value / prior.factor,
-            high=prior.value * prior.factor,
+            high=_most(prior),
             unit=unit_of(prior.name),
             source=Source.ASSUMED,
             rows=0,
@@ -106,6 +106,12 @@ def prior_rows() -> list[ConstantRow]:
         )
         for prior in read_priors()
     ]
+
+
+def _most(prior: Prior) -> float:
+    """The end of its range; a fraction is no more than all."""
+    high = prior.value * prior.factor
+    return min(high, 1.0) if unit_of(prior.name) == "fraction" else high
 
 
 def unit_of(name: str) -> str:
