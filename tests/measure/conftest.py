@@ -30,6 +30,8 @@ from twofold.measure.device_cases import (
     Sample,
 )
 from twofold.measure.device_fit_software import _llama
+from twofold.measure.evidence import Evidence, gather
+from twofold.measure.validation import Column, read_data
 from twofold.perf import (
     Cluster,
     Device,
@@ -51,6 +53,12 @@ HOST_LAYER_S, HOST_STEP_S = 4e-3, 9e-3
 SERVE_STEP_S, SERVE_LAYER_S, SERVE_SEQUENCE_S = 3e-3, 1e-3, 2e-4
 RANKS = 2
 COPIED_BYTES = 2**27
+
+
+@pytest.fixture(scope="session")
+def sample() -> Evidence:
+    """The packaged rows beside what constants that never saw their source predict."""
+    return gather(read_data(None), only=(Column.LEFT_OUT,))
 
 
 @pytest.fixture(scope="session")

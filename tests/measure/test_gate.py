@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.measure.evidence import gather
+from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import (
     LEAST_ROWS,
     OTHERS,
@@ -81,18 +81,14 @@ def test_figures_come_back_as_written(tmp_path: Path) -> None:
     assert read_figures("truth", ["inference"], path) == []
 
 
-def test_small_sources_stand_together_and_no_row_is_lost_or_counted_twice() -> None:
-    evidence = gather(read_data(None, "training"), only=(Column.LEFT_OUT,))
-    found = [each for each in gate_figures("sample", evidence) if each.figure == "step_time"]
-    assert sum(each.rows for each in found) == len(evidence.parts["step_time"].rows)
+def test_small_sources_stand_together_and_no_row_is_lost_or_counted_twice(sample: Evidence) -> None:
+    found = [each for each in gate_figures("sample", sample) if each.figure == "step_time"]
+    assert sum(each.rows for each in found) == len(sample.parts["step_time"].rows)
     assert {each.source for each in found if each.rows < LEAST_ROWS} <= {OTHERS}
 
 
-def test_predictions_of_the_sample_are_as_good_as_committed() -> None:
-    data = read_data(None)
-    found = compare(
-        read_figures("sample", data.rows), gate_figures("sample", gather(data, only=(Column.LEFT_OUT,)))
-    )
+def test_predictions_of_the_sample_are_as_good_as_committed(sample: Evidence) -> None:
+    found = compare(read_figures("sample", read_data(None).rows), gate_figures("sample", sample))
     assert found.failure == "", found.moved
 
 

@@ -51,11 +51,6 @@ def write(path: Path, rows: list[Row]) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def sample() -> Evidence:
-    return gather(read_data(None), only=(Column.LEFT_OUT,))
-
-
 def test_the_sample_names_the_source_and_the_licence_of_every_row() -> None:  # INV-12
     for half in ("training", "inference"):
         rows = read_rows(SAMPLE / f"{half}.csv")
