@@ -172,3 +172,10 @@ def run(*command):
         [sys.executable, *map(str, command)], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     return done.stdout
+
+
+def test_a_rate_that_was_valid_kept_its_slowest_answers_to_the_limit():
+    told = {"mode": "online", "isl_dist": "mlperf dataset llama3.1-8b", "osl_mean": "129", "concurrency": ""}
+    (answer,) = predict(ROW | told | {"request_rate_rps": "20"})  # more than our steps sustain
+    at_limit_ms = 129 * 100 + 3.0 * float(answer["pred_ttft_mean_ms"])  # its rules ask for 0.1 s a token
+    assert float(answer["pred_e2e_p50_ms"]) < float(answer["pred_e2e_p99_ms"]) < at_limit_ms

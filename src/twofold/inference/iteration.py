@@ -248,7 +248,7 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
         )
 
     def decode_plain() -> Floats:
-        # Kernels that do not share it read a KV head's cache once for each of its query heads.
+        # Kernels that do not share it read a KV head's cache once for each of its query heads, often from L2.
         read_heads = kv_heads + replica.engine.unshared_kv_fraction * np.maximum(heads - kv_heads, 0.0)
         return attention_decode_s(
             device, tokens.sequences, tokens.decode_context_tokens, heads, read_heads, shape.head_dim,

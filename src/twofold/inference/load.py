@@ -1,7 +1,7 @@
 """What a replica does under load: static batches, closed loops, open arrivals, saturation."""
 
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,13 @@ class LimitHabits:
     share_fraction: float  # of its limit that a mean TPOT reaches when its p99 just meets it
     share_error_ratio: float  # of that share, in the logarithm
     rarer_cost_count: float  # of a limit that not every benchmark with that data set has
+
+
+class NearLimit(NamedTuple):
+    """Seconds per token at a rate near a limit: their mean, and the limit that their p99 meets."""
+
+    mean_s: Floats
+    limit_s: Floats
 
 
 def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
@@ -229,7 +236,7 @@ def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> S
 
 def near_limit_s(
     replica: Replica, lengths: Lengths, rate_per_s: Floats, limits_s: tuple[Floats, ...], habits: LimitHabits
-) -> Floats:
+) -> NearLimit:
     """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
 
     Formula  argmin over T and limits L of (ln s/e)² + min(9, (ln(T/(u·L))/d)²) + r but for the first L, with
@@ -241,7 +248,7 @@ def near_limit_s(
     Source   Little's law; rules of public benchmarks, whose submitters report the highest valid rate.
     Limits   steps known exactly: the TPOT of `open_loop`.
     """
-    best, least = np.asarray(0.0), np.asarray(np.inf)
+    best, met_s, least = np.asarray(0.0), np.asarray(np.inf), np.asarray(np.inf)
     for place, limit_s in enumerate(limits_s):
         for share in LIMIT_SHARES:
             tpot = share * np.maximum(limit_s, 1e-9)
@@ -256,8 +263,9 @@ def near_limit_s(
             below = np.minimum(np.square(usual), FAR_BELOW)
             cost = np.square(off) + below + habits.rarer_cost_count * (place > 0)
             cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
-            best, least = np.where(cost < least, tpot, best), np.minimum(cost, least)
-    return best
+            best, met_s = np.where(cost < least, tpot, best), np.where(cost < least, limit_s, met_s)
+            least = np.minimum(cost, least)
+    return NearLimit(best, met_s)
 
 
 def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:

@@ -29,7 +29,7 @@ class Engine:
     device_factor: Floats  # time of all kernels, where a family has no kernel tables
     arithmetic_factor: Floats  # further, of what dense products compute, where kernels were not tuned
     attention_factor: Floats  # further, by kind
-    unshared_kv_fraction: Floats  # of the query heads beyond one that read a KV head's cache for themselves
+    unshared_kv_fraction: Floats  # of a reading of a KV head's cache, that each further query head costs
     moe_factor: Floats
     communication_factor: Floats
     memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together
