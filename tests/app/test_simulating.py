@@ -49,6 +49,16 @@ def short(planned: ShownPlan) -> Simulated:
     return simulate(planned, SimulateOptions(scenario()))
 
 
+def test_a_run_in_which_nothing_was_measured_has_met_nothing(planned: ShownPlan, tmp_path: Path) -> None:
+    """Two requests, both of the warm-up: no evidence is no proof."""
+    trace = tmp_path / "two.csv"
+    trace.write_text(f"{HEADER}\n1,100,10\n2,100,10\n")
+    found = simulate(planned, SimulateOptions(scenario(), traces={"chat": trace}, only="chat"))
+    assert not found.data.slos_met and not any(run.slos_met for run in found.data.beliefs)
+    assert "GOALS        not judged" in found.lines
+    assert "no request of chat came after the warm-up: not judged" in found.data.notes
+
+
 def test_requests_are_conserved_and_figures_are_in_order(short: Simulated) -> None:
     (fleet, *_) = short.data.fleets
     assert sum(fleet.outcomes.values()) == fleet.arrived_count

@@ -273,7 +273,9 @@ def _verdict_lines(simulation: Simulation) -> list[str]:
     lines = heading("BROKE FIRST", [simulation.broke_first or "nothing: every limit held"])
     if simulation.classes:
         whose = f"of {simulation.scenario}: " if simulation.comparison else ""
-        verdict = f"missed: {', '.join(missed)}" if missed else "all met"
+        verdict = (
+            "all met" if simulation.slos_met else f"missed: {', '.join(missed)}" if missed else "not judged"
+        )
         few = [each.name for each in simulation.classes if _is_unanswered(each)]
         why = [f"{name}: fewer were answered than a p95 promises" for name in few]
         lines += heading("GOALS", [f"{whose}{verdict}", *why])

@@ -162,7 +162,7 @@ class BeliefRun:
     ttft_p95_s: dict[str, float | None]  # by class, s
     tpot_p95_s: dict[str, float | None]  # by class, s
     e2e_p95_s: dict[str, float | None]  # by class, s
-    slos_met: bool  # every goal of every class
+    slos_met: bool  # every goal of every class that had requests; false where none had
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ class Simulation:
     fleets: tuple[FleetFigures, ...]  # every pool of every service, with perfect beliefs
     beliefs: tuple[BeliefRun, ...]  # perfect, and put off both ways
     training: TrainingFigures | None  # null: no cluster was rehearsed
-    slos_met: bool  # every goal of every class
+    slos_met: bool  # every goal of every class that had requests; false where none had
     broke_first: str | None  # what broke first, in a line; null: nothing
     event_count: int  # that the machines handled
     decision_count: int  # effects that they answered with

@@ -67,7 +67,9 @@ def _classes(tasks: Sequence[PoolTask], results: Results) -> tuple[ClassFigures,
 
 
 def _met(classes: Sequence[ClassFigures]) -> bool:
-    return all(slo.met is not False for each in classes for slo in each.slos)
+    """Whether no goal is missed, and one at least was judged where there are any: no evidence is no proof."""
+    verdicts = {slo.met for each in classes for slo in each.slos}
+    return False not in verdicts and verdicts != {None}
 
 
 def _first(broken: Sequence[BrokeFirst]) -> str | None:
@@ -75,7 +77,15 @@ def _first(broken: Sequence[BrokeFirst]) -> str | None:
 
 
 def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
-    """Which p95 the run is too short for."""
+    """Of which classes nothing was measured, and which p95 the run is too short for."""
+    idle = [each.name for each in classes if each.slos and all(slo.met is None for slo in each.slos)]
+    return (
+        *(f"no request of {name} came after the warm-up: not judged" for name in idle),
+        *_open_notes(classes),
+    )
+
+
+def _open_notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
     open_ones = [
         f"{metric.upper()} of {each.name}"
         for each in classes
