@@ -15,7 +15,7 @@ from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulat
 from twofold.app.sweeping import parse_sweep
 from twofold.contracts import Scenario, parse_scenario, plan_to_json, scenario_names
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
-from twofold.plan import flat_figures
+from twofold.plan import compared, flat_figures
 
 SPEC = """\
 name: helpdesk
@@ -57,6 +57,13 @@ def test_a_run_in_which_nothing_was_measured_has_met_nothing(planned: ShownPlan,
     assert not found.data.slos_met and not any(run.slos_met for run in found.data.beliefs)
     assert "GOALS        not judged" in found.lines
     assert "no request of chat came after the warm-up: not judged" in found.data.notes
+
+
+def test_what_rounding_leaves_between_two_runs_is_no_difference(short: Simulated) -> None:
+    (first, *others) = short.data.classes
+    nearly = replace(first, goodput_fraction=first.goodput_fraction * (1 + 1e-13))
+    found = compared([short.data] * 2, [replace(short.data, classes=(nearly, *others))] * 2)
+    assert {(each.difference, each.low, each.high) for each in found.differences} == {(0.0, 0.0, 0.0)}
 
 
 def test_requests_are_conserved_and_figures_are_in_order(short: Simulated) -> None:

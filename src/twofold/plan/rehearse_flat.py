@@ -1,7 +1,7 @@
 """A rehearsal as flat figures by name, so that runs can be compared, paired and swept alike."""
 
 from collections.abc import Sequence
-from math import sqrt
+from math import isclose, sqrt
 from statistics import fmean, stdev
 
 from twofold.contracts import ClassFigures, Comparison, Difference, Simulation, TrainingFigures
@@ -10,6 +10,7 @@ from twofold.contracts import ClassFigures, Comparison, Difference, Simulation, 
 STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160)
 METRICS = ("ttft", "tpot", "e2e")
 QUANTILES = ("p50", "p95", "p99")
+ROUNDING = 1e-9  # of a figure: what sums in another order differ by
 Flat = dict[str, float]
 
 
@@ -132,7 +133,7 @@ def compared(first: Sequence[Simulation], second: Sequence[Simulation]) -> Compa
         known = [(x[name], y[name]) for x, y in zip(a, b, strict=True) if name in x and name in y]
         if len(known) < min(2, len(a)):
             continue
-        gaps = mean_interval([y - x for x, y in known])
+        gaps = mean_interval([0.0 if isclose(x, y, rel_tol=ROUNDING) else y - x for x, y in known])
         differences.append(Difference(name, fmean(x for x, _ in known), fmean(y for _, y in known), *gaps))
     seeds = tuple(each.seed for each in first)
     return Comparison(first[0].scenario, second[0].scenario, seeds, tuple(differences))
