@@ -198,6 +198,11 @@ def test_values_that_contradict_are_refused(text: str, says: str) -> None:
     assert says in refusal_of(HEAD + text)
 
 
+def test_a_list_of_one_wrong_word_is_not_called_empty_as_well() -> None:
+    text = HEAD + "serving: {quantisation: [fp9], classes: {chat: {traffic: {rate: 1 /s}}}}"
+    assert "`quantisation: fp9`" in refusal_of(text) and "is empty" not in refusal_of(text)
+
+
 def test_a_spec_written_out_reads_back_as_itself(assistant: str) -> None:
     spec = parse_spec(assistant, "twofold.yaml")
     written = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -10,6 +10,7 @@ import pytest
 from twofold.policy import Beliefs, GateSettings
 from twofold.twin import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
 from twofold.twin.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class FixedEngine:
     saved_s: float = 0.0
     held_token_s: float = 0.0
     used_token_s: float = 0.0
+    gaps: Histogram = field(default_factory=Histogram)
     waiting: deque[EngineWork] = field(default_factory=deque)
     running: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # begin, end, tokens
     begun: set[int] = field(default_factory=set)

@@ -146,8 +146,13 @@ def _power(building: Building) -> list[str]:
 
 
 def _sites(building: Building) -> list[str]:
+    """The best place and those in use: for what trains, where anything does; serving goes to its users."""
     shown = [*building.sites[:SHOWN_SITES], *(each for each in building.sites[SHOWN_SITES:] if each.chosen)]
-    return [site_text(number, each) for number, each in enumerate(building.sites, 1) if each in shown]
+    texts = [site_text(number, each) for number, each in enumerate(building.sites, 1) if each in shown]
+    runs = [group.name for group in building.racks if group.use == "training"]
+    if texts and 0 < len(runs) < len(building.racks):
+        texts[0] = f"for {', '.join(runs) if len(runs) < 3 else 'what trains'}: {texts[0]}"
+    return texts
 
 
 def _bill(building: Building) -> list[str]:

@@ -149,6 +149,9 @@ def _use_pieces(fleet: FleetFigures) -> list[str]:
             f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
         )
     pieces.append(f"{percent(fleet.kv_waste_fraction)} of held cache empty")
+    if fleet.token_gap_p99_s is not None and fleet.token_gap_max_s is not None:
+        usual, longest = (format_seconds(gap_s) for gap_s in (fleet.token_gap_p99_s, fleet.token_gap_max_s))
+        pieces.append(f"between tokens {usual} in 99 %, {longest} at most")
     if fleet.preempted_count:
         pieces.append(f"{fleet.preempted_count:,} preempted")
     if fleet.started_count:

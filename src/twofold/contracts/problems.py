@@ -29,9 +29,10 @@ class _Found:
 def problems(error: ValidationError, root: Node, part: type[Part], whole: str = "a spec") -> list[InputError]:
     """One error per thing to mend, in the order of the file; `whole` is what the file is called."""
     found: dict[tuple[Place, str], InputError] = {}
-    for details in error.errors(include_url=False):
-        if details["type"] == "default_factory_not_called":  # follows from another error
-            continue
+    told = error.errors(include_url=False)
+    for details in told:
+        if details["type"] == "default_factory_not_called" or _is_left_empty(details, told):
+            continue  # follows from another error
         problem = _problem(details, root, part, whole)
         assert problem.place is not None
         found.setdefault((problem.place, problem.message), problem)
@@ -43,6 +44,14 @@ def problems(error: ValidationError, root: Node, part: type[Part], whole: str = 
         *ordered[:ERROR_LIMIT],
         InputError(f"{left_over} more mistakes", place=ordered[ERROR_LIMIT].place),
     ]
+
+
+def _is_left_empty(details: ErrorDetails, told: list[ErrorDetails]) -> bool:
+    """Whether a list is too short only because what stands in it is wrong."""
+    where = details["loc"]
+    return details["type"] == "too_short" and any(
+        len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in told
+    )
 
 
 def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) -> InputError:

@@ -131,6 +131,8 @@ class FleetFigures:
     computed_s: float  # by all replicas together
     saved_s: float  # of computing, that found tokens spared
     kv_waste_fraction: float  # of the cache that requests held, what no token filled
+    token_gap_p99_s: float | None  # between the tokens of an answer, 99 of 100 gaps; null: none was seen
+    token_gap_max_s: float | None  # the longest of these gaps
     preempted_count: int  # requests that lost their cache and began again
     started_count: int  # replicas started meanwhile
     start_s_mean: float  # from the decision to ready

@@ -155,6 +155,8 @@ def fleet_figures(
         computed_s=result.computed_s,
         saved_s=result.saved_s,
         kv_waste_fraction=result.kv_waste_fraction,
+        token_gap_p99_s=result.token_gap_p99_s,
+        token_gap_max_s=result.token_gap_max_s,
         preempted_count=result.preempted_count,
         started_count=result.started_count,
         start_s_mean=result.start_s_mean,

@@ -81,6 +81,10 @@ def _of_fleets(simulation: Simulation) -> Flat:
         "power_ramp_w_per_s": max(fleet.power_ramp_w_per_s for fleet in fleets),
         "missent": float(sum(one.after_fault.missent_count for one in fleets if one.after_fault)),
     }
+    for name in ("token_gap_p99_s", "token_gap_max_s"):
+        gaps_s = [gap_s for fleet in fleets if (gap_s := getattr(fleet, name)) is not None]
+        if gaps_s:
+            found[name] = max(gaps_s)
     if all(fleet.cost_usd is not None for fleet in fleets):
         found["cost_usd"] = sum(fleet.cost_usd or 0.0 for fleet in fleets)
     return found

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 
 from twofold.twin.engine import Engine
 from twofold.twin.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.histogram import Histogram
 
 HANDOFF_S = 0.01  # routing, registration and the first block of a cache transfer, as in `inference`
 
@@ -72,6 +73,14 @@ class DisaggregatedEngine:
     def saved_s(self) -> float:
         """Seconds that cached prompts spared the engines."""
         return sum(each.saved_s for each in self._prefill + self._decode)
+
+    @property
+    def gaps(self) -> Histogram:
+        """Seconds between the tokens of an answer, all of which decode workers bring."""
+        found = Histogram()
+        for each in self._decode:
+            found.merge(each.gaps)
+        return found
 
     @property
     def held_token_s(self) -> float:

@@ -1,6 +1,6 @@
 """The replicas of a serving world: how they start, slow down, end and come back, and what they cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log
 
 from twofold.core import ValueRefusedError
@@ -16,6 +16,7 @@ from twofold.twin.fault_types import RandomCrashes, Release
 from twofold.twin.fleet_chance import Purpose, unit
 from twofold.twin.fleet_state import Attempt, Kind, Life, Replica
 from twofold.twin.heap import Heap
+from twofold.twin.histogram import Histogram
 from twofold.twin.storage import SharedStore
 from twofold.twin.types import FleetWorld, ReplicaModel, Start
 
@@ -45,6 +46,7 @@ class Spent:
     saved_s: float = 0.0  # by cached prompts
     held_token_s: float = 0.0  # of caches, by running requests …
     used_token_s: float = 0.0  # … and of that, filled
+    gaps: Histogram = field(default_factory=Histogram)  # seconds between the tokens of an answer
     granted_s: float = 0.0
     accelerator_s: float = 0.0
     cost_usd: float = 0.0
@@ -262,6 +264,7 @@ class Fleet:
             spent.saved_s += engine.saved_s
             spent.held_token_s += engine.held_token_s
             spent.used_token_s += engine.used_token_s
+            spent.gaps.merge(engine.gaps)
             spent.energy_j += engine.busy_s * (replica.model.busy_w - replica.model.idle_w)
 
     def _bill(self, replica: Replica, now_s: float) -> None:

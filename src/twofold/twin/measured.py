@@ -6,6 +6,7 @@ from math import inf
 
 from twofold.inference import MeasuredService
 from twofold.twin.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.histogram import Histogram
 
 
 class BatchServer:
@@ -30,6 +31,7 @@ class BatchServer:
         self.prefill_tokens = self.decode_tokens = 0
         self.hit_tokens = self.preempted_count = 0
         self.saved_s = self.held_token_s = self.used_token_s = 0.0
+        self.gaps = Histogram()  # of whole answers nobody measured them
 
     def submit(self, work: EngineWork, now_s: float) -> None:
         """A request came; alone it begins at once."""

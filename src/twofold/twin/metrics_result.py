@@ -65,6 +65,8 @@ def fleet_result(
         timeline=metrics.timeline.rows(now_s),
         computed_s=spent.busy_s,
         saved_s=spent.saved_s,
+        token_gap_p99_s=spent.gaps.quantile(0.99) if spent.gaps.count else None,
+        token_gap_max_s=spent.gaps.quantile(1.0) if spent.gaps.count else None,
         kv_waste_fraction=max(0.0, 1.0 - spent.used_token_s / spent.held_token_s)
         if spent.held_token_s
         else 0.0,

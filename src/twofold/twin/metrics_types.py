@@ -139,6 +139,8 @@ class FleetResult:
     computed_s: float = 0.0  # by all replicas together
     saved_s: float = 0.0  # that cached prompts spared them
     kv_waste_fraction: float = 0.0  # of the cache that requests held, what no token filled
+    token_gap_p99_s: float | None = None  # between the tokens of an answer; None: none was seen
+    token_gap_max_s: float | None = None  # the longest
     # Since the first fault began; without one, since the run did:
     first_effects_s: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({})

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from twofold.policy import Beliefs, GateSettings
 from twofold.twin.engine_types import EngineWork, Output
 from twofold.twin.fault_types import Fault
+from twofold.twin.histogram import Histogram
 
 
 class ServingEngine(Protocol):
@@ -56,6 +57,9 @@ class ServingEngine(Protocol):
 
     @property
     def used_token_s(self) -> float: ...
+
+    @property
+    def gaps(self) -> Histogram: ...
 
 
 # --- traffic ---
