@@ -21,6 +21,7 @@ from twofold.twin import (
     TimelineRow,
     simulate_fleet,
 )
+from twofold.twin.histogram import Histogram
 
 
 def no_engine() -> None:
@@ -62,6 +63,7 @@ class _Idle:
 
     busy_s = saved_s = held_token_s = used_token_s = 0.0
     prefill_tokens = decode_tokens = hit_tokens = preempted_count = 0
+    gaps = Histogram()
 
     def next_at_s(self) -> None:
         return None
