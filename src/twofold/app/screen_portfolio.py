@@ -47,7 +47,8 @@ def portfolio_lines(portfolio: Portfolio, bill: PortfolioBill | None = None) -> 
     )
     if len(rows) > SHOWN_LEASES:
         rest = rows[SHOWN_LEASES:]
-        lines += field("and", [f"{len(rest)} smaller leases, {format_usd(sum(usd for _, usd in rest))}"])
+        noun = "lease" if len(rest) == 1 else "leases"
+        lines += field("and", [f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}"])
     lines += field("bill", _billed(bill))
     lines += field("instead", _instead(portfolio.options))
     lines += field("released", _released(portfolio))
