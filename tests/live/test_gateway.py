@@ -213,6 +213,25 @@ def test_pages_answer_and_others_are_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_with_keys_only_the_health_page_is_open(tmp_path: Path) -> None:
+    """`/state` names replicas and counts of all tenants: without a key it told them to everybody."""
+    keys = (GatewayKey("blue", hashlib.sha256(b"k-blue").hexdigest()),)
+
+    async def scenario() -> None:
+        async with gateway(configured(tmp_path, [], keys=keys)) as served:
+            told = {}
+            for path in ("/health", "/state", "/v1/models", "/nowhere"):
+                for key in ("", "Bearer k-red", "Bearer k-blue"):
+                    headers = {"authorization": key} if key else {}
+                    async with served.client.get(served.url + path, headers=headers) as answer:
+                        told.setdefault(path, []).append(answer.status)
+                        assert (b"counts" in await answer.read()) == (path == "/state" and "blue" in key)
+            assert told["/health"] == [503] * 3 and told["/nowhere"] == [404] * 3  # no replica, no page
+            assert told["/state"] == told["/v1/models"] == [401, 401, 200]
+
+    asyncio.run(scenario())
+
+
 def test_a_full_fleet_refuses_with_429_and_a_dead_one_with_503(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario() -> None:
         async with (
@@ -252,7 +271,7 @@ def test_a_request_counts_for_the_tenant_whose_key_it_carries(tmp_path: Path, st
                     told.append((answer.status, answer.headers.get("www-authenticate")))
                     await answer.read()
             assert told == [(200, None), (401, "Bearer"), (401, "Bearer")]
-            assert (await served.state())["counts"]["arrived"] == len(engine.requests) == 1
+            assert served.driver.state()["counts"]["arrived"] == len(engine.requests) == 1
 
     asyncio.run(scenario())
     [run] = read_gate_log(tmp_path / "events.jsonl").runs

@@ -43,6 +43,8 @@ SPOKEN_REASONS = {
     RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
+OPEN_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
+TOLD = (OPEN_PATH, "/state", "/v1/models")
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -148,21 +150,22 @@ class GatewayApp:
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
         client, path, method = Client(receive, send), scope["path"], scope["method"]
-        if path in PASSED_FIELDS:
-            if method == "POST":
-                asker = self._askers.of(scope["headers"])
-                if isinstance(asker, Asker):
-                    await self._generate(path, client, asker)
-                else:
-                    await client.refuse(asker)
-                return
-        elif path not in ("/health", "/state", "/v1/models"):
+        if path not in PASSED_FIELDS and path not in TOLD:
             await client.refuse(Problem(404, f"There is nothing at {path}"))
             return
-        elif method in ("GET", "HEAD"):
+        if method not in (("POST",) if path in PASSED_FIELDS else ("GET", "HEAD")):
+            await client.refuse(Problem(405, f"{path} does not take {method}"))
+            return
+        if path == OPEN_PATH:
             await self._tell(path, client)
             return
-        await client.refuse(Problem(405, f"{path} does not take {method}"))
+        asker = self._askers.of(scope["headers"])
+        if not isinstance(asker, Asker):
+            await client.refuse(asker)
+        elif path in TOLD:
+            await self._tell(path, client)
+        else:
+            await self._generate(path, client, asker)
 
     async def _tell(self, path: str, client: Client) -> None:
         status, data = 200, self.decider.state()
