@@ -76,6 +76,14 @@ def test_tenants_that_asked_once_take_no_share_from_those_that_ask_for_all() -> 
     assert reserve.is_kept_from("x", 1, 100) and not reserve.is_kept_from("z", 1, 100)
 
 
+def test_who_waited_over_the_turn_of_a_window_is_counted_when_it_is_sent() -> None:
+    reserve = Reserve(0.03, 1000)
+    reserve.asked("waits", 2000, 0.0)
+    reserve.asked("others", 2000, WINDOW_S)  # the turn
+    reserve.sent("waits", 2000)
+    assert reserve.is_kept_from("waits", 1, 100) and not reserve.is_kept_from("others", 1, 100)
+
+
 @given(TENANTS, st.integers(0, 8), st.sampled_from([1, 7, 8, 40, 100, 1000]))
 def test_nothing_is_kept_while_enough_is_free_nor_of_a_few_places(
     steps: list[tuple[str, int, float, bool]], beyond_count: int, place_count: int

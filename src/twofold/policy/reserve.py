@@ -44,7 +44,7 @@ class Reserve:
 
     def sent(self, tenant: str, tokens: int) -> None:
         """A request of so many tokens got a place."""
-        if tenant in self._asked:
+        if tenant in self._asked or tenant in self._earlier_asked:  # it may have waited over the turn
             self._sent[tenant] += tokens
             self._sent_tokens += tokens
 
