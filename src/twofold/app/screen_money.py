@@ -15,9 +15,9 @@ from twofold.contracts import (
     cents,
     total_usd,
 )
-from twofold.core import Estimate, format_seconds, format_si, format_usd
+from twofold.core import DAY_S, Estimate, format_seconds, format_si, format_usd
 
-HOUR_S, DAY_S = 3600.0, 86400.0
+HOUR_S = 3600.0
 
 
 def money_lines(money: Money) -> list[str]:

@@ -3,7 +3,6 @@
 from twofold.app.figures import percent, ranged
 from twofold.app.lines import field, table
 from twofold.app.screen_money import (
-    DAY_S,
     HOUR_S,
     dollars,
     more_money_lines,
@@ -12,7 +11,7 @@ from twofold.app.screen_money import (
     thousand_queries,
 )
 from twofold.contracts import LineItem, Money, MoneyDetail
-from twofold.core import format_seconds, format_usd
+from twofold.core import DAY_S, format_seconds, format_usd
 
 
 def detail_money_lines(money: Money) -> list[str]:

@@ -14,7 +14,6 @@ from twofold.plan import given
 
 TRAINERS = ("L40S", "A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB", "B200-SXM-180GB", "MI300X")
 """Accelerators with list prices that a choice of training hardware is made from, in nodes of eight."""
-DAY_S = 86400.0
 PEAK_RATIO = 2.0  # of a day's traffic over its mean; what the twin's days have too
 
 

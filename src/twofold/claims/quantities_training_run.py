@@ -12,7 +12,7 @@ from twofold.claims.machines import machines, price_usd_per_h
 from twofold.claims.quantities_training import job_of, step_once
 from twofold.claims.quantity import Quantity, options
 from twofold.claims.world import World
-from twofold.core import ValueRefusedError
+from twofold.core import DAY_S, ValueRefusedError
 from twofold.training import RunPlan, model_flops_per_token, run_plan, workload
 
 
@@ -28,7 +28,7 @@ def gpus_in_time(
 
 def gpus_for_flops(world: World, flops: float, gpu: str, days: float, mfu: float) -> float:
     """Accelerators that do so many FLOPs in so many days at a share of their 16-bit peak."""
-    return flops / (_peak(world, gpu) * mfu * days * 86400.0)
+    return flops / (_peak(world, gpu) * mfu * days * DAY_S)
 
 
 def time_for_flops(world: World, flops: float, gpu: str, count: float, mfu: float) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from twofold.core import YEAR_S
+from twofold.core import DAY_S, YEAR_S
 
 Value = float | str | bool | None
 """What a quantity may be: a number in SI units, a name, a yes or no; None where there is no such thing."""
@@ -14,7 +14,7 @@ SI_FACTOR: Mapping[str, float] = MappingProxyType(
         "%": 1e-2,
         "ms": 1e-3,
         "h": 3600.0,
-        "day": 86400.0,
+        "day": DAY_S,
         "GB/s": 1e9,
         "Gb/s": 1e9 / 8,
         "TB/s": 1e12,
@@ -34,7 +34,7 @@ SI_FACTOR: Mapping[str, float] = MappingProxyType(
 NAMED: Mapping[str, float] = MappingProxyType(
     {
         "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "GiB": 2.0**30, "Gbit": 1e9 / 8,
-        "kW": 1e3, "ms": 1e-3, "hour": 3600.0, "day": 86400.0, "year": YEAR_S,
+        "kW": 1e3, "ms": 1e-3, "hour": 3600.0, "day": DAY_S, "year": YEAR_S,
         "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
     }
 )  # fmt: skip

@@ -12,7 +12,7 @@ from statistics import median
 from twofold.contracts.infer_command import ASSUMED_MODEL, COMMENT, spec_name, written
 from twofold.contracts.names import Names, fold
 from twofold.contracts.trace_rows import seconds as read_seconds
-from twofold.core import InferenceSourceError, Place
+from twofold.core import DAY_S, InferenceSourceError, Place
 
 RUN_LIMIT = 8  # the runs with the most GPU-hours; the rest is noise to a plan
 JOB_LIMIT = 5_000_000
@@ -80,7 +80,7 @@ def _run(name: str, jobs: list[_Job], names: Names) -> list[str]:
     if len(starts) >= 3:
         every_s = median(later - earlier for earlier, later in pairwise(starts))
         if every_s >= 60:
-            lines.append(f"    repeats: every {every_s / 86400:.3g} d{COMMENT}median of {len(starts)} starts")
+            lines.append(f"    repeats: every {every_s / DAY_S:.3g} d{COMMENT}median of {len(starts)} starts")
     return lines
 
 

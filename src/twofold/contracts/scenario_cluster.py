@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from twofold.contracts import fields
 from twofold.contracts.fields import Listed, Part, refusal
 from twofold.contracts.scenario_parts import Bandwidth, Moment, Slowdown
-from twofold.core import ValueRefusedError
+from twofold.core import DAY_S, ValueRefusedError
 
 
 class ClusterJobs(Part):
@@ -129,7 +129,7 @@ class ClusterChange(Part):
                 "write fewer spares, or more nodes",
             )
         moments = [demand.at_s for demand in self.serving]
-        if moments != sorted(set(moments)) or (moments and moments[-1] >= 86400.0):
+        if moments != sorted(set(moments)) or (moments and moments[-1] >= DAY_S):
             raise refusal(ValueRefusedError, "the times of `serving` rise within one day")
         if self.against_split and not any(demand.accelerators for demand in self.serving):
             raise refusal(ValueRefusedError, "nothing serves, so there is one fleet alone", "write `serving`")

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from twofold.contracts import fields
 from twofold.contracts.fields import Listed, Part, Quantity, refusal
 from twofold.contracts.names import did_you_mean
-from twofold.core import Dimension, UnknownNameError, ValueRefusedError
+from twofold.core import DAY_S, Dimension, UnknownNameError, ValueRefusedError
 
 ATTEMPTS_MAX = 1000  # of one intent: all of them may come at one moment
 Moment = Annotated[float, Quantity(Dimension.TIME, "min")]  # since the run began; may be 0
@@ -70,7 +70,7 @@ class TrafficChange(Part):
         default=1.0, alias="burstiness", description="gamma: deviation of gaps over their mean"
     )
     day_s: fields.Seconds = Field(
-        default=86400.0, alias="day", description="diurnal: how long a day of the profile takes"
+        default=DAY_S, alias="day", description="diurnal: how long a day of the profile takes"
     )
     turns: fields.PositiveCount = Field(default=5, description="sessions: requests of one, in the mean")
     think_s: Moment = Field(

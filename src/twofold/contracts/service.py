@@ -9,14 +9,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from twofold.contracts import fields
 from twofold.contracts.fields import Listed, Part, refusal
 from twofold.contracts.parts import FixedCluster, ModelReference
-from twofold.core import ValueRefusedError
+from twofold.core import DAY_S, ValueRefusedError
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
 Engine = Literal["vllm", "sglang", "tensorrt-llm", "transformers"]
 Profile = Literal["flat", "consumer", "business"]
 Preset = Literal["conversational", "documents", "batch"]
-DAY_S = 86400.0
 
 
 class Lengths(Part):

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_serializer, fi
 from twofold.contracts import fields
 from twofold.contracts.fields import Part, refusal
 from twofold.contracts.parts import FixedCluster, ModelReference
-from twofold.core import BatchError, Dimension, QuantityError, ValueRefusedError, parse_quantity
+from twofold.core import DAY_S, BatchError, Dimension, QuantityError, ValueRefusedError, parse_quantity
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp8", "fp32"]
@@ -57,7 +57,7 @@ class Window(Part):
 
     @property
     def length_s(self) -> float:
-        return ((self.end - self.start).days + 1) * 86400.0
+        return ((self.end - self.start).days + 1) * DAY_S
 
 
 class TrainingRun(Part):

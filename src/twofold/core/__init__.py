@@ -53,9 +53,10 @@ from twofold.core.errors import (
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, format_quantity, natural_quantity, parse_quantity, units_of
-from twofold.core.year import YEAR_H, YEAR_S
+from twofold.core.year import DAY_S, YEAR_H, YEAR_S
 
 __all__ = [
+    "DAY_S",
     "YEAR_H",
     "YEAR_S",
     "AliasError",

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from twofold.core.estimate import Estimate
+from twofold.core.year import DAY_S
 
 
 class Scale(NamedTuple):
@@ -28,7 +29,6 @@ def _steps(unit: str, prefixes: str = " kMGTPE") -> tuple[Scale, ...]:
     return (scales[0]._replace(lowest=0.0), *scales[1:])
 
 
-_DAY = 86400.0
 _TIME = (
     Scale(0.0, 1e-9, "ns"),
     Scale(1e-6, 1e-6, "µs"),
@@ -36,7 +36,7 @@ _TIME = (
     Scale(1.0, 1.0, "s"),
     Scale(120.0, 60.0, "min"),
     Scale(7200.0, 3600.0, "h"),
-    Scale(2 * _DAY, _DAY, "d", None, 1),
+    Scale(2 * DAY_S, DAY_S, "d", None, 1),
 )
 _MEMORY = tuple(
     Scale(0.0 if power == 0 else 2.0 ** (10 * power), 2.0 ** (10 * power), label)

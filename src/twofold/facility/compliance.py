@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from twofold.catalog import Catalog
 from twofold.contracts import Compliance, ComplianceSpec
+from twofold.core import DAY_S
 from twofold.facility.compliance_costs import (
     SIZES,
     Rent,
@@ -18,8 +19,6 @@ from twofold.facility.compliance_keys import keys_of
 from twofold.facility.compliance_logs import logs_of
 from twofold.facility.compliance_regimes import permitted_places, refused_places
 from twofold.facility.compliance_system import RuledSystem, differences_of, enclaves_of, transfer_of
-
-DAY_S = 86400.0
 
 
 def compliance_of(

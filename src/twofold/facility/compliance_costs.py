@@ -16,7 +16,7 @@ from twofold.contracts import (
     line_item,
     total_usd,
 )
-from twofold.core import YEAR_H, Estimate, Source
+from twofold.core import DAY_S, YEAR_H, Estimate, Source
 from twofold.facility.compliance_keys import clusters_of, keys_of
 from twofold.facility.compliance_logs import logs_of
 from twofold.facility.compliance_regimes import asks, figure_of
@@ -29,7 +29,6 @@ from twofold.facility.compliance_system import (
     spare_nodes,
 )
 
-DAY_S = 86400.0
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
 SIZES = (64, 512, 4096)  # accelerators

@@ -5,11 +5,10 @@ from math import ceil
 
 from twofold.catalog import Catalog, KeyPoint
 from twofold.contracts import Enclave, KeyPlan, KeyUse
-from twofold.core import YEAR_S
+from twofold.core import DAY_S, YEAR_S
 from twofold.facility.compliance_regimes import asks, figure_of
 from twofold.facility.compliance_system import STAGING, RuledSystem
 
-DAY_S = 86400.0
 RELEASES_A_YEAR = 52.0
 OFFLINE = frozenset({"il5", "air-gapped"})  # regimes whose root never is online
 

@@ -2,11 +2,11 @@
 
 from twofold.catalog import Catalog
 from twofold.contracts import LogPlan
-from twofold.core import Estimate, Source
+from twofold.core import DAY_S, Estimate, Source
 from twofold.facility.compliance_regimes import figure_of
 from twofold.facility.compliance_system import RuledSystem
 
-DAY_S, YEAR_DAYS = 86400.0, 365.0
+YEAR_DAYS = 365.0
 MONTH_DAYS = YEAR_DAYS / 12
 AUDIT, CONTENT, ATTRIBUTION = "audit", "content", "attribution"
 

@@ -11,7 +11,7 @@ from twofold.contracts import (
     ServicePlan,
     TrainingPlan,
 )
-from twofold.core import UnknownNameError
+from twofold.core import DAY_S, UnknownNameError
 from twofold.facility import (
     FabricBill,
     FabricCounts,
@@ -41,7 +41,6 @@ from twofold.plan.context import Context
 
 RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
 SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more
-DAY_S = 86400.0
 BYTES_OF_FORMAT = MappingProxyType({"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5})  # else 2
 NO_SWITCH = ("ici", "none")  # fabrics without switches of ours
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from twofold.contracts import CrossCell, Derivation, Input, ServicePlan, TrainingPlan, TrainingRun
-from twofold.core import Estimate
+from twofold.core import DAY_S, Estimate
 from twofold.plan.context import Context
 from twofold.plan.derivation import assumed_leaf, derived, path_input, spec_leaf
 from twofold.plan.derive_measured import measured_training_derivations
@@ -72,7 +72,7 @@ def _first_year(
         if plan.cost_usd:
             inputs.append(path_input(plan.name, plan.cost_usd, f"training.{plan.name}.cost_usd"))
         if entry.repeats_every_s:
-            days = entry.repeats_every_s / 86400
+            days = entry.repeats_every_s / DAY_S
             inputs.append(spec_leaf("repeats", f"every {days:g} d", f"training.{plan.name}.repeats"))
     for service in services:
         if service.cost_usd_per_year:

@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.catalog import Accelerator
 from twofold.contracts import ClassPlan, Derivation, Input, ServicePlan
-from twofold.core import format_count, format_seconds, format_si
+from twofold.core import DAY_S, format_count, format_seconds, format_si
 from twofold.inference import (
     Iteration,
     PoolChoice,
@@ -136,7 +136,7 @@ def _class(
     for slo in served.slos:
         if slo.metric == "finish_within":
             work = spec_leaf(
-                "work", format_count(load.mean_rate_per_s * 86400), f"{at}.traffic, requests a day"
+                "work", format_count(load.mean_rate_per_s * DAY_S), f"{at}.traffic, requests a day"
             )
             holds = path_input("holds", served.holds_until_per_s, f"{at}.holds_until_per_s")
             yield derived(

@@ -20,6 +20,7 @@ from twofold.contracts import (
 )
 from twofold.contracts import Replica as ReplicaPlan
 from twofold.core import (
+    DAY_S,
     YEAR_H,
     YEAR_S,
     Estimate,
@@ -52,7 +53,6 @@ from twofold.plan.paths import is_estimate, leaves
 from twofold.plan.reasons import METRICS, metric_text
 from twofold.plan.serving_choice import ClassLoad, class_load
 
-DAY_S = 86400.0
 PERCENTILES = ("p50", "p95", "p99")
 LENGTHS = ("input", "output")
 NEAR_SATURATION = 0.99  # of what a replica carries at most

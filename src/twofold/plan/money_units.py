@@ -14,7 +14,7 @@ from twofold.contracts import (
     TrainingPlan,
     TrainingRun,
 )
-from twofold.core import YEAR_S, Estimate, format_seconds
+from twofold.core import DAY_S, YEAR_S, Estimate, format_seconds
 from twofold.plan.context import Context
 from twofold.plan.derivation import derived, path_input
 from twofold.plan.money_terms import inverted, runs_per_year, scaled
@@ -22,7 +22,6 @@ from twofold.plan.portfolio_demand import first_day
 from twofold.plan.reasons import metric_text
 from twofold.supply import lifetime_curve
 
-DAY_S = 86400.0
 CURVE_RATIOS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the plan's own requests a day
 
 

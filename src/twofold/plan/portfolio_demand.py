@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.contracts import MonthName, Service, Spec, TrainingRun
+from twofold.core import DAY_S
 from twofold.plan.serving_choice import ClassLoad, ServingChoice
 from twofold.supply import Batch, Demand
 from twofold.twin import Profile, hourly_weights
 
 Floats = NDArray[np.float64]
-WEEK_COUNT, DAY_H, DAYS, DAY_S = 52, 24, 7, 86400.0
+WEEK_COUNT, DAY_H, DAYS = 52, 24, 7
 MONTHS: tuple[str, ...] = get_args(MonthName)
 
 

@@ -1,9 +1,9 @@
 """Rehearsals that would not end in a day are refused before they begin, with what makes them so long."""
 
-from twofold.core import ValueRefusedError, format_seconds
+from twofold.core import DAY_S, ValueRefusedError, format_seconds
 from twofold.plan.rehearse_traffic import DrawnTraffic, TrafficMix
 
-SPAN_S_MAX = 366 * 86400.0  # simulated
+SPAN_S_MAX = 366 * DAY_S  # simulated
 REQUESTS_MAX = 50_000_000  # drawn in one run: hours of computing
 SCRAPES_MAX = 20_000_000  # of one replica
 

@@ -8,7 +8,7 @@ from math import ceil, inf
 
 from twofold.catalog import Catalog
 from twofold.contracts import ClusterChange, ClusterJobs, Scenario, TrainingFigures, TrainingPlan, read_jobs
-from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
+from twofold.core import DAY_S, EmptyError, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device, power_w
 from twofold.plan.rehearse_pools import power_factor
 from twofold.plan.rehearse_step import run_node_count, step_rehearsal
@@ -37,7 +37,6 @@ from twofold.twin import (
     simulate_cluster,
 )
 
-DAY_S = 86400.0
 HORIZON_S = 7 * DAY_S  # where a scenario states none
 ACCELERATORS_PER_NODE = 8
 LOAD_FRACTION = 0.7  # of the cluster, that drawn jobs ask for in the mean where no rate is stated

@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.catalog import Catalog, Model
 from twofold.contracts import LatencyClass, Loser, Service, Supply, Trace, Traffic, read_trace
-from twofold.core import InfeasibleError, format_bytes, format_si
+from twofold.core import DAY_S, InfeasibleError, format_bytes, format_si
 from twofold.inference import (
     Engine,
     Fleet,
@@ -32,7 +32,6 @@ from twofold.plan.offers import Offer, cluster_of, own_offers, owned_offer, rent
 from twofold.plan.reasons import reason_text
 from twofold.plan.spreads import spread_of
 
-DAY_S = 86400.0
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 # What is planned now runs on releases of now.
 NEWEST_RELEASES = {"vllm": "0.15.0", "sglang": "0.5.5", "trtllm": "1.2.0"}

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from twofold.core import YEAR_H, Estimate, Source
+from twofold.core import DAY_S, YEAR_H, Estimate, Source
 from twofold.inference import fleet_cost
 from twofold.plan.context import Context
 from twofold.plan.ranges import Drawn, drawn, serving_power_spread
 from twofold.plan.serving_choice import ClassLoad, ServingChoice
 from twofold.plan.serving_pools import DrawnPool, carried_by, one
 
-HOUR_S, DAY_S = 3600.0, 86400.0
+HOUR_S = 3600.0
 
 
 def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context: Context) -> Estimate | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from twofold.contracts import Bound, ClassPlan, Count, Loser, Machine, Part, Pool, ServicePlan, SloOutcome
 from twofold.contracts import Replica as ReplicaPlan
-from twofold.core import YEAR_S, Estimate, Source, exact
+from twofold.core import DAY_S, YEAR_S, Estimate, Source, exact
 from twofold.inference import (
     PoolChoice,
     Replica,
@@ -48,7 +48,6 @@ from twofold.plan.serving_pools import (
 )
 from twofold.plan.uncertainty import flip_fraction, flip_warning
 
-DAY_S = 86400.0
 QUANTILES = ("p50", "p95", "p99")
 METRICS = ("ttft", "tpot", "e2e")
 RESOURCES = {

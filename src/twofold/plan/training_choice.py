@@ -7,6 +7,7 @@ import numpy as np
 
 from twofold.contracts import Loser, TrainingRun
 from twofold.core import (
+    DAY_S,
     InfeasibleError,
     ValueRefusedError,
     format_bytes,
@@ -35,7 +36,7 @@ from twofold.training import (
     workload,
 )
 
-TARGET_S = 30 * 86400.0  # for a run without a deadline
+TARGET_S = 30 * DAY_S  # for a run without a deadline
 GOOD_MFU_FRACTION = 0.65  # no published run is above: fewer accelerators than this asks for cannot be on time
 SIZES = (1, 2, 4)  # times the fewest nodes that could be on time
 NODES_MAX = 4096
