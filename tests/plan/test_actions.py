@@ -94,7 +94,14 @@ def test_machines_that_the_fleets_have_not_leave_no_risk_out_unsaid(plan: Plan) 
     first = plan.portfolio.leases[0]
     other = replace(first, accelerator="L40S", offer="another")
     for leases, told in (((first, other), False), ((replace(first, accelerator="L40S"),), True)):
-        changed = replace(plan, portfolio=replace(plan.portfolio, leases=leases))
+        assert plan.money and plan.money.portfolio
+        rent, *others = plan.money.portfolio.lines
+        bill = replace(plan.money.portfolio, lines=(*[rent] * len(leases), *others))
+        changed = replace(
+            plan,
+            portfolio=replace(plan.portfolio, leases=leases),
+            money=replace(plan.money, portfolio=bill),
+        )
         risk = {each.kind: each for each in actions_of(changed)}["risk"].text
         assert (known in risk, "80 % range" in risk) == (told, not told)
 
@@ -154,6 +161,16 @@ def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Plann
     for lines in (plan.money.lines, plan.money.portfolio.lines):
         assert {line.category for line in lines} == {"energy"}
     assert plan.money.portfolio.total_usd == pytest.approx(plan.money.total_usd, abs=0.01)
+
+
+def test_own_machines_that_nothing_works_on_stand_in_a_step_with_what_they_draw(plan: Plan) -> None:
+    """Their energy was in the cost, and in no step of it."""
+    assert plan.money and plan.money.portfolio
+    rests = line_item("s: energy of 2 × DGX-H100", "energy", 1000.0, "kWh", 0.1, source="a list")
+    bill = replace(plan.money.portfolio, lines=(*plan.money.portfolio.lines, rests))
+    told = {each.kind: each for each in actions_of(replace(plan, money=replace(plan.money, portfolio=bill)))}
+    assert told["use"].usd == rests.total_usd and "at rest" in told["use"].text
+    assert "use" not in kinds(plan)
 
 
 @pytest.mark.parametrize("count", [1, 30])

@@ -1,10 +1,17 @@
 """The portfolio's first year against the bill's: as many hours, to the cent."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from twofold.contracts import Plan, total_usd
+from twofold.catalog import Catalog
+from twofold.contracts import LineItem, Plan, TrainedShare, line_item, parse_spec, total_usd
+from twofold.perf import Constants
+from twofold.plan.building_own import own_years
+from twofold.plan.context import Context
+from twofold.plan.money_portfolio import portfolio_bill
+from twofold.plan.uncertainty import draw_factors
 
 Planned = Callable[[str], Plan]
 FLAT = """
@@ -55,3 +62,44 @@ def test_a_run_that_goes_back_is_paid_for_its_own_hours(planned: Planned) -> Non
     # The same machine at the same price: what is kept and moved is the same, so that nothing is saved.
     assert {line.category for line in bill.lines} == {"rent", "support", "storage", "egress"}
     assert bill.total_usd == pytest.approx(plan.money.total_usd, rel=1e-6) and not bill.difference
+
+
+def test_own_machines_take_the_energy_of_the_work_that_they_do(
+    planned: Planned, catalog: Catalog, constants: Constants
+) -> None:
+    """It was all hours of those machines, others' work too, over hours of machines rented for runs alone."""
+    text = (
+        "name: own\nmodel: llama-3.2-1b\ntraining: {kind: finetune, tokens: 1 Gtok, deadline: 14 d}\n"
+        "supply: {own: [{node: DGX-H100, count: 4, region: aws:us-east-1}]}\n"
+    )
+    plan = planned(text)
+    assert plan.portfolio and plan.money
+    context = Context(parse_spec(text, "own.yaml"), catalog, constants, draw_factors(constants, 2, 0), None)
+    (own,) = own_years(plan, context).values()
+    (lease,) = plan.portfolio.leases
+    assert [row.share_fraction for row in plan.portfolio.trained] == pytest.approx([1.0])
+    # Machines in turn: most of what they do is for somebody else, and some of the run is done on others'.
+    busy = replace(lease, use="both", what=f"serve.chat, {lease.what}", unit_h=1e6, used_fraction=1.0)
+    rented = replace(busy, term="on_demand", offer="rented", accelerators_per_unit=1)
+
+    def spent(share: float) -> tuple[float, float]:
+        """kWh, and USD for the peaks."""
+        assert plan.portfolio and plan.money
+        rows = (TrainedShare("finetune", lease.offer, share), TrainedShare("finetune", "rented", 1 - share))
+        portfolio = replace(plan.portfolio, leases=(busy, rented), trained=rows, items=_rent(rented.what))
+        bill = portfolio_bill(replace(plan, portfolio=portfolio), plan.money.lines, context)
+        assert bill
+        found = [line for line in bill.lines if line.category == "energy"]
+        peaks = total_usd(line for line in found if line.unit == "month")
+        return sum(line.quantity for line in found if line.unit == "kWh"), peaks
+
+    for share in (0.0, 0.25, 1.0):
+        kwh, peaks_usd = spent(share)
+        assert kwh == pytest.approx((own.rest_j + share * own.work_j) * own.pue_ratio / 3.6e6)
+        more_usd = own.demand_usd - own.demand_rest_usd
+        assert peaks_usd == pytest.approx(own.demand_rest_usd + share * more_usd, abs=0.01)
+    assert 0 < own.demand_rest_usd < own.demand_usd
+
+
+def _rent(what: str) -> tuple[LineItem, ...]:
+    return (line_item(f"{what}: machines", "rent", 1.0, "unit-h", 1.0, source="a list"),)

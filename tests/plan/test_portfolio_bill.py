@@ -6,7 +6,7 @@ import pytest
 
 from twofold.contracts import LineItem
 from twofold.plan.portfolio_answered import Answered
-from twofold.plan.portfolio_bill import bill
+from twofold.plan.portfolio_bill import bill, by_lease
 from twofold.plan.portfolio_tables import leases
 from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, paid_usd, solve
 
@@ -42,3 +42,16 @@ def test_tax_is_on_every_line_after_discount_and_once() -> None:
     for with_tax, without in zip(taxed, bare, strict=True):
         assert with_tax.tax_usd == pytest.approx(TAX * without.total_usd, abs=0.01)
         assert replace(with_tax, tax_usd=0.0, total_usd=without.total_usd) == without
+
+
+def test_every_lease_finds_its_own_lines_and_none_those_of_another() -> None:
+    case = solved()
+    found, whole = leases(case), lines(case, TAX)
+    (billed,), others = by_lease(found, whole)
+    assert (billed.lease, billed.rent, billed.support) == (found[0], whole[0], whole[1])
+    assert others == whole[2:]
+    owned = replace(found[0], term="owned", what="another")
+    assert by_lease((owned, *found), whole) == by_lease(found, whole)
+    for wrong, too_few in (((replace(found[0], what="another"),), whole), ((*found, *found), whole[:2])):
+        with pytest.raises(AssertionError):  # our mistake
+            by_lease(wrong, too_few)

@@ -144,6 +144,7 @@ from twofold.contracts.portfolio import (
     Restriction,
     ServedShare,
     TermSplit,
+    TrainedShare,
     WindowCost,
     YearScenario,
 )
@@ -345,6 +346,7 @@ __all__ = [
     "TokenSummary",
     "Trace",
     "Traffic",
+    "TrainedShare",
     "TrainingFigures",
     "TrainingMeasured",
     "TrainingPlan",

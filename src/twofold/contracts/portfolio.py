@@ -54,6 +54,15 @@ class ServedShare:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainedShare:
+    """Which part of a run an offer does, of all times that it takes place."""
+
+    run: str  # the training run
+    offer: str  # that it runs on
+    share_fraction: float  # of its work
+
+
+@dataclass(frozen=True, slots=True)
 class MonthDemand:
     """Accelerators that one month asks for, and how many of them cannot be had."""
 
@@ -173,3 +182,4 @@ class Portfolio:
     notes: tuple[str, ...]  # what to know
     rounds: tuple[str, ...] = ()  # rehearsals of it, each with its gap; none: not rehearsed
     rehearsed: tuple[RehearsedMachine, ...] = ()  # what the rounds saw
+    trained: tuple[TrainedShare, ...] = ()  # who does what of each run

@@ -3,9 +3,9 @@
 from collections.abc import Container, Sequence
 
 from twofold.contracts import Lease, LineItem, Portfolio, total_usd
+from twofold.plan.portfolio_bill import by_lease
 
 RENTED = ("rent", "support")
-NOT_RENTED = ("owned", "api")
 
 
 def rented_usd(lines: Sequence[LineItem], names: Container[str]) -> float:
@@ -14,15 +14,10 @@ def rented_usd(lines: Sequence[LineItem], names: Container[str]) -> float:
 
 
 def leased_usd(portfolio: Portfolio, lines: Sequence[LineItem], leases: Sequence[Lease]) -> float:
-    """Rent and support of some of a portfolio's leases; its bill begins with all of them, in their order."""
-    starts = [index for index, line in enumerate(lines) if line.category == "rent"]
-    rented = [lease for lease in portfolio.leases if lease.term not in NOT_RENTED]
-    found: list[LineItem] = []
-    for lease, start in zip(rented, starts, strict=False):  # behind them, what the portfolio leaves out
-        if lease in leases:
-            found.append(lines[start])
-            found += [line for line in lines[start + 1 : start + 2] if line.category == "support"]
-    return total_usd(found)
+    """Rent and support of some of a portfolio's leases."""
+    billed, _ = by_lease(portfolio.leases, lines)
+    of_them = [each for each in billed if each.lease in leases]
+    return total_usd(line for each in of_them for line in (each.rent, each.support) if line)
 
 
 def hosted_usd(lines: Sequence[LineItem]) -> float:

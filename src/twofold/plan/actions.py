@@ -13,6 +13,7 @@ from twofold.plan.reasons import metric_text
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
 SHOWN_LATER = 2
 FLIP_LIMIT_FRACTION = 0.2
+IDLE = "none of your own machines, which draw at rest all the same"
 BATCH_METRIC = "finish_within"
 
 
@@ -54,8 +55,11 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
     if hosted:
         texts = [f"{each.provider}'s hosted interface for {each.what}" for each in hosted]
         yield Action("use", " · ".join(texts), "", hosted_usd(bill.lines))
+    drawn_usd = own_usd(bill.lines)
     if own or held:
-        yield Action("use", _joined(_listed(own), *_half_texts(held, plan)), "", own_usd(bill.lines))
+        yield Action("use", _joined(_listed(own), *_half_texts(held, plan)), "", drawn_usd)
+    elif drawn_usd:
+        yield Action("use", IDLE, "", drawn_usd)
     if first or priced:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
         usd = leased_usd(portfolio, bill.lines, first) + rented_usd(bill.lines, _names_in(priced))
@@ -152,7 +156,7 @@ def _answers(plan: Plan) -> bool:
 def _by_price(
     halves: Sequence[TrainingPlan | ServicePlan],
 ) -> tuple[list[TrainingPlan | ServicePlan], list[TrainingPlan | ServicePlan]]:
-    """What has its machines, or may have them from nobody, and what rents them."""
+    """Those that pay no rent (machines of one's own, or that nobody prices), and those that do."""
     return [half for half in halves if not half.machine.price], [
         half for half in halves if half.machine.price
     ]

@@ -1,11 +1,12 @@
 """What a plan puts into a building: its servers by run and service, where they stand, how busy they are."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
 from twofold.catalog import Catalog, Node, Region
-from twofold.contracts import Machine, Plan, ServicePlan, TrainingPlan
+from twofold.contracts import Machine, Owned, Plan, ServicePlan, TrainingPlan
 from twofold.core import YEAR_S, InputError
 from twofold.facility import NodeList, NodePower, figure, node_power
 from twofold.plan.context import Context
@@ -85,11 +86,37 @@ def node_of(machine: Machine, context: Context) -> Node:
 
 def is_owned(machine: Machine, context: Context) -> bool:
     """Whether the spec has these machines: they cost energy, not rent."""
-    if machine.price is not None:
-        return False
-    catalog, own = context.catalog, context.spec.supply.own
-    names = [catalog.node(each.node).accelerator if each.node else each.accelerator for each in own]
-    return any(catalog.accelerator(name).name == machine.accelerator for name in names if name)
+    return machine.price is None and bool(_own_with(machine.accelerator, context))
+
+
+def own_place(accelerator: str, context: Context) -> Region | None:
+    """Where the spec says that its machines with these accelerators stand: the first place that is known."""
+    for each in _own_with(accelerator, context):
+        with suppress(InputError):
+            if each.region:
+                return context.catalog.region(each.region)
+    return None
+
+
+def _own_with(accelerator: str, context: Context) -> list[Owned]:
+    """The rows of `supply: own` with these accelerators, under whatever name."""
+    catalog, found = context.catalog, []
+    for each in context.spec.supply.own:
+        name = catalog.node(each.node).accelerator if each.node else each.accelerator
+        if name and catalog.accelerator(name).name == accelerator:
+            found.append(each)
+    return found
+
+
+def place_of(machine: Machine, context: Context) -> Region | None:
+    """Where machines stand: one's own as the spec says, others as their price; None: the table has it not."""
+    used = machine.price
+    if used is None:
+        return own_place(machine.accelerator, context)
+    try:
+        return context.catalog.region(f"{used.provider}:{used.region}")
+    except InputError:
+        return None
 
 
 def nowhere_note(found: Sequence[Entry], context: Context) -> tuple[str, ...]:
@@ -149,16 +176,4 @@ def _entry(part: TrainingPlan | ServicePlan, use: str, busy: float, context: Con
     owned = is_owned(machine, context)
     servers = NodeList(part.name, "training" if use == "training" else "serving", node, machine.node_count)
     power = node_power(context.catalog, node)
-    return Entry(servers, power, machine, owned, _region(machine, owned, context), busy, part)
-
-
-def _region(machine: Machine, owned: bool, context: Context) -> Region | None:
-    names = [each.region for each in context.spec.supply.own if each.region] if owned else []
-    if machine.price:
-        names.append(f"{machine.price.provider}:{machine.price.region}")
-    for name in names:
-        try:
-            return context.catalog.region(name)
-        except InputError:
-            continue
-    return None
+    return Entry(servers, power, machine, owned, place_of(machine, context), busy, part)

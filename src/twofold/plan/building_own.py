@@ -4,15 +4,15 @@ Machines that stand draw all year, whether they work or not; work adds to it. Tw
 what these draw at rest: it is counted with whoever uses most.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from twofold.contracts import BuiltNetwork, LineItem, Plan, line_item
 from twofold.core import YEAR_S
 from twofold.facility import CoolingKind
 from twofold.plan.building_entries import Entry, entries
-from twofold.plan.building_power import J_PER_KWH, MONTHS, efficiency, rest_w, work_w, year
+from twofold.plan.building_power import J_PER_KWH, MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
 from twofold.plan.context import Context
 from twofold.plan.money_terms import COLLECTED, electricity
 from twofold.supply import Priced
@@ -33,6 +33,8 @@ class OwnYear:
     pue_source: str
     tariff: Priced  # of a kWh
     demand_usd: float  # for the peak of each month
+    demand_rest_usd: float  # of it, what is asked if nothing works on them
+    host: str  # whose machines they are: the one that counts their rest
 
     @property
     def it_j(self) -> float:
@@ -58,6 +60,8 @@ def years_of(
     found: dict[str, OwnYear] = {}
     for entry in own:
         whole, cooled = year((entry,), built, kinds, context), efficiency(entry, kinds[entry.name], context)
+        peak_w = monthly_peak_w(entry, built, context)
+        demand_rest_usd = whole.demand_usd * rest_w(entry, built, context).value / peak_w if peak_w else 0.0
         for each in (entry, *entry.guests):
             stands = each is entry
             found[each.name] = OwnYear(
@@ -68,10 +72,33 @@ def years_of(
                 work_w(each, context).value * YEAR_S,
                 cooled.pue_ratio,
                 cooled.source,
-                electricity([None], context),
+                electricity([entry.region], context),
                 whole.demand_usd if stands else 0.0,
+                demand_rest_usd if stands else 0.0,
+                entry.name,
             )
     return found
+
+
+def at_work(years: Mapping[str, OwnYear], shares: Mapping[str, float]) -> dict[str, OwnYear]:
+    """The same machines where runs and services do only a share of their work; all of it where none is given.
+
+    Formula  work · share; demand = at rest + (as planned − at rest) · the largest share on these machines
+    Why      Machines stand whether they work or not; a month in which none works has no peak of its own.
+    Limits   the peaks are in proportion, as of a run that repeats less often: a service that is as busy for
+             a shorter part of the day pays for a higher one.
+    """
+    largest: dict[str, float] = {}
+    for name, own in years.items():
+        largest[own.host] = max(largest.get(own.host, 0.0), shares.get(name, 1.0))
+    return {
+        name: replace(
+            own,
+            work_j=own.work_j * shares.get(name, 1.0),
+            demand_usd=own.demand_rest_usd + (own.demand_usd - own.demand_rest_usd) * largest[own.host],
+        )
+        for name, own in years.items()
+    }
 
 
 def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, ...]:

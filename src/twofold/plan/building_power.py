@@ -120,7 +120,7 @@ def year(
     parts = []
     for entry in found:
         mean, own = mean_it_w(entry, built, context), efficiency(entry, kinds[entry.name], context)
-        peak_w = _monthly_peak_w(entry, built, context)
+        peak_w = monthly_peak_w(entry, built, context)
         told = year_of(
             context.catalog,
             mean.value,
@@ -154,7 +154,7 @@ def year(
     )
 
 
-def _monthly_peak_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> float:
+def monthly_peak_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> float:
     """The mean of the months' peaks: a run's own in the months in which it works, rest in the others."""
     peak_w = it_power_w(entry, built, context)
     if not isinstance(entry.part, TrainingPlan) or entry.guests:

@@ -17,10 +17,10 @@ from twofold.contracts import (
     line_item,
     total_usd,
 )
-from twofold.core import YEAR_H, YEAR_S, format_usd
+from twofold.core import DAY_S, YEAR_H, YEAR_S, format_usd
 from twofold.facility import OF_RENT
-from twofold.plan.building_entries import is_owned
-from twofold.plan.building_own import OwnYear, own_year_lines, own_years
+from twofold.plan.building_entries import is_owned, own_place
+from twofold.plan.building_own import OwnYear, at_work, own_year_lines, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_terms import (
     COLLECTED,
@@ -42,7 +42,8 @@ LEAST_USD = 0.005  # what rounds to nothing is no line
 def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[LineItem, ...]:
     """Every line of the first year, each with its offer and date; discount and tax stand on the lines.
 
-    `later`: of a year after it, in which only the runs that repeat are paid for.
+    `later`: of a year after it, in which only the runs that repeat are paid for; own machines of the others
+    still stand, and draw what they draw at rest.
 
     Formula  rent = accelerator-hours · list price; support = share of the rent; egress = bytes · price;
              storage = TB-months · price; energy of owned machines = kWh · tariff + demand charge, at work
@@ -52,9 +53,13 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
     """
     lines: list[LineItem] = []
     own = own_years(plan, context)
+    over = [each.name for each in context.spec.training if later and not each.repeats_every_s]
+    own = at_work(own, dict.fromkeys(over, 0.0))
     for run, entry in zip(plan.training, context.spec.training, strict=True):
-        if entry.repeats_every_s or not later:
+        if run.name not in over:
             lines += _run_lines(run, entry, own.get(run.name), context)
+        elif run.name in own:
+            lines += own_year_lines(own[run.name], context.spec.supply.economics.tax_fraction)
     for service in plan.serving:
         lines += _service_lines(service, own.get(service.name), context)
     if plan.compliance:
@@ -153,13 +158,14 @@ def _run_lines(
     size = f"{run.machine.accelerator_count} × {run.machine.accelerator}"
     repeated = f", {times:.3g} times" if times != 1 else ""
     if run.cost_usd and price:
-        days = run.run.total_s.value / 86400
+        days = run.run.total_s.value / DAY_S
         what = f"{run.name}: {size}, {days:.1f} d{repeated}"
         yield from _rent(what, run.cost_usd.value * times, price, context, f"{run.name}: support")
     elif own:
         yield from own_year_lines(own, keys.tax_fraction)
     elif is_owned(run.machine, context):
-        yield energy_line(f"{run.name}: energy of {size}{repeated}", run.run.energy_j.value * times, context)
+        what = f"{run.name}: energy of {size}{repeated}"
+        yield energy_line(what, run.run.energy_j.value * times, run.machine.accelerator, context)
     if price is None:
         return
     yield from kept_lines(run, entry, price.provider, context)
@@ -266,7 +272,7 @@ def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) 
         yield from own_year_lines(own, keys.tax_fraction)
     elif is_owned(service.machine, context):
         what = f"{service.name}: energy of {size}, a year"
-        yield energy_line(what, service.energy_j_per_year.value, context)
+        yield energy_line(what, service.energy_j_per_year.value, service.machine.accelerator, context)
     if price is None:
         return
     out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
@@ -284,9 +290,9 @@ def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) 
     )
 
 
-def energy_line(what: str, energy_j: float, context: Context) -> LineItem:
+def energy_line(what: str, energy_j: float, accelerator: str, context: Context) -> LineItem:
     """Energy of machines of one's own that stand in no building, at the meter: while they work alone."""
-    tariff = electricity([None], context)
+    tariff = electricity([own_place(accelerator, context)], context)
     kwh = energy_usd(energy_j, 1.0)
     return line_item(
         what,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
-from twofold.catalog import HardwarePrice, Node
+from twofold.catalog import HardwarePrice, Node, Region
 from twofold.contracts import (
     CashStep,
     Crossing,
@@ -14,7 +14,6 @@ from twofold.contracts import (
     Machine,
     Owning,
     Plan,
-    PriceUsed,
     RatioRow,
     ServicePlan,
     TrainingPlan,
@@ -22,7 +21,7 @@ from twofold.contracts import (
     total_usd,
 )
 from twofold.core import YEAR_H, YEAR_S
-from twofold.plan.building_entries import training_token_bytes
+from twofold.plan.building_entries import place_of, training_token_bytes
 from twofold.plan.building_own import DEMAND_SOURCE, OwnYear, own_years
 from twofold.plan.building_power import MONTHS
 from twofold.plan.context import Context
@@ -75,7 +74,7 @@ class Fleet:
 
     half: str
     bought: Bought
-    price: PriceUsed | None
+    place: Region | None  # None: no table has it
     rent: Priced | None  # of an accelerator-hour
     used_fraction: float
 
@@ -91,7 +90,7 @@ def owning(
     if not fleets:
         return None
     accelerators = sum(each.bought.accelerator_count for each in fleets)
-    terms = owning_terms(_provisioned_w(fleets), accelerators, [each.price for each in fleets], context)
+    terms = owning_terms(_provisioned_w(fleets), accelerators, [each.place for each in fleets], context)
     bought = [each.bought for each in fleets]
     lines = owned_lines(bought, terms)
     cash = cash_flow(lines, rented, terms, rented_later, owned_once_usd=once_usd(bought, terms))
@@ -218,7 +217,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str
         it_j_once=first_j - later_j,
         standing=standing,
     )
-    return Fleet(half, bought, machine.price, rent_of(machine, context), used), note
+    return Fleet(half, bought, place_of(machine, context), rent_of(machine, context), used), note
 
 
 def _own_energy(uses: Sequence[Use]) -> tuple[float, float, Standing] | None:
@@ -243,7 +242,7 @@ def _energy_if_bought(
     """J of the first year and of a later one before cooling: what the plan takes, and idle servers."""
     idle_w = nameplate_w * facility_value("power_fraction", IDLE, context)
     first_j, later_j = (
-        sum(energy_j / pue_ratio(use.machine.price, context) for use, energy_j in energies)
+        sum(energy_j / pue_ratio(use.machine, context) for use, energy_j in energies)
         + idle_w * (1.0 - share) * YEAR_S
         for share, energies in zip(
             used_fractions,

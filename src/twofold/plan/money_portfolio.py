@@ -1,7 +1,6 @@
 """The portfolio's first year on the terms of the bill: the same kinds of lines, so that both compare."""
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import replace
 
 from twofold.contracts import (
     Lease,
@@ -16,11 +15,12 @@ from twofold.contracts import (
     total_usd,
 )
 from twofold.core import YEAR_H, format_usd
-from twofold.plan.building_own import own_year_lines, own_years
+from twofold.plan.building_own import at_work, own_year_lines, own_years
 from twofold.plan.context import Context
 from twofold.plan.money_bill import LEAST_USD, energy_line, kept_lines
 from twofold.plan.money_terms import runs_per_year
 from twofold.plan.portfolio_answered import WEEK_H
+from twofold.plan.portfolio_bill import by_lease
 from twofold.plan.portfolio_missed import NOT_PROMISED, uncorrected
 
 CENT_USD = 0.01
@@ -49,22 +49,18 @@ def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> P
 
 
 def _whole_year(portfolio: Portfolio) -> Iterator[LineItem]:
-    """The portfolio's lines for as many hours as the bill's year has; runs and what is paid once stay.
-
-    Rent stands in the order of the leases, its support behind it.
-    """
+    """The portfolio's lines for as many hours as the bill's year has; runs and what is paid once stay."""
     ratio = YEAR_H / (portfolio.weeks * WEEK_H)
-    rented = iter(lease for lease in portfolio.leases if lease.term not in ("owned", "api"))
-    recurs = False
-    for item in portfolio.items:
-        if item.category == "rent":
-            recurs = _is_all_year(next(rented))
-            rent = item = _scaled(item, item.quantity * ratio) if recurs else item
-        elif item.category == "support":
-            item = _scaled(item, cents(rent.total_usd - rent.tax_usd)) if recurs else item
-        elif item.unit == BY_REQUEST:
-            item = _scaled(item, item.quantity * ratio)
-        yield item
+    billed, others = by_lease(portfolio.leases, portfolio.items)
+    for each in billed:
+        recurs = _is_all_year(each.lease)
+        rent = _scaled(each.rent, each.rent.quantity * ratio) if recurs else each.rent
+        yield rent
+        if each.support:
+            share = cents(rent.total_usd - rent.tax_usd)
+            yield _scaled(each.support, share) if recurs else each.support
+    for item in others:
+        yield _scaled(item, item.quantity * ratio) if item.unit == BY_REQUEST else item
 
 
 def _is_all_year(lease: Lease) -> bool:
@@ -116,38 +112,35 @@ def _beside(
 def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[LineItem]:
     """What your own machines take in the portfolio: they cost no rent.
 
-    Formula  rest as in the plan's fleets, since they stand all year; work by the share of it that they do
+    Formula  rest as in the plan's fleets, since they stand all year; work and what it adds to the peaks by
+             the share of it that they do
     Limits   work on them is taken to need as much as on the plan's machines. Of machines that the fleets
              leave alone and the portfolio uses, only the work counts.
     """
-    own = {lease.offer for lease in portfolio.leases if lease.term == "owned"}
-    years, held = own_years(plan, context), in_portfolio(portfolio)
-    shares = [
-        (run.name, run.run.energy_j.value * runs_per_year(entry), _own_share_of_run(run, portfolio))
+    owned = {lease.offer: lease for lease in portfolio.leases if lease.term == "owned"}
+    held = in_portfolio(portfolio)
+    needs = {
+        run.name: run.run.energy_j.value * runs_per_year(entry)
         for run, entry in zip(plan.training, context.spec.training, strict=True)
-    ]
-    shares += [
-        (each.name, each.energy_j_per_year.value, _own_share_of_service(each, portfolio, own))
-        for each in plan.serving
-    ]
-    tax_fraction = context.spec.supply.economics.tax_fraction
-    for name, energy_j, share in (each for each in shares if each[0] in held):
-        if year := years.get(name):
-            lines = own_year_lines(replace(year, work_j=year.work_j * share), tax_fraction)
-        else:
-            lines = (energy_line(f"{name}: energy on your own machines", energy_j * share, context),)
+    } | {each.name: each.energy_j_per_year.value for each in plan.serving}
+    shares = {run.name: _own_share_of_run(run, portfolio, owned) for run in plan.training if run.name in held}
+    shares |= {
+        each.name: _own_share_of_service(each, portfolio, owned) for each in plan.serving if each.name in held
+    }
+    years = at_work(own_years(plan, context), shares)
+    for name, share in shares.items():
+        lines: Sequence[LineItem] = ()
+        if name in years:
+            lines = own_year_lines(years[name], context.spec.supply.economics.tax_fraction)
+        elif lease := next((each for each in owned.values() if name in names_of(each.what)), None):
+            what = f"{name}: energy on your own machines"
+            lines = (energy_line(what, needs[name] * share, lease.accelerator, context),)
         yield from (line for line in lines if line.total_usd >= LEAST_USD)
 
 
-def _own_share_of_run(run: TrainingPlan, portfolio: Portfolio) -> float:
-    """The part of a run's hours on own machines: all that no machines rented for it alone take."""
-    leases = [lease for lease in portfolio.leases if run.name in names_of(lease.what)]
-    if not any(lease.term == "owned" for lease in leases):
-        return 0.0
-    rented = [lease for lease in leases if lease.term != "owned"]
-    rented_h = sum(lease.unit_h * lease.used_fraction for lease in rented if lease.use == "training")
-    own_h = sum(lease.unit_h * lease.used_fraction for lease in leases if lease.term == "owned")
-    return own_h / (own_h + rented_h) if rented_h else 1.0
+def _own_share_of_run(run: TrainingPlan, portfolio: Portfolio, own: Container[str]) -> float:
+    """The part of a run's work, of all times that it takes place, that own machines do."""
+    return sum(row.share_fraction for row in portfolio.trained if row.run == run.name and row.offer in own)
 
 
 def _own_share_of_service(service: ServicePlan, portfolio: Portfolio, own: Container[str]) -> float:

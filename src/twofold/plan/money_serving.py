@@ -18,6 +18,7 @@ from twofold.contracts import (
 )
 from twofold.core import YEAR_H, YEAR_S, InputError
 from twofold.facility import find_regime
+from twofold.plan.building_entries import place_of
 from twofold.plan.context import Context
 from twofold.plan.money_terms import downtime, electricity, runs_per_year
 from twofold.plan.money_units import class_money, least_fraction, tokens_per_w
@@ -49,7 +50,7 @@ def service_money(
     found = [class_money(service, one) for one in service.classes]
     per_w, power_rows = tokens_per_w(service)
     hour = downtime(context)
-    tariff = electricity([service.machine.price], context)
+    tariff = electricity([place_of(service.machine, context)], context)
     money = ServiceMoney(
         name=service.name,
         classes=tuple(one for one, _ in found if one),

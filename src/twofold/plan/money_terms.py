@@ -1,13 +1,12 @@
 """The terms of money of a spec, with what the catalogue assumes where the spec says nothing."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts import Machine, PriceUsed, TrainingRun
-from twofold.core import YEAR_S, Estimate, InputError, Source, UnknownNameError
-from twofold.plan.building_entries import is_owned, usd_per_kwh
+from twofold.core import YEAR_S, Estimate, Source, UnknownNameError
+from twofold.plan.building_entries import is_owned, place_of, usd_per_kwh
 from twofold.plan.context import Context
 from twofold.supply import OwningTerms, Priced
 
@@ -76,12 +75,11 @@ def moved_weights_tb(parameters: float, kind: str) -> float:
     return 0.0 if kind == "lora" else 2.0 * parameters / 1e12
 
 
-def electricity(prices: Iterable[PriceUsed | None], context: Context) -> Priced:
-    """USD per kWh as the building counts it: the spec's, else of the first machines whose place is known.
+def electricity(places: Iterable[Region | None], context: Context) -> Priced:
+    """USD per kWh as the building counts it: the spec's, else of the first place that is known.
 
-    Machines without a price are the spec's own, where it says that they stand; else the mean of US industry.
+    Where none is, the mean of US industry.
     """
-    places = (place_of(used, context) if used else _own_place(context) for used in prices)
     region = next((place for place in places if place), None)
     usd = usd_per_kwh(region, context)
     if context.spec.facility.electricity_usd_per_kwh is not None:
@@ -91,28 +89,9 @@ def electricity(prices: Iterable[PriceUsed | None], context: Context) -> Priced:
     return Priced(usd, "facility.csv US industrial average", "2024")
 
 
-def _own_place(context: Context) -> Region | None:
-    """The first place of `supply: own` that the catalogue knows."""
-    for each in context.spec.supply.own:
-        with suppress(InputError):
-            if each.region:
-                return context.catalog.region(each.region)
-    return None
-
-
-def place_of(used: PriceUsed | None, context: Context) -> Region | None:
-    """The region of a price; None where the catalogue does not know the place."""
-    if used is None:
-        return None
-    try:
-        return context.catalog.region(f"{used.provider}:{used.region}")
-    except InputError:
-        return None
-
-
-def pue_ratio(used: PriceUsed | None, context: Context) -> float:
-    """The PUE that the plan's energy was counted with at a price's place."""
-    region = place_of(used, context)
+def pue_ratio(machine: Machine, context: Context) -> float:
+    """The PUE that the plan's energy was counted with at the place of rented machines."""
+    region = place_of(machine, context) if machine.price else None
     return region.pue if region else context.constants.get("pue_ratio")
 
 
@@ -125,7 +104,7 @@ def facility_value(category: str, item: str, context: Context) -> float:
 
 
 def owning_terms(
-    provisioned_w: float, accelerator_count: int, prices: Iterable[PriceUsed | None], context: Context
+    provisioned_w: float, accelerator_count: int, places: Iterable[Region | None], context: Context
 ) -> OwningTerms:
     """What owning costs beside the machines, from the spec where it says so.
 
@@ -149,7 +128,7 @@ def owning_terms(
         cost_of_capital_fraction=capital.value
         if keys.cost_of_capital_fraction is None
         else keys.cost_of_capital_fraction,
-        electricity=electricity(prices, context),
+        electricity=electricity(places, context),
         pue_ratio=facility_value("pue", cooling, context),
         pue_source=f"facility.csv pue {cooling}",
         hall=Priced(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),

@@ -1,9 +1,39 @@
 """The bill of a portfolio: rent and its discount, support, egress and storage, each with its source."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from twofold.contracts import Lease, LineItem, cents, line_item
 from twofold.plan.portfolio_answered import DAYS, HOUR_S, Answered
+
+NOT_RENTED = ("owned", "api")  # terms of leases without a line of rent
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLines:
+    """What one lease is billed."""
+
+    lease: Lease
+    rent: LineItem
+    support: LineItem | None
+
+
+def by_lease(
+    leases: Sequence[Lease], lines: Sequence[LineItem]
+) -> tuple[tuple[LeaseLines, ...], tuple[LineItem, ...]]:
+    """The lines of each rented lease, with which `bill` begins in the order of the leases; and all others."""
+    found, at = [], 0
+    for lease in leases:
+        if lease.term in NOT_RENTED:
+            continue
+        assert at < len(lines), lease
+        rent, *others = lines[at : at + 2]
+        assert rent.category == "rent" and rent.what.startswith(f"{lease.what}: "), (lease, rent)
+        support = others[0] if others and others[0].category == "support" else None
+        found.append(LeaseLines(lease, rent, support))
+        at += 2 if support else 1
+    return tuple(found), tuple(lines[at:])
 
 
 def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tuple[LineItem, ...]:

@@ -6,7 +6,7 @@ NOT_PROMISED = "not promised"
 
 
 def uncorrected(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
-    """Machines that still serve, though the twin saw no rate at which they keep what is promised.
+    """Machines that still serve and miss what is promised, at every rate that there is a portfolio for.
 
     A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again.
     """

@@ -46,7 +46,8 @@ class Rehearsing:
 class Seen:
     """What the twin says of one machine: its rate over the planned one, and how it answered.
 
-    `corrected` misses at the planned rate and holds at this one; `misses` does at none that was tried.
+    `corrected` misses at the planned rate and holds at this one; `misses` does at none that was
+    tried, or at one with which there is no portfolio.
     """
 
     ratio: float

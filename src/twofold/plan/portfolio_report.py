@@ -15,6 +15,7 @@ from twofold.plan.portfolio_tables import (
     ranking,
     served_shares,
     term_splits,
+    trained_shares,
     window_costs,
 )
 from twofold.plan.region_supply import wider_notes
@@ -70,6 +71,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
         ),
         rounds=solved.rounds,
         rehearsed=solved.rehearsed,
+        trained=trained_shares(solved),
     )
 
 

@@ -1,6 +1,8 @@
 """Tables of a portfolio: its leases, who answers what, the calendar, bills of materials, rankings."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from twofold.contracts import (
     OfferRank,
     ServedShare,
     TermSplit,
+    TrainedShare,
     WindowCost,
 )
 from twofold.plan.context import Context
@@ -20,6 +23,8 @@ from twofold.plan.portfolio_demand import MONTHS, month_of
 from twofold.supply import CapacityOffer, Placement, is_hourly, unit_usd_per_h
 
 RANKED_MAX = 12
+LEAST_SHARE = 1e-4  # of a class or a run: less is the solver's rounding
+NUMBER = re.compile(r" \d+$")  # which time of a run it is; the name itself may end in a digit
 
 
 def leases(solved: Answered) -> tuple[Lease, ...]:
@@ -215,9 +220,27 @@ def _work_on(solved: Answered, index: int) -> str:
     return ", ".join([*names, *_without_numbers(runs)]) or "idle"
 
 
-def _without_numbers(names: object) -> list[str]:
+def _without_numbers(names: Iterable[str]) -> list[str]:
     """`monthly 1`, `monthly 2` are one run."""
-    return list(dict.fromkeys(str(name).rstrip("0123456789").strip() for name in names))  # type: ignore[attr-defined]
+    return list(dict.fromkeys(NUMBER.sub("", name) for name in names))
+
+
+def trained_shares(solved: Answered) -> tuple[TrainedShare, ...]:
+    """Which part of each run every offer does.
+
+    Formula  Σ over the times of the run of what the offer does of it / the times that are in the problem
+    """
+    times = Counter(NUMBER.sub("", campaign.name) for campaign in solved.problem.campaigns)
+    done: dict[tuple[str, str], float] = defaultdict(float)
+    for placed in solved.answer.placements:
+        done[NUMBER.sub("", placed.campaign), placed.offer] += 1.0
+    for part in solved.answer.portions:
+        done[NUMBER.sub("", part.campaign), part.option.offer] += part.done_fraction
+    return tuple(
+        TrainedShare(run, offer, amount / times[run])
+        for (run, offer), amount in done.items()
+        if amount / times[run] >= LEAST_SHARE
+    )
 
 
 def served_shares(solved: Answered, context: Context) -> tuple[ServedShare, ...]:
@@ -230,7 +253,7 @@ def served_shares(solved: Answered, context: Context) -> tuple[ServedShare, ...]
         for index in np.argsort(-by_offer, kind="stable"):
             offer = solved.problem.offers[index]
             rate = solved.rate(offer, work)
-            if total <= 0 or by_offer[index] / total < 1e-4 or rate is None:
+            if total <= 0 or by_offer[index] / total < LEAST_SHARE or rate is None:
                 continue
             usd = rate.usd_per_request + unit_usd_per_h(offer) / HOUR_S / rate.rate_per_unit_per_s
             rows.append(
