@@ -302,7 +302,7 @@ def by_kv(members: Sequence[Replica], now_s: float, settings: ScalingSettings) -
         for replica in members
         if replica.report is not None and now_s - replica.report.observed_s <= settings.report_s_max
     ]
-    return len(members) * sum(fresh) / len(fresh) / settings.kv_target_fraction if fresh else 0.0
+    return len(members) * sum(fresh, 0.0) / len(fresh) / settings.kv_target_fraction if fresh else 0.0
 
 
 def bearable(state: PoolState, used_ratio: float) -> float:

@@ -272,12 +272,14 @@ class Engine:
             beside = count if self._mixed else 0
             seconds = self._chunks_s(beside, context)
             self._run_steps = 1
-            steps = self._settings.first_token_steps
-            if steps:
-                self._first_late_s = self._table.decode_s(count or 1, context, 1) * steps * self._slowness
+            late_steps = self._settings.first_token_steps
+            if late_steps:
+                self._first_late_s = (
+                    self._table.decode_s(count or 1, context, 1) * late_steps * self._slowness
+                )
             # Whose last token may come before first tokens of this step: late ones are overtaken.
             due = self._finishing[0][0] - self._clock if beside else self._clock
-            self._ending = steps > 1.0 or (beside > 0 and due < self._gained + 1.0)
+            self._ending = late_steps > 1.0 or (beside > 0 and due < self._gained + 1.0)
         elif count:
             self._run_steps = steps = 1 if self._extra_s else self._steps_to_an_end()
             seconds = self._table.decode_s(count, context, steps, self._gained)

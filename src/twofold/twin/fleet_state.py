@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from enum import IntEnum
 from math import inf
+from typing import Final
 
 from twofold.twin.engine_types import Output
 from twofold.twin.types import Arrival, ReplicaModel, ServingEngine, Turn
@@ -11,24 +12,24 @@ from twofold.twin.types import Arrival, ReplicaModel, ServingEngine, Turn
 class Kind:
     """What a due entry of the world's heap is, by what its subject is. Plain numbers: they index a list."""
 
-    ENGINE = 0  # a replica's engine may have something
-    TURN = 1  # a session asks on
-    RETRY = 2  # a visit asks again
-    PATIENCE = 3  # a visit may leave
-    FAIL = 4  # an attempt, with its cause
-    STALLED = 5  # an attempt that had begun; fails if nothing came since
-    SILENT = 6  # the oldest attempts without a first token are due
-    SCRAPE = 7
-    EVENTS = 8  # that reach the gate
-    FAULT_BEGINS = 9
-    FAULT_ENDS = 10
-    CRASH = 11  # by chance, of a replica in a life of its
-    RESTART = 12
-    LOST = 13  # a replica that does not come back is announced as removed
-    READ = 14  # the store has finished a transfer
-    READY = 15  # a replica, in a life of its
-    TIMEOUT = 16  # a client breaks off one of its requests
-    COUNT = 17
+    ENGINE: Final = 0  # a replica's engine may have something
+    TURN: Final = 1  # a session asks on
+    RETRY: Final = 2  # a visit asks again
+    PATIENCE: Final = 3  # a visit may leave
+    FAIL: Final = 4  # an attempt, with its cause
+    STALLED: Final = 5  # an attempt that had begun; fails if nothing came since
+    SILENT: Final = 6  # the oldest attempts without a first token are due
+    SCRAPE: Final = 7
+    EVENTS: Final = 8  # that reach the gate
+    FAULT_BEGINS: Final = 9
+    FAULT_ENDS: Final = 10
+    CRASH: Final = 11  # by chance, of a replica in a life of its
+    RESTART: Final = 12
+    LOST: Final = 13  # a replica that does not come back is announced as removed
+    READ: Final = 14  # the store has finished a transfer
+    READY: Final = 15  # a replica, in a life of its
+    TIMEOUT: Final = 16  # a client breaks off one of its requests
+    COUNT: Final = 17
 
 
 class Life(IntEnum):
