@@ -38,6 +38,21 @@ def test_quantities_become_si_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("policies: {off: [queue, hedge]}", "write `queue: off`, `hedge: off`"),
+        ("policies: {on: scaling}", "write `scaling: on`"),
+        ("policies: {off: [routing]}", "write `NAME: off`, NAME one of limits, queue, admission"),
+        ("policies: {queue: {off: true}}", "write `queue: off`"),
+        ("traffic: {off: chat}", "keys: "),
+    ],
+)
+def test_a_switch_before_what_it_switches_is_told_the_form(text: str, hint: str) -> None:
+    (error,) = errors_of(text)
+    assert error.code == "E-key" and error.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("horizon: 5", "`horizon: 5` needs a unit"),

@@ -13,6 +13,7 @@ from twofold.core import InputError, MissingKeyError, Place, ShapeError, Unknown
 
 ERROR_LIMIT = 50  # a file with more is another kind of file
 ROMAN = {"1": "I", "2": "II", "3": "III", "4": "IV"}  # how people number tiers
+SWITCHES = ("on", "off")
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 
@@ -94,8 +95,25 @@ def _unknown_key(where: Location, root: Node, part: type[Part], whole: str) -> I
     inner = part_of(annotation_at(where[:-1], part))
     known = list(keys_of(inner)) if inner else []
     place = owner.node.keys.get(key, owner.key_place) if isinstance(owner.node, Mapping) else owner.key_place
-    hint = did_you_mean(key, known, f"keys: {', '.join(known)}")
+    hint = _switch_hint(key, owner, inner) or did_you_mean(key, known, f"keys: {', '.join(known)}")
     return UnknownKeyError(f"`{key[:64]}` is not a key of {_owner(owner, whole)}", place=place, hint=hint)
+
+
+def _switch_hint(key: str, owner: _Found, part: type[Part] | None) -> str:
+    """Where `off` or `on` stands before what it switches: that comes first. "" where neither is meant."""
+    if part is None or key not in SWITCHES:
+        return ""
+    if "switch" in part.model_fields:
+        return f"write `{owner.key}: {key}`"
+    inner = {name: part_of(field.annotation) for name, field in keys_of(part).items()}
+    names = [name for name, each in inner.items() if each is not None and "switch" in each.model_fields]
+    if not names:
+        return ""
+    value = owner.node.entries.get(key) if isinstance(owner.node, Mapping) else None
+    listed = value.items if isinstance(value, Sequence) else [value]
+    texts = [each.text for each in listed if isinstance(each, Scalar)]
+    said = [f"`{name}: {key}`" for name in texts if name in names]
+    return f"write {', '.join(said)}" if said else f"write `NAME: {key}`, NAME one of {', '.join(names)}"
 
 
 def _missing_key(where: Location, root: Node, whole: str) -> InputError:
