@@ -61,6 +61,25 @@ def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> Non
     assert len(once) == 3
 
 
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((5, 6, 6, 7), ""),
+        ((5, 7, 6, 8), "t.csv: 1 row was not in order of time and put right, the first one on line 4"),
+        ((9, 5, 7, 8), "t.csv: 3 rows were not in order of time and put right, the first one on line 3"),
+    ],
+    ids=["sorted", "one", "most"],
+)
+def test_rows_that_are_put_right_are_counted_and_the_first_is_named(
+    tmp_path: Path, times: tuple[int, ...], said: str
+) -> None:
+    """They were sorted without a word."""
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},10,1\n" for at in times))
+    scan = scan_trace(path, "chat", ("chat",), 1000)
+    assert (scan.note, scan.end_s) == (said, max(times) - min(times))
+
+
 def test_a_halved_trace_keeps_one_of_each_two_minutes_in_order_and_another_seed_other_ones(
     tmp_path: Path,
 ) -> None:

@@ -184,7 +184,7 @@ from twofold.contracts.starter import StarterKind, starter_spec
 from twofold.contracts.supply import MonthName, Owned, Season, Shop, Supply
 from twofold.contracts.sweep import SCHEMA as SWEEP_SCHEMA
 from twofold.contracts.sweep import Sweep, SweepFinding, SweepPoint, Swept, sweep_to_json
-from twofold.contracts.trace import TokenSummary, Trace, ordered_arrivals, read_arrivals, read_trace
+from twofold.contracts.trace import PutRight, TokenSummary, Trace, ordered_arrivals, read_arrivals, read_trace
 from twofold.contracts.trace_rows import Arrival
 from twofold.contracts.training_run import Checkpoint, Headroom, TrainingRun, Window
 
@@ -289,6 +289,7 @@ __all__ = [
     "Portfolio",
     "PortfolioBill",
     "PriceUsed",
+    "PutRight",
     "Quantiles",
     "RackGroup",
     "RackHeat",

@@ -19,6 +19,18 @@ _BIN = log(1.01)  # histogram bins 1 % wide: 0.5 % error at most
 Row = TypeVar("Row")
 
 
+@dataclass(slots=True)
+class PutRight:
+    """Mutable: the rows of a file that stood below one that comes after them, counted as they are read."""
+
+    row_count: int = 0
+    first_line: int = 0  # 0: none
+
+    def add(self, line: int) -> None:
+        self.row_count += 1
+        self.first_line = self.first_line or line
+
+
 @dataclass(frozen=True, slots=True)
 class TokenSummary:
     """Lengths of one side of the requests; percentiles to 0.5 %."""
@@ -121,16 +133,20 @@ def read_arrivals(path: Path) -> Iterator[Arrival]:
 
 
 def ordered_arrivals(
-    path: Path, context_tokens: float | None = None, classes: Collection[str] = ()
+    path: Path,
+    context_tokens: float | None = None,
+    classes: Collection[str] = (),
+    put_right: PutRight | None = None,
 ) -> Iterator[Arrival]:
     """The requests in the order they arrive, the first one at 0 s. Memory does not grow with the file.
 
-    Raises TraceError, with its line, for a request that arrives before one that stands more than
-    `REORDER_LIMIT` rows above it, for one that with its answer exceeds `context_tokens`, for one of a class
-    that is none of `classes` where these are known, and for a file without requests.
+    `put_right` counts the rows that stood elsewhere. Raises TraceError, with its line, for a request that
+    arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that with its answer
+    exceeds `context_tokens`, for one of a class that is none of `classes` where these are known, and for a
+    file without requests.
     """
     first_s: float | None = None
-    rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s)
+    rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s, put_right)
     for line, arrival in rows:
         if classes and arrival.class_name and arrival.class_name not in classes:
             raise TraceError(
@@ -152,9 +168,14 @@ def ordered_arrivals(
 
 
 def in_order(
-    rows: Iterable[tuple[int, Row]], file: str, time_of: Callable[[Row], float]
+    rows: Iterable[tuple[int, Row]],
+    file: str,
+    time_of: Callable[[Row], float],
+    put_right: PutRight | None = None,
 ) -> Iterator[tuple[int, Row]]:
     """Numbered rows by their time; rows a little out of order are put right within a buffer of fixed size."""
+    counted = PutRight() if put_right is None else put_right
+    newest_s = float("-inf")
     waiting: list[tuple[float, int, Row]] = []  # the line breaks ties, so that rows are never compared
     last_s, last_line = float("-inf"), 0
     for line, row in rows:
@@ -165,6 +186,9 @@ def in_order(
                 place=Place(file, line, 1),
                 hint=f"sort the file by time; only neighbours within {REORDER_LIMIT:,} rows are put right",
             )
+        if at_s < newest_s:
+            counted.add(line)
+        newest_s = max(newest_s, at_s)
         heappush(waiting, (at_s, line, row))
         if len(waiting) > REORDER_LIMIT:
             last_s, last_line, first = heappop(waiting)

@@ -71,6 +71,7 @@ class PoolTask:
     world: FleetWorld
     traffic: TrafficMix
     origins: Mapping[str, str]  # by class: where its requests come from
+    notes: tuple[str, ...] = ()  # what to know of their traces
 
 
 def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
@@ -134,7 +135,7 @@ class Behind:
 
 def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, asked: Asked) -> PoolTask:
     first = behind.worlds[0]
-    parts, origins, end_s = _traffic(service, classes, first, asked)
+    parts, origins, end_s, notes = _traffic(service, classes, first, asked)
     scenario = asked.scenario
     horizon_s, warm_up_s = _span_s(classes, end_s, asked)
     check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, asked.seed))
@@ -164,7 +165,7 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, 
         pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds)),
         ramp_w_per_s=None if ramp is None else ramp / 60.0,
     )
-    return PoolTask(service, classes, shown, world, TrafficMix(parts, horizon_s, asked.seed), origins)
+    return PoolTask(service, classes, shown, world, TrafficMix(parts, horizon_s, asked.seed), origins, notes)
 
 
 def _groups(
@@ -175,7 +176,7 @@ def _groups(
 
 def _traffic(
     service: ServicePlan, classes: Sequence[ClassPlan], pool: PoolWorld, asked: Asked
-) -> tuple[tuple[Traffic, ...], dict[str, str], float | None]:
+) -> tuple[tuple[Traffic, ...], dict[str, str], float | None, tuple[str, ...]]:
     """Traces of the user, which end; then the plan's own traces; then what is drawn."""
     known = asked.known or tuple(each.name for each in service.classes)
     kept = tuple(each.name for each in classes)
@@ -183,8 +184,10 @@ def _traffic(
     parts: list[Traffic] = []
     origins: dict[str, str] = {}
     end_s: float | None = None
+    notes: list[str] = []
     for name, path in asked.traces.items():
         found = scan_trace(path, name, known, longest)
+        notes += [found.note] if found.note else []
         sent = [each for each in kept if each in found.classes]
         if sent:
             scale, halved = scenario.scale_ratio, asked.halved
@@ -205,7 +208,7 @@ def _traffic(
         stream = 1000 * (1 + [each.name for each in service.classes].index(planned.name))
         parts += drawn_parts(planned, asked.scenario, longest, tokens, stream)
         origins[planned.name] = f"drawn, {scenario.arrivals}"
-    return tuple(parts), origins, end_s
+    return tuple(parts), origins, end_s, tuple(notes)
 
 
 def _gated(

@@ -54,7 +54,7 @@ def simulation_of(
         broke_first=_first(broken),
         event_count=sum(fleet.event_count for fleet in fleets),
         decision_count=sum(fleet.decision_count for fleet in fleets),
-        notes=_notes(classes),
+        notes=(*dict.fromkeys(note for task in tasks for note in task.notes), *_notes(classes)),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.contracts import ClassPlan, Scenario, ordered_arrivals
+from twofold.contracts import ClassPlan, PutRight, Scenario, ordered_arrivals
 from twofold.plan.spreads import LONGEST_RATIO, p95_ratio_of
 from twofold.twin import (
     Arrival,
@@ -187,12 +187,22 @@ class TraceScan:
 
     end_s: float  # when its last request arrives, at its own rate
     classes: frozenset[str]  # whose requests it holds
+    note: str = ""  # that rows of it were put right
 
 
 def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
     """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
-    end_s, seen = 0.0, set()
-    for row in ordered_arrivals(path, context_tokens, known):
+    end_s, seen, put_right = 0.0, set(), PutRight()
+    for row in ordered_arrivals(path, context_tokens, known, put_right):
         end_s = row.arrival_s
         seen.add(row.class_name or class_name)
-    return TraceScan(end_s, frozenset(seen))
+    return TraceScan(end_s, frozenset(seen), _put_right_note(path, put_right))
+
+
+def _put_right_note(path: Path, rows: PutRight) -> str:
+    if not rows.row_count:
+        return ""
+    those = "1 row was" if rows.row_count == 1 else f"{rows.row_count:,} rows were"
+    return (
+        f"{path.name}: {those} not in order of time and put right, the first one on line {rows.first_line:,}"
+    )
