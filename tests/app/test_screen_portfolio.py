@@ -96,6 +96,12 @@ def test_leases_of_a_run_that_repeats_stand_together_with_their_sum() -> None:
     assert "weeks 5, 9, 13" in row and "3.0 k$" in row
 
 
+def test_runs_whose_names_end_in_a_digit_keep_their_rows() -> None:
+    leases = tuple(replace(LEASE, what=name, release="2027-01-01") for name in ("tune1", "tune2"))
+    text = "\n".join(portfolio_lines(portfolio(leases=leases)))
+    assert "tune1" in text and "tune2" in text
+
+
 def test_the_bill_on_the_plans_terms_is_the_heads_figure_and_says_its_difference() -> None:
     lines = portfolio_lines(portfolio(), PortfolioBill((), 123456.78, "rent −1.3 M$", True))
     assert "first year 123,456.78 $ v" in lines[0] and any("rent −1.3 M$" in line for line in lines)

@@ -43,6 +43,20 @@ def test_a_price_older_than_a_year_is_stale(catalog: Catalog, constants: Constan
     assert price_warnings(offer, context_on(None, catalog, constants)) == ()
 
 
+@pytest.mark.parametrize(("count", "told"), [(1, True), (4, False), (0, False)])
+def test_named_machines_beyond_those_you_have_are_said_to_be_rented(
+    catalog: Catalog, constants: Constants, count: int, told: bool
+) -> None:
+    """All were rented without a word, as if the spec had none."""
+    own = f"supply: {{own: {{node: DGX-H100, count: {count}}}}}\n" if count else ""
+    spec = parse_spec(SPEC + own, "c.yaml")
+    context = Context(spec, catalog, constants, draw_factors(constants, 2, 0), None)
+    offer = fixed_offer(FixedCluster.model_validate("4x8xH100-SXM"), catalog, spec.supply, ("on_demand",))
+    notes = [text for text in price_warnings(offer, context) if "`on:` names 32" in text]
+    assert bool(notes) == told and (not told or "you have 8" in notes[0])
+    assert offer.owned == (count == 4)
+
+
 def test_a_price_spreads_around_its_row(catalog: Catalog, constants: Constants) -> None:
     offer = offer_of("1x8xH100-SXM", catalog)
     used = price_used(offer, context_on(None, catalog, constants))

@@ -116,7 +116,7 @@ def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:
     asked = f"{api.provider} {api.model}{like} {api.usd_per_mtok:.3g} $/Mtok ({api.date})"
     return [
         f"{service.name}: {asked}",
-        f"{format_usd(api.api_usd_per_year)}/y against {format_usd(api.own_usd_per_year)}/y",
+        f"{format_usd(api.api_usd_per_year)}/y against the fleet's {format_usd(api.own_usd_per_year)}/y",
         when,
         *back,
     ]

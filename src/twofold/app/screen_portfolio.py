@@ -1,5 +1,7 @@
 """The portfolio on a plan's further screen: what to hold and release, and against what."""
 
+import re
+
 from twofold.app.figures import percent
 from twofold.app.lines import DOT, both_ends, field, table
 from twofold.contracts import (
@@ -21,6 +23,7 @@ USUAL_NOTES = (
     "other years are priced",
     "the search was cut",
 )  # in the tables alone
+NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
@@ -115,7 +118,7 @@ def _lease_rows(portfolio: Portfolio) -> list[tuple[tuple[str, ...], float]]:
         size, whose, when, _, _, what = _lease_row(lease, portfolio.weeks)
         # Services and runs: `--details` has the classes.
         what = ", ".join(dict.fromkeys(each.partition(".")[0] for each in what.partition(":")[0].split(", ")))
-        stem = what.rstrip("0123456789").strip() if lease.release else what
+        stem = NUMBER.sub("", what) if lease.release else what
         groups.setdefault((size, whose, stem, "" if stem != what else when), []).append(lease)
     rows: list[tuple[tuple[str, ...], float]] = []
     for (size, whose, stem, when), own in groups.items():

@@ -9,7 +9,7 @@ from twofold.catalog import Catalog, Fit, Model, Price, fit_of, read_model_confi
 from twofold.contracts import ModelReference, PriceUsed, Spec, TrainingRun
 from twofold.core import Estimate, Source, ValueRefusedError
 from twofold.perf import Constants
-from twofold.plan.offers import Offer
+from twofold.plan.offers import Offer, own_offers
 from twofold.plan.uncertainty import Draws, estimate_of
 from twofold.training import TrainingJob
 
@@ -70,9 +70,24 @@ def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()
     name = offer.accelerator.name
     if offer.owned:
         return (f"your own {name}: counted in accelerator-hours, not in money",)
+    few = _too_few_owned(offer, context, regions)
     if offer.price is None:
-        return (f"no price for {name}: counted in accelerator-hours",)
-    return (*_region_warnings(offer.price, context, regions), *_stale_warnings(offer.price, context))
+        return (*few, f"no price for {name}: counted in accelerator-hours")
+    return (*few, *_region_warnings(offer.price, context, regions), *_stale_warnings(offer.price, context))
+
+
+def _too_few_owned(offer: Offer, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
+    """Where a spec names more machines than it has of its own: none of those is taken in their place."""
+    name, size = offer.accelerator.name, offer.node.accelerator_count
+    named = (offer.fixed_count or 0) * size
+    held = sum(
+        (each.node_count_max or 0) * each.node.accelerator_count
+        for each in own_offers(context.catalog, context.spec.supply, regions)
+        if each.accelerator.name == name
+    )
+    if not 0 < held < named:
+        return ()
+    return (f"`on:` names {named:,} × {name}, you have {held:,}: its fleet is planned as rented, all of it",)
 
 
 def _region_warnings(price: Price, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
