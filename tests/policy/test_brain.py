@@ -160,7 +160,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
         self.now_s += write_s
         for job_id, job in list(self.jobs.items()):
             if job.saving_s is not None:
-                self.tell(CheckpointWritten(job_id, write_s))
+                self.tell(CheckpointWritten(job_id, write_s, job.attempt))
 
     @rule(job_id=JOBS, late=st.sampled_from([0, 0, 1, -1]))
     def started(self, job_id: str, late: int) -> None:
@@ -184,17 +184,21 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
         if job_id in self.jobs:
             self.forget(job_id)
 
-    @rule(job_id=JOBS, write_s=st.sampled_from([0.0, 15.0, 400.0, float("nan"), -1.0]))
-    def written(self, job_id: str, write_s: float) -> None:
+    @rule(
+        job_id=JOBS,
+        write_s=st.sampled_from([0.0, 15.0, 400.0, float("nan"), -1.0]),
+        late=st.sampled_from([0, 0, 1, -1]),
+    )
+    def written(self, job_id: str, write_s: float, late: int) -> None:
         if write_s == write_s:  # a log has no NaN
-            self.tell(CheckpointWritten(job_id, write_s))
+            self.tell(CheckpointWritten(job_id, write_s, max(self.attempt_of(job_id) + late, 0)))
         else:
             assert self.brain.handle(CheckpointWritten(job_id, write_s), self.now_s) == []
             assert self.twin.handle(CheckpointWritten(job_id, write_s), self.now_s) == []
 
-    @rule(job_id=JOBS)
-    def not_written(self, job_id: str) -> None:
-        self.tell(CheckpointFailed(job_id))
+    @rule(job_id=JOBS, late=st.sampled_from([0, 0, 1, -1]))
+    def not_written(self, job_id: str, late: int) -> None:
+        self.tell(CheckpointFailed(job_id, max(self.attempt_of(job_id) + late, 0)))
 
     @rule(node_id=NODES, cause=CAUSES)
     def node_failed(self, node_id: str, cause: FaultCause) -> None:
@@ -242,6 +246,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
 
     def tell(self, event: ClusterEvent) -> None:
         ignored_count = self.brain.view.counts.ignored
+        late = self.is_late(event)
         effects = self.brain.handle(event, self.now_s)
         self.lines.append(CLUSTER_LINES.to_line(Entry(self.now_s, event, tuple(effects))))
         assert self.twin.handle(event, self.now_s) == effects  # INV-15
@@ -251,9 +256,18 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
             self.jobs[event.job_id].lost = True
         for effect in effects:
             self.see(effect, event)
-        if isinstance(event, CheckpointWritten | CheckpointFailed) and event.job_id in self.jobs:
+        if late:
+            assert self.brain.view.counts.ignored == ignored_count + 1
+        elif isinstance(event, CheckpointWritten | CheckpointFailed) and event.job_id in self.jobs:
             again = SaveCheckpoint(event.job_id) in effects
             self.jobs[event.job_id].saving_s = self.now_s if again else None
+
+    def is_late(self, event: ClusterEvent) -> bool:
+        """Whether it tells of a checkpoint of an attempt that does not run."""
+        return isinstance(event, CheckpointWritten | CheckpointFailed) and event.attempt not in (
+            0,
+            self.attempt_of(event.job_id),
+        )
 
     def see(self, effect: Any, event: ClusterEvent) -> None:
         match effect:
@@ -316,6 +330,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
             assert job.asked.preemptible and job.placement
             if self.settings.preemption.checkpoint_lost is CheckpointLost.NEXT_VICTIM:
                 assert isinstance(event, CheckpointWritten) and event.job_id == effect.job_id
+                assert event.attempt in (0, job.attempt)
         job.placement, job.saving_s, job.lost = {}, None, False
         if effect.reason is StopReason.GAVE_UP:
             self.forget(effect.job_id)
@@ -456,7 +471,7 @@ def live_on(life: BrainAgainstOnlooker, random: Random, steps: int) -> ClusterCo
             case "p":
                 life.parts_are_needed({"3g.20gb": random.randint(0, 4), "1g.5gb": random.randint(0, 4)})
             case "o":
-                life.not_written(some_job)
+                life.not_written(some_job, 0)
         life.every_job_is_somewhere()
         life.no_accelerator_is_in_two_jobs()
         life.quotas_hold()

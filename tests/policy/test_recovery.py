@@ -195,6 +195,24 @@ def test_a_checkpoint_that_does_not_come_is_not_waited_for_for_ever(lost: Checkp
         assert brain.view.counts.checkpoints_lost == 2
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_what_a_failed_attempt_had_asked_for_says_nothing_of_the_next_ones_work(written: bool) -> None:
+    brain = a_brain(2)
+    submitted(brain, "low", 8)
+    asked_s = brain.wake_at_s()
+    assert asked_s is not None and brain.handle(Woke(), asked_s) == [SaveCheckpoint("low")]
+    brain.handle(JobFailed("low", FaultCause.SOFTWARE, attempt=1), asked_s + 5.0)
+    brain.handle(JobStarted("low", 2), asked_s + 20.0)
+    more_urgent = JobSubmitted("high", "red", 8, 8, 1, 1000.0, 10.0, 20.0, True)
+    assert brain.handle(more_urgent, asked_s + 1000.0) == [SaveCheckpoint("low")]
+    late = CheckpointWritten("low", 60.0, 1) if written else CheckpointFailed("low", 1)
+    assert brain.handle(late, asked_s + 1001.0) == []
+    job = brain.view.jobs["low"]
+    assert job.done_s == 0.0 and job.saving_since_s == asked_s + 1000.0  # INV-34: it is still waited for
+    stopped, _ = brain.handle(CheckpointWritten("low", 30.0, 2), asked_s + 1030.0)
+    assert stopped == StopJob("low", StopReason.PREEMPTED) and job.done_s == 980.0
+
+
 def test_checkpoints_are_asked_for_on_time_and_not_while_one_is_written() -> None:
     brain = a_brain(1)
     submitted(brain, "job", 4)

@@ -118,7 +118,8 @@ class World:
                     self.used_s[self.team[effect.job_id]] -= now_s * self.sizes[effect.job_id]
                     self.later(now_s + RESTART_S, JobStarted(effect.job_id, effect.attempt), effect.attempt)
                 case SaveCheckpoint(name):
-                    self.later(now_s + WRITE_S, CheckpointWritten(name, WRITE_S), self.attempts[name])
+                    attempt = self.attempts[name]
+                    self.later(now_s + WRITE_S, CheckpointWritten(name, WRITE_S, attempt), attempt)
                 case StopJob(name, reason):
                     self.stopped.append((now_s, name, reason))
                     self.end(name, now_s)

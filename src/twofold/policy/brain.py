@@ -180,7 +180,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
             end(view, job, now_s)
             view.counts.cancelled += 1
             return [StopJob(job.job_id, StopReason.CANCELLED)] if had else []
-        if not job.attempt or event.attempt not in (0, job.attempt):
+        if not job.attempt or not _is_of_latest(job, event.attempt):
             return self._ignored()
         match event:
             case JobStarted():
@@ -210,7 +210,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         self, event: CheckpointWritten | CheckpointFailed, now_s: float
     ) -> list[ClusterEffect]:
         job = self.view.jobs.get(event.job_id)
-        if job is None or job.state is not JobState.RUNNING:
+        if job is None or job.state is not JobState.RUNNING or not _is_of_latest(job, event.attempt):
             return self._ignored()
         if isinstance(event, CheckpointWritten):
             if not (math.isfinite(event.write_s) and event.write_s >= 0):
@@ -230,3 +230,8 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
     def _ignored(self) -> list[ClusterEffect]:
         self.view.counts.ignored += 1
         return []
+
+
+def _is_of_latest(job: Job, attempt: int) -> bool:
+    """Whether a report is of the attempt that runs, or names none."""
+    return attempt in (0, job.attempt)

@@ -146,6 +146,7 @@ class CheckpointWritten:
 
     job_id: str
     write_s: float
+    attempt: int = 0
 
 
 @record
@@ -153,6 +154,7 @@ class CheckpointFailed:
     """The job goes on, its last checkpoint is older."""
 
     job_id: str
+    attempt: int = 0
 
 
 @record

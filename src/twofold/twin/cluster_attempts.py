@@ -118,7 +118,7 @@ def save(state: ClusterState, job: Job) -> None:
     if job.phase is Phase.HUNG:
         return  # nothing answers any more; the failure will be told
     if job.phase is not Phase.RUNNING or job.writing:
-        state.inbox.append(CheckpointFailed(job.job_id))
+        state.inbox.append(CheckpointFailed(job.job_id, job.attempt))
         return
     state.figures.paced(job, state.now_s)
     _drop_due(state, job)
@@ -147,12 +147,12 @@ def transferred(state: ClusterState, job: Job) -> None:
     job.writing = False
     if checkpoint.failed_fraction and state.write_luck.random() < checkpoint.failed_fraction:
         state.figures.checkpoint_failed_count += 1
-        state.inbox.append(CheckpointFailed(job.job_id))
+        state.inbox.append(CheckpointFailed(job.job_id, job.attempt))
     else:
         job.save()
         state.figures.written(took_s)
         stood_s = took_s if checkpoint.snapshot_s is None else checkpoint.snapshot_s
-        state.inbox.append(CheckpointWritten(job.job_id, stood_s))
+        state.inbox.append(CheckpointWritten(job.job_id, stood_s, job.attempt))
     if checkpoint.snapshot_s is None:
         work(state, job)
 
