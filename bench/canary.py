@@ -16,7 +16,7 @@ from scipy.stats import beta  # type: ignore[import-untyped]  # scipy ships no t
 
 from bench.twin import WHOLE, world
 from bench.twin_engine import step_table
-from twofold.policy import Effect, Event, Gate, GateSettings, PromoteRelease, RollBackRelease
+from twofold.policy import Effect, Event, GateSettings, Machine, PromoteRelease, RollBackRelease
 from twofold.twin import (
     Arrival,
     Engine,
@@ -56,14 +56,19 @@ class Trial:
     seconds: float  # of the world, since it was offered
 
 
-class WatchedGate(Gate):
+@dataclass(slots=True)
+class WatchedGate:
     """A gate that remembers how its release ended, and on what evidence."""
 
+    gate: Machine[Event, Effect]
     decided: Effect | None = None
     decided_s: float = 0.0
 
+    def wake_at_s(self) -> float | None:
+        return self.gate.wake_at_s()
+
     def handle(self, event: Event, now_s: float) -> list[Effect]:
-        effects = super().handle(event, now_s)
+        effects = self.gate.handle(event, now_s)
         for effect in effects:
             if isinstance(effect, PromoteRelease | RollBackRelease) and self.decided is None:
                 self.decided, self.decided_s = effect, now_s
@@ -87,8 +92,7 @@ def release_world(release: Release, seed: int, replicas: int, gate: GateSettings
 def tried(release: Release, seed: int, replicas: int, gate: GateSettings = GATE) -> Trial:
     """One trial: traffic ends when the release is decided."""
     run = FleetRun(release_world(release, seed, replicas, gate))
-    watched = WatchedGate(gate, run.world.beliefs)
-    run.gateway.gate = watched
+    run.gateway.gate = watched = WatchedGate(run.gateway.gate)
     traffic = TrafficModel(
         RATE_PER_S * replicas, Lengths(1000.0, 2500.0), Lengths(200.0, 500.0), "chat",
         shared_prefix_fraction=0.3, block_tokens=64, prompt_count=16,

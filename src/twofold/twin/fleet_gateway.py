@@ -17,9 +17,9 @@ from twofold.policy import (
     ClientLeft,
     Effect,
     Event,
-    Gate,
     GiveUp,
     Hold,
+    Machine,
     Probe,
     PromoteRelease,
     Refuse,
@@ -73,7 +73,9 @@ class SinceFault:
 class Gateway:
     """The gate, the attempts that it sent, and what becomes of them. Mutable."""
 
-    def __init__(self, world: FleetWorld, gate: Gate, heap: Heap, fleet: Fleet, clients: Clients) -> None:
+    def __init__(
+        self, world: FleetWorld, gate: Machine[Event, Effect], heap: Heap, fleet: Fleet, clients: Clients
+    ) -> None:
         self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
         self.event_count = 0
         self.effects: dict[type, int] = {}

@@ -9,15 +9,16 @@ from twofold.twin.metrics_types import TimelineRow
 
 FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are exact
 METRICS = ("ttft", "tpot", "e2e")
+SUMMED = (
+    "arrived", "arrived_s", "busy_s", "e2e_s", "ended", "ended_s", "failed", "finished", "kv", "left",
+    "ready", "ready_s", "refused", "samples", "ttft_s", "waiting", "within",
+)  # fmt: skip
 
 
 class Bucket:
     """Sums over one span of time. Mutable. Times in sums count from the bucket's begin."""
 
-    __slots__ = (
-        "arrived", "arrived_s", "busy_s", "done", "e2e_s", "ended", "ended_s", "failed", "finished", "kv",
-        "late", "left", "ready", "ready_s", "refused", "samples", "ttft_s", "ttft_s_max", "waiting", "within",
-    )  # fmt: skip
+    __slots__ = (*SUMMED, "done", "late", "ttft_s_max")
 
     def __init__(self, class_count: int) -> None:
         self.arrived = self.ended = self.finished = 0
@@ -34,9 +35,8 @@ class Bucket:
         other.arrived_s += other.arrived * width_s
         other.ended_s += other.ended * width_s
         self.ttft_s_max = max(self.ttft_s_max, other.ttft_s_max)
-        for name in self.__slots__:
-            if name not in ("done", "late", "ttft_s_max"):
-                setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.done = [a + b for a, b in zip(self.done, other.done, strict=True)]
         self.late = [a + b for a, b in zip(self.late, other.late, strict=True)]
 

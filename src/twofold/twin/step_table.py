@@ -7,6 +7,7 @@ lengthens that by the same number of tokens. So many steps in a row are an arith
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import ceil, floor, sqrt
+from typing import Any
 
 from twofold.inference import ServiceTable
 
@@ -22,8 +23,8 @@ class StepTable:
     """
 
     __slots__ = (
-        "_attended", "_attended_inner", "_context_inner", "_decode", "_decode_inner", "_further", "_grid",
-        "_lines", "_plain", "_prefill", "_prefill_inner", "kv_tokens",
+        "_attended", "_attended_inner", "_context_inner", "_decode", "_decode_inner", "_further", "_given",
+        "_grid", "_lines", "_plain", "_prefill", "_prefill_inner", "kv_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +37,9 @@ class StepTable:
         further_s: Sequence[Sequence[float]] | None = None,
         kv_tokens: int = 1 << 40,
     ) -> None:
+        self._given = (
+            prefill_tokens, decode_sequences, context_tokens, grid_s, attended_tokens, further_s, kv_tokens,
+        )  # fmt: skip
         self._prefill, self._decode = list(prefill_tokens), list(decode_sequences)
         self._attended = list(attended_tokens)
         self._prefill_inner, self._decode_inner = self._prefill[1:-1], self._decode[1:-1]
@@ -45,6 +49,10 @@ class StepTable:
         self._lines: dict[tuple[int, int], Line] = {}
         self._plain: dict[int, Line] = {}
         self.kv_tokens = kv_tokens  # that the cache of one engine holds
+
+    def __reduce__(self) -> tuple[type["StepTable"], tuple[Any, ...]]:
+        """For other processes: made anew from what this one was made of."""
+        return StepTable, self._given
 
     @classmethod
     def from_service_table(cls, table: ServiceTable, step_factor: float = 1.0) -> "StepTable":
