@@ -1,23 +1,30 @@
 """Hedges, budgets and queues, one step at a time."""
 
+from collections import Counter
+
 import pytest
 
 from twofold.policy import (
     Beliefs,
+    CanarySettings,
     Cancel,
     Cause,
     ClassSettings,
     ClientLeft,
     Effect,
+    Event,
     Gate,
     GateSettings,
     GiveUp,
     HedgeSettings,
     Hold,
+    LimitSettings,
     OpenCircuit,
     QueueSettings,
+    Rate,
     RefusalReason,
     Refuse,
+    ReleaseOffered,
     ReplicaAdded,
     ReplicaRemoved,
     RequestArrived,
@@ -25,7 +32,10 @@ from twofold.policy import (
     ResponseFailed,
     ResponseStarted,
     RetryBudgetSettings,
+    RollBackRelease,
     Send,
+    Stage,
+    StageRelease,
     Woke,
 )
 
@@ -165,6 +175,38 @@ def test_a_client_that_leaves_the_queue_is_cancelled_there(full: Gate) -> None:
     assert full.handle(ResponseEnded(1, 5), 4.0) == [Send(3, "a", 1)]
 
 
+@pytest.mark.parametrize("leaves", ["the queue", "its replica"])
+def test_two_tenants_are_served_alike_however_much_one_of_them_asks_for_and_cancels(leaves: str) -> None:
+    classes = (ClassSettings("", wait_s_max=1e6),)
+    gate = Gate(GateSettings(queue=QueueSettings(kept_fraction=0.0), classes=classes), BELIEFS)
+    gate.handle(ReplicaAdded("r", 1), 0.0)
+    tenants: list[str] = []
+    ended: Counter[str] = Counter()
+    sent: list[int] = []
+
+    def tell(event: Event) -> None:
+        if isinstance(event, RequestArrived):
+            tenants.append(event.tenant)
+        sent.extend(e.request_id for e in gate.handle(event, 1.0 * ended.total()) if isinstance(e, Send))
+
+    for tenant in "abab":
+        tell(RequestArrived(5, 5, tenant))
+    while ended.total() < 200:
+        request_id = sent[-1]
+        tenant = tenants[request_id - 1]
+        ended[tenant] += 1
+        if leaves == "its replica" and tenant == "a":
+            tell(ResponseStarted(request_id))
+            tell(ClientLeft(request_id))
+        else:
+            tell(ResponseEnded(request_id, 5))
+        tell(RequestArrived(5, 5, tenant))
+        if leaves == "the queue" and tenant == "a":
+            tell(RequestArrived(5, 5, "a"))
+            tell(ClientLeft(len(tenants)))
+    assert abs(ended["a"] - ended["b"]) <= 2
+
+
 def test_a_new_replica_takes_all_who_wait(full: Gate) -> None:
     assert full.handle(ReplicaAdded("b", 5), 3.0) == [Send(2, "b", 1), Send(3, "b", 1)]
 
@@ -174,3 +216,70 @@ def test_with_nobody_to_wait_for_nobody_is_held(full: Gate) -> None:
     full.handle(ResponseEnded(1, 5), 3.0)
     [refusal] = full.handle(ASKED, 3.0)
     assert isinstance(refusal, Refuse) and refusal.reason is RefusalReason.NO_REPLICA
+
+
+# --- clients that leave before they were answered ---
+
+
+def left_by_clients(after_s: float, where: str) -> tuple[Counter[str], list[Effect]]:
+    """Who was sent how much, and what became of a release whose clients leave so soon at this replica."""
+    canary = CanarySettings(stages=(Stage(0.5, 100), Stage(0.5, 100)))
+    gate = Gate(GateSettings(canary=canary), Beliefs(0.001, 0.01, first_token_s=0.1))
+    for name, version in (("old", "1"), ("new", "2")):
+        gate.handle(ReplicaAdded(name, 1000, version=version), 0.0)
+    told = gate.handle(ReleaseOffered("2"), 0.0)
+    sent: Counter[str] = Counter()
+    for number in range(1, 200):
+        now_s = 10.0 * number
+        [send] = gate.handle(RequestArrived(100, 5), now_s)
+        assert isinstance(send, Send)
+        sent[send.replica_id] += 1
+        if where in ("both", send.replica_id):
+            told += gate.handle(ClientLeft(number), now_s + after_s)
+        else:
+            told += gate.handle(ResponseStarted(number), now_s + 0.2)
+            told += gate.handle(ResponseEnded(number, 5), now_s + 0.3)
+        told += gate.handle(Woke(), now_s + 9.0)
+    return sent, [e for e in told if isinstance(e, RollBackRelease)]
+
+
+def test_a_release_that_hangs_until_its_clients_leave_is_rolled_back() -> None:
+    sent, told = left_by_clients(9.0, "new")
+    assert told == [RollBackRelease("2", "failures worse")] and sent["new"] < 50
+
+
+@pytest.mark.parametrize(("after_s", "where"), [(0.15, "new"), (9.0, "both"), (9.0, "old")])
+def test_who_leaves_sooner_than_an_answer_can_begin_or_leaves_all_alike_blames_no_release(
+    after_s: float, where: str
+) -> None:
+    sent, told = left_by_clients(after_s, where)
+    assert not told and sent["new"] > 50
+
+
+def test_of_two_attempts_that_a_client_did_not_wait_for_the_one_that_had_longer_is_judged() -> None:
+    gate, request_id = hedging(canary=CanarySettings(stages=(Stage(0.5, 100),)))
+    gate.handle(ReplicaAdded("a", 2, version="2"), 100.0)
+    assert gate.handle(ReleaseOffered("2"), 100.0) == [StageRelease("2", 0.5)]
+    woken(gate, 100.2)
+    assert in_flight(gate) == {"a": 1, "b": 1}
+    gate.handle(ClientLeft(request_id), 109.0)
+    assert gate._steering is not None and gate._steering.canary is not None
+    assert gate._steering.canary.trials[""].block == [1, 1, 0, 0]
+
+
+def test_what_nobody_began_to_write_may_be_asked_for_again_and_what_was_left_midway_may_not() -> None:
+    limits = LimitSettings(Rate(tokens_per_s=1.0, burst_s=100.0))
+    for events, back_tokens in (
+        ((ClientLeft(1),), 70),
+        ((ResponseFailed(1, Cause.ERROR),), 70),
+        ((ResponseStarted(1), ClientLeft(1)), 0),
+        ((ResponseStarted(1), ResponseFailed(1, Cause.BROKEN)), 0),
+        ((ResponseStarted(1), ResponseEnded(1, 20)), 50),
+    ):
+        gate = Gate(GateSettings(attempt_limit=1, limits=limits), BELIEFS)
+        gate.handle(ReplicaAdded("a", 9), 0.0)
+        gate.handle(RequestArrived(30, 70), 0.0)
+        for event in events:
+            gate.handle(event, 0.0)
+        again = [gate.handle(RequestArrived(0, tokens), 0.0)[0] for tokens in (back_tokens + 1, back_tokens)]
+        assert [type(effect) for effect in again] == [Refuse, Send], events

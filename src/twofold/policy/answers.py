@@ -111,8 +111,15 @@ class Answers:
     def _left(self, request: Request | None, request_id: int, now_s: float) -> list[Effect]:
         if request is not None:
             self._view.counts.left += 1
+            effects: list[Effect] = []
+            if not request.started:
+                if request.rival is not None and request.rival.number < request.attempt:
+                    self._view.swap(request)  # the first of two waited longer
+                if self._steering is not None:
+                    effects = self._steering.left(request, now_s)
+                self._path.settled(request, request.charged_tokens - request.input_tokens)
             self._released(request, now_s)
-            return self._path.drained(now_s)
+            return effects + self._path.drained(now_s)
         if request_id in self._view.held:
             self._view.counts.left += 1
             request = self._path.unheld(request_id)

@@ -179,8 +179,7 @@ class RequestPath:
             displaced = queue.longest_but(kind.name, request.tenant)
             if displaced is None:
                 return [self._refused(request, RefusalReason.QUEUE_FULL, 429, again_s)]
-            other = self._view.held.pop(displaced)
-            queue.remove(displaced)
+            other = self.unheld(displaced)
             effects.append(self._refused(other, RefusalReason.QUEUE_FULL, 429, again_s))
         expires_s = admission.expires_s(self._view, self.pace, request, now_s)
         queue.push(request.request_id, kind.name, request.tenant, request.charged_tokens, expires_s)
@@ -271,10 +270,12 @@ class RequestPath:
         return effects
 
     def unheld(self, request_id: int) -> Request:
-        """Take a request out of the queue that was not served."""
+        """Take a request out of the queue that was not served: its flow has its tokens back."""
         assert self._queue is not None
         self._queue.remove(request_id)
-        return self._view.held.pop(request_id)
+        request = self._view.held.pop(request_id)
+        request.queued = False
+        return request
 
     def settled(self, request: Request, unused_tokens: int) -> None:
         """What a request was charged and did not use goes back to its tenant and its class."""

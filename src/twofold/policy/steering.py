@@ -125,6 +125,20 @@ class Steering:
             return []
         return self._judged(replica, Outcome(failed=True), now_s)
 
+    def left(self, request: Request, now_s: float) -> list[Effect]:
+        """A client left before its first token, and before its places are freed.
+
+        Why     A release that hangs is left by everybody: were that no outcome, nothing would judge it. Who
+                goes sooner than an answer can begin, by what is believed, says nothing of the replica.
+        Limits  Not for outliers: no other replica has shown that the request was not to blame (INV-17).
+        """
+        if self.canary is None or not self.canary.trials:
+            return []
+        beliefs = self._view.beliefs
+        if now_s - request.sent_s <= request.ahead_tokens * beliefs.input_token_s + beliefs.first_token_s:
+            return []
+        return self._judged(self._view.replica_of(request), Outcome(failed=True), now_s)
+
     def added(self, event: ReplicaAdded, now_s: float) -> None:
         """A replica is in the view."""
         if self.scaler is not None:
