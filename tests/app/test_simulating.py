@@ -107,10 +107,13 @@ def test_a_trace_replaces_the_traffic_of_its_class_and_a_class_column_wins(
 ) -> None:
     path = tmp_path / "t.csv"
     rows = [f"{at / 4},200,10,{'mail' if at % 4 == 0 else ''}" for at in range(160)]
+    rows[9:11] = rows[10], rows[9]
     path.write_text("\n".join([f"{HEADER},class", *rows, ""]))
     made = simulate(planned, SimulateOptions(scenario("traffic: {scale: 2x}"), {"": path})).data
     arrived = {each.name: each.arrived_count + 0 for each in made.classes}
     assert made.traffic == {"chat": "t.csv", "mail": "t.csv"}
+    put_right = "t.csv: 1 row was not in order of time and put right, the first one on line 12"
+    assert made.notes.count(put_right) == 1  # of all pools that read it
     # Twice as fast, it is over after 20 s; the first 5 are the warm-up.
     assert arrived == {"chat": 90, "mail": 30}
     only = simulate(planned, SimulateOptions(scenario(), {"chat": path}, only="chat")).data
