@@ -84,6 +84,29 @@ def test_names_without_number_are_no_way_around_the_limit() -> None:  # S8
     assert let_in == 10 + 5 and len(limiter._tenants) == 10
 
 
+def test_names_without_number_take_no_named_tenant_its_own_limit() -> None:
+    named = (("big", Rate(requests_per_s=1000.0, burst_s=1.0)),)
+    limiter = Limiter(LimitSettings(Rate(requests_per_s=0.01, burst_s=100.0), named, tenant_count_max=3))
+    for number in range(50):
+        limiter.take_or_wait_s(f"tenant {number}", "", 1, 0.0)
+    assert [limiter.take_or_wait_s("big", "", 1, 0.0) for _ in range(1000)] == [0.0] * 1000
+    assert limiter.take_or_wait_s("big", "", 1, 0.0) == pytest.approx(0.001)
+    limiter.give_back_all("big", "", 1)
+    assert limiter.take_or_wait_s("big", "", 1, 0.0) == 0.0 and len(limiter._tenants) == 3
+
+
+@given(REQUESTS)
+def test_what_is_given_back_whole_leaves_the_buckets_as_they_were(requests: list[tuple[float, int]]) -> None:
+    rate, now_s = Rate(requests_per_s=2.0, tokens_per_s=100.0, burst_s=3.0), 0.0
+    plain, busy = (Limiter(LimitSettings(rate, classes=(("", rate),))) for _ in range(2))
+    for gap_s, tokens in requests:
+        now_s += gap_s
+        if busy.take_or_wait_s("a", "", tokens + 1, now_s) == 0.0:
+            busy.give_back_all("a", "", tokens + 1)
+        waits_s = [limiter.take_or_wait_s("a", "", tokens, now_s) for limiter in (plain, busy)]
+        assert waits_s[0] == pytest.approx(waits_s[1], abs=1e-6)
+
+
 def test_a_tenant_that_was_silent_for_long_makes_place_for_another() -> None:
     limiter = Limiter(LimitSettings(tenant=Rate(requests_per_s=1.0, burst_s=5.0), tenant_count_max=2))
     for now_s, tenant in ((0.0, "a"), (0.0, "b"), (10.0, "c"), (10.0, "d")):

@@ -374,3 +374,15 @@ def test_a_tenant_beyond_its_rate_takes_nobody_his_repeats_and_a_refused_repeat_
     assert isinstance(first, Send) and isinstance(second, Send)
     assert {e.reason for e in others if isinstance(e, Refuse)} == {RefusalReason.RETRY}
     assert isinstance(told("modest", 0, 1)[0], Send)
+
+
+def test_what_is_refused_later_uses_up_no_limit_of_requests() -> None:
+    limits = LimitSettings(Rate(10.0, burst_s=1.0), classes=(("", Rate(20.0, burst_s=1.0)),))
+    budget = RetryBudgetSettings(0.0, 0.0, burst_count=1)
+    gate = Gate(GateSettings(limits=limits, retry_budget=budget), BELIEFS)
+    gate.handle(ReplicaAdded("a", 1000), 0.0)
+    new = [RequestArrived(0, 0)]
+    repeats = [RequestArrived(0, 0, retry_count=1)] * 40
+    told = [gate.handle(event, float(second))[0] for second in range(20) for event in repeats + 5 * new]
+    kinds = Counter(effect.reason if isinstance(effect, Refuse) else Send for effect in told)
+    assert kinds == {Send: 20 * 5 + 1, RefusalReason.RETRY: 20 * 40 - 1}

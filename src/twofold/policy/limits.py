@@ -1,6 +1,9 @@
 """How much tenants and classes may ask for: one bucket each. Mutable, bounded.
 
-A request takes its input and output limit from its buckets, and gives back at its end what it did not write.
+A request takes its input and output limit from its buckets. Whatever it does not write of the output limit
+goes back at its end, but for an answer that broke off or was left midway: how much it wrote nobody knows. Who
+left the queue gets all tokens back, who is refused the request besides.
+
 A bucket fills at its rate up to `burst_s` of it. A request larger than that may go when the bucket is full,
 and leaves a debt. So over any t seconds no more than (t + burst_s) of the rate goes out, one request aside.
 """
@@ -56,6 +59,11 @@ class Bucket:
         """The answer was shorter than its limit."""
         self.tokens = min(self.full_tokens, self.tokens + tokens)
 
+    def give_back_all(self, tokens: int) -> None:
+        """The request was refused after all."""
+        self.requests_count = min(self.full_requests_count, self.requests_count + 1.0)
+        self.give_back(tokens)
+
     def full_at_s(self) -> float:
         """When nothing that was taken shows any more: such a bucket may be forgotten."""
         wait_s = 0.0
@@ -71,9 +79,10 @@ class Limiter:
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
-        self._named = dict(settings.tenants)
+        self._named_rates = dict(settings.tenants)
         self._class_rates = dict(settings.classes)
-        self._tenants: OrderedDict[str, Bucket] = OrderedDict()  # the longest unseen first
+        self._named: dict[str, Bucket] = {}  # of tenants with a rate of their own: nobody takes their place
+        self._tenants: OrderedDict[str, Bucket] = OrderedDict()  # of the others, the longest unseen first
         self._classes: dict[str, Bucket] = {}  # only of classes that have a rate
         self._others: Bucket | None = None
 
@@ -96,18 +105,36 @@ class Limiter:
         return 0.0
 
     def give_back(self, tenant: str, class_name: str, tokens: int) -> None:
-        """Tokens that were taken and not written. A tenant that is forgotten by then was full anyway."""
-        bucket = self._tenants.get(tenant, self._others)
-        if bucket is not None:
-            bucket.give_back(tokens)
-        bucket = self._classes.get(class_name)
-        if bucket is not None:
-            bucket.give_back(tokens)
+        """Tokens that were taken and not written."""
+        by_tenant, by_class = self._taken_from(tenant), self._classes.get(class_name)
+        if by_tenant is not None:
+            by_tenant.give_back(tokens)
+        if by_class is not None:
+            by_class.give_back(tokens)
+
+    def give_back_all(self, tenant: str, class_name: str, tokens: int) -> None:
+        """A request that was let in here and refused later, and so many tokens that it took."""
+        by_tenant, by_class = self._taken_from(tenant), self._classes.get(class_name)
+        if by_tenant is not None:
+            by_tenant.give_back_all(tokens)
+        if by_class is not None:
+            by_class.give_back_all(tokens)
+
+    def _taken_from(self, tenant: str) -> Bucket | None:
+        """A tenant that is forgotten by now was full anyway."""
+        return self._named.get(tenant) or self._tenants.get(tenant, self._others)
 
     def _tenant(self, tenant: str, now_s: float) -> Bucket | None:
+        bucket = self._named.get(tenant)
+        if bucket is not None:
+            return bucket
+        rate = self._named_rates.get(tenant)
+        if rate is not None:
+            bucket = self._named[tenant] = _full_bucket(rate, now_s)
+            return bucket
         bucket = self._tenants.pop(tenant, None)
         if bucket is None:
-            rate = self._named.get(tenant, self._settings.tenant)
+            rate = self._settings.tenant
             if rate is None:
                 return None
             if len(self._tenants) >= self._settings.tenant_count_max:

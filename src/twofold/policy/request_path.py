@@ -89,7 +89,7 @@ class RequestPath:
         if self._limiter is not None:
             wait_s = self._limiter.take_or_wait_s(event.tenant, kind.name, tokens, now_s)
             if wait_s > 0.0:
-                return [self._refused(request, RefusalReason.RATE, 429, wait_s)]
+                return [self._refuse(request, RefusalReason.RATE, 429, wait_s)]
         request.charged_tokens = tokens
         if self._budget is not None and self._client_budget is not None:
             if not event.retry_count:
@@ -188,9 +188,13 @@ class RequestPath:
         return [*effects, Hold(request.request_id)]
 
     def _refused(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
+        """Refuse what is within its limits: it uses up none of them."""
+        if self._limiter is not None:
+            self._limiter.give_back_all(request.tenant, request.kind.name, request.charged_tokens)
+        return self._refuse(request, reason, status, again_s)
+
+    def _refuse(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
         self._view.counts.refused += 1
-        if self._limiter is not None and request.charged_tokens:
-            self._limiter.give_back(request.tenant, request.kind.name, request.charged_tokens)
         retry_after_s = min(again_s, self._view.settings.retry_after_s_max)
         return Refuse(request.request_id, reason, status, retry_after_s)
 
