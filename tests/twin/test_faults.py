@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 from twofold.core import ValueRefusedError
+from twofold.policy import GateSettings, ReplicaStartFailed, StartReplica
 from twofold.twin import (
     Arrival,
+    ClassModel,
+    ColdStart,
     Drain,
     Fault,
     FleetResult,
@@ -25,9 +28,12 @@ from twofold.twin import (
     ZoneLoss,
     simulate_fleet,
 )
+from twofold.twin.fleet_replicas import Fleet
+from twofold.twin.heap import Heap
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]
+SOON = GateSettings(open_s=0.5, open_s_max=0.5)  # a replica that is back is found at once
 LONG = 3_000_000.0  # bytes of weights; at 1 MB/s 3 s
 
 
@@ -115,6 +121,48 @@ def test_a_zone_is_lost_and_starts_cold_when_it_is_back(fixed_world: Worlds, ste
     assert result.broke_first is None or "zone b was lost at 2 s" in result.broke_first.text
 
 
+@pytest.mark.parametrize("cause", ["process", "node"])
+def test_what_was_down_when_its_zone_was_lost_comes_back_with_the_zone(
+    fixed_world: Worlds, steady: Requests, cause: str
+) -> None:
+    faults = (ReplicaCrash(1.0, "r1", cause, 1.5), ZoneLoss(2.0, "b", 3.0))
+    world = fixed_world(2, ("a", "b"), faults=faults, start_s=1.0, stall_timeout_s=1.0, gate=SOON)
+    result, records = run(world, steady(300, 0.05))
+    assert {r.replica_id for r in records if r.arrival_s > 9.0} == {"r0", "r1"}
+    assert result.started_count == 1
+
+
+def test_of_two_losses_of_a_zone_at_once_the_longer_one_counts(fixed_world: Worlds, steady: Requests) -> None:
+    faults = (ZoneLoss(1.0, "b", 2.0), ZoneLoss(2.0, "b", 4.0))
+    world = fixed_world(2, ("a", "b"), faults=faults, start_s=0.5, stall_timeout_s=1.0, gate=SOON)
+    result, records = run(world, steady(300, 0.05))
+    assert {r.replica_id for r in records if 2.5 < r.arrival_s < 6.4} == {"r0"}
+    assert {r.replica_id for r in records if r.arrival_s > 9.0} == {"r0", "r1"}
+    assert result.started_count == 1
+
+
+def test_what_was_down_when_its_zone_was_lost_for_good_is_announced_and_not_paid_for(
+    fixed_world: Worlds, steady: Requests
+) -> None:
+    faults = (ReplicaCrash(1.0, "r1", "process", 2.0), ZoneLoss(2.0, "b"))
+    world = fixed_world(2, ("a", "b"), faults=faults, lost_after_s=1.0)
+    result, _ = run(world, steady(200, 0.05))
+    assert result.replica_h * 3600.0 == pytest.approx(result.duration_s + 4.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("cause", "told_s"), [("process", 3.0), ("node", 13.0), ("power", 13.0)])
+def test_a_start_that_dies_is_told_at_once_only_where_somebody_is_left_to_tell(
+    fixed_world: Worlds, cause: str, told_s: float
+) -> None:
+    heap = Heap()
+    fleet = Fleet(fixed_world(0, start_s=60.0, lost_after_s=10.0), heap)
+    fleet.start(StartReplica("late", "", "", "", ""), 0.0)
+    assert fleet.crash(fleet.replicas["late"], cause, None, 3.0)[0] == []
+    due = heap.pop_until(59.0)
+    assert due is not None and (due[0], due[3]) == (told_s, [ReplicaStartFailed("late")])
+    assert heap.pop_until(59.0) is None  # and once
+
+
 def test_a_partition_ends_and_what_was_said_meanwhile_arrives(fixed_world: Worlds, steady: Requests) -> None:
     world = fixed_world(2, ("a", "b"), faults=(Partition(1.01, 3.0, "b"),), token_s=0.05)
     result, records = run(world, steady(200, 0.05))
@@ -177,6 +225,18 @@ def test_a_start_in_a_lost_zone_is_no_start(fixed_world: Worlds, steady: Request
     )
     result, _ = run(world, steady(60, 0.1))
     assert result.started_count == 0 and result.finished_count == 60
+
+
+def test_a_fleet_that_starts_cold_has_lost_no_zone(fixed_world: Worlds, steady: Requests) -> None:
+    """The same run as one whose zones are all lost and back at once, but told as what it is."""
+    classes = (ClassModel("", ttft_s=0.15),)
+    world = fixed_world(4, ("a", "b"), start_s=5.0, weight_bytes=LONG, storage=Storage(1e6), classes=classes)
+    lost = (ZoneLoss(0.0, "a", 0.0), ZoneLoss(0.0, "b", 0.0))
+    result, records = run(replace(world, faults=(ColdStart(),)), steady(200, 0.2))
+    assert result.started_count == 4
+    assert records == run(replace(world, faults=lost), steady(200, 0.2))[1]
+    assert result.broke_first is not None
+    assert result.broke_first.text.endswith("after the fleet started cold at 0 s")
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def begin(fleet: Fleet, number: int, fault: Fault, world: FleetWorld, heap: Heap
             if replica is not None:
                 _crash(fleet, replica, fault.cause, fault.back_after_s, now_s, struck)
         case ZoneLoss():
-            fleet.lost_zones.add(fault.zone)
+            fleet.lose_zone(fault.zone, span_s(fault)[1])
             for replica in _in_zone(fleet, fault.zone):
                 _crash(fleet, replica, "power", fault.back_after_s, now_s, struck)
         case SlowReplica():
@@ -148,7 +148,7 @@ def end(fleet: Fleet, number: int, fault: Fault, now_s: float) -> Struck:
     struck = Struck()
     match fault:
         case ZoneLoss():
-            fleet.lost_zones.discard(fault.zone)
+            fleet.find_zone(fault.zone, now_s)
         case SlowReplica() | ThermalThrottle():
             fleet.throttles.pop(number, None)
             for replica in fleet.replicas.values():

@@ -217,9 +217,9 @@ class FleetRun:
             attempts, cause = self.fleet.crash(replica, fault.cause, fault.back_after_s, now_s)
             self._struck(faults.Struck([(attempt, cause) for attempt in attempts]), now_s)
 
-    def _restart(self, subject: tuple[Replica, int, bool], now_s: float) -> None:
-        replica, life, reads = subject
-        self.fleet.restart(replica, life, now_s, reads=reads)
+    def _restart(self, subject: tuple[Replica, int], now_s: float) -> None:
+        replica, life = subject
+        self.fleet.restart(replica, life, now_s)
 
     def _lost(self, subject: tuple[Replica, int], now_s: float) -> None:
         replica, life = subject

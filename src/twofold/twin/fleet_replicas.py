@@ -67,7 +67,7 @@ class Fleet:
         self.releases = {fault.version: fault for fault in world.faults if isinstance(fault, Release)}
         self.crashes = [fault for fault in world.faults if isinstance(fault, RandomCrashes)]
         self.throttles: dict[int, tuple[str, float]] = {}  # zone and factor by fault
-        self.lost_zones: set[str] = set()
+        self.lost_zones: dict[str, float] = {}  # until when
         self.cut_zones: dict[str, int] = {}
         self.drained: dict[
             int, list[tuple[tuple[str, str, str, str], str]]
@@ -121,10 +121,31 @@ class Fleet:
             return []
         return self._up(replica, now_s)
 
-    def restart(self, replica: Replica, life: int, now_s: float, *, reads: bool) -> None:
-        """A replica that went down begins to come back."""
-        if replica.lives == life and replica.life is Life.DOWN and replica.zone not in self.lost_zones:
-            self._start(replica, now_s, reads=reads)
+    def restart(self, replica: Replica, life: int, now_s: float) -> None:
+        """A replica that went down begins to come back: where its zone is lost, when that is over."""
+        if replica.lives != life or replica.life is not Life.DOWN:
+            return
+        lost_until_s = self.lost_zones.get(replica.zone)
+        if lost_until_s is None:
+            self._start(replica, now_s, reads=replica.reads)
+        else:
+            self._comes_back(replica, lost_until_s, now_s)
+
+    def _comes_back(self, replica: Replica, at_s: float, now_s: float) -> None:
+        """What is down starts then; if never, it is announced as removed."""
+        if at_s < inf:
+            self._heap.push(at_s, Kind.RESTART, (replica, replica.lives))
+        else:
+            self._heap.push(now_s + self._world.lost_after_s, Kind.LOST, (replica, replica.lives))
+
+    def lose_zone(self, zone: str, until_s: float) -> None:
+        """Nothing starts in the zone before; of two losses at once the longer one counts."""
+        self.lost_zones[zone] = max(until_s, self.lost_zones.get(zone, 0.0))
+
+    def find_zone(self, zone: str, now_s: float) -> None:
+        """A loss of the zone is over, and with the last one the zone is back."""
+        if self.lost_zones.get(zone, inf) <= now_s:
+            del self.lost_zones[zone]
 
     def _granted(self, replica_id: str, place: tuple[str, str, str, str], now_s: float) -> Replica:
         model = model_of(self._world, place[1], place[2])
@@ -216,28 +237,30 @@ class Fleet:
     ) -> tuple[list[Attempt], Cause]:
         """It is down, with all that it had. Returns the attempts that end now, and how they fail.
 
-        Where nobody answers for it, those that had begun stall, and the others wait for their time-out.
+        Where nobody answers for it, those that had begun stall, and the others wait for their time-out; that
+        a first start is dead shows when it has been missed for long enough.
         """
         failure, silent, reads = CAUSES[cause]
         attempts = list(replica.attempts.values())
         was = replica.life
-        if was in (Life.DOWN, Life.GONE):
+        if was is Life.GONE:
+            return [], failure
+        if was is Life.DOWN:  # it comes back when it was to, from what the second blow left
+            replica.silent, replica.reads = replica.silent or silent, replica.reads or reads
             return [], failure
         self._take_down(replica, now_s)
         if was is Life.STARTING and replica.lives == 1:
             replica.life = Life.DOWN
             del self.replicas[replica.replica_id]
             self._bill(replica, now_s)
-            self._heap.push(now_s, Kind.EVENTS, [ReplicaStartFailed(replica.replica_id)])
+            told_s = now_s + self._world.lost_after_s if silent else now_s
+            self._heap.push(told_s, Kind.EVENTS, [ReplicaStartFailed(replica.replica_id)])
             return [], failure
         if was is Life.DRAINING:
             self.end(replica, now_s)
             return attempts, failure
-        replica.life, replica.silent = Life.DOWN, silent
-        if back_after_s is None:
-            self._heap.push(now_s + self._world.lost_after_s, Kind.LOST, (replica, replica.lives))
-        else:
-            self._heap.push(now_s + back_after_s, Kind.RESTART, (replica, replica.lives, reads))
+        replica.life, replica.silent, replica.reads = Life.DOWN, silent, reads
+        self._comes_back(replica, inf if back_after_s is None else now_s + back_after_s, now_s)
         if not silent:
             return attempts, failure
         for attempt in attempts:

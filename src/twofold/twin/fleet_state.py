@@ -59,6 +59,7 @@ class Replica:
         "model_name",
         "number",
         "pool",
+        "reads",
         "replica_id",
         "seeds",
         "silent",
@@ -94,6 +95,7 @@ class Replica:
         self.stamp = 0  # how often it was cut off
         self.held: list[tuple[Output, Attempt]] = []  # what it said meanwhile
         self.seeds = False  # it has the weights, and its peers may read them
+        self.reads = False  # down, and its next start has to read the weights again
         self.silent = False  # down, and nobody answers for it: connections time out
 
 
