@@ -131,11 +131,19 @@ def test_steps_up_are_limited_and_paused() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.floats(0.0, 60.0), min_size=1, max_size=8), st.integers(0, 3), st.integers(0, 6))
-def test_bounds_hold_and_ids_are_never_given_twice(rates: list[float], least: int, more: int) -> None:
+@given(
+    st.lists(st.tuples(st.floats(0.0, 60.0), st.integers(0, 9)), min_size=1, max_size=8),
+    st.integers(0, 3),
+    st.integers(0, 6),
+)
+def test_bounds_hold_whoever_is_sick_and_ids_are_never_given_twice(
+    days: list[tuple[float, int]], least: int, more: int
+) -> None:
     bounds = PoolScaling(min_count=least, max_count=max(least + more, 1), in_flight_limit_count=LIMIT)
     run = pool(Scaler(replace(SETTINGS, pools=(bounds,))), least)
-    for number, rate in enumerate(rates):
+    for number, (rate, sick_count) in enumerate(days):
+        for index, replica in enumerate(run.view.replicas.values()):
+            replica.circuit = Circuit(until_s=9e9 if index < sick_count else None)
         run.run(constant(rate), 100.0 * (number + 1))
         assert least <= len(run.view.replicas) + len(run.starting) <= bounds.max_count
     assert len(run.starts) == run.scaler._given_ids
@@ -187,6 +195,37 @@ def test_a_replica_that_stays_sick_is_replaced_and_one_that_recovers_soon_is_not
     run.view.replicas["first-0"].circuit = Circuit()
     run.run(constant(5.0), 900.0)
     assert len(run.stops) == 1
+
+
+def test_a_full_pool_replaces_who_is_sick_and_one_of_whom_nothing_is_heard_stays_as_it_is() -> None:
+    bounds = PoolScaling(min_count=4, max_count=4, in_flight_limit_count=LIMIT)
+    for sick_count, kept_count in ((1, 3), (4, 4)):
+        run = pool(Scaler(replace(SETTINGS, pools=(bounds,))), 4)
+        for replica in list(run.view.replicas.values())[:sick_count]:
+            replica.circuit = Circuit(until_s=9e9)
+        run.run(constant(0.0), 300.0)
+        assert sum(name.startswith("first") for name in run.view.replicas) == kept_count
+        assert len(run.view.replicas) == 4 and len(run.starts) == len(run.stops) == 4 - kept_count
+
+
+def test_a_request_that_waits_for_an_empty_pool_waits_for_no_pause() -> None:
+    run = pool(Scaler(replace(SETTINGS, up_pause_s=100.0)), 0)
+    assert len(run.scaler.tick(run.view, 0.0, {"": 1})) == 1
+    assert run.scaler.start_failed("scaled-1", 1.0)
+    assert run.scaler.tick(run.view, 10.0, {"": 1}) == []  # after a failed start it does …
+    assert len(run.scaler.tick(run.view, 11.0, {"": 1})) == 1  # … and not after a step
+    assert run.scaler.start_failed("scaled-2", 12.0)
+    assert run.scaler.tick(run.view, 50.0, {}) == []  # nobody waits
+
+
+def test_the_sick_and_the_outdated_are_stopped_first() -> None:
+    run = pool(Scaler(SETTINGS), 3, version="2")
+    run.view.add_replica("another-0", LIMIT, version="1")
+    run.view.add_replica("another-1", LIMIT, version="2")
+    run.view.replicas["first-0"].circuit = Circuit(until_s=9e9)
+    run.run(constant(0.0), 900.0)
+    left = list(run.view.replicas)
+    assert "first-0" not in left and "another-0" not in left and 1 <= len(left) < 4
 
 
 def test_full_kv_caches_ask_for_replicas_as_long_as_the_reports_are_fresh() -> None:
@@ -278,6 +317,27 @@ def test_zones_are_filled_evenly_and_a_lost_one_is_left_out() -> None:
     assert sorted(e.zone for e in started if isinstance(e, StartReplica)) == ["a"] * 2 + ["b"] * 3 + ["c"] * 3
     started = scaler.tick(view, 60.0, {"": 100}, lost_zones={"a"})
     assert {e.zone for e in started if isinstance(e, StartReplica)} == {"b", "c"}
+
+
+def test_a_lost_zone_without_replicas_gets_one_on_trial_that_keeps_nothing_else_waiting() -> None:
+    zones = PoolScaling(min_count=2, max_count=4, zones=("a", "b"), in_flight_limit_count=LIMIT)
+    scaler = Scaler(replace(SETTINGS, pools=(zones,)))
+    view = FleetView(GateSettings(), Beliefs(0.0, 0.01))
+    view.add_replica("first", LIMIT, zone="b")
+    view.add_replica("second", LIMIT, zone="b")
+    tried_s = []
+    for step in range(0, 600, 10):
+        for effect in scaler.tick(view, float(step), {}, lost_zones={"a"}):
+            assert isinstance(effect, StartReplica) and effect.zone == "a"
+            tried_s.append(step)
+            assert scaler.start_failed(effect.replica_id, step + 1.0)
+    pauses = [later - sooner for sooner, later in pairwise(tried_s)]
+    assert pauses == sorted(pauses) and pauses[-1] >= 160
+    (other,) = scaler.tick(view, 601.0, {"": 20}, lost_zones={"a"})  # by then another trial is not due
+    assert isinstance(other, StartReplica) and other.zone == "b"
+    view.add_replica("third", LIMIT, zone="a")
+    later = scaler.tick(view, 9000.0, {}, lost_zones={"a"})
+    assert not any(isinstance(effect, StartReplica) for effect in later)  # it is seen by who is there
 
 
 def test_spares_for_a_lost_zone_stand_beyond_the_need() -> None:

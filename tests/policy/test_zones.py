@@ -42,6 +42,26 @@ def test_a_zone_is_taken_back_only_after_a_while_without_a_break() -> None:
     assert watch.tick(view, 71.0) == [RestoreZone("a")] and watch.lost == {}
 
 
+def test_a_zone_of_which_too_few_are_well_is_not_taken_back() -> None:
+    view, watch = fleet(), ZoneWatch(ZoneSettings(restored_fraction=0.5, restore_after_s=30.0))
+    set_sick(view, "a", 5)
+    watch.tick(view, 0.0)
+    set_sick(view, "a", 3)
+    assert watch.tick(view, 1.0) == watch.tick(view, 100.0) == []
+    set_sick(view, "a", 2)
+    assert watch.tick(view, 101.0) == [] and watch.tick(view, 131.0) == [RestoreZone("a")]
+
+
+def test_a_zone_is_not_given_up_for_one_that_is_given_up_itself() -> None:
+    """Probes find most of the lost one well again, but it is not taken back yet: nothing is sent there."""
+    view, watch = fleet(), ZoneWatch(ZoneSettings(restore_after_s=30.0))
+    set_sick(view, "a", 5)
+    assert watch.tick(view, 0.0) == [FailOverZone("a")]
+    set_sick(view, "a", 0)
+    set_sick(view, "b", 5)
+    assert watch.tick(view, 1.0) == []
+
+
 def test_the_last_zone_is_never_given_up() -> None:
     view, watch = fleet(), ZoneWatch(ZoneSettings())
     set_sick(view, "a", 5)

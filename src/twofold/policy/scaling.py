@@ -9,6 +9,9 @@ Beyond    warm replicas for what forecasts miss (`warm.py`), spares for lost zon
 Changes   up at once, down only after the need has been lower for `down_pause_s`; within a tolerance nothing;
           steps, pauses and bounds as set. Starts under way count as there. A start that failed, or takes too
           long, is tried again after a pause that doubles.
+Most      counts the sick too: a gate that is cut off from its fleet sees nobody well. Where some are well, one
+          that has been sick for long makes room for its successor.
+Lost      zones get none but one on trial, where nobody is left by whom it could be seen that they are back.
 """
 
 import math
@@ -74,6 +77,7 @@ class PoolState:
     forecast: Forecast | None
     rises: Rises | None
     starts: Starts  # and their zones
+    trials: Starts  # of lost zones that have no replica, and those zones
     up_at_s: float = -math.inf
     down_at_s: float = -math.inf
     asked_at_s: float = -math.inf  # the last time that anybody wanted anything
@@ -87,6 +91,10 @@ class PoolState:
     busiest: deque[float] = field(default_factory=lambda: deque(maxlen=2))  # in flight per replica, of late
     stays: Stays = field(default_factory=Stays)
     sick_since_s: dict[str, float] = field(default_factory=dict)
+
+    def pending(self) -> list[str]:
+        """The zones of starts under way, those on trial included."""
+        return [zone for _, zone in [*self.starts.pending.values(), *self.trials.pending.values()]]
 
 
 class Scaler:
@@ -103,7 +111,9 @@ class Scaler:
         for pool in settings.pools:
             forecast = Forecast(settings.forecast, settings.start_s) if settings.forecast else None
             rises = Rises(warm) if warm else None
-            self.pools[pool.pool] = PoolState(settings.start_s, forecast, rises, Starts(settings))
+            self.pools[pool.pool] = PoolState(
+                settings.start_s, forecast, rises, Starts(settings), Starts(settings)
+            )
 
     def observe_arrival(self, pool: str, now_s: float, work_s: float) -> None:
         """A request came; `work_s`: what it asks for, as beliefs price it."""
@@ -133,12 +143,18 @@ class Scaler:
         """One is ready; if it was started here, so long does a start take."""
         for state in self.pools.values():
             since_s = state.starts.came(replica_id)
+            if since_s is None:
+                since_s = state.trials.came(replica_id)
             if since_s is not None:
                 state.start_s += START_GAIN * (now_s - since_s - state.start_s)
 
     def start_failed(self, replica_id: str, now_s: float) -> bool:
         """One that was started will not come. Whether it was started here."""
-        return any(state.starts.failed(replica_id, now_s) for state in self.pools.values())
+        return any(
+            starts.failed(replica_id, now_s)
+            for state in self.pools.values()
+            for starts in (state.starts, state.trials)
+        )
 
     def tick(
         self,
@@ -158,6 +174,7 @@ class Scaler:
         for pool in self.settings.pools:
             state = self.pools[pool.pool]
             state.starts.given_up(now_s)
+            state.trials.given_up(now_s)
             members = [
                 replica
                 for replica in view.replicas.values()
@@ -170,7 +187,9 @@ class Scaler:
             need = self._need(pool, state, members, len(well), held_count, now_s)
             lasting = _highest_of_late(state.needs, now_s, need, self.settings.down_pause_s)
             version = (versions or {}).get(pool.pool) or _most_common_version(members) or pool.version
-            effects += self._started(pool, state, well, need, held_count, now_s, lost_zones, version)
+            waking = held_count > 0 and not well and not state.starts.pending
+            effects += self._started(pool, state, members, well, need, waking, now_s, lost_zones, version)
+            effects += self._on_trial(pool, state, members, now_s, lost_zones, version)
             effects += self._stopped(state, members, len(well) - lasting, version, now_s)
         return effects
 
@@ -238,33 +257,64 @@ class Scaler:
         self,
         pool: PoolScaling,
         state: PoolState,
+        members: Sequence[Replica],
         well: Sequence[Replica],
         need: int,
-        held_count: int,
+        waking: bool,
         now_s: float,
         lost_zones: Collection[str],
         version: str,
     ) -> list[Effect]:
         settings = self.settings
         there_count = len(well) + len(state.starts.pending)
-        waking = held_count > 0 and there_count == 0
         if need <= there_count or now_s < state.starts.not_before_s:
             return []
         if now_s - state.up_at_s < settings.up_pause_s and not waking:
             return []
-        state.up_at_s = now_s
         step = max(settings.up_count, int((settings.up_ratio - 1) * there_count))
+        room_count = max(pool.max_count - len(members) - len(state.pending()), 0)
+        well_ids = {replica.replica_id for replica in well}
+        sick = [replica for replica in members if replica.replica_id not in well_ids] if well else []
+        sick = sick[: max(min(need - there_count, step) - room_count, 0)]
+        count = min(need - there_count, step, room_count + len(sick))
+        if not count:
+            return []
+        state.up_at_s = now_s
         zones = [zone for zone in pool.zones if zone not in lost_zones] or list(pool.zones)
-        used = Counter([r.zone for r in well] + [zone for _, zone in state.starts.pending.values()])
-        effects: list[Effect] = []
-        for _ in range(min(need - there_count, step)):
+        used = Counter([replica.zone for replica in well] + state.pending())
+        effects: list[Effect] = [StopReplica(replica.replica_id) for replica in sick]
+        for _ in range(count):
             zone = min(zones, key=lambda name: (used[name], name))
             used[zone] += 1
-            self._given_ids += 1
-            replica_id = f"scaled-{self._given_ids}"
-            state.starts.asked(replica_id, now_s, zone)
-            effects.append(StartReplica(replica_id, pool.pool, zone, pool.model, version))
+            effects.append(self._start(pool, state.starts, zone, version, now_s))
         return effects
+
+    def _on_trial(
+        self,
+        pool: PoolScaling,
+        state: PoolState,
+        members: Sequence[Replica],
+        now_s: float,
+        lost_zones: Collection[str],
+        version: str,
+    ) -> list[Effect]:
+        """Start one where a lost zone has none, if there is room: probes of it tell whether the zone is back."""
+        pending = state.pending()
+        if not lost_zones or now_s < state.trials.not_before_s:
+            return []
+        there = {replica.zone for replica in members} | set(pending)
+        empty = [zone for zone in pool.zones if zone in lost_zones and zone not in there]
+        if not empty or len(members) + len(pending) >= pool.max_count:
+            return []
+        return [self._start(pool, state.trials, empty[0], version, now_s)]
+
+    def _start(
+        self, pool: PoolScaling, starts: Starts, zone: str, version: str, now_s: float
+    ) -> StartReplica:
+        self._given_ids += 1
+        replica_id = f"scaled-{self._given_ids}"
+        starts.asked(replica_id, now_s, zone)
+        return StartReplica(replica_id, pool.pool, zone, pool.model, version)
 
     def _stopped(
         self, state: PoolState, members: Sequence[Replica], over_count: int, version: str, now_s: float
