@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from twofold.policy import Beliefs, Effect, EjectReplica, FleetView, GateSettings, ReadmitReplica
+from twofold.policy import Beliefs, Circuit, Effect, EjectReplica, FleetView, GateSettings, ReadmitReplica
 from twofold.policy.outliers import Outliers
 from twofold.policy.steering_settings import OutlierSettings
 
@@ -19,12 +21,12 @@ def run(
     view: FleetView, watch: Outliers, slow: dict[str, float], failing: dict[str, float], until_s: float,
     start_s: float = 0.0, seed: int = 1,
 ) -> list[tuple[float, Effect]]:  # fmt: skip
-    """Each replica that is not ejected ends a request per second; times are drawn about its own slowness."""
+    """Each replica that is healthy ends a request per second; times are drawn about its own slowness."""
     draws, told = np.random.default_rng(seed), []
     for step in range(int(start_s), int(until_s)):
         now_s = float(step)
         for name, replica in view.replicas.items():
-            if replica.ejected_until_s is None:
+            if replica.healthy:
                 times = draws.lognormal((-1.0, -4.0), (0.8, 0.3)) * slow.get(name, 1.0)
                 failed = bool(draws.random() < failing.get(name, 0.01))
                 watch.observe(name, now_s, failed=failed, ttft_s=times[0], tpot_s=times[1])
@@ -83,13 +85,46 @@ def test_no_more_than_the_permitted_share_is_ever_out() -> None:
     assert len(out) == 3 and set(out) <= set(slow)
 
 
+def test_those_that_survive_the_others_are_not_ejected_for_the_load_that_they_take_over() -> None:
+    view, watch = fleet(3), Outliers(SETTINGS)
+    run(view, watch, {}, {}, 60.0)
+    for name in ("r0", "r1"):
+        view.replicas[name].circuit = Circuit(until_s=9e9)
+    assert run(view, watch, {"r2": 4.0}, {}, 300.0, start_s=60.0) == []
+
+
+def test_who_is_lost_already_counts_to_the_permitted_share() -> None:
+    view, watch = fleet(9), Outliers(SETTINGS)
+    for name, spared in (("r5", "circuit"), ("r6", "circuit"), ("r7", "zone")):
+        replica = view.replicas[name]
+        replica.circuit = Circuit(until_s=9e9 if spared == "circuit" else None)
+        replica.zone_lost = spared == "zone"
+    slow = {f"r{number}": 6.0 for number in range(2)}
+    assert run(view, watch, slow, {}, 60.0) == []
+    view.replicas["r7"].zone_lost = False
+    assert len(names(run(view, watch, slow, {}, 85.0, start_s=60.0), EjectReplica)) == 1
+
+
+def test_a_difference_that_may_be_chance_ejects_nobody() -> None:
+    """Twenty answers each, of times that vary by far more than the limit: their means differ beyond it."""
+    wide, ejected = replace(SETTINGS, window_s=1e6), 0
+    for seed in range(40):
+        view, watch, draws = fleet(4), Outliers(wide), np.random.default_rng(seed)
+        for name in view.replicas:
+            for tpot_s in draws.lognormal(-4.0, 1.5, 20):
+                watch.observe(name, 0.0, failed=False, tpot_s=float(tpot_s))
+        ejected += len(watch.tick(view, 0.0) + watch.tick(view, 5.0))
+    assert ejected <= 2
+
+
 def test_two_replicas_cannot_say_which_is_the_outlier() -> None:
     assert run(fleet(2), Outliers(SETTINGS), {"r1": 9.0}, {}, 200.0) == []
 
 
-def test_a_release_of_its_own_version_is_not_compared_with_what_runs() -> None:
+@pytest.mark.parametrize("of", [{"version": "new"}, {"model": "large"}, {"pool": "bulk"}])
+def test_a_replica_of_another_version_model_or_pool_is_not_compared_with_the_rest(of: dict[str, str]) -> None:
     view = fleet(5)
-    view.add_replica("r4", 8, version="new")
+    view.add_replica("r4", 8, **of)
     assert run(view, Outliers(SETTINGS), {"r4": 9.0}, {}, 200.0) == []
 
 

@@ -299,6 +299,55 @@ def test_a_slow_replica_is_ejected_and_gets_nothing_until_its_time_is_over() -> 
     assert world.kinds()["ReadmitReplica"] >= 1
 
 
+def test_a_session_whose_requests_fail_wherever_they_go_ejects_nobody() -> None:  # INV-17
+    world = World(replace(only(outliers=OutlierSettings(requests_min_count=10)), routing=Routing.SESSION))
+    for _ in range(6):
+        world.add(1)
+    world.traffic(lambda _: 12.0, 90.0)
+    for at_s in range(20, 90):
+        world.at(float(at_s), RequestArrived(100, 40, session_id="poison"))
+    arrived, poisoned = world.serve, set()
+
+    def serve(effect: Send) -> None:
+        if world.gate.view.requests[effect.request_id].session_id == "poison":
+            poisoned.add(effect.replica_id)
+            world.at(world.now_s + 0.1, ResponseFailed(effect.request_id, Cause.ERROR, effect.attempt))
+        else:
+            arrived(effect)
+
+    world.serve = serve  # type: ignore[method-assign]
+    world.run(90.0)
+    assert poisoned and world.kinds()["EjectReplica"] == world.kinds()["OpenCircuit"] == 0
+
+
+def test_a_replica_whose_failures_others_make_good_is_ejected() -> None:
+    world = World(
+        replace(only(outliers=OutlierSettings(requests_min_count=10)), routing=Routing.ROUND_ROBIN),
+        failing={"flaky": 0.4},
+    )
+    world.add(5)
+    world.run(1.0)
+    world.alive["r4-4"] = replace(world.alive["r4-4"], version="flaky")
+    world.traffic(lambda _: 12.0, 60.0).run(60.0)
+    assert {e.replica_id for _, e in world.told if isinstance(e, EjectReplica)} == {"r4-4"}
+
+
+def test_a_lost_zone_whose_replicas_are_gone_is_taken_back_by_one_on_trial() -> None:
+    scaling = replace(ALL_ON.scaling, forecast=None, down_pause_s=1e6)
+    world = World(
+        only(zones=ZoneSettings(restore_after_s=5.0), scaling=scaling, canary=None),
+        dead_zone=lambda now_s: "a" if 20.0 <= now_s < 100.0 else "",
+        start_fails=lambda now_s: now_s < 100.0,
+    )
+    world.add(1, "a")
+    world.add(1, "b")
+    world.at(30.0, ReplicaRemoved("r0-0"))
+    world.run(400.0)
+    zones = [effect for _, effect in world.told if isinstance(effect, FailOverZone | RestoreZone)]
+    assert zones == [FailOverZone("a"), RestoreZone("a")]
+    assert {replica.zone for replica in world.gate.view.replicas.values()} == {"a", "b"}
+
+
 def test_a_lost_zone_is_failed_over_and_taken_back() -> None:
     world = World(
         only(zones=ZoneSettings(restore_after_s=5.0)),

@@ -49,8 +49,9 @@ class Gate(Machine[Event, Effect]):
     def __init__(self, settings: GateSettings, beliefs: Beliefs) -> None:
         self.view = FleetView(settings, beliefs)
         self._router = Router(settings.routing, settings.routes)
-        self._health = Health(self.view, self._router)
         self._steering = Steering(self.view, self._router) if steers(settings) else None
+        outliers = self._steering.outliers if self._steering is not None else None
+        self._health = Health(self.view, self._router, outliers)
         self._path = RequestPath(self.view, self._router, self._steering)
         self._answers = Answers(self.view, self._path, self._health, self._steering)
         self._seen_s = 0.0

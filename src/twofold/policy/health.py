@@ -4,6 +4,7 @@ from twofold.policy import breaker
 from twofold.policy.breaker import Circuit
 from twofold.policy.events import Cause, CloseCircuit, Effect, OpenCircuit, Probe, ProbeAnswered, ProbeFailed
 from twofold.policy.fleet_view import UNREPORTED_PROBES_MAX, Doubt, FleetView, Replica, Request
+from twofold.policy.outliers import Outliers
 from twofold.policy.routing import Router
 
 
@@ -12,11 +13,11 @@ class Health:
 
     INV-17: a refused connection and an answer that breaks off are the replica's fault. Any other failure is
     in doubt until another replica begins to answer the same request: only then does it count. So a request
-    that fails everywhere, whoever sends it and how often, opens no circuit.
+    that fails everywhere, whoever sends it and how often, opens no circuit, and makes nobody an outlier.
     """
 
-    def __init__(self, view: FleetView, router: Router) -> None:
-        self._view, self._router = view, router
+    def __init__(self, view: FleetView, router: Router, outliers: Outliers | None = None) -> None:
+        self._view, self._router, self._outliers = view, router, outliers
         self.probe_at_s = 0.0
         self._turn_number = 0  # never twice, so that a probe of a replica that is gone is nobody's
 
@@ -80,6 +81,8 @@ class Health:
 
     def _blamed(self, doubt: Doubt, now_s: float) -> list[Effect]:
         replica, settings = doubt.replica, self._view.settings
+        if self._outliers is not None:
+            self._outliers.observe(replica.replica_id, now_s, failed=True)
         circuit = breaker.after_request_failed(replica.circuit, doubt.era, doubt.cause, now_s, settings)
         return self._switched(replica, circuit)
 

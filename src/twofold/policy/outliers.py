@@ -6,7 +6,9 @@ not compared with what runs (that is the canary's), and a fleet that is slow as 
 An ejected replica is tried again after a time that doubles with each ejection in a row.
 
 What it can see: twice the spread of chance; a replica `slow_ratio` times as slow as the median is ejected
-after about `requests_min_count` answers and two looks. At most `ejected_max_fraction` of the peers are out.
+after about `requests_min_count` answers and two looks. A failure counts once its replica is to blame
+(`health.py`). Only those that serve are peers: what the others did before they were lost says nothing of the
+load that they left behind. At most `ejected_max_fraction` of all are out, for whatever reason.
 """
 
 import math
@@ -122,11 +124,16 @@ class Outliers:
         judged = []
         for replica in group:
             record = self._records.get(replica.replica_id)
-            if record is not None and replica.ejected_until_s is None:
+            if record is not None and replica.healthy:
                 record.fade_to(now_s, self.settings.window_s)
                 judged.append((replica, record))
         excesses = self._excesses([record for _, record in judged])
-        out = sum(r.ejected_until_s is not None and r.replica_id not in readmitted for r in group)
+        out = sum(
+            r.circuit.until_s is not None
+            or r.zone_lost
+            or (r.ejected_until_s is not None and r.replica_id not in readmitted)
+            for r in group
+        )
         room = max(int(self.settings.ejected_max_fraction * len(group)), 1) - out
         effects: list[Effect] = []
         order = sorted(zip(excesses, judged, strict=True), key=lambda each: (-each[0], each[1][0].replica_id))

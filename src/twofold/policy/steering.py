@@ -119,8 +119,6 @@ class Steering:
         """An attempt failed, before its places are freed. A repeat tries no release."""
         replica = self._view.replica_of(request)
         request.version = None
-        if self.outliers is not None:
-            self.outliers.observe(replica.replica_id, now_s, failed=True)
         if self.canary is None or not self.canary.trials:
             return []
         return self._judged(replica, Outcome(failed=True), now_s)
@@ -235,7 +233,7 @@ class Steering:
                     view.replicas[effect.replica_id].ejected_until_s = effect.until_s
                 case ReadmitReplica():
                     view.replicas[effect.replica_id].ejected_until_s = None
-                case StopReplica():
+                case StopReplica() if effect.replica_id in view.replicas:  # else it is not ready yet
                     view.remove_replica(view.replicas[effect.replica_id])
                     self._router.fleet_changed(effect.replica_id)
                 case FailOverZone() | RestoreZone():
