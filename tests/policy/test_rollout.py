@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy import Beliefs, FleetView, GateSettings, StartReplica, StopReplica
+from twofold.policy import Beliefs, Circuit, FleetView, GateSettings, StartReplica, StopReplica
 from twofold.policy.rollout import Rollout
 from twofold.policy.steering_settings import RolloutSettings
 
@@ -20,9 +20,11 @@ class Pool:
     rollout: Rollout = field(default_factory=lambda: Rollout(SETTINGS))
     view: FleetView = field(default_factory=lambda: FleetView(GateSettings(), Beliefs(0.0, 0.01)))
     fails: bool = False
+    start_s: float = 0.0  # longer: what is started is not ready at the next tick
     starting: list[StartReplica] = field(default_factory=list)
     least: int = 10**9
     most: int = 0
+    asked_s: dict[str, float] = field(default_factory=dict)
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -36,20 +38,26 @@ class Pool:
         shares = {} if share is None else {"2": share}
         for _ in range(ticks):
             self.now_s += SETTINGS.tick_s
-            for asked in self.starting:
+            ready, self.starting = self.starting, []
+            for asked in ready:
+                if self.now_s - self.asked_s[asked.replica_id] < self.start_s:
+                    self.starting.append(asked)
+                    continue
                 if self.fails:
                     assert self.rollout.start_failed(asked.replica_id, self.now_s)
                     continue
                 self.view.add_replica(asked.replica_id, 8, asked.zone, "", asked.model, asked.version)
                 self.rollout.replica_added(asked.replica_id, ["2"] if promoted else [])
-            self.starting = []
             won = ["2"] if promoted else []
             for effect in self.rollout.tick(self.view, self.now_s, shares, won, scaled):
                 if isinstance(effect, StartReplica):
                     self.starting.append(effect)
-                else:
-                    assert isinstance(effect, StopReplica)
-                    del self.view.replicas[effect.replica_id]
+                    self.asked_s[effect.replica_id] = self.now_s
+                    continue
+                assert isinstance(effect, StopReplica)
+                if self.view.replicas.pop(effect.replica_id, None) is None:
+                    (stopped,) = [each for each in self.starting if each.replica_id == effect.replica_id]
+                    self.starting.remove(stopped)
             self.least = min(self.least, len(self.view.replicas))
             self.most = max(self.most, len(self.view.replicas) + len(self.starting))
 
@@ -101,6 +109,26 @@ def test_a_rolled_back_release_is_gone_at_once() -> None:
     assert pool.versions() == (4, 0)
     pool.run(2)
     assert pool.versions() == (8, 0)
+
+
+@pytest.mark.parametrize("scaled", [(), ("",)])
+def test_what_starts_of_a_rolled_back_release_is_stopped_before_it_comes(scaled: tuple[str, ...]) -> None:
+    pool = Pool(8, start_s=60.0)
+    pool.run(5, 0.25, scaled=scaled)
+    assert {asked.version for asked in pool.starting} == {"2"}
+    pool.run(1, scaled=scaled)
+    assert pool.starting == [] and pool.rollout.courses == {}
+    pool.run(30, scaled=scaled)
+    assert pool.versions() == (8, 0)
+
+
+def test_the_sick_are_stopped_first_and_then_the_idlest() -> None:
+    pool = Pool(8)
+    for number, replica in enumerate(pool.view.replicas.values()):
+        replica.in_flight_count = 8 - number
+    pool.view.replicas["old-0"].circuit = Circuit(until_s=9e9)
+    pool.run(30, 0.25)
+    assert sorted(set(pool.view.replicas)) == [f"old-{n}" for n in range(1, 7)] + ["release-1", "release-2"]
 
 
 def test_where_a_scaler_keeps_the_size_old_ones_go_only_after_a_promotion_and_one_for_one() -> None:

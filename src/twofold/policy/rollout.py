@@ -3,7 +3,8 @@
 Under trial   as many new replicas as the stage's share of the pool, at least one; the pool keeps its size and
               is never below what the rest of the requests needs.
 Promoted      old replicas are replaced, a few at a time: a new one is ready before an old one is stopped.
-Rolled back   new replicas end at once, and the pool is filled up again with the version that ran.
+Rolled back   new replicas end at once, those that are not ready yet too, and the pool is filled up again with
+              the version that ran.
 
 Where a scaler keeps the pool's size (`scaled`), it alone starts and stops old replicas; only the replacement
 of a promoted release is done here, one for one.
@@ -121,14 +122,15 @@ class Rollout:
         self, course: Course, old: Sequence[Replica], new: Sequence[Replica], scaled: bool, now_s: float
     ) -> list[Effect]:
         effects: list[Effect] = [StopReplica(replica.replica_id) for replica in new]
+        starting = [name for name, (_, version) in course.starts.pending.items() if version == course.version]
+        # Nobody else would ever stop one that came later: it is of a version that nobody runs.
+        effects += [StopReplica(name) for name in starting]
+        course.starts.forget(lambda version: version == course.version)
         if not scaled:
-            course.starts.forget(lambda version: version == course.version)
             missing_count = course.size_count - len(old)
             effects += self._started(
                 course, course.old_version, missing_count, old or new, now_s, at_once=True
             )
-        else:
-            course.starts.forget(lambda _: True)
         return effects
 
     def _started(
