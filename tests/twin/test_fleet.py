@@ -2,7 +2,7 @@
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from math import inf
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.core import TraceError, ValueRefusedError
-from twofold.policy import GateSettings
+from twofold.policy import Beliefs, GateSettings
 from twofold.twin import (
     Arrival,
     ClassModel,
@@ -27,6 +27,7 @@ from twofold.twin import (
     generate,
     simulate_fleet,
 )
+from twofold.twin.fleet import FleetRun
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]
@@ -255,9 +256,14 @@ def test_no_arrivals_give_an_empty_result(fixed_world: Worlds) -> None:
 
 def test_beliefs_may_be_off_and_the_world_stays_as_it_is(fixed_world: Worlds) -> None:
     arrivals = list(generate(BUSY, 1, 20.0))
-    world = fixed_world(4, gate=GateSettings())
+    world = replace(fixed_world(4, gate=GateSettings()), beliefs=Beliefs(0.0001, 0.01, 0.5))
+    wrong = replace(world, belief_factor=1.3)
+    believed = FleetRun(wrong).gateway.gate.view.beliefs
+    assert astuple(believed) == pytest.approx(
+        [1.3 * true_s for true_s in astuple(world.beliefs)]
+    )  # all of it
     perfect = simulate_fleet(world, arrivals)
-    off = simulate_fleet(replace(world, belief_factor=1.3), arrivals)
+    off = simulate_fleet(wrong, arrivals)
     assert off.outcomes == perfect.outcomes
     assert off.input_tokens == perfect.input_tokens
 

@@ -63,6 +63,7 @@ class FleetRun:
             beliefs,
             input_token_s=beliefs.input_token_s * factor,
             output_token_s=beliefs.output_token_s * factor,
+            first_token_s=beliefs.first_token_s * factor,
         )
         self.world = world
         self.heap = Heap()
