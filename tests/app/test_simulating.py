@@ -59,6 +59,16 @@ def test_a_run_in_which_nothing_was_measured_has_met_nothing(planned: ShownPlan,
     assert "no request of chat came after the warm-up: not judged" in found.data.notes
 
 
+def test_a_goal_that_few_requests_missed_is_what_broke_first(planned: ShownPlan, tmp_path: Path) -> None:
+    """Fewer than a span is judged by: no limit breaks, but the goal does."""
+    trace = tmp_path / "few.csv"
+    trace.write_text("\n".join([HEADER, *(f"{at},600,10" for at in range(0, 36, 4))]))
+    slow = scenario("faults: {kind: thermal-throttle, at: 0 s, slowdown: 40x}")
+    found = simulate(planned, SimulateOptions(slow, traces={"chat": trace}, only="chat")).data
+    assert not found.slos_met and found.broke_first is not None
+    assert found.broke_first.startswith("TTFT p95 of chat was ") and found.broke_first.endswith("above 2 s")
+
+
 def test_what_rounding_leaves_between_two_runs_is_no_difference(short: Simulated) -> None:
     (first, *others) = short.data.classes
     nearly = replace(first, goodput_fraction=first.goodput_fraction * (1 + 1e-13))

@@ -1,8 +1,10 @@
 """Figures of a run: sums however time is cut, limits that break when they break, and cost."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +13,15 @@ from hypothesis import strategies as st
 from twofold.twin import (
     Arrival,
     ClassModel,
+    ClientModel,
+    Fault,
     FleetResult,
     FleetWorld,
     Lengths,
+    Partition,
+    ReplicaCrash,
     RequestRecord,
+    Retry,
     SlowReplica,
     Surge,
     TrafficModel,
@@ -97,6 +104,57 @@ def test_an_overfull_queue_breaks_as_refusals(fixed_world: Worlds) -> None:
     result = simulate_fleet(fixed_world(1, in_flight_limit=16), generate(traffic, 1, 30.0))
     assert result.broke_first is not None and result.broke_first.signal == "queue"
     assert 10.0 <= result.broke_first.at_s < 15.0
+
+
+@given(
+    patience_s=st.sampled_from([0.001, 0.05, 1.0, inf]),
+    retry=st.sampled_from(Retry),
+    rate=st.sampled_from([5.0, 60.0]),
+    fault=st.sampled_from([None, ReplicaCrash(5.0, "r0"), SlowReplica(5.0, 20.0, "r0", 9.0)]),
+)
+@settings(max_examples=12)
+def test_where_more_than_a_hundredth_got_no_answer_a_limit_broke_and_its_part_is_a_part(
+    fixed_world: Worlds, patience_s: float, retry: Retry, rate: float, fault: Fault | None
+) -> None:
+    client = ClientModel(retry=retry, attempts_max=4, patience_s=patience_s)
+    world = fixed_world(
+        1,
+        classes=(ClassModel("", client),),
+        in_flight_limit=4,
+        faults=(fault,) if fault else (),
+        drain_s=60.0,
+    )
+    result = simulate_fleet(world, generate(TrafficModel(rate), 1, 10.0))
+    lost_count = result.arrived_count - result.finished_count - result.outcomes.get("open", 0)
+    if lost_count > 0.02 * result.arrived_count + 20:
+        assert result.broke_first is not None
+    if result.broke_first is not None:
+        assert result.broke_first.limit < result.broke_first.value <= 1.0
+
+
+def test_everything_that_befell_at_the_last_moment_is_named(fixed_world: Worlds, steady: Requests) -> None:
+    faults = (ReplicaCrash(10.0, "r1"), SlowReplica(10.0, 20.0, "r0", 9.0))
+    world = fixed_world(2, classes=(ClassModel("", ttft_s=0.15),), faults=faults)
+    broke = simulate_fleet(world, steady(400, 0.05)).broke_first
+    assert broke is not None and broke.text.endswith(
+        "after replica r1 went down (process) and replica r0 became 9 times slower at 10 s"
+    )
+    crowd = tuple(ReplicaCrash(10.0, f"r{number}") for number in range(8))
+    broke = simulate_fleet(fixed_world(8, faults=crowd, drain_s=60.0), steady(400, 0.05)).broke_first
+    assert broke is not None and broke.text.endswith("replica r2 went down (process) and 5 more at 10 s")
+
+
+def test_a_stopped_run_records_what_is_still_open_once(fixed_world: Worlds, steady: Requests) -> None:
+    world = fixed_world(1, faults=(Partition(2.0, inf, ""),), stall_timeout_s=1e6, drain_s=30.0)
+    result, records = run(replace(world, first_token_timeout_s=1e6), steady(100, 0.05))
+    assert result.waits_for is not None and result.outcomes["open"] > 0
+    assert len(records) == result.arrived_count
+    assert Counter(record.outcome for record in records) == Counter(dict(result.outcomes))
+    assert all(
+        record.arrival_s + record.e2e_s == pytest.approx(result.duration_s)
+        for record in records
+        if record.outcome == "open"
+    )
 
 
 def test_cost_and_energy_follow_from_time_and_work(fixed_world: Worlds, steady: Requests) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from twofold.contracts import FaultEvent, FleetChange, Pool, Scenario
 from twofold.core import ValueRefusedError
 from twofold.twin import (
+    ColdStart,
     Drain,
     Fault,
     Partition,
@@ -78,8 +79,8 @@ def faults_of(scenario: Scenario, pools: Sequence[FaultyPool], horizon_s: float)
     """
     groups = max((pool.groups for pool in pools), key=len)
     found: list[Fault] = []
-    if scenario.fleet.start == "cold":  # all replicas are lost as the run begins, and start again at once
-        found += (ZoneLoss(0.0, group.zone, back_after_s=0.0) for group in groups)
+    if scenario.fleet.start == "cold":
+        found.append(ColdStart())
     for event in scenario.faults:
         if "pool" not in event.may_say:
             found += _of_all(event, groups, horizon_s)

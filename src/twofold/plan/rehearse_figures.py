@@ -14,6 +14,8 @@ from twofold.contracts import (
     LatencyFigures,
     SloKept,
 )
+from twofold.core import format_seconds
+from twofold.plan.reasons import metric_text
 from twofold.plan.rehearse_pools import PoolWorld
 from twofold.twin import BrokeFirst as Broken
 from twofold.twin import ClassFigures as Counted
@@ -187,6 +189,33 @@ def broke_first(broken: Broken | None) -> BrokeFirst | None:
     if broken is None:
         return None
     return BrokeFirst(broken.at_s, broken.signal, broken.value, broken.limit, broken.text)
+
+
+def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> BrokeFirst | None:
+    """The first goal of a pool's classes that was missed, for a run in which no limit was seen to break.
+
+    Why      limits are judged over spans with enough requests, goals over the whole run: few requests, and
+             those that had not ended when the run was stopped, show in the goals alone.
+    """
+    for each in classes:
+        for slo in each.slos:
+            if slo.met is False:
+                metric = slo.metric.rpartition("_")[0]
+                text, value, limit = _missed(each, slo)
+                name = slo.metric if slo.metric == "finish_within" else metric
+                return BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
+    return None
+
+
+def _missed(each: ClassFigures, slo: SloKept) -> tuple[str, float, float]:
+    """A missed goal in words, what was seen, and what it should have been."""
+    goal = f"{metric_text(slo.metric)} of {each.name}"
+    if slo.simulated_s is not None and slo.simulated_s > slo.limit_s:
+        seen, limit = format_seconds(slo.simulated_s), format_seconds(slo.limit_s)
+        return f"{goal} was {seen} over the whole run, above {limit}", slo.simulated_s, slo.limit_s
+    open_count = each.arrived_count - each.finished_count
+    text = f"{open_count:,} of {each.arrived_count:,} requests of {each.name} had no whole answer"
+    return text, open_count / each.arrived_count, UNANSWERED_FRACTION_MAX
 
 
 def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:

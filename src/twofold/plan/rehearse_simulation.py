@@ -1,16 +1,18 @@
 """Runs of all pools put together: one simulation, its beliefs beside each other, and two scenarios paired."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from twofold.contracts import SIMULATION_SCHEMA as SCHEMA
 from twofold.contracts import (
     BeliefRun,
     BrokeFirst,
     ClassFigures,
+    FleetFigures,
     Scenario,
     Simulation,
 )
-from twofold.plan.rehearse_figures import class_figures, fleet_figures
+from twofold.plan.rehearse_figures import class_figures, fleet_figures, missed_goal
 from twofold.plan.rehearse_gate import policies_on
 from twofold.plan.rehearse_run import PoolTask
 from twofold.twin import FleetResult
@@ -30,7 +32,11 @@ def simulation_of(
     results = runs[1.0]
     classes = _classes(tasks, results)
     fleets = tuple(
-        fleet_figures(task.service.name, task.service.machine.accelerator, task.pool, result, task.world)
+        _named(
+            fleet_figures(task.service.name, task.service.machine.accelerator, task.pool, result, task.world),
+            classes,
+            task,
+        )
         for task, result in zip(tasks, results, strict=True)
     )
     broken = [fleet.broke_first for fleet in fleets if fleet.broke_first is not None]
@@ -64,6 +70,12 @@ def _classes(tasks: Sequence[PoolTask], results: Results) -> tuple[ClassFigures,
         for task, result in zip(tasks, results, strict=True)
         for planned, counted in zip(task.classes, result.classes, strict=True)
     )
+
+
+def _named(fleet: FleetFigures, classes: Sequence[ClassFigures], task: PoolTask) -> FleetFigures:
+    """With what broke first where a goal is missed: if no limit was seen to break, that goal."""
+    own = [each for each in classes if (each.service, each.pool) == (fleet.service, fleet.pool)]
+    return replace(fleet, broke_first=fleet.broke_first or missed_goal(own, task.world))
 
 
 def _met(classes: Sequence[ClassFigures]) -> bool:

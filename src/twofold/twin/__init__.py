@@ -13,6 +13,7 @@ from twofold.twin.cluster_types import (
     ClusterWorld,
     JobRecord,
     NodeGroup,
+    NodeLoss,
     RunEnd,
     ServingFigures,
     ServingLoad,
@@ -45,6 +46,7 @@ from twofold.twin.engine_types import (
     Reservation,
 )
 from twofold.twin.fault_types import (
+    ColdStart,
     Drain,
     Fault,
     Partition,
@@ -114,6 +116,7 @@ __all__ = [
     "ClusterResult",
     "ClusterRow",
     "ClusterWorld",
+    "ColdStart",
     "DisaggregatedEngine",
     "Drain",
     "Engine",
@@ -139,6 +142,7 @@ __all__ = [
     "LoopFigures",
     "MetadataRow",
     "NodeGroup",
+    "NodeLoss",
     "Partition",
     "PoolComparison",
     "Preemption",

@@ -56,6 +56,13 @@ class ZoneLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdStart:
+    """All replicas start as the run begins, and are not there before."""
+
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """The gateway cannot reach a zone; its replicas work on, and their answers are lost."""
 
@@ -101,6 +108,7 @@ Fault = (
     | SlowReplica
     | ThermalThrottle
     | ZoneLoss
+    | ColdStart
     | Partition
     | Drain
     | StorageBrownout

@@ -7,6 +7,7 @@ from math import inf, isfinite
 from twofold.core import ValueRefusedError
 from twofold.policy import Cause, Event, ReleaseOffered, ReleaseWithdrawn, ReplicaRemoved, StartReplica
 from twofold.twin.fault_types import (
+    ColdStart,
     Drain,
     Fault,
     Partition,
@@ -64,7 +65,7 @@ def check(world: FleetWorld) -> None:
 def span_s(fault: Fault) -> tuple[float, float]:
     """From when until when; infinity: it does not end by itself."""
     match fault:
-        case ReplicaCrash(at_s=at_s):
+        case ReplicaCrash(at_s=at_s) | ColdStart(at_s=at_s):
             return at_s, at_s
         case ZoneLoss(at_s=at_s, back_after_s=back_s) | Drain(at_s=at_s, back_after_s=back_s):
             return at_s, inf if back_s is None else at_s + back_s
@@ -87,6 +88,8 @@ def spoken(fault: Fault) -> str:
             )
         case ZoneLoss():
             return f"zone {fault.zone} was lost"
+        case ColdStart():
+            return "the fleet started cold"
         case Partition():
             return f"zone {fault.zone} was cut off"
         case Drain():
@@ -106,7 +109,7 @@ def schedule(world: FleetWorld, heap: Heap) -> None:
             continue
         from_s, until_s = span_s(fault)
         heap.push(from_s, Kind.FAULT_BEGINS, (number, fault))
-        if until_s < inf and not isinstance(fault, ReplicaCrash):
+        if until_s < inf and not isinstance(fault, (ReplicaCrash, ColdStart)):
             heap.push(until_s, Kind.FAULT_ENDS, (number, fault))
 
 
@@ -122,6 +125,9 @@ def begin(fleet: Fleet, number: int, fault: Fault, world: FleetWorld, heap: Heap
             fleet.lose_zone(fault.zone, span_s(fault)[1])
             for replica in _in_zone(fleet, fault.zone):
                 _crash(fleet, replica, "power", fault.back_after_s, now_s, struck)
+        case ColdStart():
+            for replica in list(fleet.replicas.values()):
+                _crash(fleet, replica, "power", 0.0, now_s, struck)
         case SlowReplica():
             replica = fleet.replicas.get(fault.replica_id)
             if replica is not None:

@@ -13,6 +13,7 @@ from twofold.twin.metrics_types import RequestRecord
 from twofold.twin.types import ClassModel
 
 FINISHED = "finished"
+OPEN = "open"  # of a run that was stopped
 BLOCK_COUNT = 1024  # visits that are noted before they are counted together
 ARRIVAL_WIDTH, ANSWER_WIDTH = 2, 6  # numbers that are noted of each
 Numbers = NDArray[np.float64]
@@ -99,6 +100,7 @@ class Metrics:
         self.kv_samples = 0
         self._warm_up_s = warm_up_s
         self._record = record
+        self._open: dict[int, Visit] = {}  # by number, where they are recorded: those that have not ended
         self._arrivals: list[float] = []  # class and time of those not settled yet
         self._answers: list[float] = []  # class, arrival, first token, end, output and input tokens
 
@@ -106,6 +108,8 @@ class Metrics:
     def arrived_at(self, visit: Visit) -> None:
         """A client wants something."""
         self.arrived += 1
+        if self._record is not None:
+            self._open[visit.number] = visit
         self._arrivals += (visit.class_number, visit.arrival_s)
         if len(self._arrivals) >= ARRIVAL_WIDTH * BLOCK_COUNT:
             self._settle_arrivals()
@@ -128,7 +132,9 @@ class Metrics:
         bucket = self.timeline.ended_at(now_s)
         if outcome == "left":
             bucket.left += 1
-        elif not outcome.startswith("refused"):
+        elif outcome.startswith("refused"):
+            bucket.turned_away += 1
+        else:
             bucket.failed += 1
         self.visit_s += now_s - visit.arrival_s
         self.ended_arrivals_s += visit.arrival_s
@@ -140,10 +146,12 @@ class Metrics:
             self._say(visit, outcome, 0, now_s)
 
     def settle(self, now_s: float) -> None:
-        """Count what was only noted; the run has come to `now_s`."""
+        """Count what was only noted, and tell what is still open; the run has come to `now_s`."""
         self._settle_arrivals()
         self._settle_answers()
         self.timeline.reach(now_s)
+        for visit in list(self._open.values()):
+            self._say(visit, OPEN, 0, now_s)
 
     def _settle_arrivals(self) -> None:
         rows = np.array(self._arrivals, float).reshape(-1, ARRIVAL_WIDTH)
@@ -205,6 +213,7 @@ class Metrics:
 
     def _say(self, visit: Visit, outcome: str, output_tokens: int, now_s: float) -> None:
         assert self._record is not None
+        del self._open[visit.number]
         arrival, begun_s = visit.arrival, visit.begun_s
         self._record(
             RequestRecord(

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from twofold.twin.fleet_replicas import Fleet
-from twofold.twin.metrics import FINISHED, ClassTally, Metrics
+from twofold.twin.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.metrics_timeline import METRICS, Bucket
 from twofold.twin.metrics_types import BrokeFirst, ClassFigures, FleetResult
 from twofold.twin.types import FleetWorld
 
 LITTLE_ERROR_MAX = 1e-6
 JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span
-REFUSED_FRACTION_MAX = 0.01  # of what arrived; also of failed ones
+REFUSED_FRACTION_MAX = 0.01  # of what ended; also of failed ones, and of those whose clients left
+UNANSWERED = (("queue", "were refused"), ("failures", "failed"), ("patience", "were left by their clients"))
+NOTES_MAX_COUNT = 3  # of one moment that are named
 KV_FRACTION_MAX = 0.98
 
 
@@ -31,7 +33,7 @@ def fleet_result(
     still_open = metrics.arrived - sum(outcomes.values())
     assert still_open >= 0, outcomes
     if still_open:
-        outcomes["open"] = still_open
+        outcomes[OPEN] = still_open
     read_tokens = spent.prefill_tokens + spent.hit_tokens
     return FleetResult(
         duration_s=now_s,
@@ -111,14 +113,14 @@ class _Window:
 def broke_first(metrics: Metrics) -> BrokeFirst | None:
     """The first limit that did not hold, and when; of several at once, the likelier cause."""
     width_s = metrics.timeline.width_s
-    arrivals, answers = _Window(), [_Window() for _ in metrics.classes]
+    ends, answers = _Window(), [_Window() for _ in metrics.classes]
     for number, bucket in enumerate(metrics.timeline.buckets):
         at_s = number * width_s
         kv = bucket.kv / bucket.samples if bucket.samples else 0.0
         if kv >= KV_FRACTION_MAX and bucket.waiting:
             text = f"KV caches were {kv:.0%} full and requests waited"
             return _told(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
-        found = _turned_away(arrivals) if arrivals.add(at_s, bucket.arrived, _away(bucket)) else None
+        found = _lost(ends) if ends.add(at_s, bucket.ended, _unanswered(bucket)) else None
         for tally, window in zip(metrics.classes, answers, strict=True):
             late = bucket.late[3 * tally.number : 3 * tally.number + 3]
             if found is None and window.add(at_s, bucket.done[tally.number], late):
@@ -128,15 +130,16 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
     return None
 
 
-def _away(bucket: Bucket) -> tuple[int, int]:
-    return bucket.refused, bucket.failed
+def _unanswered(bucket: Bucket) -> tuple[int, int, int]:
+    return bucket.turned_away, bucket.failed, bucket.left
 
 
-def _turned_away(window: _Window) -> BrokeFirst | None:
-    for signal, what, count in zip(("queue", "failures"), ("refused", "failed"), window.bad, strict=True):
+def _lost(window: _Window) -> BrokeFirst | None:
+    """Of requests that ended, too many without an answer; a client's askings of one thing are one request."""
+    for (signal, what), count in zip(UNANSWERED, window.bad, strict=True):
         part = count / window.count
         if part > REFUSED_FRACTION_MAX:
-            text = f"{count} of {window.count} requests were {what}"
+            text = f"{count} of {window.count} requests that ended {what}"
             return BrokeFirst(window.from_s, signal, part, REFUSED_FRACTION_MAX, text)
     return None
 
@@ -155,18 +158,26 @@ def _late(window: _Window, tally: ClassTally) -> BrokeFirst | None:
 
 
 def _told(broke: BrokeFirst, width_s: float, metrics: Metrics) -> BrokeFirst:
-    """With when, and with the last thing that befell the world before that bucket's end."""
+    """With when, and with all that befell the world at the last moment before that bucket's end."""
     until_s = broke.at_s + width_s
     before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < until_s]
-    after = f", after {before[-1][1]} at {before[-1][0]:g} s" if before else ""
+    after = f", after {_noted(before)} at {before[-1][0]:g} s" if before else ""
     return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
+
+
+def _noted(notes: Sequence[tuple[float, str]]) -> str:
+    """Everything of the last moment: which of several did it nobody can tell."""
+    last_s = notes[-1][0]
+    said = list(dict.fromkeys(note for noted_s, note in notes if noted_s == last_s))
+    more = len(said) - NOTES_MAX_COUNT
+    return " and ".join(said[:NOTES_MAX_COUNT]) + (f" and {more} more" if more > 0 else "")
 
 
 def _class_figures(tally: ClassTally, measured_s: float) -> ClassFigures:
     outcomes = {FINISHED: tally.finished, **dict(sorted(tally.outcomes.items()))}
     still_open = tally.arrived - sum(outcomes.values())
     if still_open:
-        outcomes["open"] = still_open
+        outcomes[OPEN] = still_open
     return ClassFigures(
         name=tally.model.name,
         arrived_count=tally.arrived,

@@ -11,7 +11,7 @@ FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are
 METRICS = ("ttft", "tpot", "e2e")
 SUMMED = (
     "arrived", "arrived_s", "busy_s", "e2e_s", "ended", "ended_s", "failed", "finished", "kv", "left",
-    "ready", "ready_s", "refused", "samples", "ttft_s", "waiting", "within",
+    "ready", "ready_s", "refused", "samples", "ttft_s", "turned_away", "waiting", "within",
 )  # fmt: skip
 
 
@@ -23,7 +23,8 @@ class Bucket:
     def __init__(self, class_count: int) -> None:
         self.arrived = self.ended = self.finished = 0
         self.arrived_s = self.ended_s = 0.0
-        self.refused = self.failed = self.left = self.within = 0
+        self.refused = 0  # askings; those that a client gave in after are turned away
+        self.turned_away = self.failed = self.left = self.within = 0
         self.ttft_s = self.e2e_s = self.ttft_s_max = 0.0
         self.samples = 0  # scrapes, and their sums:
         self.waiting = self.kv = self.busy_s = self.ready_s = self.ready = 0.0

@@ -88,7 +88,7 @@ class BrokeFirst:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request that ended, for a CSV; None where it did not come so far."""
+    """One request as it ended, or as it stood when the run was stopped; None where it did not come so far."""
 
     arrival_s: float
     class_name: str
