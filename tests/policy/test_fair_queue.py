@@ -52,7 +52,7 @@ class QueueAgainstList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = queue_of(*CLASSES)
-        self.held: dict[int, tuple[str, str, int, float]] = {}
+        self.held: dict[int, tuple[str, str, int, float, str]] = {}
         self.given = 0
         self.now_s = 0.0
 
@@ -61,19 +61,29 @@ class QueueAgainstList(RuleBasedStateMachine):
         tenant=st.sampled_from("abc"),
         tokens=st.integers(0, 500),
         wait_s=st.sampled_from([0.5, 2.0, 50.0]),
+        model=st.sampled_from(["", "m", "n"]),
     )
-    def push(self, line: str, tenant: str, tokens: int, wait_s: float) -> None:
+    def push(self, line: str, tenant: str, tokens: int, wait_s: float, model: str) -> None:
+        of_class = {row[4] for row in self.held.values() if row[0] == line}
+        assert self.queue.goes_behind(line, model) == bool(of_class & {"", model})
         self.given += 1
-        self.queue.push(self.given, line, tenant, tokens, self.now_s + wait_s)
-        self.held[self.given] = (line, tenant, tokens, self.now_s + wait_s)
+        self.queue.push(self.given, line, tenant, tokens, self.now_s + wait_s, model)
+        self.held[self.given] = (line, tenant, tokens, self.now_s + wait_s, model)
 
-    @rule(line=st.sampled_from([c.name for c in CLASSES]), tenants=st.sets(st.sampled_from("abc")))
-    def serve_some_tenants(self, line: str, tenants: set[str]) -> None:
+    @rule(
+        line=st.sampled_from([c.name for c in CLASSES]),
+        tenants=st.sets(st.sampled_from("abc")),
+        models=st.sets(st.sampled_from("mn")),
+    )
+    def serve_some_tenants_and_models(self, line: str, tenants: set[str], models: set[str]) -> None:
         """Out of turn, in order within each: those that others' turns would keep waiting."""
-        key = self.queue.head_of_those(line, tenants.__contains__)
-        fit = {k: row for k, row in self.held.items() if row[0] == line and row[1] in tenants}
+        key = self.queue.head_of_those(line, tenants.__contains__, models)
+        of_class = {k: row for k, row in self.held.items() if row[0] == line}
+        fit = {k: row for k, row in of_class.items() if row[1] in tenants and row[4] not in models}
         assert (key is None) == (not fit)
-        assert all(self.queue.waits(line, t) == any(r[1] == t for r in fit.values()) for t in tenants)
+        assert all(self.queue.waits(line, t) == any(r[1] == t for r in of_class.values()) for t in tenants)
+        others = any(row[4] not in models for row in of_class.values())
+        assert self.queue.waits_for_others(line, models) == others
         if key is not None:
             _, tenant, *_ = self.held.pop(key)
             assert key == min(k for k, row in fit.items() if row[1] == tenant)
@@ -85,7 +95,7 @@ class QueueAgainstList(RuleBasedStateMachine):
         fit = {key: row for key, row in self.held.items() if row[0] not in blocked}
         assert (head is None) == (not fit)
         if head is not None:
-            line, tenant, tokens, _ = self.held.pop(head[1])
+            line, tenant, tokens, *_ = self.held.pop(head[1])
             assert line == head[0] not in blocked
             assert head[1] == min(key for key, row in fit.items() if row[:2] == (line, tenant))
             self.queue.serve(head[1])

@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -28,6 +29,8 @@ from twofold.policy import (
     Hold,
     LimitSettings,
     OpenCircuit,
+    PoolRules,
+    PoolScaling,
     Probe,
     ProbeAnswered,
     ProbeFailed,
@@ -42,6 +45,8 @@ from twofold.policy import (
     ResponseFailed,
     ResponseStarted,
     RetryBudgetSettings,
+    RoutingSettings,
+    ScalingSettings,
     Send,
     Woke,
     replay,
@@ -386,3 +391,74 @@ def test_what_is_refused_later_uses_up_no_limit_of_requests() -> None:
     told = [gate.handle(event, float(second))[0] for second in range(20) for event in repeats + 5 * new]
     kinds = Counter(effect.reason if isinstance(effect, Refuse) else Send for effect in told)
     assert kinds == {Send: 20 * 5 + 1, RefusalReason.RETRY: 20 * 40 - 1}
+
+
+# --- several models ---
+
+QUEUED = GateSettings(queue=QueueSettings(kept_fraction=0.0), classes=(ClassSettings("", wait_s_max=1e6),))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["m", "n"]), st.sampled_from(["come", "come", "end", "leave"])),
+        max_size=60,
+    )
+)
+@settings(max_examples=50)
+def test_what_asks_for_one_model_is_sent_as_if_no_other_were_asked_for(steps: list[tuple[str, str]]) -> None:
+    together = Gate(QUEUED, BELIEFS)
+    gates = {"m": Gate(QUEUED, BELIEFS), "n": Gate(QUEUED, BELIEFS)}
+    own: dict[int, tuple[str, int]] = {}  # of the common gate's requests: the model, and the number there
+    asked: dict[str, list[int]] = {"m": [], "n": []}
+    for name, limit in (("m", 1), ("n", 2)):
+        for gate in (together, gates[name]):
+            gate.handle(ReplicaAdded(name, limit, model=name), 0.0)
+    for number, (model, what) in enumerate(steps):
+        alone, now_s = gates[model], float(number)
+        if what == "come":
+            asked[model].append(len(own) + 1)
+            own[len(own) + 1] = (model, len(asked[model]))
+            events = [RequestArrived(5, 5, model=model)] * 2
+        else:
+            view = alone.view
+            there = [*view.requests, *view.held] if what == "leave" else [*view.requests]
+            if not there:
+                continue
+            keys = (asked[model][there[-1] - 1], there[-1])
+            events = [ClientLeft(k) if what == "leave" else ResponseEnded(k, 5) for k in keys]
+        told = [gate.handle(event, now_s) for gate, event in zip((together, alone), events, strict=True)]
+        sent = [[e.request_id for e in effects if isinstance(e, Send)] for effects in told]
+        assert [own[key] for key in sent[0]] == [(model, key) for key in sent[1]]
+
+
+def test_who_asks_for_what_no_replica_has_nor_will_have_is_refused_at_once_and_keeps_nobody_waiting() -> None:
+    def first(replica_model: str, asked_model: str, **more: object) -> Effect:
+        gate = Gate(replace(QUEUED, **more), BELIEFS)  # type: ignore[arg-type]
+        gate.handle(ReplicaAdded("a", 1, pool="latency", model=replica_model), 0.0)
+        gate.handle(RequestArrived(5, 5, model=replica_model), 0.5)
+        [effect] = gate.handle(RequestArrived(5, 5, model=asked_model), 1.0)
+        return effect
+
+    refusal = first("m", "x")
+    assert isinstance(refusal, Refuse)
+    assert (refusal.reason, refusal.status, refusal.retry_after_s) == (RefusalReason.NO_REPLICA, 503, 60.0)
+    for held in (first("m", "m"), first("m", ""), first("", "x")):
+        assert held == Hold(2)
+    scaled = [ScalingSettings(pools=(PoolScaling(model=name),)) for name in ("", "x", "y")]
+    kinds = [type(first("m", "x", scaling=scaling)) for scaling in scaled]
+    assert kinds == [Hold, Hold, Refuse]
+    pools = [RoutingSettings(pools=PoolRules(latency_pool=name)) for name in ("latency", "other")]
+    assert [type(first("m", "m", routes=routes)) for routes in pools] == [Hold, Refuse]
+
+
+def test_who_asks_for_a_model_whose_replicas_are_sick_waits_and_whose_replicas_left_does_not() -> None:
+    gate = Gate(QUEUED, BELIEFS)
+    for name in "mn":
+        gate.handle(ReplicaAdded(name, 1, model=name), 0.0)
+    [probe, _] = gate.handle(Woke(), 0.0)
+    assert isinstance(probe, Probe) and probe.replica_id == "m"
+    gate.handle(ProbeFailed("m", probe.number, Cause.REFUSED), 0.1)
+    assert gate.handle(RequestArrived(5, 5, model="m"), 0.2) == [Hold(1)]
+    gate.handle(ReplicaRemoved("m"), 0.3)
+    assert isinstance(gate.handle(RequestArrived(5, 5, model="m"), 0.4)[0], Refuse)
+    assert gate.handle(RequestArrived(5, 5, model="n"), 0.5) == [Send(3, "n", 1)]

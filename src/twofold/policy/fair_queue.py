@@ -3,7 +3,8 @@
 Between priorities   The first that waits, but each later one gets `lower_share` of the tokens meanwhile.
 Between classes      of one priority: shares of the tokens by their weights.
 Between tenants      of one class: equal shares of the tokens, however many requests each of them has.
-Within a tenant      First come, first served.
+Within a tenant      First come, first served; but who waits for a model that has no room keeps nobody waiting
+                     who asked for another.
 
 Shares are kept by start-time fair queueing: next is what began earliest on a clock that runs by tokens.
 
@@ -32,6 +33,7 @@ class Waiting:
     expires_s: float
     line: "Line"
     flow: "Flow"
+    model: str
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class Line:
     finish_tokens: float = 0.0
     flows: dict[str, Flow] = field(default_factory=dict)
     heads: list[tuple[float, int, Flow]] = field(default_factory=list)
+    models: dict[str, int] = field(default_factory=dict)  # requests that wait, by the model that they name
     sweep_count: int = SWEEP_COUNT_MIN
 
 
@@ -97,7 +100,18 @@ class FairQueue:
         """Requests of the class that are held."""
         return self._lines[class_name].count
 
-    def push(self, key: int, class_name: str, tenant: str, tokens: int, expires_s: float) -> None:
+    def goes_behind(self, class_name: str, model: str) -> bool:
+        """Whether requests of the class wait that a place for this model would do for."""
+        models = self._lines[class_name].models
+        return bool(models) and (model in models or "" in models)
+
+    def waits_for_others(self, class_name: str, models: Collection[str]) -> bool:
+        """Whether requests of the class wait that name none of these models."""
+        return any(model not in models for model in self._lines[class_name].models)
+
+    def push(
+        self, key: int, class_name: str, tenant: str, tokens: int, expires_s: float, model: str = ""
+    ) -> None:
         """Hold a request; `tokens` is what it is expected to cost."""
         line = self._lines[class_name]
         flow = line.flows.get(tenant)
@@ -109,7 +123,8 @@ class FairQueue:
         flow.finish_tokens = start + tokens
         if not flow.waiting:
             line.busy_flows += 1
-        waiting = flow.waiting[key] = self._waiting[key] = Waiting(key, tokens, start, expires_s, line, flow)
+        waiting = Waiting(key, tokens, start, expires_s, line, flow, model)
+        flow.waiting[key] = self._waiting[key] = waiting
         if not flow.listed:
             flow.listed = True
             heappush(line.heads, (start, key, flow))
@@ -134,14 +149,19 @@ class FairQueue:
                 break
         return None if best is None else (best.settings.name, _first(best).key)
 
-    def head_of_those(self, class_name: str, may: Callable[[str], bool]) -> int | None:
-        """Who of a class is next among the tenants that `may` be served; None: nobody of these waits."""
-        waits = [
-            (next(iter(flow.waiting.values())), tenant)
-            for tenant, flow in self._lines[class_name].flows.items()
-            if flow.waiting
-        ]
-        nexts = [(first.start_tokens, first.key) for first, tenant in waits if may(tenant)]
+    def head_of_those(
+        self, class_name: str, may: Callable[[str], bool], but_models: Collection[str] = ()
+    ) -> int | None:
+        """Who of a class is next among the tenants that `may` be served, and asks for none of these models.
+
+        None: nobody of them waits.
+        """
+        nexts = []
+        for tenant, flow in self._lines[class_name].flows.items():
+            fit = (each for each in flow.waiting.values() if not but_models or each.model not in but_models)
+            first = next(fit, None)
+            if first is not None and may(tenant):
+                nexts.append((first.start_tokens, first.key))
         return min(nexts)[1] if nexts else None
 
     def waits(self, class_name: str, tenant: str) -> bool:
@@ -231,6 +251,11 @@ class FairQueue:
         line.tokens += tokens
         line.level.count += sign
         line.level.tokens += tokens
+        count = line.models.get(waiting.model, 0) + sign
+        if count:
+            line.models[waiting.model] = count
+        else:
+            del line.models[waiting.model]
 
     def _take(self, waiting: Waiting) -> None:
         line = waiting.line

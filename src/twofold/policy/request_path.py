@@ -6,6 +6,7 @@ What is not set is not there: with nothing set, a request is sent or refused at 
 """
 
 import math
+from collections.abc import Collection
 
 from twofold.policy import admission
 from twofold.policy.degrade import Ladder, is_shed, shortened_tokens, smaller_model
@@ -14,6 +15,7 @@ from twofold.policy.fair_queue import FairQueue
 from twofold.policy.fleet_view import ANY_CLASS, FleetView, Replica, Request
 from twofold.policy.limits import Limiter
 from twofold.policy.pace import Pace
+from twofold.policy.pools import pools_for
 from twofold.policy.reserve import Reserve
 from twofold.policy.retry import ClientBudget, Hedger, RetryBudget
 from twofold.policy.routing import Router
@@ -117,17 +119,13 @@ class RequestPath:
         reserve = self._reserves.get(request.kind.name)
         if reserve is not None:
             reserve.asked(request.tenant, request.charged_tokens, now_s)
-        if self._queue is None or not self._queue.count_of(request.kind.name):
+        if self._queue is None or not self._queue.goes_behind(request.kind.name, request.model):
             replica = None if self._is_kept_from(request) else self._routed(request, now_s)
         elif self._is_kept_for(request):
             replica = self._routed(request, now_s)
         if replica is None:
-            if self._queue is None or not self._may_come_free():
-                refusal = admission.room_or_refusal(self._view, request, now_s)
-                if refusal is None:  # there is room, but for other models or pools
-                    again_s = self._view.settings.retry_after_s_max
-                    return [self._refused(request, RefusalReason.NO_REPLICA, 503, again_s)]
-                return [self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)]
+            if self._queue is None or not self._may_come_free(request):
+                return [self._turned_away(request, now_s)]
             if self.pace is not None:
                 ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.tenant)
                 wait = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
@@ -164,11 +162,30 @@ class RequestPath:
         free_count = view.place_count - len(view.requests)
         return free_count > 0 and reserve.is_for(request.tenant, free_count, view.place_count)
 
-    def _may_come_free(self) -> bool:
-        """Whether holding makes sense: somebody is there, or may come."""
-        if self._view.settings.scaling is not None:
-            return True
-        return self._view.active_count > 0
+    def _may_come_free(self, request: Request) -> bool:
+        """Whether holding makes sense: somebody who may take it is there, well or not, or may come."""
+        view = self._view
+        scaling, rules = view.settings.scaling, view.settings.routes.pools
+        if not request.model and rules is None:  # HOT: per request that waits; any replica will do
+            return scaling is not None or view.active_count > 0
+        pools = None if rules is None else [pool for pool, _ in pools_for(rules, request.class_name)]
+        may_be = [(each.pool, each.model) for each in scaling.pools] if scaling is not None else []
+        may_be += [(each.pool, each.model) for each in view.replicas.values() if not each.draining]
+        return any(
+            (pools is None or pool in pools) and (not request.model or model in ("", request.model))
+            for pool, model in may_be
+        )
+
+    def _turned_away(self, request: Request, now_s: float) -> Refuse:
+        """It finds no place and is not to wait for one."""
+        view = self._view
+        refusal = admission.room_or_refusal(view, request, now_s)
+        if refusal is None or (
+            self._queue is not None and view.active_count
+        ):  # none is for its model or pool
+            again_s = view.settings.retry_after_s_max
+            return self._refused(request, RefusalReason.NO_REPLICA, 503, again_s)
+        return self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)
 
     def _held(self, request: Request, now_s: float) -> list[Effect]:
         queue, kind = self._queue, request.kind
@@ -182,7 +199,8 @@ class RequestPath:
             other = self.unheld(displaced)
             effects.append(self._refused(other, RefusalReason.QUEUE_FULL, 429, again_s))
         expires_s = admission.expires_s(self._view, self.pace, request, now_s)
-        queue.push(request.request_id, kind.name, request.tenant, request.charged_tokens, expires_s)
+        tokens, model = request.charged_tokens, request.model
+        queue.push(request.request_id, kind.name, request.tenant, tokens, expires_s, model)
         request.queued = True
         self._view.held[request.request_id] = request
         return [*effects, Hold(request.request_id)]
@@ -230,37 +248,44 @@ class RequestPath:
         return effects
 
     def drained(self, now_s: float, most_count: int = DRAIN_MAX) -> list[Effect]:
-        """Send who waits where there is room by now; a class that finds none lets the others go."""
+        """Send who waits where there is room by now; who finds none lets other models and classes go."""
         queue, held = self._queue, self._view.held
         effects: list[Effect] = []
         if not held or queue is None:
             return effects
         blocked: set[str] = set()
+        stuck: dict[str, set[str]] = {}  # by class, the models that nobody has room for
         while len(effects) < most_count and (head := queue.head(blocked)) is not None:
             class_name, request_id = head
             request = held[request_id]
-            if self._is_kept_from(request):
-                other_id = self._next_of_others(class_name)
+            models = stuck.get(class_name)
+            if models or self._is_kept_from(request):
+                other_id = self._next_of_others(class_name, models or ())
                 if other_id is None:
                     blocked.add(class_name)
                     continue
                 request_id, request = other_id, held[other_id]
             replica = self._routed(request, now_s)
             if replica is None:
-                blocked.add(class_name)
+                models = stuck.setdefault(class_name, set())
+                models.add(request.model)
+                if not request.model or not queue.waits_for_others(class_name, models):
+                    blocked.add(class_name)
                 continue
             queue.serve(request_id)
             effects.append(self._sent(held.pop(request_id), replica, now_s))
         return effects
 
-    def _next_of_others(self, class_name: str) -> int | None:
-        """Who waits of the tenants that the last places are kept for; those they are kept from stay."""
-        view, reserve = self._view, self._reserves[class_name]
+    def _next_of_others(self, class_name: str, but_models: Collection[str]) -> int | None:
+        """Who waits of the tenants that the last places are kept for, and for none of these models."""
+        view, reserve = self._view, self._reserves.get(class_name)
         free_count = view.place_count - len(view.requests)
         assert self._queue is not None
-        return self._queue.head_of_those(
-            class_name, lambda tenant: not reserve.is_kept_from(tenant, free_count, view.place_count)
-        )
+
+        def may(tenant: str) -> bool:
+            return reserve is None or not reserve.is_kept_from(tenant, free_count, view.place_count)
+
+        return self._queue.head_of_those(class_name, may, but_models)
 
     def expired(self, now_s: float) -> list[Effect]:
         """Refuse who was held for too long."""
