@@ -34,6 +34,8 @@ from twofold.policy import (
     Probe,
     QueueSettings,
     RequestArrived,
+    ResponseEnded,
+    ResponseStarted,
     RetryBudgetSettings,
     Send,
     entry_from_line,
@@ -131,6 +133,12 @@ def test_a_plain_answer_passes_and_a_limit_is_stated_where_the_client_states_non
             assert status == 200 and json.loads(body)["choices"] == [{"text": "x"}]
             assert engine.requests[0][1] == "/v1/chat/completions"
             assert engine.requests[0][2]["max_tokens"] == 77
+            await served.ask(STREAM)
+        [run] = read_gate_log(tmp_path / "events.jsonl").runs
+        events = [entry_from_line(line).event for line in run.entries]
+        told = [type(event) for event in events if isinstance(event, ResponseStarted | ResponseEnded)]
+        # Nobody saw when the answer in one piece began; of the stream it is known.
+        assert told == [ResponseEnded, ResponseStarted, ResponseEnded]
 
     asyncio.run(scenario())
 

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from twofold.policy import (
+    AdmissionSettings,
     Beliefs,
     CanarySettings,
     Cancel,
@@ -63,6 +64,23 @@ def woken(gate: Gate, now_s: float) -> list[Effect]:
 
 def in_flight(gate: Gate) -> dict[str, int]:
     return {name: replica.in_flight_count for name, replica in gate.view.replicas.items()}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_in_one_piece_is_not_taken_for_a_late_first_token(streamed: bool) -> None:
+    settings = GateSettings(classes=(ClassSettings(ttft_slo_s=1.0),), admission=AdmissionSettings())
+    gate = Gate(settings, Beliefs(0.0001, 0.01, 0.05))
+    for number in range(4):
+        gate.handle(ReplicaAdded(f"r{number}", 16), 0.0)
+    for number in range(1, 301):  # five a second, each answered in 3 s: 15 of 64 places
+        now_s = 0.2 * number
+        ended = number - 15
+        if ended > 0:
+            gate.handle(ResponseEnded(ended, 280), now_s)
+        if streamed and number > 1:
+            gate.handle(ResponseStarted(number - 1), now_s)
+        sent, *_ = gate.handle(RequestArrived(1000, 300), now_s)
+        assert isinstance(sent, Send) and sent.request_id == number
 
 
 def test_a_late_attempt_gets_a_second_one_elsewhere_and_the_faster_cancels_the_slower() -> None:

@@ -103,8 +103,9 @@ class Client:
             pass
 
     async def begin(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
-        self.begun = True
+        self.begun = self.writing = True
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        self.writing = False
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Waits while the client reads more slowly than the replica writes: so the replica waits too."""
@@ -249,7 +250,7 @@ class GatewayApp:
                     raise UpstreamFailed(Cause.ERROR)
                 if response.content_type == "text/event-stream":
                     return await self._stream(response, sent.request_id, client, clock)
-                return await self._whole(response, sent.request_id, client)
+                return await self._whole(response, client)
         except TimeoutError as error:
             if client.writing:
                 client.left = True
@@ -281,15 +282,13 @@ class GatewayApp:
             await client.begin(response.status, STREAM_HEADERS)
         return tally.output_tokens, tally.rest()
 
-    async def _whole(
-        self, response: aiohttp.ClientResponse, request_id: int, client: Client
-    ) -> tuple[int, bytes]:
+    async def _whole(self, response: aiohttp.ClientResponse, client: Client) -> tuple[int, bytes]:
+        """An answer in one piece. When it began nobody knows, so the decider hears of its end alone."""
         body = bytearray()
         while chunk := await read_some(response):
             body += chunk
             if len(body) > self.limits.answer_limit_bytes:
                 raise UpstreamFailed(Cause.ERROR)
-        self.decider.started(request_id)
         content_type = response.headers.get("content-type", "application/json").encode("latin-1")
         length = b"%d" % len(body)
         await client.begin(response.status, ((b"content-type", content_type), (b"content-length", length)))

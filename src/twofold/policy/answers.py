@@ -56,7 +56,9 @@ class Answers:
         return True
 
     def _started(self, request: Request, now_s: float) -> list[Effect]:
+        had_rival = request.rival is not None
         effects = self._begun(request, now_s)
+        self._learn_begin(request, now_s, had_rival)
         self._view.start(request)
         request.started_s = now_s
         if self._steering is not None:
@@ -65,7 +67,7 @@ class Answers:
         return effects
 
     def _begun(self, request: Request, now_s: float) -> list[Effect]:
-        """It was the first of its attempts to answer: the other is cancelled, and its time says something."""
+        """It was the first of its attempts to answer: the other is cancelled."""
         effects: list[Effect] = []
         path = self._path
         if request.rival is not None:
@@ -73,14 +75,20 @@ class Answers:
             request.late = loser if loser.number < request.attempt else None
             effects.append(Cancel(request.request_id, loser.replica_id, loser.number))
             effects += path.drained(now_s, 1)
-        elif path.pace:
-            path.pace.began(request.believed_s, now_s - request.sent_s)
-        if path.pace and request.predicted_s is not None:
-            late_s = now_s - request.arrived_s - request.predicted_s
-            path.pace.waited(request.kind.name, late_s, request.spread_s)
         if path.hedger is not None:
             path.hedger.began(request.request_id, now_s)
         return effects
+
+    def _learn_begin(self, request: Request, now_s: float, had_rival: bool) -> None:
+        """When an answer begins says how fast the fleet is; of one that came in one piece nobody knows."""
+        pace = self._path.pace
+        if pace is None:
+            return
+        if not had_rival:
+            pace.began(request.believed_s, now_s - request.sent_s)
+        if request.predicted_s is not None:
+            late_s = now_s - request.arrived_s - request.predicted_s
+            pace.waited(request.kind.name, late_s, request.spread_s)
 
     def _ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
