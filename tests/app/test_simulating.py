@@ -69,6 +69,15 @@ def test_a_goal_that_few_requests_missed_is_what_broke_first(planned: ShownPlan,
     assert found.broke_first.startswith("TTFT p95 of chat was ") and found.broke_first.endswith("above 2 s")
 
 
+def test_a_trace_of_no_class_and_one_of_the_first_class_are_two(planned: ShownPlan, tmp_path: Path) -> None:
+    """The one was dropped without a word."""
+    with pytest.raises(ValueRefusedError, match=r"two traces for class chat: `a\.csv`.* `b\.csv`"):
+        simulate(
+            planned,
+            SimulateOptions(scenario(), traces={"": tmp_path / "a.csv", "chat": tmp_path / "b.csv"}),
+        )
+
+
 def test_what_rounding_leaves_between_two_runs_is_no_difference(short: Simulated) -> None:
     (first, *others) = short.data.classes
     nearly = replace(first, goodput_fraction=first.goodput_fraction * (1 + 1e-13))

@@ -115,6 +115,14 @@ def test_a_cut_gzip_file_is_a_broken_one_at_the_line_it_reaches(tmp_path: Path) 
     assert caught.value.place.line > 1
 
 
+def test_dates_beside_seconds_name_the_first_row_of_the_later_clock(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", HEADER + "0,5,5\n2026-01-01T00:00:00,5,5\n2,5,5\n")
+    with pytest.raises(TraceError, match="d after the one before it") as caught:
+        list(ordered_arrivals(path))
+    assert caught.value.place is not None
+    assert caught.value.place.line == 3
+
+
 def test_a_trace_is_read_no_further_than_it_is_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", HEADER + "".join(f"{at},5,5\n" for at in range(5000)) + "broken")
     rows = ordered_arrivals(path)

@@ -74,7 +74,7 @@ def test_a_trace_over_decades_is_refused_and_requests_without_tokens_have_one(
 ) -> None:
     header = "arrival_s,input_tokens,output_tokens\n"
     path = tmp_path / "t.csv"
-    path.write_text(f"{header}0,10,10\n1e9,10,10\n")
+    path.write_text(f"{header}" + "".join(f"{3e7 * at},10,10\n" for at in range(9)))
     with pytest.raises(ValueRefusedError, match="would not end"):
         simulate(given.plan, SimulateOptions(scenario(""), {"": path}))
     path.write_text(f"{header}0,0,0\n1,0,5\n2,5,0\n")
@@ -82,6 +82,25 @@ def test_a_trace_over_decades_is_refused_and_requests_without_tokens_have_one(
         simulate(given.plan, SimulateOptions(scenario("warm_up: 3 s"), {"": path}))
     made = simulate(given.plan, SimulateOptions(scenario(""), {"": path})).data
     assert made.fleets[0].outcomes == {"finished": 3}
+
+
+def test_requests_that_all_come_at_once_are_all_judged_or_told_of(given: Rehearsable, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n7,10,10\n7,20,10\n")
+    made = simulate(given.plan, SimulateOptions(scenario(""), {"": path})).data
+    assert made.classes[0].arrived_count == 2 and made.slos_met
+    with pytest.raises(ValueRefusedError, match="all requests arrive at once"):
+        simulate(given.plan, SimulateOptions(scenario("warm_up: 3 s"), {"": path}))
+
+
+def test_a_fleet_that_nobody_asks_costs_what_it_costs(given: Rehearsable) -> None:
+    none, one = (
+        simulate(given.plan, SimulateOptions(scenario(f"{SHORT}traffic: {{scale: {scale}x}}"))).data.fleets[0]
+        for scale in (1e-6, 1)
+    )
+    assert none.arrived_count == 0 and none.duration_s == 20.0
+    assert none.cost_usd is not None and one.cost_usd is not None
+    assert none.cost_usd / none.duration_s == pytest.approx(one.cost_usd / one.duration_s)
 
 
 @pytest.mark.parametrize("engine", ["max_batch: 1", "chunk: 16 tok"])

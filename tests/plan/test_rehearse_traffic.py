@@ -77,7 +77,14 @@ def test_rows_that_are_put_right_are_counted_and_the_first_is_named(
     path = tmp_path / "t.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},10,1\n" for at in times))
     scan = scan_trace(path, "chat", ("chat",), 1000)
-    assert (scan.note, scan.end_s) == (said, max(times) - min(times))
+    assert (scan.notes, scan.end_s) == ((said,) if said else (), max(times) - min(times))
+
+
+def test_answers_of_no_token_are_told_as_what_they_are_replayed_as(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n1,10,0\n2,10,1\n3,10,0\n")
+    scan = scan_trace(path, "chat", ("chat",), 1000)
+    assert scan.notes == ("t.csv: 2 answers of no token are replayed with one, which ends it",)
 
 
 def test_a_halved_trace_keeps_one_of_each_two_minutes_in_order_and_another_seed_other_ones(

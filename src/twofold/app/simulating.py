@@ -138,10 +138,10 @@ def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> 
             "the plan serves nothing, so no request can be sent",
             hint="write `serving:`, or rehearse its training: `--scenario training-week`",
         )
-    traces = dict(options.traces or {})
-    for name in (*traces, *([options.only] if options.only else [])):
+    for name in (*(options.traces or {}), *([options.only] if options.only else [])):
         _check_class(name, given.plan)
     known = tuple(each.name for service in services for each in service.classes)
+    traces = _traces_by_class(options.traces or {}, known[0])
     # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
     halved = options.compare is not None
     asked = Asked(scenario, options.seed, known=known, only=options.only, halved=halved)
@@ -150,9 +150,19 @@ def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> 
         names = [each.name for each in service.classes]
         if options.only is not None and options.only not in names:
             continue
-        named = {name or known[0]: path for name, path in traces.items()}
-        tasks += pool_tasks(service, replace(asked, traces=named), given.tables)
+        tasks += pool_tasks(service, replace(asked, traces=traces), given.tables)
     return tuple(tasks)
+
+
+def _traces_by_class(traces: Mapping[str, Path], first: str) -> Mapping[str, Path]:
+    """A trace without a class is the first one's, which may not have another."""
+    if "" in traces and first in traces:
+        raise ValueRefusedError(
+            f"two traces for class {first}: `{traces[''].name}`, as no class is named, and"
+            f" `{traces[first].name}`",
+            hint="give each class one trace",
+        )
+    return {name or first: path for name, path in traces.items()}
 
 
 def _check_class(name: str, plan: Plan) -> None:

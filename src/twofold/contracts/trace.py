@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import ceil, exp, log
+from math import ceil, exp, inf, log
 from pathlib import Path
 from typing import TypeVar
 
 from twofold.contracts.names import did_you_mean
 from twofold.contracts.trace_rows import Arrival, numbered_arrivals
-from twofold.core import Place, TraceError
+from twofold.core import DAY_S, Place, TraceError
 
 MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
+GAP_S_MAX = 366 * DAY_S  # between two requests: more is no trace's, but two clocks' in one
 REORDER_LIMIT = 1024  # rows that may stand before one that belongs ahead of them
 _BIN = log(1.01)  # histogram bins 1 % wide: 0.5 % error at most
 
@@ -141,11 +142,12 @@ def ordered_arrivals(
     """The requests in the order they arrive, the first one at 0 s. Memory does not grow with the file.
 
     `put_right` counts the rows that stood elsewhere. Raises TraceError, with its line, for a request that
-    arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that with its answer
-    exceeds `context_tokens`, for one of a class that is none of `classes` where these are known, and for a
+    arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that comes more than a
+    year after the one before, for one that with its answer exceeds `context_tokens`, for one of a class that is none of `classes` where these are known, and for a
     file without requests.
     """
     first_s: float | None = None
+    last_s = inf
     rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s, put_right)
     for line, arrival in rows:
         if classes and arrival.class_name and arrival.class_name not in classes:
@@ -161,6 +163,13 @@ def ordered_arrivals(
                 place=Place(str(path), line, 1),
                 hint="leave such rows out, or serve a model with a longer context",
             )
+        if arrival.arrival_s - last_s > GAP_S_MAX:
+            raise TraceError(
+                f"this request comes {(arrival.arrival_s - last_s) / DAY_S:,.0f} d after the one before it",
+                place=Place(str(path), line, 1),
+                hint="write all times of one kind: seconds from one begin, or dates",
+            )
+        last_s = arrival.arrival_s
         first_s = arrival.arrival_s if first_s is None else first_s
         yield arrival._replace(arrival_s=arrival.arrival_s - first_s)
     if first_s is None:

@@ -29,8 +29,16 @@ def check_ends(horizon_s: float, scraped_every_s: float, traffic: TrafficMix) ->
         )
 
 
-def check_measured(ends_s: float, warm_up_s: float) -> None:
-    """Raises ValueRefusedError where requests end before any is in the figures: traces may be short."""
+def check_measured(ends_s: float, warm_up_s: float, *, at_once: bool = False) -> None:
+    """Raises ValueRefusedError where requests end before any is in the figures: traces may be short.
+
+    `at_once`: all requests of the trace come at one moment.
+    """
+    if warm_up_s >= ends_s > 0 and at_once:
+        raise ValueRefusedError(
+            f"all requests arrive at once, so that a warm-up of {format_seconds(warm_up_s)} leaves none",
+            hint="leave `warm_up` out, or replay a trace that lasts",
+        )
     if warm_up_s >= ends_s > 0:
         raise ValueRefusedError(
             f"a warm-up of {format_seconds(warm_up_s)} leaves none of {format_seconds(ends_s)} of requests",

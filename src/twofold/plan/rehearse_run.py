@@ -44,6 +44,7 @@ WARM_UP_S_MIN = 20.0  # at least; where requests are many, what so many of the r
 WARM_UP_COUNT = 10_000
 MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
 HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
+INSTANT_S = 1e-6  # after the last request of a trace: it still arrives
 HALF = "a random half of its minutes"
 BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
 
@@ -187,13 +188,13 @@ def _traffic(
     notes: list[str] = []
     for name, path in asked.traces.items():
         found = scan_trace(path, name, known, longest)
-        notes += [found.note] if found.note else []
+        notes += found.notes
         sent = [each for each in kept if each in found.classes]
         if sent:
             scale, halved = scenario.scale_ratio, asked.halved
             parts.append(TracedTraffic(path, name, kept, known, scale, False, longest, halved))
             origins |= dict.fromkeys(sent, f"{path.name}, {HALF}" if halved else path.name)
-            end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + 1e-6)
+            end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + INSTANT_S)
     for planned in [each for each in classes if each.name not in origins]:
         own = Path(planned.trace) if planned.trace else None
         if own is not None and own.is_file() and scenario.arrivals == "poisson":
@@ -263,12 +264,13 @@ def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> 
     level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
     rarest = max(min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio, 1e-9)
     warm_up_s = max(min(WARM_UP_S_MIN, WARM_UP_COUNT / rarest), WARM_UP_RATIO * slowest_s)
-    ends_s, most_s = end_s, 0.1 * (end_s or inf)
+    # Of requests that all come at once none is of the warm-up.
+    ends_s, most_s = end_s, 0.0 if end_s == INSTANT_S else 0.1 * (end_s or inf)
     if scenario.horizon_s is not None:
         ends_s, most_s = scenario.horizon_s, 0.2 * scenario.horizon_s
     warm_up_s = min(warm_up_s, most_s) if scenario.warm_up_s is None else scenario.warm_up_s
     if ends_s is not None:
-        check_measured(ends_s, warm_up_s)
+        check_measured(ends_s, warm_up_s, at_once=ends_s == INSTANT_S)
         return ends_s, warm_up_s
     measured_s = max(asked.finished_count / rarest, MEASURED_RATIO * warm_up_s)
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s

@@ -187,16 +187,18 @@ class TraceScan:
 
     end_s: float  # when its last request arrives, at its own rate
     classes: frozenset[str]  # whose requests it holds
-    note: str = ""  # that rows of it were put right
+    notes: tuple[str, ...] = ()  # what of it is replayed other than it stands there
 
 
 def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
     """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
-    end_s, seen, put_right = 0.0, set(), PutRight()
+    end_s, seen, put_right, empty_count = 0.0, set(), PutRight(), 0
     for row in ordered_arrivals(path, context_tokens, known, put_right):
         end_s = row.arrival_s
         seen.add(row.class_name or class_name)
-    return TraceScan(end_s, frozenset(seen), _put_right_note(path, put_right))
+        empty_count += round(row.output_tokens) < 1
+    notes = (_put_right_note(path, put_right), _empty_note(path, empty_count))
+    return TraceScan(end_s, frozenset(seen), tuple(note for note in notes if note))
 
 
 def _put_right_note(path: Path, rows: PutRight) -> str:
@@ -206,3 +208,11 @@ def _put_right_note(path: Path, rows: PutRight) -> str:
     return (
         f"{path.name}: {those} not in order of time and put right, the first one on line {rows.first_line:,}"
     )
+
+
+def _empty_note(path: Path, count: int) -> str:
+    """An engine ends an answer with a token: it computes one at least."""
+    if not count:
+        return ""
+    those = "1 answer of no token is" if count == 1 else f"{count:,} answers of no token are"
+    return f"{path.name}: {those} replayed with one, which ends it"

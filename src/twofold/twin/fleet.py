@@ -135,6 +135,8 @@ class FleetRun:
         return self._close(now_s, waits_for)
 
     def _close(self, now_s: float, waits_for: str | None) -> FleetResult:
+        if not self.metrics.arrived and self.world.horizon_s < inf:
+            now_s = self.world.horizon_s  # a fleet that nobody asks costs what it costs
         self.fleet.close(now_s)
         self.metrics.settle(now_s)
         effects = {made.__name__: count for made, count in self.gateway.effects.items()}
