@@ -42,6 +42,7 @@ from twofold.twin import (
     JobEnd,
     JobRecord,
     NodeGroup,
+    NodeLoss,
     RunEnd,
     SlowNode,
     StepModel,
@@ -284,6 +285,29 @@ def test_a_node_that_is_slow_for_a_while_costs_that_while() -> None:
     step = StepModel(communication_fraction=0.0)
     _, records = run(world(step=step, slow_nodes=(slow,)), JobArrival(0.0, 9000.0, 64))
     assert records["j1"].ended_s == pytest.approx(300 + 9000 + 1000)
+
+
+@given(st.integers(1, 8), st.floats(0.0, 8000.0), st.floats(1800.0, 7200.0))
+@settings(max_examples=20, deadline=None)
+def test_nodes_that_fail_at_a_known_time_are_away_until_they_are_back(
+    lost_count: int, at_s: float, back_s: float
+) -> None:
+    losses = tuple(NodeLoss(at_s, f"n{number}", FaultCause.POWER, back_s) for number in range(lost_count))
+    result, records = run(world(losses=losses), JobArrival(0.0, 9000.0, 64))
+    assert result.failures_by_cause == {"power": lost_count} and result.node_failure_count == lost_count
+    down_s = back_s - FaultRates().detection_s  # until then the job that hangs has them
+    assert result.accelerator_h[Use.DOWN] == pytest.approx(8 * lost_count * down_s / 3600)
+    # All of it is done again from the start: no checkpoint was written.
+    assert records["j1"].state == "completed"
+    assert records["j1"].ended_s == pytest.approx(at_s + back_s + 300 + 9000)
+
+
+def test_a_node_that_never_comes_back_leaves_its_job_without_it() -> None:
+    lost = world(losses=(NodeLoss(1000.0, "n3"),), horizon_s=DAY_S)
+    _, records = run(lost, JobArrival(0.0, 9000.0, 64), JobArrival(0.0, 9000.0, 56))
+    assert records["j1"].state == "queued"  # and nobody is let before it
+    (only,) = run(lost, JobArrival(0.0, 9000.0, 56))[1].values()
+    assert only.state == "completed"
 
 
 def test_a_gang_across_domains_pays_for_the_way() -> None:

@@ -106,7 +106,9 @@ def _failure_pieces(training: TrainingFigures) -> list[str]:
     pieces = [f"{training.failure_count} hit a job{back}", f"{training.restart_count:,} restarts"]
     lost = training.preempted_lost_s_max
     undone = f", each undoing {format_seconds(lost)} at most" if lost is not None else ""
-    return [*pieces, f"{training.preempted_count:,} preempted{undone}"]
+    causes = training.failures_by_cause.items()
+    struck = [f"by cause: {', '.join(f'{name} {count:,}' for name, count in causes)}"] if causes else []
+    return [*pieces, f"{training.preempted_count:,} preempted{undone}", *struck]
 
 
 def _checkpoint_pieces(training: TrainingFigures) -> list[str]:

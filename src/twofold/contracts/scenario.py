@@ -19,6 +19,8 @@ from twofold.contracts.yaml_nodes import Mapping, Scalar, plain, read_nodes
 from twofold.core import Dimension, InputErrors, ShapeError, ValueRefusedError
 
 BASE_VERSION = "base"  # what runs before anything is released
+NODE_FAULT = "node-failure"  # the one kind that befalls a training cluster
+OF_SERVING = ("warm_up_s", "traffic", "clients", "fleet", "engine", "policies", "beliefs", "metrics")
 Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
 
 
@@ -63,6 +65,28 @@ class Scenario(Part):
     beliefs: BeliefChange = Field(default=BeliefChange(), description="what the machines believe")
     metrics: Metrics = Field(default=Metrics(), description="how late they know")
     cluster: ClusterChange | None = Field(default=None, description="the training cluster")
+
+    def idle_fields(self) -> dict[str, str]:
+        if self.cluster is None:
+            return {}
+        return dict.fromkeys(OF_SERVING, "is of serving, and this scenario is of a training cluster")
+
+    @model_validator(mode="after")
+    def _befalls_what_is_there(self) -> "Scenario":
+        for fault in self.faults:
+            if self.cluster is None and fault.kind == NODE_FAULT:
+                raise refusal(
+                    ValueRefusedError,
+                    f"a `{NODE_FAULT}` befalls a training cluster, and this scenario has none",
+                    "write `cluster:`, or another `kind`, such as `replica-crash`",
+                )
+            if self.cluster is not None and fault.kind != NODE_FAULT:
+                raise refusal(
+                    ValueRefusedError,
+                    f"a `{fault.kind}` befalls serving, not a training cluster",
+                    f"write `kind: {NODE_FAULT}`, or `slow` and `failures` under `cluster`",
+                )
+        return self
 
     @model_validator(mode="after")
     def _can_happen(self) -> "Scenario":

@@ -237,7 +237,9 @@ class FaultEvent(Part):
         default=None, alias="back_after", description="when what was lost starts again; else never"
     )
     replicas: fields.PositiveCount = Field(default=1, description="how many replicas, the first ones")
-    nodes: fields.PositiveCount = Field(default=1, description="how many nodes of the training cluster")
+    nodes: fields.PositiveCount = Field(
+        default=1, description="how many nodes of the cluster, the first ones"
+    )
     zone: fields.PositiveCount = Field(default=1, description="which zone, counted from 1")
     slowdown_ratio: Slowdown = Field(
         default=1.0, alias="slowdown", description="times as long for every step"
@@ -249,7 +251,7 @@ class FaultEvent(Part):
         default=None, description="of the pool that serves this class; else of every pool"
     )
     rate_per_s: fields.Rate = Field(default=1.0, alias="rate", description="crashes of one replica")
-    cause: fields.Text = Field(default="process", description="in words")
+    cause: fields.Text = Field(default="process", description="in words; of a node, a known one")
     version: fields.Name = Field(default="next", description="of the release")
     errors_fraction: fields.Fraction = Field(
         default=0.0, alias="errors", description="of the release's requests that fail"

@@ -261,6 +261,8 @@ class TrainingFigures:
     placement: dict[str, str]  # what runs where at the end: node:accelerators of each job
     split: SplitFigures | None  # null: not asked for
     alarms: tuple[str, ...]  # what is beyond a limit, the worst first
+    missed: tuple[str, ...] = ()  # what the plan's runs or serving were owed and did not get, the worst first
+    failures_by_cause: dict[str, int] = field(default_factory=dict)  # of nodes, and of jobs where these stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ class Simulation:
     scenario: str  # its name
     about: str  # the scenario in a line
     seed: int  # of every draw
-    horizon_s: float  # until when requests arrive
+    horizon_s: float  # until when requests arrive, or a cluster is looked at
     warm_up_s: float  # from the start, left out of figures
     traffic: dict[str, str]  # by class: where its requests come from
     policies: tuple[str, ...]  # that were on

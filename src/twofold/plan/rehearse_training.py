@@ -10,6 +10,7 @@ from twofold.catalog import Catalog
 from twofold.contracts import ClusterChange, ClusterJobs, Scenario, TrainingFigures, TrainingPlan, read_jobs
 from twofold.core import DAY_S, EmptyError, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device, power_w
+from twofold.plan.rehearse_nodes import NODE_NAME, node_losses, repaired, slow_nodes
 from twofold.plan.rehearse_pools import power_factor
 from twofold.plan.rehearse_step import run_node_count, step_rehearsal
 from twofold.plan.rehearse_training_figures import Rehearsed, training_figures
@@ -21,13 +22,11 @@ from twofold.twin import (
     CheckpointStore,
     ClusterMachine,
     ClusterWorld,
-    FaultRates,
     JobArrival,
     JobTraffic,
     NodeGroup,
     RunEnd,
     ServingLoad,
-    SlowNode,
     StepModel,
     arrivals_of,
     compare_pool,
@@ -48,7 +47,6 @@ OTHERS_FRACTION = 0.25  # of the plan's nodes, that the jobs of others have besi
 # Where no plan says it: weights, gradients and moments of an accelerator that is a fifth full.
 CHECKPOINT_BYTES_PER_ACCELERATOR = 16e9
 PLAN_TEAM = "plan"
-NODE_NAME = "node-"
 
 
 def rehearse_training(
@@ -74,7 +72,7 @@ def rehearse_training(
         )
     watch = Watch(_settings(run, change), PLAN_TEAM, on_job)
     horizon_s = scenario.horizon_s or HORIZON_S
-    world = _world(run, change, horizon_s, seed, catalog, constants, watch.new_brain)
+    world = _world(run, scenario, horizon_s, seed, catalog, constants, watch.new_brain)
     if change.against_split:
         _check_split(world)
         pool = compare_pool(world, lambda: _jobs(run, change, world, seed), on_job=watch.note)
@@ -125,20 +123,22 @@ def _accelerator_count(run: TrainingPlan | None, change: ClusterChange) -> int:
 
 def _world(
     run: TrainingPlan | None,
-    change: ClusterChange,
+    scenario: Scenario,
     horizon_s: float,
     seed: int,
     catalog: Catalog,
     constants: Constants,
     new_brain: Callable[[], ClusterMachine],
 ) -> ClusterWorld:
+    change = scenario.cluster
+    assert change is not None
     per_node = _per_node_count(run, change)
     nodes = change.nodes or _node_count(run, change)
     faults = published_rates(catalog.reliability())
     if change.failures_per_node_per_s is not None:
         per_accelerator_h = change.failures_per_node_per_s * 3600.0 / per_node
         faults = faults.scaled(per_accelerator_h / faults.failures_per_accelerator_h)
-    faults = _repaired(faults, change)
+    faults = repaired(faults, change)
     store = change.storage_bytes_per_s or (run.run.checkpoints.storage_bytes_per_s if run else None)
     shares = _shares(change)
     part = device(catalog.accelerator(run.machine.accelerator if run else "H100-SXM"), constants)
@@ -150,7 +150,8 @@ def _world(
         # Where all jobs are known the run ends with them; drawn jobs and serving go on.
         ends=RunEnd.HORIZON if change.jobs or change.serving else RunEnd.LAST_JOB,
         faults=faults,
-        slow_nodes=_slow_nodes(change, nodes),
+        slow_nodes=slow_nodes(change, nodes),
+        losses=node_losses(scenario.faults, nodes, faults.detection_s, horizon_s),
         step=StepModel(
             communication_fraction=_communication_fraction(run),
             jitter_fraction=change.jitter_fraction,
@@ -169,24 +170,6 @@ def _world(
         idle_w=float(power_w(part, 0.0)) * whole,
         busy_w=float(power_w(part, 1.0)) * whole,
         seed=seed,
-    )
-
-
-def _slow_nodes(change: ClusterChange, node_count: int) -> tuple[SlowNode, ...]:
-    """Those that the scenario names. Raises ValueRefusedError for one that the cluster does not have."""
-    absent = next((slow.node for slow in change.slow if slow.node >= node_count), None)
-    if absent is not None:
-        hint = f"its {node_count} nodes are numbered from 0"
-        raise ValueRefusedError(f"the cluster has no node {absent} that could be slow", hint=hint)
-    return tuple(
-        SlowNode(
-            f"{NODE_NAME}{slow.node}",
-            from_s=slow.at_s,
-            until_s=inf if slow.for_s is None else slow.at_s + slow.for_s,
-            device_factor=slow.device_ratio,
-            link_factor=slow.link_ratio,
-        )
-        for slow in change.slow
     )
 
 
@@ -219,16 +202,6 @@ def _checkpoint_bytes(run: TrainingPlan | None) -> float:
     if run is None or size is None:
         return CHECKPOINT_BYTES_PER_ACCELERATOR
     return size / run.machine.accelerator_count
-
-
-def _repaired(faults: FaultRates, change: ClusterChange) -> FaultRates:
-    """Repairs that take as long as the scenario says, where it says so."""
-    if "repair_s" not in change.model_fields_set:
-        return faults
-    causes = tuple(
-        replace(cause, repair_s=change.repair_s if cause.repair_s else 0.0) for cause in faults.causes
-    )
-    return replace(faults, causes=causes)
 
 
 def _serving(change: ClusterChange, horizon_s: float) -> ServingLoad | None:

@@ -84,6 +84,7 @@ def training_figures(done: Rehearsed) -> TrainingFigures:
         placement={job_id: _placement_text(placement) for job_id, placement in result.placement},
         split=_split(done.pool) if done.pool else None,
         alarms=tuple(_alarms(done)),
+        failures_by_cause=dict(result.failures_by_cause),
     )
 
 

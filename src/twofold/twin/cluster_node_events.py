@@ -1,6 +1,7 @@
 """What happens to nodes in truth: they fail, are repaired, are slow, go to serving and come back."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import assert_never
 
 import numpy as np
@@ -37,7 +38,7 @@ from twofold.twin.cluster_state import (
     WITHOUT_LIMIT,
     ClusterState,
 )
-from twofold.twin.cluster_types import SlowNode
+from twofold.twin.cluster_types import NodeLoss, SlowNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,14 @@ class NodeEvents:
             if node.index in chosen:
                 node.device_factor *= world.step.straggler_factor
             self._expect(node, self._clocks.next(node))
+        here = {node.node_id for node in state.nodes}  # a part of a pool has some of its nodes
         for slow in world.slow_nodes:
-            state.heap.push(slow.from_s, SLOWED_FROM, slow)
-            state.heap.push(slow.until_s, SLOWED_UNTIL, slow)
+            if slow.node_id in here:
+                state.heap.push(slow.from_s, SLOWED_FROM, slow)
+                state.heap.push(slow.until_s, SLOWED_UNTIL, slow)
+        for loss in world.losses:
+            if loss.node_id in here:
+                state.heap.push(loss.at_s, NODE_FAILS, loss)
         for from_s, until_s, factor in world.store.brownouts:
             assert 0 < factor <= 1 and from_s < until_s, world.store
             state.heap.push(from_s, BROWNOUT, factor)
@@ -86,6 +92,8 @@ class NodeEvents:
         state = self._state
         if kind == NODE_FAILS and isinstance(subject, tuple):
             self._fail(*subject)
+        elif kind == NODE_FAILS and isinstance(subject, NodeLoss):
+            self._lose(subject)
         elif kind in (NODE_KNOWN, JOB_KNOWN) and isinstance(subject, _Known):
             self._known(kind, subject)
         elif kind == NODE_REPAIRED and isinstance(subject, tuple):
@@ -153,19 +161,34 @@ class NodeEvents:
         if node.down:
             return
         if failure.repair_s > 0:
-            state.figures.node_failure_count += 1
-            state.figures.failures_by_cause[failure.cause.value] += 1
-            self._not_ready(node)
-            state.nodes.set_down(node, state.now_s)
-            for job_id in list(node.job_counts):
-                hang(state, state.jobs[job_id])
-            state.later(detection_s, NODE_KNOWN, _Known(node.node_id, failure.cause))
+            self._take_down(node, failure.cause)
             state.later(detection_s + failure.repair_s, NODE_REPAIRED, (node, failure.repair))
             return
         hit = _job_at(node, failure.slot)
         if hit and hang(state, state.jobs[hit]):
             state.figures.failures_by_cause[failure.cause.value] += 1
             state.later(detection_s, JOB_KNOWN, _Known(hit, failure.cause, state.jobs[hit].attempt))
+
+    def _lose(self, loss: NodeLoss) -> None:
+        """A node fails as the world says; it is back in time, or never."""
+        state, node = self._state, self._state.nodes[loss.node_id]
+        if node.down:
+            return
+        self._take_down(node, loss.cause)
+        if loss.back_after_s < inf:
+            back_s = max(loss.back_after_s, state.world.faults.detection_s)
+            state.later(back_s, NODE_REPAIRED, (node, RepairKind.REBOOTED))
+
+    def _take_down(self, node: Node, cause: FaultCause) -> None:
+        """All that runs on it hangs; the brain hears of it a little later."""
+        state = self._state
+        state.figures.node_failure_count += 1
+        state.figures.failures_by_cause[cause.value] += 1
+        self._not_ready(node)
+        state.nodes.set_down(node, state.now_s)
+        for job_id in list(node.job_counts):
+            hang(state, state.jobs[job_id])
+        state.later(state.world.faults.detection_s, NODE_KNOWN, _Known(node.node_id, cause))
 
     def _known(self, kind: int, known: _Known) -> None:
         """The brain hears of a failure."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 
-from twofold.policy import ClusterEffect, ClusterEvent, Machine, Placement
+from twofold.policy import ClusterEffect, ClusterEvent, FaultCause, Machine, Placement
 from twofold.training import Reliability
 from twofold.twin.node_faults import FaultRates
 
@@ -68,6 +68,19 @@ class SlowNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLoss:
+    """A node that fails at a known time, whatever its rates say; where it is down by then, it stays so."""
+
+    at_s: float
+    node_id: str
+    cause: FaultCause = FaultCause.UNKNOWN
+    back_after_s: float = inf  # infinity: never; nobody repairs it before the failure is known
+
+    def __post_init__(self) -> None:
+        assert self.at_s >= 0 and self.back_after_s >= 0, self
+
+
+@dataclass(frozen=True, slots=True)
 class StepModel:
     """What a step's time is made of, relative to sound accelerators side by side."""
 
@@ -123,6 +136,7 @@ class ClusterWorld:
     ends: RunEnd = RunEnd.HORIZON
     faults: FaultRates = field(default_factory=FaultRates)
     slow_nodes: tuple[SlowNode, ...] = ()
+    losses: tuple[NodeLoss, ...] = ()
     step: StepModel = StepModel()
     checkpoint: CheckpointModel = CheckpointModel()
     store: CheckpointStore = CheckpointStore()
