@@ -3,6 +3,8 @@
 import csv
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from twofold.measure.benchmark_settings import FILE, SchedulerSettings, scheduler_settings
 
@@ -45,6 +47,39 @@ def test_later_rows_win_and_releases_compare_as_numbers():
 def test_every_rank_waits_for_a_prompt_of_its_own():
     found = told(model="mla", tp="1", dp="8")
     assert (found.wait_steps, found.wait_tokens) == (60.0, pytest.approx(8 * 921.6))
+
+
+AGAIN = SchedulerSettings(prepared_prompts=45.0, stage_s=600.0, block_tokens=16.0)
+FEW = st.floats(1e-3, 1e3)
+
+
+def test_prepared_prompts_come_again_where_a_script_prepares_them():
+    paced = {"isl_dist": "near_fixed_shared_prefix", "mode": "online", "concurrency": ""}
+    assert told("vllm", **paced) == AGAIN
+    assert told("vllm", **{**paced, "mode": "aggregated"}) == SchedulerSettings()
+    assert told("sglang", **paced) == SchedulerSettings()  # what its cache's blocks hold is not in the table
+
+
+def test_all_whole_blocks_of_a_prompt_that_came_before_are_found():
+    # 4,800 requests, 45 of them the first of their prompt; 34 blocks of 16 in 547 tokens, 34 of 35 in 560.
+    assert AGAIN.found_fraction(8.0, 547.0) == pytest.approx((4755 / 4800) * (544 / 547))
+    assert AGAIN.found_fraction(8.0, 560.0) == pytest.approx((4755 / 4800) * (544 / 560))
+
+
+@given(rate_per_s=FEW, faster=st.floats(1.0, 100.0), input_tokens=st.floats(1.0, 1e5))
+def test_more_of_the_input_is_found_the_more_often_prompts_come_and_never_all(
+    rate_per_s, faster, input_tokens
+):
+    found = AGAIN.found_fraction(rate_per_s, input_tokens)
+    assert 0.0 <= found <= AGAIN.found_fraction(rate_per_s * faster, input_tokens)
+    assert found * input_tokens <= input_tokens - 1.0  # the last token is always computed
+
+
+@given(rate_per_s=FEW, input_tokens=st.floats(1.0, 1e5))
+def test_nothing_is_found_where_no_prompt_comes_twice(rate_per_s, input_tokens):
+    assert SchedulerSettings().found_fraction(rate_per_s, input_tokens) == 0.0
+    assert AGAIN.found_fraction(min(rate_per_s, 45 / 600), input_tokens) == 0.0
+    assert AGAIN.found_fraction(rate_per_s, min(input_tokens, 16.0)) == 0.0
 
 
 def test_every_setting_names_its_source():

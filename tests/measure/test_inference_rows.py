@@ -89,6 +89,15 @@ def test_what_no_row_states_is_said_and_stands_among_the_constants(changes, said
     assert len(rows) == 8 and all(row.source == "a" and row.low < row.value < row.high for row in rows)
 
 
+def test_prompts_that_come_again_are_found_whole_where_the_cache_is_on():
+    clients = {"isl_dist": "near_fixed_shared_prefix", "mode": "online", "request_rate_rps": "8"}
+    again = case(**clients, prefix_cache="1")
+    assert again.shared_prefix_fraction == again.scheduler.found_fraction(8.0, 512.0) > 0.9
+    assert again.usual == ("96% of the input cached",)
+    assert case(**clients, prefix_cache="0").shared_prefix_fraction == 0.0
+    assert case(**clients, prefix_cache="1", framework="sglang").shared_prefix_fraction == 0.2
+
+
 def test_a_submission_is_quantised_as_far_as_the_part_can():
     tuned = {"isl_dist": "mlperf dataset mixtral-8x7b", "model": "mixtral-8x7b", "precision_weights": "fp16"}
     assert case(**tuned).weights_format == "fp8"

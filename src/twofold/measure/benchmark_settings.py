@@ -1,4 +1,4 @@
-"""What the published scripts of public benchmarks tell the scheduler: budgets of a step, waits for company.
+"""What public benchmarks' scripts set: budgets of a step, waits for company, prompts that come again.
 
 Rows of a benchmark do not state these, but its scripts do: `benchmark_settings.csv` cites each. A row of the
 table holds where all its conditions do, and a later one wins.
@@ -25,6 +25,23 @@ class SchedulerSettings:
     wait_tokens: float = 0.0
     poll_steps: float = 0.0
     queued_clients: float = 0.0  # more than the engine may run at once
+    prepared_prompts: float = 0.0  # that clients send in turn, again and again
+    stage_s: float = 0.0  # at one rate
+    block_tokens: float = 0.0  # of the prefix cache: no part of one is found
+
+    def found_fraction(self, rate_per_s: float, input_tokens: float) -> float:
+        """Of the input, what a prefix cache holds where the same prompts come again: 0 if they do not.
+
+        Formula  (1 − n/(λ·T)) · b·⌊(input − 1)/b⌋/input, n prompts at a rate λ for T, in blocks of b tokens
+        Why      Each prompt is computed when it first comes. Later all whole blocks are found but that of its
+                 last token, which is always computed: the next token depends on it.
+        Limits   a cache that holds all n beside what runs. No prompt comes twice: 0.
+        """
+        if not self.prepared_prompts:
+            return 0.0
+        again = max(0.0, 1.0 - self.prepared_prompts / max(rate_per_s * self.stage_s, 1e-9))
+        whole = self.block_tokens * ((input_tokens - 1.0) // self.block_tokens)
+        return again * max(0.0, whole) / input_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,7 @@ class _Rule:
     """One line of the table: a blank condition holds everywhere."""
 
     named: str  # in what a row says of its lengths
+    mode: str
     same: tuple[tuple[str, str], ...]  # engine, model, family, format, input, output, data_parallel, drafts
     tp_below: float
     concurrency_from: float
@@ -49,6 +67,7 @@ def _rules(path: Path = FILE) -> tuple[_Rule, ...]:
         return tuple(
             _Rule(
                 named=cells["named"],
+                mode=cells["mode"],
                 same=tuple((name, cells[name]) for name in SAME if cells[name]),
                 tp_below=float(cells["tp_below"] or "inf"),
                 concurrency_from=float(cells["concurrency_from"] or 0.0),
@@ -93,13 +112,16 @@ def scheduler_settings(
         wait_tokens=found.get("wait_tokens", ranks * input_tokens),
         poll_steps=found.get("poll_steps", 0.0),
         queued_clients=found.get("queued_clients", 0.0),
+        prepared_prompts=found.get("prepared_prompts", 0.0),
+        stage_s=found.get("stage_s", 0.0),
+        block_tokens=found.get("block_tokens", 0.0),
     )
 
 
 def _holds(rule: _Rule, row: Row, asked: dict[str, str]) -> bool:
     return (
         rule.named in text(row, "isl_dist")
-        and text(row, "mode").lower() == "aggregated"
+        and text(row, "mode").lower() == rule.mode
         and all(asked[name] == value for name, value in rule.same)
         and (number(row, "tp") or 1.0) < rule.tp_below
         and (number(row, "concurrency") or 0.0) >= rule.concurrency_from

@@ -133,6 +133,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     batch = number(row, "max_batch") or 0.0
     limits = _tpot_limits_s(row) if kind == "open" else (0.0, 0.0)
     usual: list[str] = []
+    scheduler = scheduler_settings(row, engine, model_kind(model), accelerator.family, weights, inputs)
     if kind == "static":
         concurrency = concurrency or batch
     return Case(
@@ -159,9 +160,9 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         server_limit_s=limits[0],
         interactive_limit_s=limits[1],
         max_batch=batch,
-        shared_prefix_fraction=_shared_prefix_fraction(row, constants, usual),
+        shared_prefix_fraction=_found_fraction(row, scheduler.found_fraction(rate, inputs), constants, usual),
         draft_tokens=_draft_tokens(row, constants, usual),
-        scheduler=scheduler_settings(row, engine, model_kind(model), accelerator.family, weights, inputs),
+        scheduler=scheduler,
         fixed_batch=kind == "closed" and batch > 0,
         assumed=tuple(assumed),
         usual=tuple(usual),
@@ -250,10 +251,11 @@ def _layout(
     return tp, pp, min(ep, tp * dp), dp, accelerators
 
 
-def _shared_prefix_fraction(row: Row, constants: Constants, usual: list[str]) -> float:
+def _found_fraction(row: Row, again_fraction: float, constants: Constants, usual: list[str]) -> float:
+    """Of the input, what the prefix cache holds: prompts that come again, or a prefix that is shared."""
     if text(row, "prefix_cache") != "1" or "shared_prefix" not in text(row, "isl_dist"):
         return 0.0
-    fraction = constants.get("benchmark_shared_prefix_fraction")
+    fraction = again_fraction or constants.get("benchmark_shared_prefix_fraction")
     usual.append(f"{fraction:.0%} of the input cached")
     return fraction
 
