@@ -9,8 +9,8 @@ Beyond    warm replicas for what forecasts miss (`warm.py`), spares for lost zon
 Changes   up at once, down only after the need has been lower for `down_pause_s`; within a tolerance nothing;
           steps, pauses and bounds as set. Starts under way count as there. A start that failed, or takes too
           long, is tried again after a pause that doubles.
-Most      counts the sick too: a gate that is cut off from its fleet sees nobody well. Where some are well, one
-          that has been sick for long makes room for its successor.
+Most      counts the sick too: a gate that is cut off from its fleet sees nobody well. Where some are well,
+          one that has been sick for long makes room for its successor.
 Lost      zones get none but one on trial, where nobody is left by whom it could be seen that they are back.
 """
 
@@ -298,7 +298,7 @@ class Scaler:
         lost_zones: Collection[str],
         version: str,
     ) -> list[Effect]:
-        """Start one where a lost zone has none, if there is room: probes of it tell whether the zone is back."""
+        """Start one where a lost zone has none, if there is room: its probes tell when the zone is back."""
         pending = state.pending()
         if not lost_zones or now_s < state.trials.not_before_s:
             return []
