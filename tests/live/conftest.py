@@ -21,7 +21,8 @@ class StubEngine:
     status: int = 200
     role_first: bool = False  # an event without text at once, as chat engines send it
     break_after: int | None = None  # the connection is cut after so many tokens
-    hang: bool = False  # never a byte
+    hang: bool = False  # never a byte …
+    dies_after_s: float | None = None  # … and the connection is cut after so long
     padding: int = 0  # more bytes of each token's text
     close_on_next: bool = False  # the next request on a used connection finds it closed
     closed_unasked: int = 0
@@ -66,6 +67,9 @@ class StubEngine:
         asked = json.loads(await reader.readexactly(length))
         self.requests.append((asyncio.get_running_loop().time(), head.split()[1], asked))
         self.on_request()
+        if self.dies_after_s is not None:
+            await asyncio.sleep(self.dies_after_s)
+            return False
         if self.hang:
             await reader.read()
             self.lost_clients += 1

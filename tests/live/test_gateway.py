@@ -26,6 +26,7 @@ from twofold.live.gateway_config import (
 )
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
+from twofold.live.upstream import CLOSED_WITHIN_S
 from twofold.policy import (
     Beliefs,
     ClassSettings,
@@ -461,6 +462,21 @@ def test_a_connection_that_was_closed_while_idle_is_not_held_against_its_replica
             assert (await served.ask(STREAM))[0] == 200
             assert engine.closed_unasked == 1
             assert (await served.state())["replicas"]["replica-0"]["circuit"] == "closed"
+
+    asyncio.run(scenario())
+
+
+def test_each_time_a_replica_works_on_a_request_is_one_that_the_gate_sent_it(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine])) as served:
+            assert (await served.ask(STREAM))[0] == 200  # from now on its connection is a used one
+            engine.dies_after_s = 2 * CLOSED_WITHIN_S
+            assert (await served.ask(STREAM))[0] == 502
+        [run] = read_gate_log(tmp_path / "events.jsonl").runs
+        effects = [effect for line in run.entries for effect in entry_from_line(line).effects]
+        assert len(engine.requests) == sum(isinstance(effect, Send) for effect in effects)
 
     asyncio.run(scenario())
 

@@ -1,5 +1,6 @@
 """The gateway's way to its replicas: pooled connections, and one word for whatever goes wrong on them."""
 
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from twofold.policy import Cause
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 KEEP_ALIVE_S = 30.0
 READ_BUFFER_BYTES = 1 << 16
+CLOSED_WITHIN_S = 0.2  # in which it shows that a connection was closed already: a round trip, and a slow loop
 
 
 class UpstreamFailed(Exception):
@@ -25,9 +27,13 @@ class UpstreamFailed(Exception):
 
 @dataclass(slots=True)
 class Attempt:
-    """Mutable: whether a request went out on a connection that had been used before."""
+    """Mutable: when a request went out on a connection that had been used before; None: on a new one."""
 
-    reused: bool = False
+    reused_s: float | None = None
+
+    def was_closed(self, broke_s: float) -> bool:
+        """Whether what broke then was a connection that had been closed while nobody used it."""
+        return self.reused_s is not None and broke_s - self.reused_s <= CLOSED_WITHIN_S
 
 
 class Upstream:
@@ -58,15 +64,16 @@ class Upstream:
         """The beginning of a replica's answer, its status and headers read. Raises UpstreamFailed.
 
         A connection that the replica closed while it lay idle says nothing about the replica: the request
-        goes out once more on a new one. Only a used connection is such a one, and only before any byte of an
-        answer.
+        goes out once more on a new one. Only a used connection is such a one, only before any byte of an
+        answer, and only if it breaks at once: later, the replica has worked on the request, and whether it is
+        to do so again is the gate's to say.
         """
         host = f"[{replica.host}]" if ":" in replica.host else replica.host
         url, attempt = f"http://{host}:{replica.port}{path}", Attempt()
         try:
             return await self._ask(self._pooled, url, body, attempt)
         except UpstreamFailed as failure:
-            if not (attempt.reused and failure.cause is Cause.BROKEN):
+            if failure.cause is not Cause.BROKEN or not attempt.was_closed(time.monotonic()):
                 raise
         return await self._ask(self._fresh, url, body, Attempt())
 
@@ -98,4 +105,4 @@ async def read_some(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-    context.trace_request_ctx.reused = True
+    context.trace_request_ctx.reused_s = time.monotonic()
