@@ -63,6 +63,11 @@ def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
         ({"keys": [{"tenant": "", "sha256": "0" * 64}]}, "`keys` name"),
         ({"keys": [{"tenant": name, "sha256": "0" * 64} for name in "ab"]}, "two tenants have the same key"),
         ({"gate": {"hedge": {}}}, "`hedge` works in simulations only"),
+        ({"gate": {"zones": {}}}, "`zones` works in simulations only"),
+        ({"gate": {"routing": "prefix"}}, "`routing: prefix` works in simulations only"),
+        ({"gate": {"routing": "session"}}, "`routing: session` works in simulations only"),
+        ({"gate": {"limits": {"classes": [["chat", {}]]}}}, r"`limits\.classes` works in simulations only"),
+        ({"gate": {"routes": {"pools": {}}}}, r"`routes\.pools` works in simulations only"),
         ({"gate": {"limits": {"tenant": {"burst_s": "long"}}}}, "finite number"),
     ],
 )
@@ -84,7 +89,7 @@ def test_a_whole_number_is_taken_where_a_fraction_is_meant(tmp_path: Path) -> No
 def test_every_part_of_a_gate_that_runs_live_survives_its_file(tmp_path: Path) -> None:
     gate = GateSettings(
         classes=(ClassSettings("chat", ttft_slo_s=1.0), ClassSettings("bulk", ClassKind.BULK, priority=1)),
-        limits=LimitSettings(Rate(2.0), classes=(("chat", Rate(None, 100.0)),)),
+        limits=LimitSettings(Rate(2.0), (("blue", Rate(None, 100.0)),)),
         admission=AdmissionSettings(),
         queue=QueueSettings(),
         degradation=DegradationSettings(),

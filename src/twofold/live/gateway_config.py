@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from twofold.core import FileError
-from twofold.policy import Beliefs, GateSettings, settings_from_data
+from twofold.policy import Beliefs, GateSettings, Routing, settings_from_data
 
 T = TypeVar("T")
 SHA256 = re.compile("[0-9a-f]{64}")
-NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout")  # settings whose effects nobody carries out yet
+# Settings whose effects nobody carries out yet, or that need what this gateway tells the gate nothing of.
+NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout", "zones")
+NOT_LIVE_ROUTINGS = (Routing.PREFIX, Routing.SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,21 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     for key in config.keys:
         if not key.tenant or not SHA256.fullmatch(key.sha256):
             raise ValueError("`keys` name a tenant and the 64 hexadecimal digits of its key's SHA-256")
-    for name in NOT_LIVE:
-        if getattr(config.gate, name) is not None:
-            raise ValueError(f"`{name}` works in simulations only so far")
+    for what in not_live(config.gate):
+        raise ValueError(f"`{what}` works in simulations only so far")
     for name, value in asdict(config.limits).items():
         if not value > 0:
             raise ValueError(f"`{name}` is not above zero")
+
+
+def not_live(gate: GateSettings) -> tuple[str, ...]:
+    """What of a gate's settings would not do what it says: requests reach this gate without a class, session,
+    prefix, zone or model, and replicas without a zone or pool."""
+    found = [name for name in NOT_LIVE if getattr(gate, name) is not None]
+    if gate.routing in NOT_LIVE_ROUTINGS:
+        found.append(f"routing: {gate.routing.value}")
+    if gate.limits is not None and gate.limits.classes:
+        found.append("limits.classes")
+    if gate.routes.pools is not None:
+        found.append("routes.pools")
+    return tuple(found)

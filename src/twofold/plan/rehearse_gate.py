@@ -87,7 +87,8 @@ def gate_settings(scenario: Scenario, gated: Gated) -> GateSettings:
 def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> GateSettings:
     """The same for a gateway in front of one pool on this machine: who waits, in what order, who may repeat.
 
-    Limits   what would refuse, shorten or move requests is left out: `up` measures every request it sends.
+    Limits   what would refuse by a limit or a prediction, shorten, move or double requests is left out: `up`
+             measures what it sends. A queue that is full, and repeats beyond their budget, are still refused.
     """
     return GateSettings(
         routing=Routing(policies.routing),
