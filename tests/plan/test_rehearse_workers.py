@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from importlib.machinery import ModuleSpec
 from operator import add
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from twofold.core import MissingExtraError, Place, ValueRefusedError
+from twofold.core import MissingExtraError, Place, RunError, ValueRefusedError
 from twofold.plan.rehearse_workers import Call, WorkEngine, Workers, answer, run_calls
 from twofold.plan.rehearse_workers import Refused as RefusedRun
 
@@ -73,6 +75,30 @@ def test_results_keep_the_order_of_their_calls_and_progress_is_told() -> None:
     assert run_calls(sums(5), told.append) == [100, 101, 102, 103, 104]
     assert told == [f"rehearsing, run {number} of 5" for number in range(6)]
     assert run_calls(sums(1), lambda _: None, Workers(8)) == [100]  # one run needs no second process
+
+
+class DyingPool:
+    """Processes that end as they begin, as those of a script without a guarded main part do."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, *_: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+        return future
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        assert cancel_futures
+
+
+def test_processes_that_end_without_an_answer_are_told_of_with_the_likely_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[run_calls.__module__], "ProcessPoolExecutor", DyingPool)
+    with pytest.raises(RunError, match="ended without an answer") as caught:
+        run_calls(sums(2), lambda _: None, Workers(2))
+    assert "__main__" in caught.value.hint
 
 
 def test_ray_gives_the_same_in_the_same_order(fake_ray: FakeRay) -> None:

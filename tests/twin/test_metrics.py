@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from twofold.policy import ClassSettings, GateSettings, QueueSettings
 from twofold.twin import (
     Arrival,
     ClassModel,
@@ -155,6 +156,22 @@ def test_a_stopped_run_records_what_is_still_open_once(fixed_world: Worlds, stea
         for record in records
         if record.outcome == "open"
     )
+
+
+@pytest.mark.parametrize(("rate", "waits"), [(5.0, False), (40.0, True)])
+def test_what_the_gate_holds_is_counted_and_probes_are_no_decisions(
+    fixed_world: Worlds, rate: float, waits: bool
+) -> None:
+    gate = GateSettings(queue=QueueSettings(), classes=(ClassSettings("", wait_s_max=5.0),))
+    crash = (ReplicaCrash(9.0, "r0", back_after_s=0.5),)
+    result = simulate_fleet(
+        fixed_world(1, in_flight_limit=4, gate=gate, metrics_every_s=0.5, faults=crash),
+        generate(TrafficModel(rate, output=Lengths(10.0, 20.0)), 1, 10.0),
+    )
+    assert (result.queued_mean > 5.0) is waits
+    assert result.decision_count == sum(result.effects.values()) - result.effects["Probe"]
+    for row in result.timeline:
+        assert 0.0 <= row.queued_mean + row.waiting_mean <= result.arrived_count
 
 
 def test_cost_and_energy_follow_from_time_and_work(fixed_world: Worlds, steady: Requests) -> None:

@@ -145,7 +145,7 @@ class FleetFigures:
     power_w_max: float  # of its machines together, over 30 s
     power_ramp_w_per_s: float  # the steepest change of it within 30 s, up or down
     event_count: int  # that the gate handled
-    decision_count: int  # effects that it answered with
+    decision_count: int  # effects that it answered with, probes aside
     effects: dict[str, int]  # by name
     after_fault: AfterFault | None  # null: nothing went wrong
     little_error_fraction: float  # how far Little's law is off: our own check
@@ -153,6 +153,8 @@ class FleetFigures:
     broke_first: BrokeFirst | None  # null: every limit held
     power_ramp_limit_w_per_s: float | None = None  # that the site may show the grid; null: not known
     replica_text: str = ""  # how a replica is other than planned; empty: it is not
+    queued_mean: float = 0.0  # requests that the gate held, at the scrapes
+    waiting_mean: float = 0.0  # requests in engines whose answer had not begun, at the scrapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +308,10 @@ class Simulation:
     fleets: tuple[FleetFigures, ...]  # every pool of every service, with perfect beliefs
     beliefs: tuple[BeliefRun, ...]  # perfect, and put off both ways
     training: TrainingFigures | None  # null: no cluster was rehearsed
-    slos_met: bool  # every goal of every class that had requests; false where none had
+    slos_met: bool  # every goal of every class that had requests, and of a cluster; false where none had
     broke_first: str | None  # what broke first, in a line; null: nothing
     event_count: int  # that the machines handled
-    decision_count: int  # effects that they answered with
+    decision_count: int  # effects that they answered with, probes aside
     notes: tuple[str, ...] = ()  # what to know of the figures
     comparison: Comparison | None = None  # with `--compare`
     tenants: tuple[TenantFigures, ...] = ()  # where the scenario names some

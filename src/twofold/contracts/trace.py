@@ -143,8 +143,8 @@ def ordered_arrivals(
 
     `put_right` counts the rows that stood elsewhere. Raises TraceError, with its line, for a request that
     arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that comes more than a
-    year after the one before, for one that with its answer exceeds `context_tokens`, for one of a class that is none of `classes` where these are known, and for a
-    file without requests.
+    year after the one before, for one that with its answer exceeds `context_tokens`, for one of a class that
+    is none of `classes` where these are known, and for a file without requests.
     """
     first_s: float | None = None
     last_s = inf

@@ -181,6 +181,8 @@ def fleet_figures(
         broke_first=broke_first(result.broke_first),
         power_ramp_limit_w_per_s=pool.ramp_limit_w_per_s(max(watts, default=0.0)),
         replica_text=pool.replica_text,
+        queued_mean=result.queued_mean,
+        waiting_mean=result.waiting_mean,
     )
 
 

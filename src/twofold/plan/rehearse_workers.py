@@ -5,13 +5,14 @@ Every run is a call on plain data with its own seed, so that results are the sam
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
-from twofold.core import TwofoldError, require_extra
+from twofold.core import RunError, TwofoldError, require_extra
 
 Tell = Callable[[str], None]
 Call = Callable[[], Any]  # plain data with a function of this package: other processes are sent it
@@ -45,8 +46,8 @@ class Refused:
 def run_calls(calls: Sequence[Call], tell: Tell, workers: Workers = HERE) -> list[Any]:
     """What the calls return, in their order, whatever finishes first.
 
-    Raises what the first refused call in that order would; MissingExtraError where Ray is asked for and is
-    not installed.
+    Raises what the first refused call in that order would; RunError where a process ends before it answers;
+    MissingExtraError where Ray is asked for and is not installed.
     """
     results: dict[int, Any] = {}
     tell(f"rehearsing, run 0 of {len(calls)}")
@@ -73,6 +74,12 @@ def _in_processes(calls: Sequence[Call], process_count: int) -> Iterator[tuple[i
         running = {pool.submit(answer, call): index for index, call in enumerate(calls)}
         for future in as_completed(running):
             yield running[future], future.result()
+    except BrokenProcessPool as error:
+        raise RunError(
+            "a process that rehearses ended without an answer",
+            hint='in a script, call `simulate` below `if __name__ == "__main__":`, as every process reads'
+            " it anew; else there may be too little memory: ask for one process",
+        ) from error
     finally:  # after an error nobody waits for what has not begun
         pool.shutdown(cancel_futures=True)
 

@@ -70,7 +70,8 @@ class FleetRun:
         self.metrics = Metrics(world.classes, world.warm_up_s, world.timeline_count, record)
         self.fleet = Fleet(world, self.heap)
         self.clients = Clients(world, self.heap, self.metrics)
-        self.gateway = Gateway(world, Gate(world.gate, believed), self.heap, self.fleet, self.clients)
+        self.gate = Gate(world.gate, believed)
+        self.gateway = Gateway(world, self.gate, self.heap, self.fleet, self.clients)
         self.watch = Watch(world, self.heap, self.fleet, self.metrics)
         gateway = self.gateway
         self._happen: dict[int, Callable[[Any, float], None]] = {
@@ -177,7 +178,7 @@ class FleetRun:
             self.gateway.tell(event, now_s)
 
     def _scrape(self, _: None, now_s: float) -> None:
-        self.watch.scrape(now_s)
+        self.watch.scrape(now_s, len(self.gate.view.held))
 
     def _turn(self, visit: Visit, now_s: float) -> None:
         following = self.clients.next_turn(visit, now_s)

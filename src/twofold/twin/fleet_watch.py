@@ -37,8 +37,11 @@ class Watch:
         if late:
             self._heap.push(now_s + self._world.probe_timeout_s, Kind.EVENTS, late)
 
-    def scrape(self, now_s: float) -> None:
-        """Every replica says how it is; the gate hears it later, and never of those it cannot reach."""
+    def scrape(self, now_s: float, queued: int) -> None:
+        """Every replica says how it is; the gate hears it later, and never of those it cannot reach.
+
+        `queued` requests are held by the gate: what nobody scrapes, for the figures alone.
+        """
         events: list[Event] = []
         ready, waiting_count, kv_used, busy_s = 0, 0, 0.0, self._fleet.spent.busy_s
         for replica in self._fleet.replicas.values():
@@ -55,7 +58,8 @@ class Watch:
         before_s, self._busy_s = self._busy_s, busy_s
         every_s = self._world.metrics_every_s
         span_s = every_s if now_s else 0.0
-        self._metrics.scraped_at(now_s, ready, waiting_count, kv_used, busy_s - before_s, ready * span_s)
+        span_busy_s, span_ready_s = busy_s - before_s, ready * span_s
+        self._metrics.scraped_at(now_s, ready, waiting_count, kv_used, span_busy_s, span_ready_s, queued)
         if events:
             self._heap.push(now_s + self._world.metrics_delay_s, Kind.EVENTS, events)
         self._heap.push(now_s + every_s, Kind.SCRAPE, None)

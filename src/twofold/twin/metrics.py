@@ -197,13 +197,24 @@ class Metrics:
         self.timeline.at(now_s).refused += 1
 
     def scraped_at(
-        self, now_s: float, ready: int, waiting: float, kv_used: float, busy_s: float, ready_s: float
+        self,
+        now_s: float,
+        ready: int,
+        waiting: float,
+        kv_used: float,
+        busy_s: float,
+        ready_s: float,
+        queued: int,
     ) -> None:
-        """All replicas were looked at: sums over those that are ready, and since the time before."""
+        """All replicas were looked at: sums over those that are ready, and since the time before.
+
+        `queued` requests are held by the gate.
+        """
         bucket = self.timeline.at(now_s)
         bucket.samples += 1
         bucket.ready += ready
         bucket.waiting += waiting
+        bucket.queued += queued
         bucket.busy_s += busy_s
         bucket.ready_s += ready_s
         if ready:

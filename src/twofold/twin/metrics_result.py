@@ -34,6 +34,7 @@ def fleet_result(
     assert still_open >= 0, outcomes
     if still_open:
         outcomes[OPEN] = still_open
+    samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
     read_tokens = spent.prefill_tokens + spent.hit_tokens
     return FleetResult(
         duration_s=now_s,
@@ -60,11 +61,14 @@ def fleet_result(
         started_count=spent.started_count,
         start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
         event_count=event_count,
-        decision_count=sum(effects.values()),
+        # A probe is no decision: it is sent to every replica at its time, whatever happens.
+        decision_count=sum(count for name, count in effects.items() if name != "Probe"),
         effects=MappingProxyType(dict(sorted(effects.items()))),
         little_error_fraction=little_error(metrics, now_s),
         broke_first=broke_first(metrics),
         timeline=metrics.timeline.rows(now_s),
+        queued_mean=sum(bucket.queued for bucket in metrics.timeline.buckets) / samples,
+        waiting_mean=sum(bucket.waiting for bucket in metrics.timeline.buckets) / samples,
         computed_s=spent.busy_s,
         saved_s=spent.saved_s,
         token_gap_p99_s=spent.gaps.quantile(0.99) if spent.gaps.count else None,

@@ -11,7 +11,7 @@ FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are
 METRICS = ("ttft", "tpot", "e2e")
 SUMMED = (
     "arrived", "arrived_s", "busy_s", "e2e_s", "ended", "ended_s", "failed", "finished", "kv", "left",
-    "ready", "ready_s", "refused", "samples", "ttft_s", "turned_away", "waiting", "within",
+    "queued", "ready", "ready_s", "refused", "samples", "ttft_s", "turned_away", "waiting", "within",
 )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class Bucket:
         self.turned_away = self.failed = self.left = self.within = 0
         self.ttft_s = self.e2e_s = self.ttft_s_max = 0.0
         self.samples = 0  # scrapes, and their sums:
-        self.waiting = self.kv = self.busy_s = self.ready_s = self.ready = 0.0
+        self.queued = self.waiting = self.kv = self.busy_s = self.ready_s = self.ready = 0.0
         self.done = [0] * class_count  # finished answers by class,
         self.late = [0] * (3 * class_count)  # and those beyond each limit
 
@@ -137,14 +137,16 @@ class Timeline:
     def rows(self, until_s: float) -> tuple[TimelineRow, ...]:
         """All buckets, the last one cut at the end; what no scrape fell into keeps the last one's figures."""
         rows: list[TimelineRow] = []
-        scraped = (0.0, 0.0, 0.0, 0)
+        scraped = (0.0, 0.0, 0.0, 0, 0.0)
         for number, (bucket, width_s, open_s) in enumerate(self._spans(until_s)):
             from_s = number * self.width_s
             end_s = from_s + width_s
             if bucket.samples:
                 count = bucket.samples
                 busy = bucket.busy_s / bucket.ready_s if bucket.ready_s else 0.0
-                scraped = (bucket.waiting / count, bucket.kv / count, busy, round(bucket.ready / count))
+                ready_count = round(bucket.ready / count)
+                waiting, queued = bucket.waiting / count, bucket.queued / count
+                scraped = (waiting, bucket.kv / count, busy, ready_count, queued)
             finished = max(bucket.finished, 1)
             rows.append(
                 TimelineRow(
@@ -164,6 +166,7 @@ class Timeline:
                     kv_used_fraction=scraped[1],
                     busy_fraction=scraped[2],
                     ready_replica_count=scraped[3],
+                    queued_mean=scraped[4],
                 )
             )
         return tuple(rows)

@@ -73,6 +73,7 @@ class TimelineRow:
     kv_used_fraction: float
     busy_fraction: float
     ready_replica_count: int
+    queued_mean: float = 0.0  # of requests that the gate holds, at the scrapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,13 @@ class FleetResult:
     started_count: int
     start_s_mean: float  # from StartReplica to ready
     event_count: int  # that the gate handled
-    decision_count: int  # effects that it answered
+    decision_count: int  # effects that it answered, probes aside
     effects: Mapping[str, int]  # by name
     little_error_fraction: float  # |L − λW| / L over the whole run
     broke_first: BrokeFirst | None
     timeline: tuple[TimelineRow, ...]
+    queued_mean: float = 0.0  # of requests that the gate held, at the scrapes of the whole run …
+    waiting_mean: float = 0.0  # … and of those in engines that had not begun
     computed_s: float = 0.0  # by all replicas together
     saved_s: float = 0.0  # that cached prompts spared them
     kv_waste_fraction: float = 0.0  # of the cache that requests held, what no token filled
