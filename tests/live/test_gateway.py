@@ -222,6 +222,24 @@ def test_pages_answer_and_others_are_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_replica_that_gets_no_requests_is_not_counted_as_healthy(tmp_path: Path, stub_engines: Any) -> None:
+    async def scenario() -> None:
+        async with stub_engines(2) as engines, gateway(configured(tmp_path, engines)) as served:
+
+            async def healthy_count() -> tuple[int, int]:
+                async with served.client.get(served.url + "/health") as answer:
+                    return answer.status, (await answer.json())["healthy_replicas"]
+
+            assert await healthy_count() == (200, 2)
+            first, second = served.driver.gate.view.replicas.values()
+            first.ejected_until_s = 9e9
+            assert await healthy_count() == (200, 1)
+            second.draining = True
+            assert await healthy_count() == (503, 0)
+
+    asyncio.run(scenario())
+
+
 def test_with_keys_only_the_health_page_is_open(tmp_path: Path) -> None:
     """`/state` names replicas and counts of all tenants: without a key it told them to everybody."""
     keys = (GatewayKey("blue", hashlib.sha256(b"k-blue").hexdigest()),)

@@ -171,7 +171,7 @@ class GatewayApp:
     async def _tell(self, path: str, client: Client) -> None:
         status, data = 200, self.decider.state()
         if path == "/health":
-            healthy = sum(replica["circuit"] == "closed" for replica in data["replicas"].values())
+            healthy = sum(replica["healthy"] for replica in data["replicas"].values())
             status = 200 if healthy else 503
             data = {"status": "ok" if healthy else "no replica is healthy", "healthy_replicas": healthy}
         elif path == "/v1/models":

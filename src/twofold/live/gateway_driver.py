@@ -139,6 +139,7 @@ class GateDriver:
         replicas = {
             replica.replica_id: {
                 "circuit": state_of(replica.circuit, now_s).value,
+                "healthy": replica.healthy,
                 "in_flight": replica.in_flight_count,
                 "in_flight_limit": replica.in_flight_limit,
                 "draining": replica.draining,
