@@ -28,7 +28,7 @@ def test_a_failure_of_nodes_hits_their_job_and_is_told_by_its_cause() -> None:
     lost = figures(scenario("{kind: node-failure, at: 1 h, nodes: 2}"))
     assert not sound.failures_by_cause and not sound.failure_count
     assert back.failures_by_cause == {"power": 3} and back.failure_count >= 1
-    assert lost.failures_by_cause == {"unknown": 2}
+    assert lost.failures_by_cause == {"host": 2}
     assert sound.outcomes == back.outcomes == {"completed": 1}
     assert back.duration_s > sound.duration_s + 3600
     assert lost.outcomes == {"queued": 1}  # two nodes are left for a gang of three

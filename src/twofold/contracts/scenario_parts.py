@@ -251,7 +251,7 @@ class FaultEvent(Part):
         default=None, description="of the pool that serves this class; else of every pool"
     )
     rate_per_s: fields.Rate = Field(default=1.0, alias="rate", description="crashes of one replica")
-    cause: fields.Text = Field(default="process", description="in words; of a node, a known one")
+    cause: fields.Text = Field(default="process", description="in words; of a node, a known one, else host")
     version: fields.Name = Field(default="next", description="of the release")
     errors_fraction: fields.Fraction = Field(
         default=0.0, alias="errors", description="of the release's requests that fail"

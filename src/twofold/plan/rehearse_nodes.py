@@ -66,7 +66,7 @@ def node_losses(
 def _cause(event: FaultEvent) -> FaultCause:
     known = [cause.value for cause in FaultCause]
     if "cause" not in event.model_fields_set:
-        return FaultCause.UNKNOWN
+        return FaultCause.HOST
     if event.cause not in known:
         raise UnknownNameError(
             f"`{event.cause[:64]}` is no cause of a {event.kind}", hint=f"causes: {', '.join(known)}"

@@ -73,7 +73,7 @@ class NodeLoss:
 
     at_s: float
     node_id: str
-    cause: FaultCause = FaultCause.UNKNOWN
+    cause: FaultCause = FaultCause.HOST
     back_after_s: float = inf  # infinity: never; nobody repairs it before the failure is known
 
     def __post_init__(self) -> None:
