@@ -25,6 +25,7 @@ KINDS = {
 }
 SPREADS = {"ttft": 1.0, "tpot": 0.3, "quality": 0.4}  # of logs of times, and of scores
 BASE_FAILED = 0.005
+BLOCKS_MIN = 3  # of a stage, before its times say anything
 
 
 def baseline_counts(settings: CanarySettings) -> list[int]:
@@ -32,7 +33,7 @@ def baseline_counts(settings: CanarySettings) -> list[int]:
     counts = []
     for stage in settings.stages:
         beside = round(settings.block_count * (1 / stage.share_fraction - 1))
-        counts += [beside] * (stage.requests_count // settings.block_count)
+        counts += [beside] * max(stage.requests_count // settings.block_count, BLOCKS_MIN)
     blocks = settings.request_limit_count // settings.block_count
     return counts + [counts[-1]] * (blocks - len(counts))
 
@@ -167,6 +168,65 @@ def test_the_share_is_as_staged_and_no_more_than_the_replicas_can_take() -> None
     assert share() == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / 4000))
     machine.trials[""].capacity_fraction = 0.1
     assert share() == pytest.approx(0.1, abs=4 * math.sqrt(0.1 * 0.9 / 4000))
+
+
+LONG = replace(
+    SETTINGS, stages=(Stage(0.25, 50), Stage(0.5, 50)), block_count=10, request_limit_count=400
+)  # fmt: skip
+
+
+def tried(slower: float, answers_s: float, seed: int, told: float = 1.0, scored: float = 0.0) -> list[Any]:
+    """How a release ends at 8 requests/s whose answers take so long; a part tells times per token, scores."""
+    machine = Canary(LONG)
+    machine.offered("new", "", 0.0)
+    draws, now_s, effects = np.random.default_rng(seed), 0.0, []
+    while machine.trials and now_s < 2000.0:
+        now_s += 0.125
+        new = bool(draws.random() < machine.trials[""].share_fraction())
+        ttft_s, tpot_s = draws.lognormal((-2.0, -4.0 + slower * new), 0.1)
+        score = float(draws.random() < 0.8) if draws.random() < scored else None
+        tells = bool(draws.random() < told)
+        outcome = Outcome(
+            ttft_s=ttft_s,
+            tpot_s=tpot_s if tells else None,
+            quality_score_value=score,
+            residence_s=answers_s,
+        )
+        if machine.observe("", "new" if new else "old", outcome, now_s):
+            effects += [e for e in machine.tick(now_s) if not isinstance(e, StageRelease)]
+    return effects
+
+
+@pytest.mark.parametrize("answers_s", [0.0, 2.0, 10.0, 20.0, 40.0, 90.0, 400.0])
+def test_however_long_answers_take_times_are_judged_or_the_release_is_rolled_back(answers_s: float) -> None:
+    """A block lasts two answers' times: 90 s are too long for three of them within the request limit."""
+    slow, equal = tried(math.log(2.0), answers_s, 1), tried(0.0, answers_s, 2)
+    judged = answers_s < 60.0
+    assert slow == [RollBackRelease("new", "tpot worse" if judged else "ttft undecided")]
+    assert equal == [PromoteRelease("new") if judged else RollBackRelease("new", "ttft undecided")]
+
+
+def test_a_stage_lasts_as_many_blocks_as_its_times_need_to_say_something() -> None:
+    machine = Canary(LONG)
+    machine.offered("new", "", 0.0)
+    for number in range(1, 400):
+        outcome = Outcome(tpot_s=0.02, residence_s=15.0)
+        stage = machine.trials[""].stage_index_value
+        due = machine.observe("", "new" if number % 2 else "old", outcome, float(number))
+        if due and machine.tick(float(number)):
+            assert stage == 0 and number > 3 * 2 * 15.0  # and the 50 requests came by second 99
+            return
+    raise AssertionError("the share never grew")
+
+
+@pytest.mark.parametrize("scored", [0.02, 0.1, 0.3])
+def test_what_few_answers_tell_is_left_out_at_the_limit_and_the_promotion_says_so(scored: float) -> None:
+    assert tried(0.0, 1.0, 3, scored=scored) == [PromoteRelease("new", "not judged: quality")]
+
+
+def test_a_fault_that_few_answers_tell_plainly_is_rolled_back_all_the_same() -> None:
+    assert tried(math.log(2.0), 1.0, 4, told=0.3) == [RollBackRelease("new", "tpot worse")]
+    assert tried(math.log(2.0), 1.0, 4, told=0.02) == [PromoteRelease("new", "not judged: tpot")]
 
 
 def test_too_few_scores_to_judge_quality_are_no_proof_of_it() -> None:

@@ -53,7 +53,7 @@ def tried(release: Release, seed: int) -> FleetResult:
         seed=seed,
     )
     traffic = TrafficModel(40.0, Lengths(500.0, 1200.0), Lengths(60.0, 150.0))
-    return simulate_fleet(world, generate(traffic, seed, 100.0))
+    return simulate_fleet(world, generate(traffic, seed, 140.0))
 
 
 def test_an_equal_release_is_promoted_though_it_begins_on_one_replica_with_little_load() -> None:

@@ -3,9 +3,14 @@
 A trial compares the release with what runs beside it, in the same minutes: time to first token, time per
 output token (as logs of ratios, at like load and input), failures, and quality scores where answers are
 judged. Each is a sequential test (`sequential.py`, `failures.py`): one that finds "worse by the margin" rolls
-back at once; the last stage promotes when all have refuted it. At the request limit a test that is still open
-decides for what is likelier, and one that hardly knows anything rolls back: that is not a proof of
-harmlessness.
+back at once; the last stage promotes when all have refuted it. A stage lasts until the tests of times have
+blocks enough to say something of its load: three of two answers' times each, at least.
+
+At the request limit a test that is still open decides for what is likelier, and one that hardly knows
+anything rolls back: that is not a proof of harmlessness. So where answers are so long and requests so many
+that the limit comes before three blocks, even an equal release is rolled back, as undecided: it needs a first
+stage of a smaller share. Only what fewer than half of the answers tell (a score, mostly) is left out if it
+was too little, and the promotion says so.
 
 What it can see, within 2,000 canary requests and in more than 95 % of trials (tests/policy/test_canary.py):
 +15 % time per output token, +1 point of failures on 0.5 %, or 5 points of quality are rolled back, and an
@@ -61,6 +66,7 @@ class _Metric:
     since_s: float  # when the block began
     canary: MeanSums = field(default_factory=MeanSums)
     baseline: MeanSums = field(default_factory=MeanSums)
+    told_count: int = 0  # outcomes of the canary that told it, in all
 
     def next_stage(self, now_s: float) -> None:
         """The share grows: what is measured from now on is of another load."""
@@ -121,6 +127,15 @@ class Trial:
             if weighed >= settings.block_count or self.canary_count >= settings.request_limit_count:
                 self.close_blocks(now_s)
 
+    def is_common(self, metric: _Metric) -> bool:
+        """Whether most of the canary's answers tell it."""
+        return 0 < metric.told_count >= self.answers_count / 2
+
+    def is_known(self, test: MeanTest | FailureTest) -> bool:
+        """Whether what was measured could tell a worse release from an equal one."""
+        least = math.log(self.settings.limit_known_ratio)
+        return test.verdict() is Verdict.CLEARED or test.expected_log_ratio() >= least
+
     def _measure(self, canary: bool, outcome: Outcome) -> None:
         score = outcome.quality_score_value
         ahead, size = math.log1p(outcome.ahead_tokens), math.log1p(outcome.input_tokens)
@@ -132,6 +147,7 @@ class Trial:
         ):
             if value is not None:
                 metric = self.metrics[name]
+                metric.told_count += canary
                 (metric.canary if canary else metric.baseline).add(value, load, length)
 
     def close_blocks(self, now_s: float) -> None:
@@ -219,7 +235,8 @@ class Canary:
             return [StageRelease(trial.version, share)]
         del self.trials[trial.pool]
         self.promoted[trial.pool] = trial.version
-        return [PromoteRelease(trial.version)]
+        few = [m.name for m in trial.metrics.values() if m.told_count and not trial.is_known(m.test)]
+        return [PromoteRelease(trial.version, f"not judged: {', '.join(few)}" if few else "")]
 
     def _rolled_back(self, trial: Trial, why: str) -> list[Effect]:
         del self.trials[trial.pool]
@@ -239,9 +256,9 @@ def measured_every(share_fraction: float) -> int:
 
 
 def _tests(trial: Trial) -> list[tuple[str, MeanTest | FailureTest]]:
-    """The tests of what was measured at all, by name."""
-    means = [(m.name, m.test) for m in trial.metrics.values() if m.test.block_count]
-    return [("failures", trial.failures), *means]
+    """The tests of what was measured at all, by name: in whole blocks, or of most answers."""
+    told = [m for m in trial.metrics.values() if m.test.block_count or trial.is_common(m)]
+    return [("failures", trial.failures), *((metric.name, metric.test) for metric in told)]
 
 
 def _why_worse(trial: Trial, now_s: float) -> str | None:
@@ -252,20 +269,22 @@ def _why_worse(trial: Trial, now_s: float) -> str | None:
             return f"{name} worse"
     if trial.canary_count >= trial.settings.request_limit_count:
         for name, test in tests:
-            if test.log_ratio() >= math.log(trial.settings.limit_odds_ratio):
+            metric = trial.metrics.get(name)
+            if not trial.is_known(test):
+                if metric is None or trial.is_common(metric):
+                    return f"{name} undecided"
+            elif test.log_ratio() >= math.log(trial.settings.limit_odds_ratio):
                 return f"{name} likely worse"
-            known = test.verdict() is Verdict.CLEARED or test.expected_log_ratio() >= math.log(
-                trial.settings.limit_known_ratio
-            )
-            if not known:
-                return f"{name} undecided"
     if now_s - trial.offered_s >= trial.settings.trial_s_max:
         return "too few requests"
     return None
 
 
 def _may_grow(trial: Trial, now_s: float) -> bool:
-    """Whether the stage has lasted, and, before promotion, every test has refuted "worse" or run out."""
+    """Whether the stage has lasted, and, before promotion, every test has refuted "worse" or run out.
+
+    It has not lasted while a test of times has too few of its blocks to say anything.
+    """
     stage = trial.settings.stages[trial.stage_index_value]
     if now_s - trial.stage_since_s < stage.least_s:
         return False
@@ -273,6 +292,10 @@ def _may_grow(trial: Trial, now_s: float) -> bool:
         return True
     if trial.canary_count - trial.stage_from_count < stage.requests_count:
         return False
+    for metric in trial.metrics.values():
+        few = metric.test.evidence.count < metric.test.blocks_min_count
+        if few and metric.of_times and trial.is_common(metric):
+            return False
     last = trial.stage_index_value + 1 == len(trial.settings.stages)
     return not last or all(test.verdict() is Verdict.CLEARED for _, test in _tests(trial))
 

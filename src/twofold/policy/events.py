@@ -304,9 +304,10 @@ class StageRelease:
 
 @record
 class PromoteRelease:
-    """The version passed its trial: all is to run on it."""
+    """The version passed its trial: all is to run on it. `reason`: what too few answers told to judge it."""
 
     version: str
+    reason: str = ""
 
 
 @record
