@@ -33,7 +33,8 @@ COMPARED_WHERE_OTHER = ("output_tokens_per_s", "prefix_hit_fraction", "unanswere
 
 def simulation_lines(simulation: Simulation) -> list[str]:
     """The whole screen, at most 100 columns wide."""
-    span = format_seconds(simulation.horizon_s)
+    training = simulation.training
+    span = format_seconds(training.duration_s if training else simulation.horizon_s)
     lines = [
         *both_ends(f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"),
         *field("", [simulation.about]),
@@ -45,8 +46,8 @@ def simulation_lines(simulation: Simulation) -> list[str]:
         lines += ["", *_fleet_lines(fleet, own, simulation)]
     if simulation.tenants:
         lines += ["", *_tenant_lines(simulation.tenants)]
-    if simulation.training:
-        lines += ["", *training_lines(simulation.training)]
+    if training:
+        lines += ["", *training_lines(training)]
     if len(simulation.beliefs) > 1:
         lines += ["", *_belief_lines(simulation)]
     if simulation.comparison:
@@ -282,6 +283,8 @@ def _verdict_lines(simulation: Simulation) -> list[str]:
         few = [each.name for each in simulation.classes if _is_unanswered(each)]
         why = [f"{name}: fewer were answered than a p95 promises" for name in few]
         lines += heading("GOALS", [f"{whose}{verdict}", *why])
+    if simulation.training and simulation.training.missed:
+        lines += heading("GOALS", [f"missed: {'; '.join(simulation.training.missed)}"])
     lines += heading("WAITS FOR", stuck) if stuck else []
     lines += heading("POLICIES", simulation.policies)
     for note in simulation.notes:

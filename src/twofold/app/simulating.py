@@ -251,10 +251,10 @@ def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, 
 
 
 def _check_training(scenario: Scenario, options: SimulateOptions) -> None:
-    if options.traces or options.only:
+    if options.traces or options.only or options.requests or options.timeline:
         raise ValueRefusedError(
             f"`{scenario.name}` is of a training cluster: no request is sent there",
-            hint="leave `--trace` and `--only` out, or name a scenario of serving",
+            hint="leave `--trace`, `--only`, `--requests` and `--timeline` out, or rehearse serving",
         )
 
 

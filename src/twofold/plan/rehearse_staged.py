@@ -17,7 +17,7 @@ from twofold.plan.rehearse_pools import RehearsalTables
 from twofold.plan.rehearse_run import PoolTask, TalliedRun, tallied_run
 from twofold.plan.rehearse_simulation import simulation_of
 from twofold.plan.rehearse_tenants import TenantTally
-from twofold.plan.rehearse_training import rehearse_training
+from twofold.plan.rehearse_training import HORIZON_S, left_out, rehearse_training
 from twofold.plan.rehearse_watch import OnJob
 from twofold.plan.rehearse_workers import HERE, Call, Tell, Workers, run_calls
 from twofold.twin import FleetResult, RequestRecord
@@ -35,6 +35,7 @@ class Staged:
     tasks: tuple[PoolTask, ...] = ()
     factors: tuple[float, ...] = (1.0,)  # of the gate's beliefs; the first is of perfect ones
     training: Call | None = None  # instead of tasks
+    notes: tuple[str, ...] = ()  # what to know of it
 
     def calls(self) -> tuple[Call, ...]:
         """Its runs: of every task for each belief, or of the cluster."""
@@ -72,7 +73,8 @@ def staged_training(
 ) -> Staged:
     """A rehearsal of the cluster. With `on_job` it can only happen in this process."""
     call = partial(rehearse_training, runs, scenario, seed, tables.catalog, tables.constants, on_job)
-    return Staged(name, scenario, seed, training=call)
+    assert scenario.cluster is not None
+    return Staged(name, scenario, seed, training=call, notes=left_out(runs, scenario.cluster))
 
 
 def rehearsed(
@@ -132,9 +134,11 @@ def _of_training(one: Staged, figures: TrainingFigures) -> Simulation:
     return replace(
         made,
         training=figures,
-        horizon_s=figures.duration_s,
+        horizon_s=one.scenario.horizon_s or HORIZON_S,
+        slos_met=not figures.missed,
         event_count=figures.event_count,
         decision_count=figures.decision_count,
         policies=("cluster brain",),
-        broke_first=figures.alarms[0] if figures.alarms else None,
+        broke_first=next(iter((*figures.missed, *figures.alarms)), None),
+        notes=(*one.notes, *made.notes),
     )

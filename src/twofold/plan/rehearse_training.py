@@ -60,16 +60,12 @@ def rehearse_training(
     """The plan's first run among other jobs on its cluster, or on the scenario's.
 
     `on_job` is told of every job at its end, and of what is left when the run is over. Raises EmptyError
-    where neither the plan nor the scenario has nodes to train on, ValueRefusedError for a node that is not.
+    where there are no nodes to train on, or no job; ValueRefusedError where the plan's run, or a node that is
+    to be slow or to fail, is more than the cluster has.
     """
     change = scenario.cluster
     assert change is not None
-    run = runs[0] if runs else None
-    if run is None and change.nodes is None:
-        raise EmptyError(
-            "the plan trains nothing, and the scenario names no nodes",
-            hint="write `nodes: 16` under `cluster`, or rehearse a plan with a training run",
-        )
+    run = _own_run(runs, change)
     watch = Watch(_settings(run, change), PLAN_TEAM, on_job)
     horizon_s = scenario.horizon_s or HORIZON_S
     world = _world(run, scenario, horizon_s, seed, catalog, constants, watch.new_brain)
@@ -79,7 +75,7 @@ def rehearse_training(
         result = pool.shared
     else:
         pool, result = None, simulate_cluster(world, _jobs(run, change, world, seed), watch.note)
-    step = step_rehearsal(run, change, seed) if run and _fits(run, change, world) else None
+    step = step_rehearsal(run, change, seed) if run and _fits(run, change) else None
     (metadata,) = metadata_sweep(
         watch.largest_count,
         max(1, watch.largest_count) * world.checkpoint.bytes_per_accelerator,
@@ -87,7 +83,44 @@ def rehearse_training(
         world.store.operations_per_s,
         (change.files_per_accelerator,),
     )
-    return training_figures(Rehearsed(world, result, watch, pool, step, metadata))
+    present = run if run and _fits(run, change) else None
+    return training_figures(Rehearsed(world, result, watch, pool, step, metadata, present))
+
+
+def left_out(runs: Sequence[TrainingPlan], change: ClusterChange) -> tuple[str, ...]:
+    """What to know where the plan's run is not among the jobs: the cluster has no room for it."""
+    run = runs[0] if runs else None
+    return () if run is None or _fits(run, change) else (f"{_too_large(run, change)}: it is left out",)
+
+
+def _own_run(runs: Sequence[TrainingPlan], change: ClusterChange) -> TrainingPlan | None:
+    """The plan's first run. Raises where there is nothing to train on, or nothing that would run."""
+    run = runs[0] if runs else None
+    if run is None and change.nodes is None:
+        raise EmptyError(
+            "the plan trains nothing, and the scenario names no nodes",
+            hint="write `nodes: 16` under `cluster`, or rehearse a plan with a training run",
+        )
+    if change.given or change.jobs or (run is not None and _fits(run, change)):
+        return run
+    if run is None:
+        raise EmptyError(
+            "the plan trains nothing, and the scenario submits no job",
+            hint="write `given` or `jobs` under `cluster`, or rehearse a plan with a training run",
+        )
+    most = _room_count(run, change) // run.machine.accelerators_per_node
+    smaller = f"`run_nodes: {most}`, or " if most else ""
+    spares = " or fewer `spares`" if change.spares else ""
+    hint = f"write {smaller}more `nodes`{spares} under `cluster`"
+    raise ValueRefusedError(_too_large(run, change), hint=hint)
+
+
+def _too_large(run: TrainingPlan, change: ClusterChange) -> str:
+    room, kept = _room_count(run, change), " beside its spares" if change.spares else ""
+    return (
+        f"the plan's run of {_run_count(run, change):,} accelerators does not fit the {room:,} that the "
+        f"cluster has{kept}"
+    )
 
 
 def _settings(run: TrainingPlan | None, change: ClusterChange) -> ClusterSettings:
@@ -221,7 +254,7 @@ def _jobs(
     run: TrainingPlan | None, change: ClusterChange, world: ClusterWorld, seed: int
 ) -> Iterator[JobArrival]:
     """The plan's run at the first second, and the scenario's jobs, in order of time."""
-    own = [_plan_job(run, change)] if run is not None and _fits(run, change, world) else []
+    own = [_plan_job(run, change)] if run is not None and _fits(run, change) else []
     given = sorted(
         (
             JobArrival(job.at_s, job.for_s, job.accelerators, job.team, priority=job.priority)
@@ -244,8 +277,13 @@ def _run_count(run: TrainingPlan, change: ClusterChange) -> int:
     return run_node_count(run, change) * run.machine.accelerators_per_node
 
 
-def _fits(run: TrainingPlan, change: ClusterChange, world: ClusterWorld) -> bool:
-    return _run_count(run, change) <= sum(group.count * group.accelerator_count for group in world.nodes)
+def _room_count(run: TrainingPlan, change: ClusterChange) -> int:
+    """Accelerators of the cluster without its spares."""
+    return _accelerator_count(run, change) - change.spares * _per_node_count(run, change)
+
+
+def _fits(run: TrainingPlan, change: ClusterChange) -> bool:
+    return _run_count(run, change) <= _room_count(run, change)
 
 
 def _plan_job(run: TrainingPlan, change: ClusterChange) -> JobArrival:
@@ -273,7 +311,7 @@ def _drawn_jobs(
         raise UnknownNameError(f"`{like}` is no published cluster", hint=f"one of: {', '.join(SHAPES)}")
     shape = SHAPES[like]
     total = sum(group.count * group.accelerator_count for group in world.nodes)
-    free = total - (_run_count(run, change) if run is not None and _fits(run, change, world) else 0)
+    free = total - (_run_count(run, change) if run is not None and _fits(run, change) else 0)
     free = free if free > 0 else total
     traffic = JobTraffic(
         shape,

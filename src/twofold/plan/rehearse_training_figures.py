@@ -2,8 +2,16 @@
 
 from dataclasses import dataclass
 
-from twofold.contracts import RunFigures, SplitFigures, StepFigures, TeamFigures, TrainingFigures
+from twofold.contracts import (
+    RunFigures,
+    SplitFigures,
+    StepFigures,
+    TeamFigures,
+    TrainingFigures,
+    TrainingPlan,
+)
 from twofold.core import format_seconds
+from twofold.plan.rehearse_training_goals import job_alarms, missed_goals
 from twofold.plan.rehearse_watch import Watch
 from twofold.policy import Placement
 from twofold.twin import (
@@ -30,6 +38,7 @@ class Rehearsed:
     pool: PoolComparison | None  # where two fleets were rehearsed too
     step: tuple[StepFigures, JitterRow] | None
     metadata: MetadataRow  # of the largest job's checkpoint
+    run: TrainingPlan | None  # the plan's, where it is among the jobs
 
 
 def training_figures(done: Rehearsed) -> TrainingFigures:
@@ -83,7 +92,8 @@ def training_figures(done: Rehearsed) -> TrainingFigures:
         deadlock_count=_deadlock_count(result),
         placement={job_id: _placement_text(placement) for job_id, placement in result.placement},
         split=_split(done.pool) if done.pool else None,
-        alarms=tuple(_alarms(done)),
+        alarms=(*job_alarms(result), *_alarms(done)),
+        missed=missed_goals(result, watch.own, done.run),
         failures_by_cause=dict(result.failures_by_cause),
     )
 
