@@ -16,8 +16,8 @@ from twofold.policy import (
     ClusterEvent,
     ClusterSettings,
     FaultSettings,
+    checkpoint_interval_s,
 )
-from twofold.training import checkpoint_interval_s
 from twofold.twin import (
     CheckpointModel,
     CheckpointStore,

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from twofold.policy import CadenceSettings
 from twofold.policy.cadence import (
     FailureRate,
-    checkpoint_interval_s,
     next_interval_s,
     prior_rate,
     smoothed_write_s,
 )
-from twofold.training import checkpoint_interval_s as planned_interval_s
 
 WRITE_S = 60.0
 DAY_S = 86_400.0
@@ -25,13 +23,6 @@ def test_the_case_of_llama_3_is_nineteen_minutes() -> None:  # R-020
     settings = CadenceSettings()
     interval_s = next_interval_s(settings.prior_failures_per_accelerator_s, 16_384, WRITE_S, settings)
     assert round(interval_s / 60) == 19
-
-
-@given(st.floats(1.0, 1e8), st.floats(0.01, 1e4))
-def test_the_brain_and_the_plan_have_one_formula(between_s: float, write_s: float) -> None:
-    assert checkpoint_interval_s(between_s, write_s) == pytest.approx(
-        planned_interval_s(between_s, write_s), rel=1e-12
-    )
 
 
 @given(st.floats(1e-9, 1e-3), st.integers(1, 10_000), st.floats(0.1, 1e3))

@@ -4,7 +4,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.chance import mixed, number_of, uniform_fraction
+from twofold.policy.chance import GOLDEN, mixed, number_of, scrambled, uniform_fraction
 
 
 @given(st.integers(0, 2**63), st.integers(0, 2**63))
@@ -24,6 +24,10 @@ def test_neighbouring_keys_and_seeds_are_spread_evenly_and_are_not_alike() -> No
         assert sum((seen - count / 10) ** 2 / (count / 10) for seen in tenths) < 33  # chi-square, 9: 1e-4
         together = sum((a - mean) * (b - mean) for a, b in itertools.pairwise(draws)) / count
         assert abs(together) < 4 / 12 / math.sqrt(count)
+
+
+def test_the_mixer_gives_the_first_numbers_of_splitmix64_from_seed_0() -> None:
+    assert [scrambled(GOLDEN * n) for n in (1, 2)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
 
 
 def test_names_have_numbers_of_their_own() -> None:

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core import InputError
+from twofold.policy import checkpoint_interval_s
 from twofold.training import (
     Reliability,
     capacity_run,
     checkpoint_bytes,
-    checkpoint_interval_s,
     layouts_of,
     model_flops_per_token,
     model_flops_utilisation,

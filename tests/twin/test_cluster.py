@@ -28,8 +28,8 @@ from twofold.policy import (
     StartJob,
     StopJob,
     StopReason,
+    checkpoint_interval_s,
 )
-from twofold.training import checkpoint_interval_s
 from twofold.training.run import failing_time_ratio, lost_work_s
 from twofold.twin import (
     CauseRate,

@@ -20,9 +20,9 @@ from twofold.policy import (
     ResizeJob,
     SaveCheckpoint,
     StartJob,
+    checkpoint_interval_s,
 )
 from twofold.policy.cluster_settings import CadenceSettings, FaultSettings, TeamQuota
-from twofold.training import checkpoint_interval_s
 from twofold.training.run import failing_time_ratio
 from twofold.twin import (
     CauseRate,

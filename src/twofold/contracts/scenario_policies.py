@@ -1,12 +1,13 @@
 """Which policies of the gate a scenario turns on, and with what settings."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from twofold.contracts import fields
-from twofold.contracts.fields import Part, refusal
-from twofold.core import ValueRefusedError
+from twofold.contracts.fields import Listed, Part, Quantity, refusal
+from twofold.contracts.scenario_parts import ClassName
+from twofold.core import Dimension, ValueRefusedError
 
 Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]
 Switch = Literal["on", "off"]
@@ -32,12 +33,49 @@ class Switched(Part):
         return {name: "is set, but the policy is off" for name in type(self).model_fields if name != "switch"}
 
 
+TokenRate = Annotated[float, Quantity(Dimension.TOKEN_RATE, "tok/s", zero="nothing would ever be let in")]
+
+
+class ClassLimit(Part):
+    """What all tenants together may ask of one class."""
+
+    class_name: ClassName = Field(alias="class", description="of the service")
+    requests_per_s: fields.Rate | None = Field(default=None, alias="requests", description="of all tenants")
+    tokens_per_s: TokenRate | None = Field(
+        default=None, alias="tokens", description="of all tenants, prompts and answers"
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> "ClassLimit":
+        if self.requests_per_s is None and self.tokens_per_s is None:
+            what = f"the limit of class `{self.class_name}` limits nothing"
+            raise refusal(ValueRefusedError, what, "write `requests`, `tokens`, or both")
+        return self
+
+
 class Limits(Switched):
-    """Rate limits, of each tenant."""
+    """Rate limits, of each tenant and of classes."""
 
     requests_per_s: fields.Rate | None = Field(
-        default=None, alias="requests", description="of one tenant; twice its share of the peak by default"
+        default=None,
+        alias="requests",
+        description="of one tenant; where nothing is limited, twice its share of the peak",
     )
+    tokens_per_s: TokenRate | None = Field(
+        default=None, alias="tokens", description="of one tenant, prompts and answers"
+    )
+    classes: Annotated[tuple[ClassLimit, ...], Listed] = Field(
+        default=(), description="of all tenants together"
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> "Limits":
+        names = [each.class_name for each in self.classes]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            what = f"class `{twice}` has two limits"
+            raise refusal(ValueRefusedError, what, "write `requests` and `tokens` of a class as one")
+        return self
 
 
 class Queue(Switched):
@@ -58,7 +96,7 @@ class Degradation(Switched):
 class RetryBudget(Switched):
     """How many retries the gate makes and lets in."""
 
-    fraction: fields.Fraction = Field(default=0.1, description="of the requests of the last seconds")
+    fraction: fields.Fraction = Field(default=0.1, description="of the requests that arrive")
 
 
 class Scaling(Switched):

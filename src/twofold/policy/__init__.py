@@ -1,9 +1,14 @@
-"""The sans-IO machine `Gate`, its events and effects, a log of one line each, and its replay."""
+"""Two sans-IO machines: `Gate` of a serving fleet and `ClusterBrain` of a training cluster.
+
+Each with its settings, events and effects, a log of one line each, and its replay.
+"""
 
 from twofold.policy.brain import (
     ClusterBrain,
 )
 from twofold.policy.breaker import Circuit, CircuitState, state_of
+from twofold.policy.cadence import checkpoint_interval_s
+from twofold.policy.chance import GOLDEN, scrambled
 from twofold.policy.cluster_events import (
     CLUSTER_LINES,
     CheckpointFailed,
@@ -143,6 +148,7 @@ from twofold.policy.warm import WarmSettings
 
 __all__ = [
     "CLUSTER_LINES",
+    "GOLDEN",
     "AdmissionSettings",
     "Beliefs",
     "BeliefsChanged",
@@ -262,6 +268,7 @@ __all__ = [
     "WarmSettings",
     "Woke",
     "ZoneSettings",
+    "checkpoint_interval_s",
     "entry_from_line",
     "first_difference",
     "fragmentation",
@@ -269,6 +276,7 @@ __all__ = [
     "planned_cuts",
     "recommended_spare_count",
     "replay",
+    "scrambled",
     "settings_from_data",
     "state_of",
     "to_line",

@@ -52,8 +52,11 @@ def checkpoint_interval_s(mean_time_between_failures_s: float, write_s: float) -
     """Work between two checkpoints that loses least time to both writes and repeated work.
 
     Formula  sqrt(2·δ·M)·(1 + sqrt(δ/2M)/3 + δ/(18·M)) − δ for δ < 2M, else M
-    Why      The same as `training.checkpoint_interval_s`, which plans; a room of this floor cannot ask it.
+    Why      Rare checkpoints repeat much work after a failure, frequent ones stand still; Young's square root
+             is the balance, Daly's terms correct it where failures are as frequent as writes.
+    Units    seconds; `write_s` is how long the work stands still for a write.
     Source   Young 1974; Daly 2006, equation 37.
+    Limits   δ → 0: 0; M → ∞: never.
 
     >>> round(checkpoint_interval_s(3.1 * 3600, 60.0) / 60)
     19

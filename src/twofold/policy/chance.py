@@ -3,15 +3,20 @@
 import zlib
 
 _MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it lie far apart
 
 
 def mixed(seed: int, key: int) -> int:
-    """64 bits that look drawn at random, from a seed and a number.
+    """64 bits that look drawn at random, from a seed and a number."""
+    return scrambled((key + 1) * GOLDEN + seed * 0xD1342543DE82EF95)
 
-    Source  splitmix64, Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"
+
+def scrambled(bits: int) -> int:
+    """The lowest 64 bits of a number, each of them made to depend on all.
+
+    Source  splitmix64's mixer, Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"
     """
-    bits = (key + 1) * _GOLDEN + seed * 0xD1342543DE82EF95 & _MASK
+    bits &= _MASK
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & _MASK
     return bits ^ bits >> 31

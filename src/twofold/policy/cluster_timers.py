@@ -46,9 +46,6 @@ class Timers:
         """The key is not due any more; one that was not is no matter."""
         self._at_s.pop((due, name), None)
 
-    def is_set(self, due: Due, name: str) -> bool:
-        return (due, name) in self._at_s
-
     def next_at_s(self) -> float | None:
         """When the first one is due; None: there is none."""
         heap = self._heap

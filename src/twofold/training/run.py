@@ -7,6 +7,7 @@ import numpy as np
 
 from twofold.core import InputError
 from twofold.perf import Cluster, energy_j
+from twofold.policy import checkpoint_interval_s
 from twofold.training.job import TrainingJob, Workload, workload
 from twofold.training.parameters import trained_parameters
 
@@ -186,26 +187,6 @@ def _check(step_s: float, checkpoint_write_s: float, shares: Mapping[str, float]
     for name, share in shares.items():
         if not 0 <= share < np.inf:
             raise InputError(f"headroom '{name}' is {share}", hint="write a share of the run, such as 5 %")
-
-
-def checkpoint_interval_s(mean_time_between_failures_s: float, stall_s: float) -> float:
-    """Work between two checkpoints that loses least time to both stalls and repeated work.
-
-    Formula  sqrt(2·δ·M)·(1 + sqrt(δ/2M)/3 + δ/(18·M)) − δ for δ < 2M, else M
-    Why      Rare checkpoints repeat much work after a failure, frequent ones stall; Young's square root is
-             the balance, Daly's terms correct it where failures are as frequent as writes.
-    Units    seconds.
-    Source   Young 1974; Daly 2006, equation 37.
-    Limits   δ → 0: 0; M → ∞: never.
-
-    >>> round(checkpoint_interval_s(3.1 * 3600, 60.0) / 60)
-    19
-    """
-    between, stall = mean_time_between_failures_s, stall_s
-    if stall >= 2 * between:
-        return between
-    ratio = stall / (2 * between)
-    return float(np.sqrt(2 * stall * between) * (1 + np.sqrt(ratio) / 3 + ratio / 9) - stall)
 
 
 def failing_time_ratio(

@@ -41,7 +41,6 @@ class DisaggregatedEngine:
         self._moving: list[tuple[float, int]] = []  # by arrival
         self._out: list[tuple[float, int, Output]] = []
         self._out_count = 0
-        self._slowness = 1.0
 
     @property
     def busy_s(self) -> float:

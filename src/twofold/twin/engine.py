@@ -200,12 +200,6 @@ class Engine:
         return self._decoding + len(self._prefilling), waiting, self._memory.used_fraction
 
     @property
-    def waste_fraction(self) -> float:
-        """Of the cache that running requests held, what no token filled; prompts that they share count once
-        in what is held and for each in what is filled."""
-        return max(0.0, 1.0 - self.used_token_s / self.held_token_s) if self.held_token_s else 0.0
-
-    @property
     def gaps(self) -> Histogram:
         """Seconds between steps that brought a sequence tokens."""
         self._settle_gaps()

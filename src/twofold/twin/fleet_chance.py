@@ -5,7 +5,7 @@ So two policies that are compared meet the same failing requests and the same wa
 
 from enum import IntEnum
 
-_MASK = (1 << 64) - 1
+from twofold.policy import GOLDEN, scrambled
 
 
 class Purpose(IntEnum):
@@ -18,13 +18,10 @@ class Purpose(IntEnum):
 
 
 def unit(seed: int, purpose: Purpose, number: int, turn: int = 0) -> float:
-    """A number in (0, 1) that depends on nothing but its arguments.
-
-    Source  splitmix64's mixer (Steele, Lea & Flood 2014), once per argument.
-    """
-    state = _mixed(seed + 0x9E3779B97F4A7C15 * purpose)
-    state = _mixed(state + 0x9E3779B97F4A7C15 * (number + 1))
-    state = _mixed(state + 0x9E3779B97F4A7C15 * (turn + 1))
+    """A number in (0, 1) that depends on nothing but its arguments."""
+    state = scrambled(seed + GOLDEN * purpose)
+    state = scrambled(state + GOLDEN * (number + 1))
+    state = scrambled(state + GOLDEN * (turn + 1))
     return ((state >> 11) + 0.5) / (1 << 53)
 
 
@@ -38,10 +35,3 @@ def score(seed: int, number: int, mean: float, spread: float) -> float:
     if not widest or unit(seed, Purpose.QUALITY, number) >= spread**2 / widest:
         return mean
     return float(unit(seed, Purpose.QUALITY, number, 1) < mean)
-
-
-def _mixed(value: int) -> int:
-    value &= _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)
