@@ -14,14 +14,17 @@ from twofold.policy import (
     FleetView,
     Gate,
     GateSettings,
+    Hold,
     QueueSettings,
     RefusalReason,
     Refuse,
     ReplicaAdded,
     Request,
     RequestArrived,
+    ResponseEnded,
     ResponseStarted,
     Send,
+    Woke,
 )
 from twofold.policy.admission import expires_s, room_or_refusal
 from twofold.policy.pace import Pace
@@ -147,6 +150,20 @@ def test_an_idle_fleet_tries_what_beliefs_call_hopeless() -> None:
     assert isinstance(first, Send) and isinstance(second, Refuse)
     gate.handle(ResponseStarted(1), 1.1)
     assert isinstance(gate.handle(RequestArrived(3, 10), 1.2)[0], Send)
+
+
+def test_who_waited_for_nothing_makes_those_after_it_doubt_their_turn_more() -> None:
+    gate = Gate(FEASIBLE, Beliefs(0.001, 0.01))
+    gate.handle(ReplicaAdded("a", 1), 0.0)
+    gate.handle(RequestArrived(100, 10), 0.0)
+    gate.handle(ResponseStarted(1), 0.1)
+    gate.handle(ResponseEnded(1, 10), 0.2)
+    pace = gate._path.pace
+    assert pace is not None and isinstance(gate.handle(RequestArrived(100, 10), 1.0)[0], Send)
+    before_s = pace.late_s("", 1.0)
+    assert gate.handle(RequestArrived(100, 10), 1.0) == [Hold(3)]
+    [refusal] = [e for e in gate.handle(Woke(), 3.0) if isinstance(e, Refuse)]
+    assert refusal.reason is RefusalReason.EXPIRED and pace.late_s("", 1.0) > before_s
 
 
 def test_a_request_is_held_no_longer_than_it_can_still_be_in_time() -> None:

@@ -34,6 +34,7 @@ from twofold.policy import (
     ResponseStarted,
     RetryBudgetSettings,
     RollBackRelease,
+    Routing,
     Send,
     Stage,
     StageRelease,
@@ -112,6 +113,28 @@ def test_when_both_attempts_fail_the_request_is_given_up() -> None:
     assert gate.handle(ResponseFailed(request_id, Cause.ERROR, 2), 100.3) == []
     assert gate.handle(ResponseFailed(request_id, Cause.ERROR, 1), 100.4) == [GiveUp(request_id, Cause.ERROR)]
     assert in_flight(gate) == {"a": 0, "b": 0}
+
+
+def test_a_late_attempt_that_nobody_else_can_take_goes_on_alone() -> None:
+    gate, request_id = hedging()
+    gate.handle(ReplicaRemoved("b"), 100.1)
+    assert woken(gate, 100.2) == [] and in_flight(gate) == {"a": 1}
+    assert gate.handle(ResponseEnded(request_id, 5), 100.3) == []
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_of_two_attempts_each_is_left_with_what_its_own_replica_had_to_read(first: int) -> None:
+    gate, _ = hedging(routing=Routing.PREFIX)
+    gate.handle(ClientLeft(31), 100.0)
+    asked = RequestArrived(1000, 5, prefix_blocks=tuple(range(20)))
+    assert gate.handle(asked, 101.0) == [Send(32, "a", 1)]
+    gate.handle(ResponseEnded(32, 5), 101.1)
+    assert gate.handle(asked, 102.0) == [Send(33, "a", 1)]
+    assert 0 < gate.view.replicas["a"].unread_input_tokens < 1000
+    assert woken(gate, 103.0) == [Send(33, "b", 2)]
+    assert gate.view.replicas["b"].unread_input_tokens == 1000
+    gate.handle(ResponseStarted(33, first), 103.1)
+    assert [replica.unread_input_tokens for replica in gate.view.replicas.values()] == [0, 0]
 
 
 def test_a_client_that_leaves_frees_both_places() -> None:
@@ -301,3 +324,14 @@ def test_what_nobody_began_to_write_may_be_asked_for_again_and_what_was_left_mid
             gate.handle(event, 0.0)
         again = [gate.handle(RequestArrived(0, tokens), 0.0)[0] for tokens in (back_tokens + 1, back_tokens)]
         assert [type(effect) for effect in again] == [Refuse, Send], events
+
+
+def test_who_leaves_the_queue_gets_all_its_tokens_back() -> None:
+    limits = LimitSettings(Rate(tokens_per_s=1.0, burst_s=100.0))
+    gate = Gate(GateSettings(queue=QueueSettings(), limits=limits), BELIEFS)
+    gate.handle(ReplicaAdded("a", 1), 0.0)
+    gate.handle(RequestArrived(0, 0), 0.0)
+    assert gate.handle(RequestArrived(30, 70), 0.0) == [Hold(2)]
+    assert isinstance(gate.handle(RequestArrived(0, 1), 0.0)[0], Refuse)
+    gate.handle(ClientLeft(2), 0.0)
+    assert gate.handle(RequestArrived(30, 70), 0.0) == [Hold(4)]

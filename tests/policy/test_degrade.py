@@ -60,6 +60,12 @@ def test_a_leap_of_the_clock_is_one_step_at_most(ladder: Ladder) -> None:
     assert not ladder.tick(5, 10, 10, 1e9)
 
 
+def test_after_a_step_only_what_came_since_is_pressure(ladder: Ladder) -> None:
+    assert levels(ladder, held=5, in_flight=10, from_s=0, until_s=6)[-1] == 1
+    assert not any(ladder.tick(5, 10, 10, float(now_s)) for now_s in range(6, 100))
+    assert levels(ladder, held=5, in_flight=10, from_s=100, until_s=107)[-1] == 2
+
+
 def test_what_a_level_does_each_class_must_permit() -> None:
     assert [is_shed(level, BULK) for level in range(4)] == [False, True, True, True]
     assert not any(is_shed(level, CHAT) for level in range(4))

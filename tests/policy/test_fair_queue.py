@@ -190,6 +190,43 @@ def test_bulk_gets_its_least_share_while_others_wait_and_all_when_none_does() ->
     assert len(rest) > 300 and rest == list(range(rest[0], 1000, 2))
 
 
+def test_a_class_that_comes_later_is_owed_nothing_for_the_time_when_it_asked_for_nothing() -> None:
+    queue = queue_of(*CLASSES)
+    for key in range(400):
+        queue.push(key, "chat", "a", 10, 1e9)
+    served(queue, 200)
+    for key in range(400, 600):
+        queue.push(key, "code", "a", 10, 1e9)
+    assert sum(key >= 400 for key in served(queue, 40)) == pytest.approx(10, abs=1)
+
+
+def test_bulk_that_could_not_be_served_saves_up_no_more_than_what_waits() -> None:
+    queue = queue_of(*CLASSES, lower_share=0.2)
+    for key in range(1000):
+        queue.push(key, "chat", "a", 10, 1e9)
+    for key in range(1000, 1003):
+        queue.push(key, "batch", "a", 10, 1e9)
+    for _ in range(500):
+        head = queue.head({"batch"})
+        assert head is not None
+        queue.serve(head[1])
+    for key in range(1003, 1100):
+        queue.push(key, "batch", "a", 10, 1e9)
+    assert sum(key >= 1000 for key in served(queue, 50)) == pytest.approx(3 + 0.2 * 50, abs=2)
+
+
+def test_who_is_of_a_later_priority_may_count_on_what_earlier_ones_lately_left() -> None:
+    queue, shares = queue_of(*CLASSES, lower_share=0.2), []
+    assert queue.tokens_ahead("batch", "a") == (0.0, 1.0)
+    for lately in (["chat"] * 600, ["batch"] * 600, ["chat", "batch"] * 300):
+        for key, name in enumerate(lately):
+            queue.push(key, name, "a", 10, 1e9)
+            queue.serve(key)
+        assert queue.tokens_ahead("chat", "a") == (0.0, 1.0)
+        shares.append(queue.tokens_ahead("batch", "a")[1])
+    assert shares == [0.2, pytest.approx(1.0, abs=0.06), pytest.approx(0.5, abs=0.06)]
+
+
 def test_answers_that_were_shorter_than_charged_count_for_their_tenant() -> None:
     queue, got = queue_of(), Counter[str]()
     for key in range(600):

@@ -107,6 +107,15 @@ def test_what_is_given_back_whole_leaves_the_buckets_as_they_were(requests: list
         assert waits_s[0] == pytest.approx(waits_s[1], abs=1e-6)
 
 
+def test_what_is_given_back_late_is_never_more_than_the_burst() -> None:
+    limiter = Limiter(LimitSettings(Rate(2.0, 20.0, burst_s=2.0)))
+    for now_s in (0.0, 0.0, 100.0):
+        assert limiter.take_or_wait_s("a", "", 10, now_s) == 0.0
+    for _ in range(2):
+        limiter.give_back_all("a", "", 10)
+    assert [limiter.take_or_wait_s("a", "", 1, 100.0) for _ in range(5)] == [0.0] * 4 + [0.5]
+
+
 def test_a_tenant_that_was_silent_for_long_makes_place_for_another() -> None:
     limiter = Limiter(LimitSettings(tenant=Rate(requests_per_s=1.0, burst_s=5.0), tenant_count_max=2))
     for now_s, tenant in ((0.0, "a"), (0.0, "b"), (10.0, "c"), (10.0, "d")):

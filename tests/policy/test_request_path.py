@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -404,6 +404,7 @@ QUEUED = GateSettings(queue=QueueSettings(kept_fraction=0.0), classes=(ClassSett
         max_size=60,
     )
 )
+@example([*[("n", "come")] * 3, *[("m", "come")] * 2, ("m", "end"), ("n", "leave"), ("n", "leave")])
 @settings(max_examples=50)
 def test_what_asks_for_one_model_is_sent_as_if_no_other_were_asked_for(steps: list[tuple[str, str]]) -> None:
     together = Gate(QUEUED, BELIEFS)
@@ -457,8 +458,10 @@ def test_who_asks_for_a_model_whose_replicas_are_sick_waits_and_whose_replicas_l
         gate.handle(ReplicaAdded(name, 1, model=name), 0.0)
     [probe, _] = gate.handle(Woke(), 0.0)
     assert isinstance(probe, Probe) and probe.replica_id == "m"
+    assert gate.handle(RequestArrived(5, 5, model="m"), 0.1) == [Send(1, "m", 1)]
     gate.handle(ProbeFailed("m", probe.number, Cause.REFUSED), 0.1)
-    assert gate.handle(RequestArrived(5, 5, model="m"), 0.2) == [Hold(1)]
+    assert gate.handle(RequestArrived(5, 5, model="m"), 0.2) == [Hold(2)]
     gate.handle(ReplicaRemoved("m"), 0.3)
+    assert list(gate.view.replicas) == ["m", "n"]  # it has a request yet
     assert isinstance(gate.handle(RequestArrived(5, 5, model="m"), 0.4)[0], Refuse)
-    assert gate.handle(RequestArrived(5, 5, model="n"), 0.5) == [Send(3, "n", 1)]
+    assert gate.handle(RequestArrived(5, 5, model="n"), 0.5) == [Send(4, "n", 1)]

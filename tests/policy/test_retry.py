@@ -124,3 +124,14 @@ def test_the_wait_before_a_hedge_is_never_shorter_than_its_least() -> None:
     hedger.sent(5000, 1.0)
     due_s = hedger.next_due_s()
     assert due_s is not None and due_s >= 1.5 - 1e-9 and not math.isinf(due_s)
+
+
+def test_when_all_attempts_are_late_the_wait_before_a_hedge_grows(hedger: Hedger) -> None:
+    waits_s = []
+    for number in range(9):  # a fleet that answers ten times as slowly by now
+        hedger.sent(5000 + number, 0.0)
+        due_s = hedger.next_due_s()
+        assert due_s is not None and hedger.take_due(due_s) == 5000 + number
+        waits_s.append(due_s)
+        hedger.began(5000 + number, 1.0)
+    assert waits_s[8] > 1.4 * waits_s[0]

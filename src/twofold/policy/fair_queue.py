@@ -306,7 +306,7 @@ def _first(line: Line) -> Waiting:
     """The first request of the tenant that is next; heads that are gone are put right on the way."""
     heads = line.heads
     while True:
-        start, key, flow = heads[0]
+        _, key, flow = heads[0]
         if not flow.waiting:
             heappop(heads)
             flow.listed = False
@@ -314,4 +314,4 @@ def _first(line: Line) -> Waiting:
         first = next(iter(flow.waiting.values()))
         if first.key == key:
             return first
-        heapreplace(heads, (max(first.start_tokens, start), first.key, flow))
+        heapreplace(heads, (first.start_tokens, first.key, flow))

@@ -180,9 +180,8 @@ class RequestPath:
         """It finds no place and is not to wait for one."""
         view = self._view
         refusal = admission.room_or_refusal(view, request, now_s)
-        if refusal is None or (
-            self._queue is not None and view.active_count
-        ):  # none is for its model or pool
+        in_vain = self._queue is not None and view.active_count > 0  # they are for other models or pools
+        if refusal is None or in_vain:
             again_s = view.settings.retry_after_s_max
             return self._refused(request, RefusalReason.NO_REPLICA, 503, again_s)
         return self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)
