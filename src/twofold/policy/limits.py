@@ -79,9 +79,9 @@ class Limiter:
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
-        self._named_rates = dict(settings.tenants)
         self._class_rates = dict(settings.classes)
-        self._named: dict[str, Bucket] = {}  # of tenants with a rate of their own: nobody takes their place
+        # Of tenants with a rate of their own: nobody takes their place.
+        self._named = {name: _full_bucket(rate, 0.0) for name, rate in settings.tenants}
         self._tenants: OrderedDict[str, Bucket] = OrderedDict()  # of the others, the longest unseen first
         self._classes: dict[str, Bucket] = {}  # only of classes that have a rate
         self._others: Bucket | None = None
@@ -127,10 +127,6 @@ class Limiter:
     def _tenant(self, tenant: str, now_s: float) -> Bucket | None:
         bucket = self._named.get(tenant)
         if bucket is not None:
-            return bucket
-        rate = self._named_rates.get(tenant)
-        if rate is not None:
-            bucket = self._named[tenant] = _full_bucket(rate, now_s)
             return bucket
         bucket = self._tenants.pop(tenant, None)
         if bucket is None:
