@@ -2,10 +2,12 @@
 
 import pytest
 
-from twofold.contracts import Plan, Policies, Scenario
+from twofold.contracts import Plan, Policies, Scenario, parse_scenario
+from twofold.contracts.scenario import Reading
+from twofold.core import InputErrors
 from twofold.live.gateway_config import NOT_LIVE
 from twofold.plan.rehearse_gate import Gated, GatedPool, gate_settings, live_gate_settings
-from twofold.policy import RoutingSettings
+from twofold.policy import Rate, RoutingSettings
 
 SAID = [
     {},
@@ -26,3 +28,40 @@ def test_twin_and_live_hold_and_repeat_by_the_same_settings(
         assert getattr(live, name) == getattr(twin, name), name
     assert (live.retry_budget is None) == (said.get("retry_budget") == "off")
     assert all(getattr(live, name) is None for name in (*NOT_LIVE, "limits", "admission", "degradation"))
+
+
+@pytest.mark.parametrize(
+    ("said", "tenant", "classes"),
+    [
+        ({"requests": "3 /s"}, Rate(3.0), ()),
+        ({"requests": "3 /s", "tokens": "2 ktok/s"}, Rate(3.0, 2000.0), ()),
+        ({"classes": {"class": "chat", "tokens": "600 tok/min"}}, None, (("chat", Rate(None, 10.0)),)),
+        ({"tokens": "1 tok/s", "classes": [{"class": "other", "requests": "1 /s"}]}, Rate(None, 1.0), ()),
+    ],
+)
+def test_limits_of_tenants_and_classes_are_those_that_are_said(
+    said: dict[str, object],
+    tenant: Rate | None,
+    classes: tuple[tuple[str, Rate], ...],
+    examples: dict[str, Plan],
+) -> None:
+    planned = examples["laptop"].serving[0].classes
+    gated = Gated((GatedPool("", 2, ("a",), 16),), planned, "base", 60.0, RoutingSettings())
+    policies = Policies.model_validate({"limits": said})
+    limits = gate_settings(Scenario(name="s", policies=policies), gated).limits
+    assert limits is not None and (limits.tenant, limits.classes) == (tenant, classes)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ("classes: [{class: chat}]", "limits nothing"),
+        ("classes: [{class: chat, tokens: 1 tok/s}, {class: chat, requests: 1 /s}]", "has two limits"),
+        ("classes: [{class: moon, tokens: 1 tok/s}]", "is not a class"),
+        ("tokens: 5 /s", "tok/s"),
+    ],
+)
+def test_a_limit_that_limits_nothing_or_nobody_is_refused(said: str, says: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        parse_scenario(f"policies: {{limits: {{{said}}}}}", "s.yaml", Reading(classes=frozenset({"chat"})))
+    assert says in str(caught.value.errors[0])

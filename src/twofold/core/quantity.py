@@ -20,6 +20,7 @@ class Dimension(StrEnum):
     SEQUENCES = "sequences"
     TIME = "time"
     RATE = "rate"
+    TOKEN_RATE = "tokens per time"
     MONEY = "money"
     MONEY_PER_HOUR = "money per hour"
     MONEY_PER_ENERGY = "money per energy"
@@ -68,6 +69,7 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
         | _prefixed("samples"),
         Dimension.TIME: _TIME,
         Dimension.RATE: {f"{what}/{time}": factor for what in ("", "req") for time, factor in _PER.items()},
+        Dimension.TOKEN_RATE: _prefixed("tok/s") | {f"tok/{time}": factor for time, factor in _PER.items()},
         Dimension.MONEY: _prefixed("$", "kMG") | {"B$": Decimal("1e9")} | _prefixed("USD", "kMG"),
         Dimension.MONEY_PER_HOUR: _prefixed("$/h", "kM") | _prefixed("USD/h", "kM"),
         # Inside in $/kWh, as every tariff is written.

@@ -151,11 +151,21 @@ def _retry_budget(policies: Policies) -> RetryBudgetSettings | None:
 
 
 def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
-    """By default a tenant may ask for twice its fair share of the peak."""
-    stated = scenario.policies.limits.requests_per_s
-    peak_per_s = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
-    sharing = max(1, len(scenario.traffic.tenants))
-    return LimitSettings(tenant=Rate(requests_per_s=stated or LIMIT_RATIO * peak_per_s / sharing))
+    """What is stated; where nothing is, a tenant may ask for twice its fair share of the peak."""
+    stated = scenario.policies.limits
+    known = {each.name for each in classes}
+    by_class = tuple(
+        (each.class_name, Rate(each.requests_per_s, each.tokens_per_s))
+        for each in stated.classes
+        if each.class_name in known
+    )
+    if stated.requests_per_s is None and stated.tokens_per_s is None and not stated.classes:
+        peak_per_s = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
+        sharing = max(1, len(scenario.traffic.tenants))
+        return LimitSettings(tenant=Rate(requests_per_s=LIMIT_RATIO * peak_per_s / sharing))
+    tenant = Rate(stated.requests_per_s, stated.tokens_per_s)
+    is_limited = stated.requests_per_s is not None or stated.tokens_per_s is not None
+    return LimitSettings(tenant=tenant if is_limited else None, classes=by_class)
 
 
 def _scaling(scenario: Scenario, gated: Gated) -> ScalingSettings:
