@@ -105,13 +105,20 @@ def test_who_is_lost_already_counts_to_the_permitted_share() -> None:
     assert len(names(run(view, watch, slow, {}, 85.0, start_s=60.0), EjectReplica)) == 1
 
 
+def test_who_is_lost_already_is_not_ejected_as_well_for_what_it_did_before() -> None:
+    view, watch = fleet(6), Outliers(replace(SETTINGS, requests_min_count=10))
+    assert run(view, watch, {"r2": 6.0}, {}, 14.0) == []
+    view.replicas["r2"].circuit = Circuit(until_s=9e9)
+    assert run(view, watch, {}, {}, 60.0, start_s=14.0) == []
+
+
 def test_a_difference_that_may_be_chance_ejects_nobody() -> None:
-    """Twenty answers each, of times that vary by far more than the limit: their means differ beyond it."""
+    """Thirty answers each, of times that vary by far more than the limit: their means differ beyond it."""
     wide, ejected = replace(SETTINGS, window_s=1e6), 0
     for seed in range(40):
         view, watch, draws = fleet(4), Outliers(wide), np.random.default_rng(seed)
         for name in view.replicas:
-            for tpot_s in draws.lognormal(-4.0, 1.5, 20):
+            for tpot_s in draws.lognormal(-4.0, 1.5, 30):
                 watch.observe(name, 0.0, failed=False, tpot_s=float(tpot_s))
         ejected += len(watch.tick(view, 0.0) + watch.tick(view, 5.0))
     assert ejected <= 2
