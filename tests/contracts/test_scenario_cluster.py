@@ -19,6 +19,7 @@ def cluster(text: str) -> ClusterChange:
         ("{against_split: yes}", "nothing serves"),
         ("{against_split: yes, serving: [{at: 0 s, accelerators: 0}]}", "nothing serves"),
         ("{quotas: [{team: a, share: 60 %}, {team: b, share: 50 %}]}", "promised 110 %"),
+        ("{quotas: [{team: a, share: 20 %}, {team: a, share: 50 %}]}", "the team `a` is promised twice"),
         ("{slow: [{node: 1, link: 0.5x}]}", "out of range"),
         ("{jitter: 5}", "jitter"),
         ("{given: [{for: 1 h}]}", "accelerators"),

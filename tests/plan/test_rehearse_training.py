@@ -126,3 +126,22 @@ def test_tables_of_requests_are_refused_where_none_is_sent(small: Plan) -> None:
         options = replace(SimulateOptions(scenario), **{table: "x.csv"})
         with pytest.raises(ValueRefusedError, match="no request is sent there"):
             simulate(small, options)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "horizon", "why"),
+    [
+        ("nodes: 4", "3000 y", "would not end: a year is the most"),
+        ("nodes: 1000000", "1 h", "1e+06 nodes are more than"),
+        ("failures: 1000 /s", "2 h", "1.44e+07 failures of nodes are more than"),
+        ("given: [{accelerators: 1, for: 1 s, copies: 1000000}]", "1 h", "1e+06 jobs under `given`"),
+        ("jobs: {rate: 10000 /s}", "1 h", "3.6e+07 drawn jobs"),
+        ("checkpoint_every: 1 ms", "12 h", "4.32e+07 checkpoints"),
+    ],
+)
+def test_a_cluster_that_would_not_end_is_refused_before_it_begins(
+    cluster: str, horizon: str, why: str, run: TrainingPlan
+) -> None:
+    with pytest.raises(ValueRefusedError) as caught:
+        figures(run, cluster, horizon)
+    assert why in caught.value.message and caught.value.hint

@@ -133,6 +133,12 @@ class ClusterChange(Part):
             raise refusal(ValueRefusedError, "the times of `serving` rise within one day")
         if self.against_split and not any(demand.accelerators for demand in self.serving):
             raise refusal(ValueRefusedError, "nothing serves, so there is one fleet alone", "write `serving`")
+        teams = [quota.team for quota in self.quotas]
+        twice = next((team for team in teams if teams.count(team) > 1), None)
+        if twice is not None:
+            raise refusal(
+                ValueRefusedError, f"the team `{twice}` is promised twice", "write one `share` of it"
+            )
         shares = sum(quota.share_fraction for quota in self.quotas)
         if shares > 1 + 1e-9:
             raise refusal(ValueRefusedError, f"teams are promised {100 * shares:g} % of the cluster together")

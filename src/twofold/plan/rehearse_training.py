@@ -10,6 +10,7 @@ from twofold.catalog import Catalog
 from twofold.contracts import ClusterChange, ClusterJobs, Scenario, TrainingFigures, TrainingPlan, read_jobs
 from twofold.core import DAY_S, EmptyError, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device, power_w
+from twofold.plan.rehearse_limits import check_cluster_ends, check_cluster_span
 from twofold.plan.rehearse_nodes import NODE_NAME, node_losses, repaired, slow_nodes
 from twofold.plan.rehearse_pools import power_factor
 from twofold.plan.rehearse_step import run_node_count, step_rehearsal
@@ -61,14 +62,16 @@ def rehearse_training(
 
     `on_job` is told of every job at its end, and of what is left when the run is over. Raises EmptyError
     where there are no nodes to train on, or no job; ValueRefusedError where the plan's run, or a node that is
-    to be slow or to fail, is more than the cluster has.
+    to be slow or to fail, is more than the cluster has, and where the run would not end in hours.
     """
     change = scenario.cluster
     assert change is not None
     run = _own_run(runs, change)
     watch = Watch(_settings(run, change), PLAN_TEAM, on_job)
     horizon_s = scenario.horizon_s or HORIZON_S
+    check_cluster_span(horizon_s)
     world = _world(run, scenario, horizon_s, seed, catalog, constants, watch.new_brain)
+    check_cluster_ends(world, change)
     if change.against_split:
         _check_split(world)
         pool = compare_pool(world, lambda: _jobs(run, change, world, seed), on_job=watch.note)
