@@ -158,8 +158,8 @@ class FairQueue:
         """
         nexts = []
         for tenant, flow in self._lines[class_name].flows.items():
-            fit = (each for each in flow.waiting.values() if not but_models or each.model not in but_models)
-            first = next(fit, None)
+            waits = flow.waiting.values()
+            first = next((each for each in waits if not but_models or each.model not in but_models), None)
             if first is not None and may(tenant):
                 nexts.append((first.start_tokens, first.key))
         return min(nexts)[1] if nexts else None
