@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,7 @@ serving:
       slo: {e2e_p95: 30 s}
 """
 HEADER = "arrival_s,input_tokens,output_tokens"
+PROOFS = Path(__file__).parents[2] / "docs" / "proofs.md"
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +239,11 @@ def test_runs_side_by_side_in_processes_give_the_same_bytes(planned: ShownPlan, 
         for count in (1, 2)
     ]
     assert swept[0].json == swept[1].json
-    assert any(name.startswith("tenant one.") for name in swept[0].data.points[0].figures)
+    told_figures = set(swept[0].data.points[0].figures)
+    proofs = PROOFS.read_text("utf-8").partition("| what |")[0]
+    named = re.findall(r"`((?:tenant NAME\.|CLASS\.)?\w+_\w+)`", proofs)  # what the page says `--json` tells
+    assert len(named) == 5
+    assert {name.replace("NAME", "one").replace("CLASS", "chat") for name in named} <= told_figures
     assert told[-1] == "rehearsing, run 6 of 6"
 
 
