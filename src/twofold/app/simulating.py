@@ -20,6 +20,7 @@ from twofold.plan import (
     Staged,
     WorkEngine,
     Workers,
+    belief_factors,
     compared,
     policies_on,
     pool_tasks,
@@ -97,9 +98,8 @@ def simulate(
             f"`{scenario.name}` is of serving: no job is submitted there",
             hint="leave `--jobs` out, or name a scenario of a cluster, such as training-week",
         )
-    error = scenario.beliefs.error_fraction
-    factors = (1.0, *((1.0 - error, 1.0 + error) if error else ()))
-    staged = replace(_staged(given, scenario, options), factors=factors)
+    staged = _staged(given, scenario, options)
+    staged = replace(staged, factors=belief_factors(scenario, staged.tasks))
     with request_table(options.requests) as record:
         (made,) = rehearsed([staged], tell, workers, record)
     if options.timeline:

@@ -27,8 +27,11 @@ Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
 class BeliefChange(Part):
     """How far the machines' beliefs lie from the world."""
 
-    error_fraction: Error = Field(
-        default=0.3, alias="error", description="a run is repeated with beliefs so much too high and too low"
+    error_fraction: Error | None = Field(
+        default=None,
+        alias="error",
+        description="a run is repeated with beliefs so much too low and too high; else at both ends of the "
+        "range of the plan's own times",
     )
 
 

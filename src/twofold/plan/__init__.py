@@ -29,6 +29,7 @@ from twofold.plan.quick_single import (
 )
 from twofold.plan.quick_train import TrainingQuestion
 from twofold.plan.reasons import METRICS, metric_text, reason_text
+from twofold.plan.rehearse_beliefs import belief_factors
 from twofold.plan.rehearse_flat import compared, flat_figures
 from twofold.plan.rehearse_gate import live_gate_settings, policies_on
 from twofold.plan.rehearse_measured import measured_note, measured_services
@@ -72,6 +73,7 @@ __all__ = [
     "Variation",
     "WorkEngine",
     "Workers",
+    "belief_factors",
     "build_plan",
     "calibration_notes",
     "calibration_rows",
