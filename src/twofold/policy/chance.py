@@ -1,9 +1,10 @@
 """Chance without a generator: a hash of a seed and a name or number, the same at every replay."""
 
 import zlib
+from typing import Final
 
 _MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it lie far apart
+GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it lie far apart
 
 
 def mixed(seed: int, key: int) -> int:
