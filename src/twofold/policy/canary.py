@@ -4,7 +4,8 @@ A trial compares the release with what runs beside it, in the same minutes: time
 output token (as logs of ratios, at like load and input), failures, and quality scores where answers are
 judged. Each is a sequential test (`sequential.py`, `failures.py`): one that finds "worse by the margin" rolls
 back at once; the last stage promotes when all have refuted it. A stage lasts until the tests of times have
-blocks enough to say something of its load: three of two answers' times each, at least.
+blocks enough to say something (three, of two answers' times each at least), unless those before have
+told what is to be known.
 
 At the request limit a test that is still open decides for what is likelier, and one that hardly knows
 anything rolls back: that is not a proof of harmlessness. So where answers are so long and requests so many
@@ -283,7 +284,7 @@ def _why_worse(trial: Trial, now_s: float) -> str | None:
 def _may_grow(trial: Trial, now_s: float) -> bool:
     """Whether the stage has lasted, and, before promotion, every test has refuted "worse" or run out.
 
-    It has not lasted while a test of times has too few of its blocks to say anything.
+    It has not lasted while a test of times has too few of its blocks to say anything, and knows too little.
     """
     stage = trial.settings.stages[trial.stage_index_value]
     if now_s - trial.stage_since_s < stage.least_s:
@@ -294,7 +295,7 @@ def _may_grow(trial: Trial, now_s: float) -> bool:
         return False
     for metric in trial.metrics.values():
         few = metric.test.evidence.count < metric.test.blocks_min_count
-        if few and metric.of_times and trial.is_common(metric):
+        if few and metric.of_times and trial.is_common(metric) and not trial.is_known(metric.test):
             return False
     last = trial.stage_index_value + 1 == len(trial.settings.stages)
     return not last or all(test.verdict() is Verdict.CLEARED for _, test in _tests(trial))
