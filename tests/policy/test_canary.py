@@ -219,6 +219,21 @@ def test_a_stage_lasts_as_many_blocks_as_its_times_need_to_say_something() -> No
     raise AssertionError("the share never grew")
 
 
+def test_a_new_stage_forgets_what_was_measured_of_another_load_and_keeps_the_scores() -> None:
+    machine = Canary(LONG)
+    machine.offered("new", "", 0.0)
+    for metric in machine.trials[""].metrics.values():
+        for y in (1.0, 2.0):
+            metric.canary.add(y, 0.0, 0.0)
+            metric.baseline.add(y, 0.0, 0.0)
+        metric.close_if_full(2, 1.0, 0.0)
+        metric.canary.add(1.0, 0.0, 0.0)
+        metric.next_stage(5.0)
+        kept = not metric.of_times
+        assert metric.test.evidence.count == metric.canary.count == kept
+        assert metric.test.block_count == 1 and metric.since_s == (1.0 if kept else 5.0)
+
+
 @pytest.mark.parametrize("scored", [0.02, 0.1, 0.3])
 def test_what_few_answers_tell_is_left_out_at_the_limit_and_the_promotion_says_so(scored: float) -> None:
     assert tried(0.0, 1.0, 3, scored=scored) == [PromoteRelease("new", "not judged: quality")]

@@ -345,6 +345,22 @@ def test_spares_for_a_lost_zone_stand_beyond_the_need() -> None:
     scaler = Scaler(replace(SETTINGS, pools=(zones,), up_count=20), spare_zones_count=1)
     view = FleetView(GateSettings(), Beliefs(0.0, 0.01))
     assert len(scaler.tick(view, 0.0, {"": 28})) == 6  # 4 needed; two in each zone leave 4
+    of_four = Scaler(scaler.settings, spare_zones_count=1)
+    for number in range(4):
+        view.add_replica(f"first-{number}", LIMIT, zone="abca"[number])
+    assert len(of_four.tick(view, 0.0, {"": 30})) == 4  # 4.3 needed, so 5; as near as it is to 4
+
+
+def test_a_trial_in_a_lost_zone_is_one_at_a_time_within_the_bound_and_given_up_when_silent() -> None:
+    view = FleetView(GateSettings(), Beliefs(0.0, 0.01))
+    for name in ("first", "second"):
+        view.add_replica(name, LIMIT, zone="b")
+    for most, expected_s in ((2, []), (4, [0, 320])):
+        zones = PoolScaling(min_count=2, max_count=most, zones=("a", "b"), in_flight_limit_count=LIMIT)
+        scaler = Scaler(replace(SETTINGS, pools=(zones,), start_s_max=300.0))
+        asked = [step for step in range(0, 600, 10) if scaler.tick(view, step, {}, lost_zones={"a"})]
+        starts = [step for step in asked if step < 600]
+        assert starts[: len(expected_s)] == expected_s and len(starts) == len(expected_s)
 
 
 def test_new_replicas_run_what_most_of_the_pool_runs_and_a_trial_is_left_alone() -> None:
