@@ -7,24 +7,20 @@ from twofold.core import Estimate
 from twofold.plan.rehearse_run import PoolTask
 
 ANSWER = "decode"  # the part of a request's time that beliefs are of, with a range of its own fit
-UNKNOWN_FRACTION = 0.3  # too high and too low, where the plan has no range
+LEAST_FRACTION = 0.3  # too high and too low, however narrow the plan's own range
 
 
 def belief_factors(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[float, ...]:
     """Times the world's own times: perfect ones, then what is put off; perfect ones alone for an error of 0.
 
-    Formula  1 − error and 1 + error where the scenario says it; else low / value and high / value of what the
-             plan predicts a request to take, the widest of all classes
+    Formula  1 − error and 1 + error where the scenario says it; else ±30 %, or, where that is wider, low / value
+             and high / value of what the plan predicts a request to take, in any class
     Why      a plan's range is what its fit was off by on rows left out: beliefs of that fit are as far off.
-    Limits   ±30 % for a plan whose times have no range.
     """
     error = scenario.beliefs.error_fraction
     if error is None:
-        ratios = [ratio for task in tasks for each in task.classes for ratio in _ratios(each)]
-        low, high = min(ratios, default=1.0), max(ratios, default=1.0)
-        if low < high:
-            return 1.0, low, high
-        error = UNKNOWN_FRACTION
+        ratios = [1.0, *(ratio for task in tasks for each in task.classes for ratio in _ratios(each))]
+        return 1.0, min(1.0 - LEAST_FRACTION, *ratios), max(1.0 + LEAST_FRACTION, *ratios)
     return (1.0, 1.0 - error, 1.0 + error) if error else (1.0,)
 
 
