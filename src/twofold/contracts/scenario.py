@@ -30,8 +30,8 @@ class BeliefChange(Part):
     error_fraction: Error | None = Field(
         default=None,
         alias="error",
-        description="a run is repeated with beliefs so much too low and too high; else by 30 %, or at both ends "
-        "of the range of the plan's own times where that is wider",
+        description="a run is repeated with beliefs so much too low and too high; else by 30 %, or at both "
+        "ends of the range of the plan's own times where that is wider",
     )
 
 

@@ -13,8 +13,8 @@ LEAST_FRACTION = 0.3  # too high and too low, however narrow the plan's own rang
 def belief_factors(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[float, ...]:
     """Times the world's own times: perfect ones, then what is put off; perfect ones alone for an error of 0.
 
-    Formula  1 − error and 1 + error where the scenario says it; else ±30 %, or, where that is wider, low / value
-             and high / value of what the plan predicts a request to take, in any class
+    Formula  1 − error and 1 + error where the scenario says it; else ±30 %, or, where that is wider,
+             low / value and high / value of what the plan predicts a request to take, in any class
     Why      a plan's range is what its fit was off by on rows left out: beliefs of that fit are as far off.
     """
     error = scenario.beliefs.error_fraction
