@@ -198,3 +198,13 @@ def test_requests_that_are_slow_together_count_as_fewer() -> None:
 def test_errors_are_between_never_and_always(wrong: tuple[float, float]) -> None:
     with pytest.raises(AssertionError):
         Errors(*wrong)
+
+
+def test_what_was_cleared_is_open_again_once_the_odds_turn() -> None:
+    test, seen = MeanTest(0.1, ERRORS), []
+    for shift in [0.0] * 20 + [0.1] * 60:
+        y = [0.0, 0.2] * 10
+        test.close_block(sums_of([each + shift for each in y]), sums_of(y))
+        seen.append(test.verdict())
+        assert test.log_ratio() <= 0 or test.verdict() is not Verdict.CLEARED
+    assert seen[19] is Verdict.CLEARED and Verdict.OPEN in seen[20:]
