@@ -1,17 +1,21 @@
 """The compiled package answers as the sources do, to the last bit (INV-5)."""
 
+import dataclasses
 import os
 import subprocess
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
+
+from twofold.twin import FleetResult, FleetWorld, RequestRecord
 
 ROOT = Path(__file__).parents[1]
 COMPILED = ROOT / ".fast" / "bin" / "python"
 DAY = "1795219200"  # 2026-11-21, as `ask` has it
-pytestmark = pytest.mark.skipif(
+built = pytest.mark.skipif(
     not COMPILED.exists(), reason="it is not built: `make fast`, which needs a C compiler"
 )
 
@@ -26,11 +30,36 @@ def compiled(*words: str) -> str:
     return done.stdout
 
 
+def values_of(kind: Any, known: set[type]) -> Iterator[type]:
+    """Every class of ours whose values a value of this kind may hold."""
+    for part in get_args(kind):
+        yield from values_of(part, known)
+    if isinstance(kind, type) and kind not in known and kind.__module__.startswith("twofold."):
+        known.add(kind)
+        yield kind
+        if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+            for part in get_type_hints(kind).values():
+                yield from values_of(part, known)
+
+
+@pytest.mark.parametrize("sent", [FleetWorld, FleetResult, RequestRecord])
+def test_what_processes_send_each_other_is_not_compiled(sent: type) -> None:
+    """A compiled class cannot be pickled."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    modules = wheel["hooks"]["custom"]["modules"]
+    names = {kind.__module__.replace(".", "/") + ".py" for kind in values_of(sent, set())}
+    assert names and not names & set(modules)
+
+
+@built
 def test_what_a_request_goes_through_is_compiled() -> None:
     files = "import twofold.policy.gate as g, twofold.twin.engine as e; print(g.__file__, e.__file__)"
     assert all(name.endswith((".so", ".pyd")) for name in compiled("-c", files).split())
 
 
+@built
 @pytest.mark.parametrize("scenario", ["zone-loss", "bad-canary"])
 def test_a_compiled_run_is_the_same_run(scenario: str, ask: Callable[[str], Any]) -> None:
     line = f"simulate tests/requirements/specs/chat.yaml --scenario {scenario} --json"

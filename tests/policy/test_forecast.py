@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.forecast import Forecast, ForecastSettings
+from twofold.policy.forecast import Forecast
+from twofold.policy.scaling_settings import ForecastSettings
 
 SETTINGS = ForecastSettings(bin_s=60.0, season_s=3600.0)
 

@@ -20,9 +20,8 @@ from twofold.policy import (
     StartReplica,
     StopReplica,
 )
-from twofold.policy.forecast import ForecastSettings
 from twofold.policy.scaling import Scaler, Stays, surely_late_fraction
-from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
+from twofold.policy.scaling_settings import ForecastSettings, PoolScaling, ScalingSettings
 from twofold.policy.warm import WarmSettings
 
 LIMIT = 10

@@ -105,7 +105,6 @@ from twofold.policy.events import (
     to_line,
 )
 from twofold.policy.fleet_view import Counts, FleetView, Replica, Request
-from twofold.policy.forecast import ForecastSettings
 from twofold.policy.gate import Gate
 from twofold.policy.lines import Entry, LineFormat
 from twofold.policy.machine import Machine
@@ -131,7 +130,7 @@ from twofold.policy.request_settings import (
     RetryBudgetSettings,
 )
 from twofold.policy.routing_settings import Routing, RoutingSettings
-from twofold.policy.scaling_settings import PoolScaling, ScalingSettings
+from twofold.policy.scaling_settings import ForecastSettings, PoolScaling, ScalingSettings
 from twofold.policy.sequential import Errors
 from twofold.policy.settings import Beliefs, GateSettings, settings_from_data
 from twofold.policy.spares import (

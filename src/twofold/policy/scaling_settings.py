@@ -2,7 +2,25 @@
 
 from dataclasses import dataclass
 
-from twofold.policy.forecast import ForecastSettings
+BINS_MAX = 10_080  # of a season: a week of minutes
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSettings:
+    """Bins, season and how fast the past fades."""
+
+    bin_s: float = 60.0
+    season_s: float = 86_400.0
+    level_gain: float = 0.1  # weight of the newest bin in the level
+    trend_gain: float = 0.02
+    trend_kept_ratio: float = 0.9  # of the trend, per bin ahead
+    profile_gain: float = 0.5  # weight of the newest season in the profile
+    error_gain: float = 0.01  # weight of the newest bin's miss
+
+    def __post_init__(self) -> None:
+        assert 0 < self.bin_s <= self.season_s and 2 <= self.season_s / self.bin_s <= BINS_MAX, self
+        gains = (self.level_gain, self.trend_gain, self.profile_gain, self.error_gain)
+        assert all(0 < gain <= 1 for gain in gains) and 0 <= self.trend_kept_ratio < 1, self
 
 
 @dataclass(frozen=True, slots=True)
