@@ -8,7 +8,7 @@ EXTRAS := .venv/.extras
 FAST := .fast/.installed
 ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 
-.PHONY: demo loop extras fast test check bench golden fit accuracy lock clean
+.PHONY: demo loop extras fast test check doors bench golden fit accuracy lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -49,6 +49,12 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Every room's door again, from what other rooms use of it.
+doors: $(STAMP)
+	$(BIN)/python -m bench.doors
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -16,8 +16,9 @@ from scipy.stats import beta  # type: ignore[import-untyped]  # scipy ships no t
 
 from bench.twin import WHOLE, world
 from bench.twin_engine import step_table
-from twofold.policy import Effect, Event, GateSettings, Machine, PromoteRelease, RollBackRelease
-from twofold.twin import (
+from twofold.policy import Machine
+from twofold.policy.gate import Effect, Event, GateSettings, PromoteRelease, RollBackRelease
+from twofold.twin.serving import (
     Arrival,
     Engine,
     EngineSettings,
@@ -28,7 +29,7 @@ from twofold.twin import (
     TrafficModel,
     generate,
 )
-from twofold.twin.fleet import FleetRun
+from twofold.twin.serving.fleet import FleetRun
 
 SEEDS = 100
 REPLICAS = 4

@@ -13,10 +13,11 @@ import time
 from click.testing import CliRunner
 
 from twofold.catalog import load_catalog
-from twofold.claims import Judged, Verdict, World, judge, load_claims
-from twofold.claims.units import SI_FACTOR
 from twofold.cli.verbs import twofold
 from twofold.perf import load_constants
+from twofold.verdicts import Judged, Verdict, World, load_claims
+from twofold.verdicts.units import SI_FACTOR
+from twofold.verdicts.verdicts import judge
 
 
 def told_value(judged: Judged) -> object:

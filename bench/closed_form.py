@@ -26,10 +26,13 @@ from twofold.inference import (
     service_table,
 )
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.plan.rehearse_pools import true_beliefs
-from twofold.policy import Beliefs, FleetView, GateSettings, Request, Routing, RoutingSettings
-from twofold.policy.routing import Router
-from twofold.twin import Engine, EngineWork, FirstToken, StepTable, engine_settings, step_table
+from twofold.policy.gate import Beliefs, GateSettings, Routing, RoutingSettings
+from twofold.policy.gate.fleet_view import FleetView, Request
+from twofold.policy.gate.routing import Router
+from twofold.rehearse.pools import true_beliefs
+from twofold.twin.serving import Engine, StepTable, engine_settings
+from twofold.twin.serving.engine_presets import step_table
+from twofold.twin.serving.engine_types import EngineWork, FirstToken
 
 Array = NDArray[np.float64]
 REQUESTS = 8000  # per replica

@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 
 from twofold.catalog import load_catalog
-from twofold.policy import (
+from twofold.policy.cluster import (
     CadenceSettings,
     ClusterBrain,
     ClusterEffect,
@@ -18,7 +18,7 @@ from twofold.policy import (
     FaultSettings,
     checkpoint_interval_s,
 )
-from twofold.twin import (
+from twofold.twin.cluster import (
     CheckpointModel,
     CheckpointStore,
     ClusterResult,
@@ -29,12 +29,11 @@ from twofold.twin import (
     StepModel,
     Use,
     compare_pool,
-    day_profile,
     published_rates,
-    serving_load,
     simulate_cluster,
-    spare_sweep,
 )
+from twofold.twin.cluster.pool import day_profile, serving_load
+from twofold.twin.cluster.spares import spare_sweep
 
 DAY_S = 86_400.0
 SEEDS = range(5)

@@ -18,8 +18,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from twofold.live import GatewayConfig, GatewayReplica, free_port
-from twofold.policy import Beliefs, Cause, GateSettings, GiveUp, Send
+from twofold.live.gateway_config import GatewayConfig, GatewayReplica
+from twofold.live.processes import free_port
+from twofold.policy.gate import Beliefs, Cause, GateSettings, GiveUp, Send
 
 EVENT_COUNT = 16
 DURATION_S = 3.0

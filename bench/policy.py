@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from twofold.policy import (
+from twofold.policy import Entry
+from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
     ClassKind,
     ClassSettings,
     DegradationSettings,
-    Entry,
     Gate,
     GateSettings,
     HedgeSettings,

@@ -17,13 +17,13 @@ from twofold.training import (
     Limits,
     Stack,
     TrainingJob,
-    enumerate_layouts,
     load_stack,
     memory,
     price_layouts,
     search,
     step_time,
 )
+from twofold.training.layouts import enumerate_layouts
 
 T = TypeVar("T")
 CALCULON_PER_S = 250

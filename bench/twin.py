@@ -8,7 +8,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bench.twin_engine import step_table
-from twofold.policy import (
+from twofold.policy import Machine
+from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
     CanarySettings,
@@ -20,7 +21,6 @@ from twofold.policy import (
     GateSettings,
     HedgeSettings,
     LimitSettings,
-    Machine,
     OutlierSettings,
     PoolScaling,
     QueueSettings,
@@ -32,12 +32,11 @@ from twofold.policy import (
     ScalingSettings,
     ZoneSettings,
 )
-from twofold.twin import (
+from twofold.twin.serving import (
     Arrival,
     ClassModel,
     Engine,
     EngineSettings,
-    EngineWork,
     FleetWorld,
     Lengths,
     Release,
@@ -46,8 +45,8 @@ from twofold.twin import (
     TrafficModel,
     generate,
 )
-from twofold.twin.engine_types import Output
-from twofold.twin.fleet import FleetRun
+from twofold.twin.serving.engine_types import EngineWork, Output
+from twofold.twin.serving.fleet import FleetRun
 
 REQUESTS = 20_000
 REPLICAS = 8

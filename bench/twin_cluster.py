@@ -6,8 +6,8 @@ from functools import partial
 from heapq import heappop, heappush, merge
 
 from twofold.catalog import load_catalog
-from twofold.policy import ClusterBrain, ClusterEffect, ClusterEvent, ClusterSettings, TeamQuota
-from twofold.twin import (
+from twofold.policy.cluster import ClusterBrain, ClusterEffect, ClusterEvent, ClusterSettings, TeamQuota
+from twofold.twin.cluster import (
     SHAPES,
     CheckpointModel,
     CheckpointStore,

@@ -9,7 +9,8 @@ import numpy as np
 from twofold.catalog import load_catalog
 from twofold.inference import Replica, default_activation_format, engine, model_shape, service_table
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.twin import Engine, EngineSettings, EngineWork, StepTable
+from twofold.twin.serving import Engine, EngineSettings, StepTable
+from twofold.twin.serving.engine_types import EngineWork
 
 REQUESTS = 3000
 RATES_PER_S = (2.0, 8.0, 16.0, 24.0)

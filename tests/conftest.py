@@ -11,16 +11,22 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from twofold import planner
+from twofold.catalog import Catalog, load_catalog
 from twofold.cli import main
-from twofold.contracts import Plan
+from twofold.contracts.results import Plan, plan_to_dict
+from twofold.contracts.spec import parse_spec, read_spec
+from twofold.core import InfeasibleError
+from twofold.perf import Constants, load_constants
+from twofold.planner import PlanOptions
 
 # The same examples in every run, without a clock: what passed here passes there. New ones are sought with
 # HYPOTHESIS_PROFILE=explore; what that finds becomes an @example.
@@ -33,8 +39,7 @@ ROOT = Path(__file__).parents[1]
 DAY = "1795219200"  # 2026-11-21: prices do not age in tests
 DATA_FILE = re.compile(r"[^'\"(\s]+\.(?:csv|jsonl?|gz|parquet)\b")
 kept_at: list[Path] = []  # where what was made lies, seen by every process of the session
-plans = import_module("twofold.plan")  # the room: `twofold.plan` is the function of that name
-_build_plan = plans.build_plan
+_build_plan = planner.build_plan
 
 
 def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Plan:
@@ -52,7 +57,7 @@ def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Pla
     return replace(plan, digests=replace(plan.digests, spec=more["spec_digest"]))  # it is passed on, no more
 
 
-plans.build_plan = _plan_made_once  # type: ignore[attr-defined]
+planner.build_plan = _plan_made_once
 
 
 def _once(named: str, make: Callable[[], Any]) -> Any:
@@ -139,3 +144,62 @@ def _run(line: str) -> Asked:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(words)
     return Asked(line, code, out.getvalue(), err.getvalue())
+
+
+NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
+AS_ASKED = PlanOptions(today=date(2026, 11, 21))  # as `ask` plans, so that both take what one made
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[[str], Plan]:
+    """Plans a spec's text; the same text once."""
+
+    @cache
+    def plan(text: str) -> Plan:
+        spec = parse_spec(text, "twofold.yaml")
+        return planner.build_plan(spec, load_catalog(), load_constants(), spec_digest="0")
+
+    return plan
+
+
+@pytest.fixture
+def refused(planned: Callable[[str], Plan]) -> Callable[[str], InfeasibleError]:
+    """The error that a spec's text raises."""
+
+    def refusal(text: str) -> InfeasibleError:
+        with pytest.raises(InfeasibleError) as caught:
+            planned(text)
+        return caught.value
+
+    return refusal
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="session")
+def constants() -> Constants:
+    return load_constants()
+
+
+@pytest.fixture(scope="session")
+def examples() -> dict[str, Plan]:
+    """Every example's plan by its name, as the command line makes it."""
+    # Two processes that begin at once each make half of them.
+    backwards = os.environ.get("PYTEST_XDIST_WORKER") == "gw1"
+    plans = {}
+    with contextlib.chdir(ROOT):
+        for name in reversed(NAMES) if backwards else NAMES:
+            spec = read_spec(Path("examples", name, "twofold.yaml"))
+            plans[name] = planner.build_plan(
+                spec, load_catalog(), load_constants(), spec_digest="0", options=AS_ASKED
+            )
+    return {name: plans[name] for name in NAMES}
+
+
+@pytest.fixture(scope="session")
+def example_data(examples: dict[str, Plan]) -> dict[str, dict[str, Any]]:
+    """The same as plain data, as `plan --json` prints them."""
+    return {name: plan_to_dict(plan) for name, plan in examples.items()}

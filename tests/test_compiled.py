@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from twofold.twin import FleetResult, FleetWorld, RequestRecord
+from twofold.twin.serving import FleetResult, FleetWorld, RequestRecord
 
 ROOT = Path(__file__).parents[1]
 COMPILED = ROOT / ".fast" / "bin" / "python"
@@ -55,8 +55,9 @@ def test_what_processes_send_each_other_is_not_compiled(sent: type) -> None:
 
 @built
 def test_what_a_request_goes_through_is_compiled() -> None:
-    files = "import twofold.policy.gate as g, twofold.twin.engine as e; print(g.__file__, e.__file__)"
-    assert all(name.endswith((".so", ".pyd")) for name in compiled("-c", files).split())
+    modules = "twofold.policy.gate.gate as g, twofold.twin.serving.engine as e"
+    files = compiled("-c", f"import {modules}; print(g.__file__, e.__file__)").split()
+    assert all(name.endswith((".so", ".pyd")) for name in files)
 
 
 @built

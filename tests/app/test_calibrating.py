@@ -9,7 +9,7 @@ import pytest
 from twofold.app import calibrate, plan
 from twofold.app.local_tables import local_tables
 from twofold.app.measured_device import device_tables
-from twofold.contracts import CALIBRATION_SCHEMA, read_calibration
+from twofold.contracts.rows import CALIBRATION_SCHEMA, read_calibration
 from twofold.core import AlteredError, FileError, InputError, Source
 from twofold.perf import load_constants
 
@@ -107,7 +107,7 @@ def test_an_old_calibration_and_one_to_other_constants_are_noted(table: Path) ->
     (old,) = local_tables(None, path, DAY + timedelta(days=400)).notes
     assert "400 days old" in old
     data = json.loads(path.read_text()) | {"constants_digest": "of others", "constants_version": 1}
-    from twofold.contracts.calibration import _digest
+    from twofold.contracts.rows.calibration import _digest
 
     data.pop("schema")
     path.write_text(json.dumps({"schema": CALIBRATION_SCHEMA, **data, "digest": _digest(data)}))

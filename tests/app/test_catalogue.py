@@ -3,9 +3,9 @@ from datetime import date
 import pytest
 
 from twofold.app import catalog_columns, catalog_rows, catalog_tables
-from twofold.app.lines import WIDTH
 from twofold.catalog import load_catalog
 from twofold.core import InputError, UnknownKeyError, UnknownNameError
+from twofold.report.lines import WIDTH
 
 
 @pytest.mark.parametrize("name", load_catalog().table_names())

@@ -3,9 +3,9 @@
 import pytest
 
 from twofold.app import claim_value, claims
-from twofold.app.lines import WIDTH
-from twofold.app.screen_claims import command_lines
 from twofold.core import UnknownNameError
+from twofold.report.claims import command_lines
+from twofold.report.lines import WIDTH
 
 
 def test_ids_come_in_any_case_and_in_the_order_asked() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 import twofold
+from twofold.answer import ServingEstimate, TrainingEstimate
 from twofold.app import Answer, Machines
 from twofold.core import InfeasibleError, InputError
-from twofold.plan import ServingEstimate, TrainingEstimate
 
 
 def test_a_question_reads_as_the_command_does() -> None:

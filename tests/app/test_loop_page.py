@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.app import loop_json, loop_lines
+from twofold.app import loop_json
 from twofold.app.loop_page import _grouped, _row, notes_on_loads, share_of_load
-from twofold.contracts import (
+from twofold.contracts.results import (
     Finding,
     LoadPoint,
     LoopPage,
@@ -22,6 +22,7 @@ from twofold.contracts import (
     TrainingMeasured,
 )
 from twofold.core import Estimate, Source
+from twofold.report import loop_lines
 
 QUANTILES = Quantiles(0.02, 0.018, 0.04, 0.05)
 LOAD = LoadPoint(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import alone, down, need_memory, up
+from twofold.app import down, up
 from twofold.app.loop_settings import serve_settings, train_settings
+from twofold.app.looping import alone, need_memory
 from twofold.app.sources import load
 from twofold.core import BusyError, FileError, MemoryShortError, PortError, ValueRefusedError
 
@@ -183,7 +184,8 @@ def test_down_removes_what_is_there_twice_over_and_what_a_killed_one_left(tmp_pa
 
 def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path) -> None:
     pytest.importorskip("psutil", reason="needs the extra [live]")
-    from twofold.live import running, start, stop_all
+    from twofold.live import running, stop_all
+    from twofold.live.processes import start
 
     folder = tmp_path / "spec"
     state = folder / ".twofold"
@@ -199,7 +201,8 @@ def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path
 def test_a_port_that_is_taken_is_refused_before_the_work_and_stops_nothing(tmp_path: Path) -> None:
     for library in ("psutil", "torch"):
         pytest.importorskip(library, reason="needs the extras [train] and [live]")
-    from twofold.live import running, start, stop_all
+    from twofold.live import running, stop_all
+    from twofold.live.processes import start
 
     spec, state, told = changed(tmp_path, "steps: 110", "steps: 110"), tmp_path / ".twofold", list[str]()
     tell: Callable[[str], None] = told.append

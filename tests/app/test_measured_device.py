@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import compare, load, plan
+from twofold.app import compare, plan
+from twofold.app.sources import load
 from twofold.core import AlteredError
-from twofold.measure import DeviceRecord, Identity, digest_of, this_identity, write_device
+from twofold.device import DeviceRecord, digest_of, this_identity, write_device
+from twofold.device.files import Identity
 
 SPEC = """\
 name: small

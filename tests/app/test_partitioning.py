@@ -1,8 +1,8 @@
 import pytest
 
 from twofold.app import partitions
-from twofold.app.lines import WIDTH
 from twofold.core import InfeasibleError, InputError
+from twofold.report.lines import WIDTH
 
 
 def test_the_legal_profiles_of_a_device_are_listed() -> None:

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 
 from twofold.app import diff, explain
 from twofold.app.plan_files import plan_data
-from twofold.contracts import Plan, plan_to_dict, plan_to_json
+from twofold.contracts.results import Plan, plan_to_dict, plan_to_json
 from twofold.core import InputError
 
 JUNK = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
 )
+
+
+@pytest.fixture
+def plan(examples: dict[str, Plan]) -> Plan:
+    return examples["assistant"]
 
 
 def places(node: Any) -> list[tuple[Any, Any]]:

@@ -10,13 +10,17 @@ import pytest
 
 from twofold.app.plan_values import plan_value
 from twofold.app.planning import plan, rehearsed_plan
-from twofold.app.shown import ShownPlan
 from twofold.app.simulate_inputs import rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep
 from twofold.app.sweeping import parse_sweep
-from twofold.contracts import Scenario, parse_scenario, plan_to_json, scenario_names
+from twofold.contracts.results import plan_to_json
+from twofold.contracts.scenario import Scenario
+from twofold.contracts.scenario.named import scenario_names
+from twofold.contracts.scenario.scenario import parse_scenario
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
-from twofold.plan import compared, flat_figures
+from twofold.rehearse import compared
+from twofold.rehearse.flat import flat_figures
+from twofold.report.shown import ShownPlan
 
 SPEC = """\
 name: helpdesk

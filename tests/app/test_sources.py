@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from twofold.app import load
+from twofold.app.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
 

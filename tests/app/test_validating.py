@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from twofold.app import lint_table, validate
-from twofold.app.screen_validate import gate_lines, goal_lines, group_lines, lint_lines
-from twofold.app.validating import Linted
 from twofold.core import TableError, UsageError, ValueRefusedError
 from twofold.measure import Column, Finding, Gate, Judged, Line, Reached, Score
 from twofold.measure.gate import Moved
+from twofold.report.validate import Linted, gate_lines, goal_lines, group_lines, lint_lines
 
 HEADER = "id,model,gpu,gpus_total,framework,precision_weights,tp,isl_mean,osl_mean,concurrency,tpot_mean_ms"
 ROW = "monday,llama-3.1-70b,H200,4,vllm,fp8,4,1000,200,16,16.2"

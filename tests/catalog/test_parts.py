@@ -1,6 +1,7 @@
 """What one partition costs and holds follows from the device that is cut."""
 
-from twofold.catalog import load_catalog, partition
+from twofold.catalog import load_catalog
+from twofold.catalog.partitions import partition
 from twofold.catalog.parts import cut_node, cut_price, part_of
 
 CATALOG = load_catalog()

@@ -12,8 +12,6 @@ from twofold.catalog import (
     ApiPrice,
     Authorisation,
     Column,
-    ComplianceFigure,
-    ControlRow,
     CostItem,
     EconomicFigure,
     Fabric,
@@ -30,6 +28,7 @@ from twofold.catalog import (
     load_catalog,
     schema,
 )
+from twofold.catalog.compliance_types import ComplianceFigure, ControlRow
 from twofold.catalog.schema import DATA, SI_FACTOR
 
 SAME_IN_SI = {"", "W", "d", "deg", "$", "$/h", "$/kWh", "$/TB/month", "g/kWh", "l/kWh", "tok", "see unit"}

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from twofold.contracts import parse_spec, render_error
+from twofold.contracts import render_error
+from twofold.contracts.spec import parse_spec
 from twofold.core import InputErrors, Place, UnitError
 
 TEXT = """model: llama-3.1-70b

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import (
-    Dimension,
-    QuantityError,
-    UnitError,
-    format_quantity,
-    natural_quantity,
-    parse_quantity,
-    units_of,
-)
+from twofold.core import Dimension, QuantityError, UnitError, natural_quantity, parse_quantity, units_of
+from twofold.core.quantity import format_quantity
 
 DIMENSIONS = st.sampled_from(list(Dimension))
 SIZES = st.floats(min_value=1e-9, max_value=1e20) | st.just(0.0)

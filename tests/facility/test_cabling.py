@@ -6,15 +6,8 @@ from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
 from twofold.core import UnknownNameError
-from twofold.facility import (
-    CableRun,
-    FabricParts,
-    cable_runs,
-    fabric_bill,
-    fabric_parts,
-    hall,
-    rail_parts,
-)
+from twofold.facility import FabricParts, cable_runs, fabric_bill, fabric_parts, hall, rail_parts
+from twofold.facility.cabling import CableRun
 
 CATALOG = load_catalog()
 HALL = hall(CATALOG)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.contracts import ComplianceItem, ComplianceSpec, total_usd
+from twofold.contracts.results import ComplianceItem, total_usd
+from twofold.contracts.spec import ComplianceSpec
 from twofold.facility import Rent
 from twofold.facility.compliance_costs import CLAIM, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.facility.compliance_keys import keys_of

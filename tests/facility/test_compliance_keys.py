@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.contracts import KeyPlan
+from twofold.contracts.results import KeyPlan
 from twofold.facility.compliance_keys import clusters_of, keys_of
 from twofold.facility.compliance_system import STAGING, RuledSystem, enclaves_of
 

@@ -12,10 +12,10 @@ from twofold.facility import (
     CoolingKind,
     capex_usd_per_w,
     climate_of,
-    cooling_limit_w,
     pue,
     wue_l_per_kwh,
 )
+from twofold.facility.cooling import cooling_limit_w
 
 CATALOG = load_catalog()
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.facility import Year, carbon_by_hour, cleanest_hours, year_of
+from twofold.facility import cleanest_hours, year_of
+from twofold.facility.energy import Year, carbon_by_hour
 
 CATALOG = load_catalog()
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
 from twofold.facility import (
-    draw_w,
     figure,
     idle_w,
     is_liquid_cooled,
@@ -17,6 +16,7 @@ from twofold.facility import (
     training_peak_w,
     training_w,
 )
+from twofold.facility.node_power import draw_w
 
 CATALOG = load_catalog()
 STATED = [node.name for node in CATALOG.nodes() if node.provider == "onprem" and node.confidence == "vendor"]

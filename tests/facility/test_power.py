@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.facility import (
-    Tier,
-    capped,
-    conversion_efficiency,
-    provision,
-    rack_feed,
-    redundancy,
-    step_load,
-)
+from twofold.facility import capped, provision, rack_feed, redundancy, step_load
+from twofold.facility.power import Tier, conversion_efficiency
 
 CATALOG = load_catalog()
 

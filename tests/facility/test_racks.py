@@ -11,13 +11,13 @@ from twofold.facility import (
     NodeList,
     RackLimits,
     band_verdict,
-    even_counts,
     heat_map,
     nodes_per_rack,
     rack_limits,
     serving_racks,
     training_racks,
 )
+from twofold.facility.racks import even_counts
 
 CATALOG = load_catalog()
 ONPREM = ["DGX-H100", "HGX-B200-10U-CX7", "L40S-4U-8", "L4-2U-4", "GB200-NVL72-rack", "HGX-H100-5U"]

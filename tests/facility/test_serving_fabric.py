@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.facility import ServingFabric, ServingFlows, serving_fabric, serving_flows
+from twofold.facility import ServingFabric, serving_fabric, serving_flows
+from twofold.facility.serving_fabric import ServingFlows
 
 CATALOG = load_catalog()
 

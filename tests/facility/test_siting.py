@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.facility import Site, rank_sites, site_of, split_users, transfer_s, user_latencies
+from twofold.facility import Site, rank_sites, site_of, split_users, user_latencies
+from twofold.facility.siting import transfer_s
 
 CATALOG = load_catalog()
 EAST, WEST, NORTH = (

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.facility import FabricParts, fabric_parts, fat_tree, rail_optimised, rail_parts
+from twofold.facility import FabricParts, fabric_parts, rail_parts
+from twofold.facility.topology import fat_tree, rail_optimised
 
 CARD_400G = 50e9
 NDR_PORTS, XDR_PORTS = 64, 144  # of one switch

@@ -21,7 +21,9 @@ from twofold.inference import (
     relieved,
     static_batch,
 )
-from twofold.twin import Engine, engine_settings, run_requests, step_table
+from twofold.twin.serving import Engine, engine_settings
+from twofold.twin.serving.closed_loop import run_requests
+from twofold.twin.serving.engine_presets import step_table
 
 CHAT = Lengths(1024.0, 256.0)
 HABITS = LimitHabits(0.3, 0.75, 0.2, 1.0)

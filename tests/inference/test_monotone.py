@@ -21,16 +21,15 @@ from twofold.inference import (
     default_activation_format,
     engine,
     for_class,
-    load_curve,
     model_kind,
     model_shape,
     open_loop,
     rate_limit,
     relieved,
     shared_load,
-    shared_rate_limit,
 )
 from twofold.inference.memory import weights_bytes_per_accelerator
+from twofold.inference.slo import load_curve, shared_rate_limit
 from twofold.perf import Cluster, device, load_constants, network
 
 RESOURCES = ("bandwidth", "compute", "capacity", "link", "host")

@@ -7,10 +7,10 @@ from twofold.inference import (
     cache_switches,
     chips_needed,
     communication_bytes_per_token,
-    context_table,
     hardware_table,
     layout_table,
 )
+from twofold.inference.selection import context_table
 
 CHAT = TrafficClass("chat", Lengths(1000.0, 200.0, 0.5, 0.5), 10.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.08))
 

@@ -15,8 +15,8 @@ from twofold.inference import (
     rate_limit,
     relieved,
     shared_load,
-    shared_rate_limit,
 )
+from twofold.inference.slo import shared_rate_limit
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 40.0, Slo(ttft_s_p95=0.6, tpot_s_p95=0.04))
 LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 4.0, Slo(e2e_s_p95=20.0))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import iteration_s, service_table, step_s, table_from_data
+from twofold.inference import iteration_s, service_table, step_s
+from twofold.inference.table import table_from_data
 
 
 @pytest.fixture(scope="module")

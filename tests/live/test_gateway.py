@@ -27,7 +27,7 @@ from twofold.live.gateway_config import (
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.live.upstream import CLOSED_WITHIN_S
-from twofold.policy import (
+from twofold.policy.gate import (
     Beliefs,
     ClassSettings,
     Gate,
@@ -39,9 +39,9 @@ from twofold.policy import (
     ResponseStarted,
     RetryBudgetSettings,
     Send,
-    entry_from_line,
-    replay,
 )
+from twofold.policy.gate.events import entry_from_line
+from twofold.policy.gate.replay import replay
 
 pytest.importorskip("uvicorn", reason="needs the extra [live]")
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra [live]")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twofold.core import FileError
-from twofold.live import (
+from twofold.live.gateway_config import (
     GatewayConfig,
     GatewayKey,
     GatewayLimits,
@@ -16,7 +16,7 @@ from twofold.live import (
     read_gateway_config,
     write_gateway_config,
 )
-from twofold.policy import (
+from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
     ClassKind,

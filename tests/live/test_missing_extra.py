@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from twofold.core import MissingExtraError
-from twofold.live import GatewayConfig, Prompt, closed_loop
+from twofold.live import closed_loop
 from twofold.live.gateway import run_gateway
-from twofold.policy import Beliefs
+from twofold.live.gateway_config import GatewayConfig
+from twofold.live.loader import Prompt
+from twofold.policy.gate import Beliefs
 
 
 @pytest.mark.parametrize("library", ["aiohttp", "uvicorn", "uvloop"])

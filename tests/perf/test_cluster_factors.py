@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.perf import (
-    Cluster,
-    calibrate_cluster,
-    device,
-    gemm_s,
-    load_constants,
-    network,
-    scale_cluster,
-)
+from twofold.perf import Cluster, calibrate_cluster, device, gemm_s, load_constants, network, scale_cluster
 
 
 @pytest.fixture(scope="module")

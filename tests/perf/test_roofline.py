@@ -4,13 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from twofold.perf import (
-    Device,
-    decode_attention_flops_per_byte,
-    gemm_flops_per_byte,
-    prefill_attention_flops_per_byte,
-    ridge_flops_per_byte,
-)
+from twofold.perf import Device, gemm_flops_per_byte, ridge_flops_per_byte
+from twofold.perf.roofline import decode_attention_flops_per_byte, prefill_attention_flops_per_byte
 
 
 @pytest.mark.parametrize(("part", "ridge"), [("H100-SXM5-80GB", 295), ("H200-SXM5-141GB", 206)])

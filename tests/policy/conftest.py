@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
-from twofold.policy import (
+from twofold.policy import Entry
+from twofold.policy.gate import (
     Beliefs,
     Cause,
     ClientLeft,
-    Entry,
     Event,
     Gate,
     GateSettings,

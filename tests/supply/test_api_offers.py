@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.supply import api_model, api_offers
+from twofold.supply import api_offers
+from twofold.supply.api_offers import api_model
 
 CATALOG = load_catalog()
 PRICES = CATALOG.api_prices()

@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.supply import (
-    OwnCost,
-    break_even_months,
-    break_even_mtok_per_month,
-    crossing_days,
-    lifetime_curve,
-    own_usd_per_month,
-)
+from twofold.supply import OwnCost, break_even_months, break_even_mtok_per_month, lifetime_curve
+from twofold.supply.break_even import crossing_days, own_usd_per_month
 
 COSTS = st.builds(
     OwnCost,

@@ -4,15 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from twofold.supply import (
-    Batch,
-    Campaign,
-    CampaignOption,
-    PortfolioProblem,
-    ServingRate,
-    conflict,
-    is_possible,
-)
+from twofold.supply import Batch, Campaign, CampaignOption, PortfolioProblem, ServingRate, conflict
+from twofold.supply.solve import is_possible
 
 from .conftest import make_demand, make_offer
 

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.supply import (
-    Failing,
-    available_fraction,
-    cheapest_redundancy,
-    enough_fraction,
-    nines,
-    redundancy_steps,
-)
+from twofold.supply import Failing, cheapest_redundancy, nines, redundancy_steps
+from twofold.supply.downtime import available_fraction, enough_fraction
 
 CALM = Failing(0.995, 0.9998, zones=1)
 

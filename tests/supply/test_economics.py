@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.supply import (
-    TokenMix,
-    blended_usd_per_mtok,
-    cost_ratio,
-    energy_usd,
-    query_price_usd,
-    tokens_per_j,
-    usd_per_mtok,
-    usd_per_query,
-)
+from twofold.supply import TokenMix, cost_ratio, energy_usd, query_price_usd, usd_per_mtok
+from twofold.supply.economics import blended_usd_per_mtok, tokens_per_j, usd_per_query
 
 POSITIVE = st.floats(0.01, 1e6)
 

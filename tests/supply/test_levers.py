@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.supply import Lever, Pulled, best_interval_s, checkpoint_overhead_fraction, ranked
+from twofold.supply import Lever, Pulled, checkpoint_overhead_fraction, ranked
+from twofold.supply.levers import best_interval_s
 
 
 def test_the_largest_saving_stands_first_whether_open_or_in_use() -> None:

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import line_item, total_usd
+from twofold.contracts.results import line_item, total_usd
 from twofold.supply import (
     Bought,
     OwningTerms,
     Priced,
-    annuity_fraction,
     cash_flow,
     crossing_utilisation,
     once_usd,
     owned_lines,
     present_usd,
 )
+from twofold.supply.owning import annuity_fraction
 
 
 def terms(years: int = 5, rate: float = 0.08, life: float = 5.5) -> OwningTerms:

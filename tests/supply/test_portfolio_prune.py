@@ -7,8 +7,8 @@ import pytest
 
 from twofold.supply import Campaign, CampaignOption, PortfolioProblem, ServingRate, bound_usd, solve
 from twofold.supply.portfolio_prune import calendar_of, pruned, with_mean_hours
-from twofold.supply.solve import run
 from twofold.supply.solve_model import programme_of
+from twofold.supply.solve_run import run
 
 from .conftest import make_demand, make_offer
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.training import Limits, enumerate_layouts, layouts_of
-from twofold.training.layouts import REASONS, Recompute
+from twofold.training import Limits, layouts_of
+from twofold.training.layouts import REASONS, Recompute, enumerate_layouts
 
 
 def test_a_layout_reads_as_engineers_write_it() -> None:

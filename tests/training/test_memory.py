@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.training import Layouts, TrainingJob, enumerate_layouts, layouts_of, memory, workload
+from twofold.training import Layouts, TrainingJob, layouts_of, memory, workload
+from twofold.training.layouts import enumerate_layouts
 from twofold.training.memory import kept_activation_bytes, layer_activation_bytes, unfused_score_bytes
 
 WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])

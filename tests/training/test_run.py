@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core import InputError
-from twofold.policy import checkpoint_interval_s
+from twofold.policy.cluster import checkpoint_interval_s
 from twofold.training import (
     Reliability,
-    capacity_run,
     checkpoint_bytes,
     layouts_of,
     model_flops_per_token,
@@ -16,7 +15,7 @@ from twofold.training import (
     step_time,
     workload,
 )
-from twofold.training.run import failing_time_ratio, lost_work_s
+from twofold.training.run import capacity_run, failing_time_ratio, lost_work_s
 
 
 def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluster) -> None:

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.training import diminishing_count, straggler_loss_fraction, strong_scaling, weak_scaling
+from twofold.training import straggler_loss_fraction, weak_scaling
+from twofold.training.scaling import diminishing_count, strong_scaling
 
 
 def test_efficiency_falls_from_one_to_512_with_a_band(make_job, make_cluster, stack) -> None:

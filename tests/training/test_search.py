@@ -4,7 +4,8 @@ from itertools import compress
 import numpy as np
 import pytest
 
-from twofold.training import Limits, candidate, enumerate_layouts, memory, search, step_time
+from twofold.training import Limits, candidate, memory, search, step_time
+from twofold.training.layouts import enumerate_layouts
 
 
 def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  # INV-4

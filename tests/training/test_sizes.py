@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from twofold.core import InputError
-from twofold.training import Machine, search_sizes
+from twofold.training.sizes import Machine, search_sizes
 
 TOKENS = 2e11
 

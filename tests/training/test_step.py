@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from twofold.perf import load_constants
 from twofold.training import (
-    enumerate_layouts,
     layouts_of,
     load_stack,
     model_flops_utilisation,
@@ -16,6 +15,7 @@ from twofold.training import (
     virtualised,
     workload,
 )
+from twofold.training.layouts import enumerate_layouts
 
 TP8 = layouts_of([(8, 1, 1, 4, 5, 2, 1, 1, 0, 1)])
 DP = layouts_of([(1, 1, 1, 1, 1, 64, 1, 1, 0, 0)])

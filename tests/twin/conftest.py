@@ -7,10 +7,10 @@ from typing import Protocol
 
 import pytest
 
-from twofold.policy import Beliefs, GateSettings
-from twofold.twin import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
-from twofold.twin.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.policy.gate import Beliefs, GateSettings
 from twofold.twin.histogram import Histogram
+from twofold.twin.serving import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
+from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
 
 
 @dataclass(slots=True)

@@ -6,12 +6,11 @@ from datetime import date
 from pathlib import Path
 
 from twofold.app.files import whole_file
-from twofold.app.screen_calibrate import calibration_lines
-from twofold.app.shown import as_html
 from twofold.app.sources import CALIBRATION_FILE
 from twofold.catalog import load_catalog
-from twofold.contracts import CALIBRATION_SCHEMA, Calibration, calibration_to_data
+from twofold.contracts.rows import CALIBRATION_SCHEMA, Calibration, calibration_to_data
 from twofold.perf import load_constants
+from twofold.report import as_html, calibration_lines
 
 
 @dataclass(frozen=True, slots=True)

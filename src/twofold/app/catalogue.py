@@ -7,7 +7,6 @@ from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
 
-from twofold.app.lines import WIDTH, table
 from twofold.catalog import (
     Catalog,
     Cell,
@@ -21,6 +20,7 @@ from twofold.catalog import (
     unmatched,
 )
 from twofold.core import UnknownKeyError
+from twofold.report import WIDTH, table
 
 PROVENANCE = {"source", "licence", "confidence", "notes"}  # shown when asked for
 # What most people ask of the widest tables; of the others, and after these, the leading columns that fit.
@@ -73,7 +73,7 @@ class CatalogTable:
         return [*laid_out, *wrap(f"{count}{hidden}", WIDTH)]
 
     def _repr_html_(self) -> str:
-        from twofold.app.shown import as_html
+        from twofold.report import as_html
 
         return as_html(self.lines)
 

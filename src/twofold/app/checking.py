@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from twofold.app.sources import SpecSource, load
 from twofold.catalog import Catalog
-from twofold.contracts import Default, Spec, defaults_used
+from twofold.contracts.spec import Default, Spec, defaults_used
 from twofold.core import CatalogError, InputError, InputErrors, format_si
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twofold.catalog import did_you_mean, load_catalog
-from twofold.claims import load_claims, unit_of_expression, unit_of_name
 from twofold.core import UnknownNameError
+from twofold.verdicts import load_claims, unit_of_expression, unit_of_name
 
 if TYPE_CHECKING:
-    from twofold.claims import Claim, Judged, World
+    from twofold.verdicts import Claim, Judged, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Claims:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        from twofold.app.shown import as_html  # brings the plan's screens
+        from twofold.report import as_html  # brings the plan's screens
 
         return as_html(self.lines)
 
@@ -44,8 +44,8 @@ def claims(
     Raises UnknownNameError for an id, a topic or a verdict that there is none of.
     """
     chosen = _chosen(only, topic)  # names that there are none of are refused before any model is loaded
-    from twofold.app.screen_claims import claims_lines
-    from twofold.claims import Verdict, judge_all
+    from twofold.report import claims_lines
+    from twofold.verdicts import Verdict, judge_all
 
     if verdict and verdict not in list(Verdict):
         raise UnknownNameError(f"`{verdict}` is not a verdict", hint=did_you_mean(verdict, list(Verdict), ""))
@@ -57,7 +57,7 @@ def claims(
 
 def claim_value(expression: str, catalog: Path | None = None) -> Any:
     """The value of an expression in the language of claims, in SI units."""
-    from twofold.claims import compute  # brings every model
+    from twofold.verdicts import compute  # brings every model
 
     return compute(expression, _world(catalog))
 
@@ -70,7 +70,7 @@ def claim_unit(expression: str, field: str = "") -> str:
 def _world(catalog: Path | None) -> "World":
     """The product's own tables, with a user's rows laid over them; nothing measured or calibrated here."""
     from twofold.app.local_tables import local_tables
-    from twofold.claims import World
+    from twofold.verdicts import World
 
     return World(load_catalog(None, catalog), local_tables(None, None).constants)
 

@@ -6,10 +6,9 @@ from typing import Literal
 
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_options
-from twofold.app.screen_compare import comparison_lines, ladder_lines
-from twofold.app.shown import as_html
 from twofold.app.sources import SpecSource, load
-from twofold.plan import Comparison, Ladders, build_plan, compare_along, compare_halves
+from twofold.planner import Comparison, Ladders, build_plan, compare_along, compare_halves
+from twofold.report import as_html, comparison_lines, ladder_lines
 
 Axis = Literal["fabric", "nodes", "context", "size", "format", "tenancy"]
 

@@ -5,19 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from twofold.app.lines import WIDTH
-from twofold.app.local_tables import local_tables
-from twofold.app.screen_serve import serve_lines
-from twofold.app.screen_single import collective_lines, compute_lines, roofline_lines
-from twofold.app.screen_train import train_lines
-from twofold.app.shown import as_html
-from twofold.app.sources import calibration_file, device_folder
-from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
-from twofold.catalog import Catalog, Model, load_catalog
-from twofold.core import Dimension, ValueRefusedError, parse_quantity
-from twofold.inference import CacheOptions, engine_era
-from twofold.perf import Constants
-from twofold.plan import (
+from twofold.answer import (
     NEWEST_RELEASES,
     CollectiveEstimate,
     ComputeEstimate,
@@ -42,6 +30,22 @@ from twofold.plan import (
     read_rate_bytes_per_s,
     run_scope,
     service_scope,
+)
+from twofold.app.local_tables import local_tables
+from twofold.app.sources import calibration_file, device_folder
+from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
+from twofold.catalog import Catalog, Model, load_catalog
+from twofold.core import Dimension, ValueRefusedError, parse_quantity
+from twofold.inference import CacheOptions, engine_era
+from twofold.perf import Constants
+from twofold.report import (
+    WIDTH,
+    as_html,
+    collective_lines,
+    compute_lines,
+    roofline_lines,
+    serve_lines,
+    train_lines,
 )
 from twofold.training import TrainingJob
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.app.lines import field, table
 from twofold.catalog import load_catalog
 from twofold.core import Estimate
 from twofold.perf import device, engines, kernel_support, load_constants
+from twofold.report import field, table
 
 
 @dataclass(frozen=True, slots=True)

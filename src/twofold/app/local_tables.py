@@ -3,10 +3,10 @@
 from datetime import date
 from pathlib import Path
 
+from twofold.answer import calibration_rows
 from twofold.app.measured_device import DeviceTables, device_tables
-from twofold.contracts import Calibration, read_calibration
+from twofold.contracts.rows import Calibration, read_calibration
 from twofold.perf import load_constants, with_rows
-from twofold.plan import calibration_rows
 
 GOOD_FOR_DAYS = 180  # releases of frameworks and engines, drivers and firmware change
 

@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from twofold.contracts import (
+from twofold.answer import ServingEstimate
+from twofold.contracts.results import (
     Finding,
     LoadPoint,
     LoopPage,
@@ -17,8 +18,7 @@ from twofold.contracts import (
     plan_to_json,
 )
 from twofold.core import Estimate, Source, exact
-from twofold.measure import DeviceRecord
-from twofold.plan import ServingEstimate
+from twofold.device import DeviceRecord
 
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
 WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts import ModelReference, Service, Spec, Traffic, TrainingRun
+from twofold.contracts.spec import ModelReference, Service, Spec, Traffic, TrainingRun
 from twofold.core import FileError, ValueRefusedError
 from twofold.live import BLOCK_TOKENS
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from twofold.answer import ServingEstimate
 from twofold.app.estimating import Machines, estimate_serve
 from twofold.app.files import whole_file
 from twofold.app.loop_page import loop_json, loop_page, notes_on_loads, share_of_load
@@ -20,10 +21,11 @@ from twofold.app.loop_settings import (
 )
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
-from twofold.app.shown import ShownPlan
 from twofold.app.sources import device_folder
-from twofold.contracts import LoadPoint, LoopPage, Policies, ServingMeasured, TrainingMeasured, plan_to_json
+from twofold.contracts.results import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
+from twofold.contracts.scenario import Policies
 from twofold.core import AlteredError, FileError, InfeasibleError
+from twofold.device import DeviceRecord, notes_about, read_device, this_identity
 from twofold.live import (
     EngineSettings,
     Service,
@@ -38,8 +40,9 @@ from twofold.live import (
     published_artefact,
     run_training,
 )
-from twofold.measure import DeviceRecord, diagnose, notes_about, read_device, this_identity
-from twofold.plan import ServingEstimate, live_gate_settings
+from twofold.measure import diagnose
+from twofold.rehearse import live_gate_settings
+from twofold.report import ShownPlan
 
 Tell = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2

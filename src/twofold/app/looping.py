@@ -26,7 +26,7 @@ from twofold.app.loop_stages import (
     train,
 )
 from twofold.app.sources import load, spec_path
-from twofold.contracts import LoopPage
+from twofold.contracts.results import LoopPage
 from twofold.core import (
     BusyError,
     Dimension,

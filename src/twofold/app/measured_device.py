@@ -21,7 +21,7 @@ def device_tables(folder: Path | None, today: date | None = None) -> DeviceTable
     """The constants to plan with; `folder` is that of a measured device, None for none."""
     if folder is None:
         return DeviceTables(load_constants(), "", "", ())
-    from twofold.measure import notes_about, read_device, this_identity
+    from twofold.device import notes_about, read_device, this_identity
     from twofold.perf import parse_constants, with_rows
 
     record, text = read_device(folder)

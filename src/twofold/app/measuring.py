@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.app.lines import both_ends, table
-from twofold.app.shown import as_html
 from twofold.app.sources import DEVICE_FOLDER
 from twofold.core import ValueRefusedError, format_si, require_extra
-from twofold.measure import (
+from twofold.device import (
     DeviceRecord,
     Figure,
     FitError,
@@ -21,6 +19,7 @@ from twofold.measure import (
     this_identity,
     write_device,
 )
+from twofold.report import as_html, both_ends, table
 
 RANKS_MAX = 64
 

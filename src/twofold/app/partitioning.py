@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from twofold.app.lines import field, table
 from twofold.catalog import (
     Partition,
     PartitionRefused,
@@ -13,6 +12,7 @@ from twofold.catalog import (
     load_catalog,
 )
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes
+from twofold.report import field, table
 
 _ITEM = re.compile(r"\s*(?:(\d{1,3})\s*[x×]\s*)?(\S+)\s*", re.IGNORECASE)
 SHOWN_CUTS = 8

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from twofold.contracts import Plan, plan_to_dict, read_plan
+from twofold.contracts.results import Plan, plan_to_dict, read_plan
 from twofold.core import Estimate, InputError
 
 PlanSource = Plan | Path | str | Mapping[str, Any]

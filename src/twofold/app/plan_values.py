@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from twofold.app.plan_files import PlanSource, plan_data
-from twofold.contracts import Plan
+from twofold.contracts.results import Plan
 
 hints_of = cache(get_type_hints)
 

@@ -7,11 +7,11 @@ from datetime import date
 from twofold.app.local_tables import local_tables
 from twofold.app.measured_device import DeviceTables
 from twofold.app.plan_files import PlanSource, plan_data
-from twofold.app.shown import Difference, Explanation, ShownPlan, shown_plan
 from twofold.app.sources import SpecSource, load
-from twofold.plan import PlanOptions, Rehearse, build_plan, with_money_detail
-from twofold.plan import diff as changes
-from twofold.plan import explain as explanation
+from twofold.planner import PlanOptions, Rehearse, build_plan, with_money_detail
+from twofold.planner import diff as changes
+from twofold.planner import explain as explanation
+from twofold.report import Difference, Explanation, ShownPlan, shown_plan
 
 
 def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:

@@ -6,10 +6,10 @@ from typing import Literal
 from twofold.app.estimating import Answer, estimate_train
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_options
-from twofold.app.shown import ShownPlan, shown_plan
 from twofold.app.sources import SpecSource, load
 from twofold.core import EmptyError
-from twofold.plan import build_plan
+from twofold.planner import build_plan
+from twofold.report import ShownPlan, shown_plan
 
 
 def search_layouts(

@@ -7,14 +7,17 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from twofold.answer import model_of
 from twofold.app.local_tables import local_tables
 from twofold.app.plan_values import plan_value
 from twofold.app.planning import plan_options
 from twofold.app.sources import SpecSource, calibration_file, device_folder, load
 from twofold.catalog import Catalog, Model, load_catalog
-from twofold.contracts import ModelReference, Plan, Spec, Supply, plan_to_json
+from twofold.contracts.results import Plan, plan_to_json
+from twofold.contracts.spec import ModelReference, Spec, Supply
 from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.plan import RehearsalTables, build_plan, measured_note, measured_services, model_of
+from twofold.planner import build_plan
+from twofold.rehearse import RehearsalTables, measured_note, measured_services
 
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
 

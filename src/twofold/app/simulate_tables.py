@@ -7,8 +7,9 @@ from dataclasses import astuple, fields
 from pathlib import Path
 
 from twofold.app.files import whole_file
-from twofold.plan import PoolTask
-from twofold.twin import FleetResult, JobRecord, RequestRecord, TimelineRow
+from twofold.rehearse import PoolTask
+from twofold.twin.cluster import JobRecord
+from twofold.twin.serving import FleetResult, RequestRecord, TimelineRow
 
 Record = Callable[[RequestRecord], None]
 Placed = tuple[tuple[str, int], ...]  # node and accelerators on it

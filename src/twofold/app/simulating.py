@@ -6,15 +6,14 @@ from datetime import date
 from pathlib import Path
 
 from twofold import __version__
-from twofold.app.screen_simulate import simulation_lines
-from twofold.app.shown import as_html
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulate_tables import job_table, request_table, timeline_table
 from twofold.app.sources import SpecSource
 from twofold.app.sweeping import SweepAsked, Swept, sweep_of
-from twofold.contracts import Plan, Scenario, Simulation, find_scenario, simulation_to_json
+from twofold.contracts.results import Plan, Simulation, simulation_to_json
+from twofold.contracts.scenario import Scenario, find_scenario
 from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
-from twofold.plan import (
+from twofold.rehearse import (
     Asked,
     PoolTask,
     Staged,
@@ -27,6 +26,7 @@ from twofold.plan import (
     rehearsed,
     staged_training,
 )
+from twofold.report import as_html, simulation_lines
 
 AS_PLANNED = "as-planned"
 SEED_MAX = 2**32 - 1

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from twofold.catalog import Catalog, load_catalog, region_names
-from twofold.contracts import Names, Spec, parse_spec, read_spec
+from twofold.contracts import Names
+from twofold.contracts.spec import Spec, parse_spec, read_spec
 
 SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours

@@ -4,7 +4,7 @@ from typing import Literal
 
 from twofold.app.sources import names_of
 from twofold.catalog import load_catalog
-from twofold.contracts import infer_spec, starter_spec
+from twofold.contracts.spec import infer_spec, starter_spec
 
 
 def starter(kind: Literal["chat", "train", "both"]) -> str:

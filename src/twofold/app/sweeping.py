@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from twofold import __version__
-from twofold.app.screen_sweep import sweep_lines
-from twofold.app.shown import as_html
-from twofold.contracts import Simulation, Sweep, sweep_to_json
+from twofold.contracts.results import Simulation, Sweep, sweep_to_json
 from twofold.core import UsageError
-from twofold.plan import swept
+from twofold.rehearse import swept
+from twofold.report import as_html, sweep_lines
 
 VALUES_MAX = 24
 HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"

@@ -1,23 +1,15 @@
 """`validate`: how far predictions lie from measurements, and from the goals; lint; the gate."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from twofold.app.screen_validate import lint_lines, validation_lines
-from twofold.app.shown import as_html
 from twofold.catalog import load_catalog
 from twofold.core import UsageError, ValueRefusedError
 from twofold.measure import (
     FACETS,
     Data,
     Evidence,
-    Finding,
     Gate,
-    Judged,
-    Line,
-    Refusals,
     compare,
     gate_figures,
     gather,
@@ -31,60 +23,9 @@ from twofold.measure import (
     read_rows,
 )
 from twofold.perf import load_constants
+from twofold.report import Linted, Validated
 
 HALVES = ("training", "inference", "kernels")
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """Scores by group, goals, refusals, and the gate where it was asked for."""
-
-    data: str
-    row_counts: Mapping[str, int]  # scored, by half
-    context_rows: int  # left out for their tier
-    by: tuple[str, ...]
-    goals: tuple[Judged, ...]
-    groups: tuple[Line, ...]
-    refusals: tuple[Refusals, ...]
-    gate: Gate | None
-    unkept: tuple[str, ...]  # halves whose constants without a source are not kept
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Goals first, then every figure by group, those that are furthest off first."""
-        return tuple(validation_lines(self))
-
-    @property
-    def as_data(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Linted:
-    """What is wrong, or odd, with the rows of one table."""
-
-    file: str
-    half: str
-    row_count: int
-    findings: tuple[Finding, ...]
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The findings, the gravest first."""
-        return tuple(lint_lines(self))
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
 
 
 def validate(

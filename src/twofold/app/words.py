@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from twofold.answer import token_model
 from twofold.catalog import Catalog, Model, read_model_config
 from twofold.core import (
     BatchError,
@@ -12,7 +13,6 @@ from twofold.core import (
     ValueRefusedError,
     parse_quantity,
 )
-from twofold.plan import token_model
 
 # Sizes of a layout as people write them -> as layouts name them.
 SIZES = {

@@ -23,7 +23,7 @@ def command(measurements: Path, out: Path | None, force: bool, as_json: bool) ->
     `plan`, `estimate` and `compare` beside the file use them. Rows that cannot be true are refused.
     """
     from twofold.app import CALIBRATION_FILE, calibrate
-    from twofold.contracts import CALIBRATION_SCHEMA, calibration_to_data
+    from twofold.contracts.rows import CALIBRATION_SCHEMA, calibration_to_data
 
     target = out or CALIBRATION_FILE
     if out or target.parent.is_dir():

@@ -65,7 +65,7 @@ def _refresh_prices(folder: Path | None, as_json: bool) -> None:
 
 def _list_tables(folder: Path | None, as_json: bool) -> None:
     from twofold.app import catalog_tables
-    from twofold.app import table as lay_out
+    from twofold.report import table as lay_out
 
     tables = catalog_tables(folder)
     if as_json:
@@ -78,7 +78,7 @@ def _list_tables(folder: Path | None, as_json: bool) -> None:
 
 def _show_partitions(gpu: str, fit: str, as_json: bool) -> None:
     from twofold.app import partitions
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     answer = partitions(gpu, fit)
     if as_json:
@@ -91,7 +91,7 @@ def _show_kernels(gpu: str | None, folder: Path | None, as_json: bool) -> None:
     if not gpu:
         raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
     from twofold.app import kernels
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     answer = kernels(gpu, folder)
     if as_json:

@@ -47,7 +47,7 @@ def command(
         _print_value(expression, catalog, as_json)
         return
     from twofold.app import claims
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     with patient_bar() as bar:
         names = [name.strip() for name in only.split(",") if name.strip()]
@@ -61,7 +61,7 @@ def command(
 
 def _print_value(expression: str, catalog: Path | None, as_json: bool) -> None:
     from twofold.app import claim_unit, claim_value
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     plain = _finite(plan_to_dict(claim_value(expression, catalog)))
     if as_json:

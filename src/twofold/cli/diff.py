@@ -19,7 +19,7 @@ CHANGED = 4
 def command(ctx: click.Context, old: Path, new: Path, everything: bool, as_json: bool) -> None:
     """Show what changed from plan OLD to plan NEW; exit 4 when anything did."""
     from twofold.app import diff
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     answer = diff(old, new)
     if as_json:

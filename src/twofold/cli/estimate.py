@@ -66,7 +66,7 @@ def show(answer: "Answer", as_json: bool) -> None:
     if not as_json:
         print_lines(answer.lines)
         return
-    from twofold.contracts import plan_to_json
+    from twofold.contracts.results import plan_to_json
 
     click.echo(plan_to_json(answer.data), nl=False)  # type: ignore[arg-type]  # any answer of the schema
 

@@ -36,7 +36,7 @@ def _as_data(error: TwofoldError) -> dict[str, Any]:
 
 
 def _infeasible_text(error: InfeasibleError) -> str:
-    from twofold.app import field
+    from twofold.report import field
 
     lines = [
         f"infeasible: {error.message}",

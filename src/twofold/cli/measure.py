@@ -29,7 +29,7 @@ def device(ranks: int | None, out: Path | None, as_json: bool) -> None:
     training framework and serving engine. `plan`, `estimate` and `compare` there use them.
     """
     from twofold.app import measure_device
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     answer = measure_device(out, ranks, today(), lambda stage: click.echo(f"measuring: {stage}", err=True))
     if as_json:

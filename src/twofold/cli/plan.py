@@ -43,16 +43,9 @@ def command(
 
     `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
     """
-    from twofold.app import (
-        default_lines,
-        detail_lines,
-        detail_money_lines,
-        money_detailed,
-        plan,
-        plan_lines,
-        rehearsed_plan,
-    )
-    from twofold.contracts import plan_to_json
+    from twofold.app import money_detailed, plan, rehearsed_plan
+    from twofold.contracts.results import plan_to_json
+    from twofold.report import default_lines, detail_lines, detail_money_lines, plan_lines
 
     if out:
         check_free(out, force)

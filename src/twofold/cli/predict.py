@@ -31,7 +31,7 @@ def command(
     Only what a user could know beforehand is read. A row that cannot be predicted says why in `pred_error`.
     """
     from twofold.app import predict
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     check_free(out, force)
     answer = predict(half, rows, out, _progress())

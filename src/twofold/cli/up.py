@@ -21,7 +21,8 @@ def command(spec: Path, port: int, load_for: str, as_json: bool, out: Path | Non
     SPEC is a file, or a folder with a twofold.yaml, such as examples/laptop. The service goes on until
     `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
     """
-    from twofold.app import loop_json, loop_lines, up
+    from twofold.app import loop_json, up
+    from twofold.report import loop_lines
 
     if out:
         check_free(out, force)

@@ -65,7 +65,7 @@ def command(
 
 def _lint(table: Path, half: str, as_json: bool) -> None:
     from twofold.app import lint_table
-    from twofold.contracts import plan_to_dict
+    from twofold.contracts.results import plan_to_dict
 
     answer = lint_table(table, half)
     if as_json:

@@ -3,17 +3,10 @@
 from collections.abc import Sequence
 
 from twofold.catalog import Catalog
-from twofold.contracts import Compliance, ComplianceSpec
+from twofold.contracts.results import Compliance
+from twofold.contracts.spec import ComplianceSpec
 from twofold.core import DAY_S
-from twofold.facility.compliance_costs import (
-    SIZES,
-    Rent,
-    bill_of,
-    totals_of,
-    uncharged,
-    uplift_at,
-    uplift_of,
-)
+from twofold.facility.compliance_costs import SIZES, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.facility.compliance_evidence import cited_notes, controls_of, families_of, register_of
 from twofold.facility.compliance_keys import keys_of
 from twofold.facility.compliance_logs import logs_of

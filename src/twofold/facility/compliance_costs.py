@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from math import hypot
 
 from twofold.catalog import Catalog, CostItem
-from twofold.contracts import (
+from twofold.contracts.results import (
     ComplianceItem,
-    ComplianceSpec,
     Enclave,
     KeyPlan,
     LogPlan,
@@ -16,6 +15,7 @@ from twofold.contracts import (
     line_item,
     total_usd,
 )
+from twofold.contracts.spec import ComplianceSpec
 from twofold.core import DAY_S, YEAR_H, Estimate, Source
 from twofold.facility.compliance_keys import clusters_of, keys_of
 from twofold.facility.compliance_logs import logs_of

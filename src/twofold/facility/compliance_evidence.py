@@ -1,7 +1,7 @@
 """Who implements which control, and which mandates are in force: nothing here is stored as a verdict."""
 
 from twofold.catalog import Catalog, MandateRow, Regime, canonical
-from twofold.contracts import Control, FamilyCount, Mandate
+from twofold.contracts.results import Control, FamilyCount, Mandate
 from twofold.core import UnknownNameError
 
 IN_FORCE, REVOKED, FLAGGED = "in force", "revoked", "flagged"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from twofold.catalog import Catalog, KeyPoint
-from twofold.contracts import Enclave, KeyPlan, KeyUse
+from twofold.contracts.results import Enclave, KeyPlan, KeyUse
 from twofold.core import DAY_S, YEAR_S
 from twofold.facility.compliance_regimes import asks, figure_of
 from twofold.facility.compliance_system import STAGING, RuledSystem

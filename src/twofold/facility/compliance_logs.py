@@ -1,7 +1,7 @@
 """What is recorded of requests and nodes: bytes × rate × retention, and the time a request waits for it."""
 
 from twofold.catalog import Catalog
-from twofold.contracts import LogPlan
+from twofold.contracts.results import LogPlan
 from twofold.core import DAY_S, Estimate, Source
 from twofold.facility.compliance_regimes import figure_of
 from twofold.facility.compliance_system import RuledSystem

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from twofold.catalog import Authorisation, Catalog, Price, Regime
-from twofold.contracts import Permitted, Refusal
+from twofold.contracts.results import Permitted, Refusal
 from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError
 
 CUSTOM = "custom"

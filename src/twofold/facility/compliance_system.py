@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from twofold.catalog import Catalog, Regime
-from twofold.contracts import DoneOtherwise, Enclave, TransferPlan
+from twofold.contracts.results import DoneOtherwise, Enclave, TransferPlan
 from twofold.facility.compliance_regimes import figure_of
 
 MANAGEMENT, STAGING = "management", "staging"

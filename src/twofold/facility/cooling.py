@@ -44,6 +44,7 @@ KINDS: MappingProxyType[CoolingKind, _Rows] = MappingProxyType(
         ),
     }
 )
+COOLING_KINDS = tuple(KINDS)
 LIQUID: tuple[CoolingKind, ...] = ("direct_to_chip", "immersion", "liquid_800_v")
 
 

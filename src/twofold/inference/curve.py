@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s, tokens_per_step
-from twofold.inference.latency import (
-    NORMAL_P99,
-    Latency,
-    Prompt,
-    Served,
-    answer_latency,
-    served,
-    slot_wait_s,
-)
+from twofold.inference.latency import NORMAL_P99, Latency, Prompt, Served, answer_latency, served, slot_wait_s
 from twofold.inference.sharing import arrivals_tpot, met_deviation, mix_of, token_s
 from twofold.inference.steady import (
     Lengths,

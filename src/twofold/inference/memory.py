@@ -4,13 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.inference.shape import (
-    ModelShape,
-    attention_weights,
-    expert_weights,
-    ffn_weights,
-    is_mla,
-)
+from twofold.inference.shape import ModelShape, attention_weights, expert_weights, ffn_weights, is_mla
 from twofold.inference.types import CacheOptions, Capacity, Replica
 from twofold.perf import Floats, bytes_per_weight
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core import ShapeError
-from twofold.policy import Beliefs, GateSettings, settings_from_data
+from twofold.policy.gate import Beliefs, GateSettings, settings_from_data
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'

@@ -18,7 +18,7 @@ from twofold.live.gateway_config import GatewayConfig, read_gateway_config
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.gateway_http import bounded_http
 from twofold.live.processes import need_free_port
-from twofold.policy import Gate
+from twofold.policy.gate import Gate
 
 if TYPE_CHECKING:
     import uvicorn

@@ -18,7 +18,7 @@ from twofold.live.gateway_driver import Decider
 from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
 from twofold.live.sse import SseTally
 from twofold.live.upstream import Upstream, UpstreamFailed, read_some
-from twofold.policy import Cause, GiveUp, Hold, RefusalReason, Refuse, Send
+from twofold.policy.gate import Cause, GiveUp, Hold, RefusalReason, Refuse, Send
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

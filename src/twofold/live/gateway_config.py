@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from twofold.core import FileError
-from twofold.policy import Beliefs, GateSettings, Routing, settings_from_data
+from twofold.policy.gate import Beliefs, GateSettings, Routing, settings_from_data
 
 T = TypeVar("T")
 SHA256 = re.compile("[0-9a-f]{64}")

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
-from twofold.policy import (
+from twofold.policy import Entry
+from twofold.policy.gate import (
     Cause,
     ClientLeft,
     Effect,
-    Entry,
     Event,
     Gate,
     GiveUp,

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import numpy as np
 
-from twofold.contracts import LoadPoint, Quantiles
+from twofold.contracts.results import LoadPoint, Quantiles
 
 
 class Outcome(Enum):

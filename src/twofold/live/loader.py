@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twofold.contracts import LoadPoint
+from twofold.contracts.results import LoadPoint
 from twofold.core import MissingExtraError, ValueRefusedError
 from twofold.live.load_figures import Answer, Held, Load, Outcome, load_point
 from twofold.live.load_schedule import Shuffled, poisson_arrivals_s

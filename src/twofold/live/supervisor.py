@@ -21,7 +21,7 @@ from twofold.live.processes import (
     stop,
     wait_until_open,
 )
-from twofold.policy import Beliefs, GateSettings
+from twofold.policy.gate import Beliefs, GateSettings
 
 GATEWAY_START_S = 60.0
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process

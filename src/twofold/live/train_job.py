@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts import TrainingMeasured, read_training_measured, write_training_measured
+from twofold.contracts.results import TrainingMeasured, read_training_measured, write_training_measured
 from twofold.core import BusyError, FileError, RunError, ValueRefusedError
 from twofold.live.artefact import publish, verify, write_whole
 from twofold.live.corpus import prepare_corpus

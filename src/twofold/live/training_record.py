@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts import Recovery, StepParts, TrainingMeasured
+from twofold.contracts.results import Recovery, StepParts, TrainingMeasured
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
 

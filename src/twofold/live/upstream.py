@@ -9,7 +9,7 @@ import aiohttp
 
 from twofold.live.gateway_config import GatewayReplica
 from twofold.live.gateway_driver import cause_of
-from twofold.policy import Cause
+from twofold.policy.gate import Cause
 
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 KEEP_ALIVE_S = 30.0

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.contracts import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration, RefusedRow
-from twofold.core import InputError, TableError
-from twofold.measure.calibration_sheet import (
-    TRAINING_METRICS,
-    Half,
-    Sheet,
-    half_of,
-    measured_logs,
-    sheets_of,
+from twofold.contracts.rows import (
+    CalibratedFactor,
+    CalibratedFigure,
+    CalibratedStack,
+    Calibration,
+    RefusedRow,
 )
+from twofold.core import InputError, TableError
+from twofold.measure.calibration_sheet import TRAINING_METRICS, Half, Sheet, half_of, measured_logs, sheets_of
 from twofold.measure.calibration_solve import (
     NOISE_LOG,
     Z_80,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from twofold.contracts import Finding, LoadPoint, ServingMeasured, StepParts, TrainingMeasured
+from twofold.contracts.results import Finding, LoadPoint, ServingMeasured, StepParts, TrainingMeasured
 
 INPUT_LIMIT_FRACTION = 0.05  # of a step spent waiting for data; above it the accelerators starve
 COMMUNICATION_LIMIT_FRACTION = 0.30  # of a step exposed in collectives; well-placed dense runs stay below

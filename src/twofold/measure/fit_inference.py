@@ -20,12 +20,7 @@ from twofold.catalog import load_catalog
 from twofold.core import Source
 from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
 from twofold.measure.fitted import Fitted
-from twofold.measure.serving_problem import (
-    Key,
-    Problem,
-    log_errors_with_slopes,
-    read_problem,
-)
+from twofold.measure.serving_problem import Key, Problem, log_errors_with_slopes, read_problem
 from twofold.measure.truth import read_rows
 from twofold.perf import ConstantRow, Constants, with_rows
 

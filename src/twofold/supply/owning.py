@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
 
-from twofold.contracts import LineItem, line_item, total_usd
+from twofold.contracts.results import LineItem, line_item, total_usd
 from twofold.core import YEAR_H
 from twofold.supply.economics import JOULES_PER_KWH
 

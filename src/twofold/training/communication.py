@@ -4,14 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.perf import (
-    Floats,
-    Network,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
-    point_to_point_s,
-)
+from twofold.perf import Floats, Network, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute

@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.core import InputError
 from twofold.perf import Cluster, energy_j
-from twofold.policy import checkpoint_interval_s
+from twofold.policy.cluster import checkpoint_interval_s
 from twofold.training.job import TrainingJob, Workload, workload
 from twofold.training.parameters import trained_parameters
 

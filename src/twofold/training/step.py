@@ -4,15 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from twofold.perf import (
-    Cluster,
-    Device,
-    Floats,
-    Network,
-    elementwise_s,
-    smooth_max,
-    straggler_factor,
-)
+from twofold.perf import Cluster, Device, Floats, Network, elementwise_s, smooth_max, straggler_factor
 from twofold.training.communication import (
     Gradients,
     context_parallel_s,

@@ -1,0 +1,159 @@
+"""Writes every room's door, `__init__.pyi`, from what other rooms use: `make doors` after a name has moved.
+
+A door opens to names that another room imports, and no other. Imports are put right as well: names of one's
+own room come from their module, names of another room from its door. The package's own door, and the rooms in
+KEPT, are written by hand.
+"""
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "twofold"
+KEPT = {"app"}
+BY_HAND = {"cli"}  # its door holds code, without a stub
+Doors = dict[str, dict[str, set[str]]]
+
+
+def room_of(module: str) -> str:
+    """The package that a dotted module below `twofold` stands in: `policy.gate` of `policy.gate.queue`."""
+    path = SOURCE / module.replace(".", "/")
+    return module if path.is_dir() else module.rpartition(".")[0]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def defined_in(path: Path) -> set[str]:
+    """Names that a module binds at its top, imports aside."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {
+                each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)
+            }
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        elif isinstance(node, ast.TypeAlias if hasattr(ast, "TypeAlias") else ()):
+            names.add(node.name.id)
+    return names
+
+
+def homes() -> dict[str, dict[str, str]]:
+    """By room, each name and the module of the room that defines it."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.name != "__init__.py":
+            module = module_of(path)
+            for name in defined_in(path):
+                if not name.startswith("__"):
+                    found[room_of(module)].setdefault(name, module)
+    return found
+
+
+def imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("twofold."):
+            yield node
+
+
+def home_of(module: str, name: str, known: dict[str, dict[str, str]]) -> str:
+    """The module that defines `name`, as imported from a module or a door; a stale place is searched for."""
+    if (SOURCE / f"{module.replace('.', '/')}.py").exists() and name in defined_in(
+        SOURCE / f"{module.replace('.', '/')}.py"
+    ):
+        return module
+    if (
+        stub := SOURCE / module.replace(".", "/") / "__init__.pyi"
+    ).exists():  # what the door says now goes first
+        said = re.search(rf"^from \.([\w.]+) import {name} as", stub.read_text("utf-8"), re.M)
+        if said and name in known.get(module, {}):
+            path = f"{module}.{said[1]}"
+            if name in defined_in(SOURCE / f"{path.replace('.', '/')}.py"):
+                return path
+    if name in known.get(room_of(module), {}):
+        return known[room_of(module)][name]
+    rooms = [room for room, names in known.items() if name in names]
+    near = [room for room in rooms if room.partition(".")[0] == module.partition(".")[0]]
+    rooms = near or rooms
+    if len(rooms) != 1:
+        sys.exit(f"`{name}` of twofold.{module}: defined in {rooms or 'no room'}")
+    return known[rooms[0]][name]
+
+
+def put_right(path: Path, known: dict[str, dict[str, str]], doors: Doors, inside: bool) -> None:
+    """Imports of one file, by module where they stay in their room, else by door; doors are noted."""
+    text = path.read_text("utf-8")
+    lines, own = text.splitlines(keepends=True), room_of(module_of(path)) if inside else ""
+    for node in sorted(imports(ast.parse(text)), key=lambda each: -each.lineno):
+        groups: dict[str, list[str]] = {}
+        for alias in node.names:
+            module = (node.module or "").removeprefix("twofold.")
+            if module in BY_HAND:
+                groups.setdefault(module, []).append(ast.unparse(alias))
+                continue
+            is_module = (SOURCE / module.replace(".", "/") / f"{alias.name}.py").exists()
+            if is_module and alias.name not in known.get(module, {}):
+                groups.setdefault(module, []).append(ast.unparse(alias))
+                continue
+            home = home_of(module, alias.name, known)
+            room = room_of(home)
+            if inside and room != own:
+                doors[room][home].add(alias.name)
+            named = (SOURCE / f"{module.replace('.', '/')}.py").exists() if not inside else room == own
+            open_ = inside or alias.name in doors[room].get(home, ())
+            groups.setdefault(home if named or not open_ else room, []).append(ast.unparse(alias))
+        indent = " " * node.col_offset
+        written = "".join(f"{indent}from twofold.{m} import {', '.join(n)}\n" for m, n in groups.items())
+        if written != "".join(lines[node.lineno - 1 : node.end_lineno]):
+            comment = lines[(node.end_lineno or 1) - 1].partition("  #")[2]
+            if comment and len(groups) == 1:
+                written = written.rstrip("\n") + "  #" + comment
+            lines[node.lineno - 1 : node.end_lineno] = [written]
+    if (after := "".join(lines)) != text:
+        path.write_text(after, "utf-8")
+
+
+def write_doors(doors: Doors) -> None:
+    for path in SOURCE.rglob("__init__.py"):
+        room = module_of(path).removesuffix(".__init__")
+        if room in {*KEPT, *BY_HAND, "__init__"}:
+            continue
+        lines = [
+            f"from .{home[len(room) + 1 :]} import {name} as {name}\n"
+            for home in sorted(doors[room])
+            for name in sorted(doors[room][home])
+        ]
+        path.with_suffix(".pyi").write_text("".join(lines), "utf-8")
+
+
+def main() -> None:
+    known, doors = homes(), defaultdict(lambda: defaultdict(set))
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.name != "__init__.py":
+            put_right(path, known, doors, inside=True)
+    for room in KEPT:
+        for node in ast.parse((SOURCE / room / "__init__.pyi").read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                doors[room][f"{room}.{node.module}"] |= {alias.name for alias in node.names}
+    for page in (SOURCE.parents[1] / "docs").rglob("*.md"):  # what a page shows must open as well
+        text = page.read_text("utf-8")
+        for module, names in re.findall(r"^from twofold\.([\w.]+) import (.+)$", text, re.M):
+            for name in names.split(", "):
+                if not (SOURCE / module.replace(".", "/") / f"{name}.py").exists():
+                    home = home_of(module, name, known)
+                    doors[room_of(home)][home].add(name)
+    write_doors(doors)
+    for folder in ("tests", "bench", "fits"):
+        for path in sorted((SOURCE.parents[1] / folder).rglob("*.py")):
+            put_right(path, known, doors, inside=False)
+
+
+if __name__ == "__main__":
+    main()

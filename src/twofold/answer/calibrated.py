@@ -1,0 +1,161 @@
+"""A user's calibration in a plan: rows of constants that hold for one accelerator under one software.
+
+Medians are scaled by the factors, draws take the factors' doubt after the rows, ranges what rows left out
+showed. Nothing here applies where accelerator or software differ.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import exp, log
+from pathlib import Path
+
+from twofold.answer.calibrated_draws import COVARIANCE
+from twofold.answer.derivation import Leaves
+from twofold.answer.uncertainty import Spread
+from twofold.contracts.results import Input
+from twofold.contracts.rows import CalibratedFigure, CalibratedStack, Calibration
+from twofold.core import Source
+from twofold.inference import Engine, scale_engine
+from twofold.perf import Cluster, ConstantRow, Constants, calibrate_cluster, format_scope
+from twofold.training import Stack, TrainingJob, scale_stack, software_family
+
+OWNER = "calibration"
+FACTOR = "calibration_factor"
+SPREAD = "calibration_spread_ratio"
+METRICS = {"step_time_s": "step", "peak_mem_gib": "memory"}  # others by their first word: ttft tpot output
+
+Scope = Mapping[str, str]
+
+
+def calibration_rows(calibration: Calibration, path: Path) -> list[ConstantRow]:
+    """The calibration as constants: factors, the covariance of their logarithms, and ranges by figure."""
+    return [row for stack in calibration.stacks for row in _rows_of(stack, calibration, path)]
+
+
+def _rows_of(stack: CalibratedStack, calibration: Calibration, path: Path) -> Iterable[ConstantRow]:
+    scope = {"half": stack.half, "accelerator": stack.accelerator, "software": stack.software}
+    scope |= {"era": stack.era} if stack.era else {}
+    note = f"{path} of {calibration.calibrated_on}, {stack.rows} rows of {calibration.measurements}"
+
+    def row(name: str, further: Scope, value: float, low: float, high: float) -> ConstantRow:
+        where = format_scope({**scope, **further})
+        return ConstantRow(name, where, value, low, high, "ratio", Source.MEASURED, stack.rows, OWNER, note)
+
+    for index, factor in enumerate(stack.factors):
+        yield row(FACTOR, {"factor": factor.name}, factor.value, factor.low, factor.high)
+        for other, value in zip(stack.factors, stack.log_covariance[index], strict=True):
+            yield row(COVARIANCE, {"factor": factor.name, "with": other.name}, value, value, value)
+    for metric, width in _widths(stack.figures).items():
+        for kind in stack.kinds:
+            yield row(SPREAD, {"metric": metric, "kind": kind}, 1.0, exp(-width), exp(width))
+
+
+def _widths(figures: Iterable[CalibratedFigure]) -> dict[str, float]:
+    """Half of the range of each metric, in logarithms; the wider where a metric has two figures."""
+    widths: dict[str, float] = {}
+    for figure in figures:
+        metric = METRICS.get(figure.name, figure.name.split("_")[0])
+        widths[metric] = max(widths.get(metric, 0.0), figure.range_after_log)
+    return widths
+
+
+def run_scope(accelerator: str, job: TrainingJob) -> dict[str, str]:
+    """Where a run's calibration stands, and what kind of model it is."""
+    return {
+        "half": "training",
+        "accelerator": accelerator,
+        "software": software_family(job.framework, job.precision),
+        "kind": "moe" if job.model.arch == "moe" else "dense",
+    }
+
+
+def service_scope(accelerator: str, engine: str, era: str) -> dict[str, str]:
+    """Where a service's calibration stands."""
+    return {"half": "inference", "accelerator": accelerator, "software": engine, "era": era}
+
+
+def factors_in(constants: Constants, scope: Scope) -> dict[str, ConstantRow]:
+    """The calibrated factors by name; none where no calibration holds."""
+    found: dict[str, ConstantRow] = {}
+    for pairs, row in constants.by_name.get(FACTOR, ()):
+        told = dict(pairs)
+        name = told.pop("factor")
+        if told.items() <= scope.items() and (name not in found or len(row.pairs) > len(found[name].pairs)):
+            found[name] = row
+    return found
+
+
+def _values(constants: Constants, scope: Scope) -> dict[str, float]:
+    return {name: row.value for name, row in factors_in(constants, scope).items()}
+
+
+def calibrated_run(
+    cluster: Cluster, stack: Stack, job: TrainingJob, constants: Constants
+) -> tuple[Cluster, Stack]:
+    """Hardware and training software as the user's rows have them."""
+    factors = _values(constants, run_scope(cluster.device.name, job))
+    if not factors:
+        return cluster, stack
+    return calibrate_cluster(cluster, factors), scale_stack(stack, factors)
+
+
+def calibrated_service(cluster: Cluster, engine: Engine, constants: Constants) -> tuple[Cluster, Engine]:
+    """Hardware and serving software as the user's rows have them."""
+    factors = _values(constants, service_scope(cluster.device.name, engine.name, engine.era))
+    if not factors:
+        return cluster, engine
+    return calibrate_cluster(cluster, factors), scale_engine(engine, factors)
+
+
+def calibrated_spread(constants: Constants, metric: str, kind: str, scope: Scope) -> Spread | None:
+    """How far rows left out lay from predictions; None where no row of this kind of model was measured."""
+    told = {**scope, "metric": metric, "kind": kind}
+    if not constants.has(SPREAD, **told):
+        return None
+    row = constants.estimate(SPREAD, **told)
+    return Spread(row.low, row.high, SPREAD)
+
+
+def calibration_notes(constants: Constants, scopes: Mapping[str, Scope]) -> tuple[str, ...]:
+    """What was calibrated, by name of run or service; and that nothing was, where a calibration is there."""
+    if FACTOR not in constants.by_name:
+        return ()
+    notes = tuple(
+        note for name, scope in scopes.items() for note in _note(name, factors_in(constants, scope))
+    )
+    if notes:
+        return notes
+    stacks = {_stack_text(dict(pairs)) for pairs, _ in constants.by_name[FACTOR]}
+    path = constants.by_name[FACTOR][0][1].note.partition(" of ")[0]
+    return (f"`{path}` is not used: nothing here is {' or '.join(sorted(stacks))}",)
+
+
+def _stack_text(scope: Scope) -> str:
+    return (
+        f"{scope['half']} on {scope['accelerator']} under {scope['software']} {scope.get('era', '')}".strip()
+    )
+
+
+def _note(name: str, factors: Mapping[str, ConstantRow]) -> list[str]:
+    if not factors:
+        return []
+    moved = sorted(factors.items(), key=lambda item: -abs(log(item[1].value)))[:3]
+    said = ", ".join(f"{factor.replace('_', ' ')} ×{row.value:.2f}" for factor, row in moved)
+    note = next(iter(factors.values())).note
+    return [f"`{name}` is calibrated by {note}: {said}"]
+
+
+def spread_inputs(leaves: Leaves, interval: str, scope: Scope, metric: str, kind: str) -> tuple[Input, ...]:
+    """What a derivation names for a range: the calibration and its factors, or sources left out."""
+    own = Leaves(leaves.constants, (*scope.items(), ("metric", metric), ("kind", kind)))
+    factors = tuple(
+        Leaves(leaves.constants, (*scope.items(), ("factor", name))).constant(FACTOR, f"calibrated {name}")
+        for name in factors_in(leaves.constants, scope)
+    )
+    if leaves.constants.has(SPREAD, **dict(own.scope)):
+        return (*factors, own.constant(SPREAD, "spread on your rows left out"))
+    return (*factors, leaves.constant(interval, "spread on left-out sources"))
+
+
+def is_calibrated(constants: Constants, scope: Scope) -> bool:
+    """Whether the user's rows shaped the figures of a stack."""
+    return bool(factors_in(constants, scope))

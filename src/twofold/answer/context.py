@@ -1,0 +1,141 @@
+"""What every part of a plan is computed from, and the spec's words resolved against the catalogue."""
+
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from twofold.answer.offers import Offer, own_offers
+from twofold.answer.uncertainty import Draws, estimate_of
+from twofold.catalog import Catalog, Fit, Model, Price, fit_of, read_model_config
+from twofold.contracts.results import PriceUsed
+from twofold.contracts.spec import ModelReference, Spec, TrainingRun
+from twofold.core import Estimate, Source, ValueRefusedError
+from twofold.perf import Constants
+from twofold.training import TrainingJob
+
+STALE_DAYS = 365
+# Optimisers that keep one moment of 4 bytes or less; the models know Adam's two and this one.
+ONE_MOMENT = {"adam8bit", "adafactor", "muon", "sgd"}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One spec with the tables and the draws that all of its parts share."""
+
+    spec: Spec
+    catalog: Catalog
+    constants: Constants
+    draws: Draws
+    today: date | None  # None: the age of prices is not judged
+
+
+def model_of(reference: ModelReference, catalog: Catalog) -> Model:
+    """The shape that a spec names, from the catalogue or from a Hugging Face config.json."""
+    if reference.config:
+        return read_model_config(reference.config)
+    if reference.name:
+        return token_model(catalog.model(reference.name))
+    raise ValueRefusedError(
+        f"`{reference.label}` is measured rows: they stand for a whole run or service, not for a model in it",
+        hint="name a catalog model or a config.json here",
+    )
+
+
+def token_model(model: Model) -> Model:
+    """The same model, where it reads and writes tokens. Raises ValueRefusedError for a diffusion model."""
+    if model.arch == "diffusion":
+        raise ValueRefusedError(
+            f"{model.name} is a diffusion model: it has no tokens to estimate by",
+            hint="plan it from a spec, with `model: {measured: rows.csv}`",
+        )
+    return model
+
+
+def training_job(run: TrainingRun, model: Model) -> TrainingJob:
+    """What the spec says about a run, as the models want it."""
+    return TrainingJob(
+        model=model,
+        kind=run.kind,
+        sequence_tokens=int(run.sequence_tokens),
+        global_batch_sequences=run.global_batch_sequences,
+        precision=run.precision,
+        framework=run.framework,
+        optimizer="sgd" if run.optimizer in ONE_MOMENT else "adam",
+        lora_rank=run.lora_rank if run.kind == "lora" else 0,
+    )
+
+
+def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """What to know about a price: that there is none, that it names no region of those asked, or is old."""
+    name = offer.accelerator.name
+    if offer.owned:
+        return (f"your own {name}: counted in accelerator-hours, not in money",)
+    few = _too_few_owned(offer, context, regions)
+    if offer.price is None:
+        return (*few, f"no price for {name}: counted in accelerator-hours")
+    return (*few, *_region_warnings(offer.price, context, regions), *_stale_warnings(offer.price, context))
+
+
+def _too_few_owned(offer: Offer, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
+    """Where a spec names more machines than it has of its own: none of those is taken in their place."""
+    name, size = offer.accelerator.name, offer.node.accelerator_count
+    named = (offer.fixed_count or 0) * size
+    held = sum(
+        (each.node_count_max or 0) * each.node.accelerator_count
+        for each in own_offers(context.catalog, context.spec.supply, regions)
+        if each.accelerator.name == name
+    )
+    if not 0 < held < named:
+        return ()
+    return (f"`on:` names {named:,} × {name}, you have {held:,}: its fleet is planned as rented, all of it",)
+
+
+def _region_warnings(price: Price, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
+    """A list that covers the regions asked without naming them."""
+    asked = regions or context.spec.supply.shop.regions
+    if fit_of(context.catalog, price.provider, price.region, asked) is not Fit.WIDER:
+        return ()
+    where = f"says only `{price.region}`" if price.region else "says no region"
+    return (
+        f"the price of {price.provider} {price.instance} {where}: ask whether it holds in {', '.join(asked)}",
+    )
+
+
+def _stale_warnings(price: Price, context: Context) -> tuple[str, ...]:
+    if context.today is None or (context.today - day_of(price.date)).days <= STALE_DAYS:
+        return ()
+    return (f"stale price: {price.provider} {price.instance} was seen {price.date}",)
+
+
+def fabric_warnings(offer: Offer, node_count: int, context: Context) -> tuple[str, ...]:
+    """Where a price buys machines whose network no table states, and the plan needs one between nodes."""
+    if offer.price is None or node_count < 2:
+        return ()
+    if offer.price.instance in {node.name for node in context.catalog.nodes_with(offer.accelerator.name)}:
+        return ()
+    gbit_per_s = offer.node.nic_bytes_per_s / offer.node.accelerator_count * 8 / 1e9
+    return (
+        f"the price is of {offer.price.provider} {offer.price.instance}, whose network no table states; "
+        f"planned with {gbit_per_s:.0f} Gb/s {offer.node.fabric} per accelerator",
+    )
+
+
+def day_of(text: str) -> date:
+    """A day from a date of any precision; the middle of the year or month where no more is known."""
+    return date.fromisoformat(text + {4: "-07-01", 7: "-15"}.get(len(text), ""))
+
+
+def price_used(offer: Offer, context: Context) -> PriceUsed | None:
+    """The price row with its range: what the same part costs elsewhere, or next quarter."""
+    price = offer.price
+    if price is None:
+        return None
+    usual = price.usd_per_accelerator_h
+    spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", Source.VENDOR)
+    return PriceUsed(price.provider, price.instance, price.region, price.term, price.date, spread)
+
+
+def known(value: float, unit: str) -> Estimate:
+    """A figure of the spec or the catalogue: no spread of ours."""
+    return Estimate(value, value, value, unit, Source.VENDOR)

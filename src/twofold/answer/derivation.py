@@ -1,0 +1,111 @@
+"""The pieces of a derivation: other paths of the plan, and leaves that name where they were read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twofold.catalog import Accelerator, Model, Node
+from twofold.contracts.results import Derivation, Input, Part, PriceUsed
+from twofold.core import Estimate, Source, format_estimate, format_si
+from twofold.perf import ConstantRow, Constants
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Makes leaves of one run or service: its constants and the scope in which they are read."""
+
+    constants: Constants
+    scope: tuple[tuple[str, str], ...]
+
+    def constant(self, name: str, label: str = "") -> Input:
+        """A fitted constant by its narrowest row: value, range, and the rows it rests on."""
+        row = narrowest(self.constants, name, dict(self.scope))
+        if row is None:
+            return Input(label or name, "", "", Source.ASSUMED.value, f"constants.csv {name}")
+        shown = format_si(row.value, _unit(row.unit))
+        between = f" [{format_si(row.low, _unit(row.unit))}–{format_si(row.high, _unit(row.unit))}]"
+        rows = f", {row.rows} rows" if row.rows else ""
+        where = f" {row.scope}" if row.scope else ""
+        reference = row.note if row.fitted_by == "calibration" else f"constants.csv {name}{where}{rows}"
+        text = shown + (between if row.low < row.high else "")
+        return Input(label or _words(name), text, "", row.source.value, reference)
+
+    def unknown(self, factor: str) -> Input:
+        """The range of one of the named unknowns."""
+        scoped = Leaves(self.constants, (("factor", factor),))
+        return scoped.constant("uncertainty_factor", f"spread of {factor}")
+
+
+def narrowest(constants: Constants, name: str, scope: dict[str, str]) -> ConstantRow | None:
+    """The row that answers for a constant in a scope; None where no row fits."""
+    asked = set(scope.items())
+    fitting = [(len(pairs), row) for pairs, row in constants.by_name.get(name, ()) if set(pairs) <= asked]
+    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _words(name: str) -> str:
+    """`training_host_layer_s` as `host layer`."""
+    for unit in ("_fraction", "_factor", "_ratio", "_bytes_per_s", "_bytes", "_s"):
+        name = name.removesuffix(unit)
+    return name.removeprefix("training_").removeprefix("serving_").replace("_", " ")
+
+
+def _unit(unit: str) -> str:
+    return "" if unit in ("ratio", "count", "1") else unit
+
+
+def derived(path: str, formula: str, *inputs: Input) -> Derivation:
+    """One path of the plan, how it follows, and from what."""
+    return Derivation(path, formula, inputs)
+
+
+def path_input(label: str, estimate: Estimate, path: str) -> Input:
+    """Another number of the plan."""
+    return Input(label, format_estimate(estimate), path, estimate.source.value, "")
+
+
+def step_input(label: str, value: float, unit: str, path: str) -> Input:
+    """A number between the plan's figures, which has a derivation of its own."""
+    return Input(label, format_si(value, unit), path, Source.FITTED.value, "")
+
+
+def spec_leaf(label: str, text: str, where: str) -> Input:
+    """What the spec says, or its default."""
+    return Input(label, text, "", Source.ASSUMED.value, f"spec {where}")
+
+
+def accelerator_leaf(accelerator: Accelerator, field: str, value: float, unit: str, label: str = "") -> Input:
+    """A cell of an accelerator's row."""
+    reference = f"accelerators.csv {accelerator.name} {field}"
+    return Input(label or _words(field), format_si(value, unit), "", Source.VENDOR.value, reference)
+
+
+def node_leaf(node: Node, field: str, value: float, unit: str, label: str = "") -> Input:
+    """A cell of a node's row; of a node that no table holds, what was assumed."""
+    known = node.confidence != "assumed"
+    source = Source.VENDOR if known else Source.ASSUMED
+    reference = f"nodes.csv {node.name} {field}" if known else f"assumed for {node.name}"
+    return Input(label or _words(field), format_si(value, unit), "", source.value, reference)
+
+
+def model_leaf(model: Model, field: str, value: float, label: str = "") -> Input:
+    """A cell of a model's row or of its config.json."""
+    text = format_si(value, "")
+    table = "models.csv" if model.source and not model.source.endswith(".json") else "config.json of"
+    return Input(label or _words(field), text, "", Source.VENDOR.value, f"{table} {model.name} {field}")
+
+
+def price_leaf(price: PriceUsed) -> Input:
+    """The row of a price."""
+    used = price.usd_per_accelerator_h
+    where = f"prices.csv {price.provider} {price.instance} {price.region} {price.term} {price.date}"
+    return Input("list price", format_si(used.value, "USD/h"), "", Source.VENDOR.value, where)
+
+
+def assumed_leaf(label: str, text: str, why: str) -> Input:
+    """A figure of the model itself that no table holds."""
+    return Input(label, text, "", Source.ASSUMED.value, why)
+
+
+def part_inputs(parts: Sequence[Part], path: str) -> tuple[Input, ...]:
+    """The parts of a total as its inputs."""
+    return tuple(path_input(part.name, part.value, f"{path}.{part.name}.value") for part in parts)

@@ -1,0 +1,356 @@
+"""Where the numbers of a training run come from, down to operators, catalogue rows and constants."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from twofold.answer.calibrated import run_scope, spread_inputs
+from twofold.answer.context import Context
+from twofold.answer.derivation import (
+    Leaves,
+    accelerator_leaf,
+    assumed_leaf,
+    derived,
+    model_leaf,
+    node_leaf,
+    part_inputs,
+    path_input,
+    price_leaf,
+    spec_leaf,
+    step_input,
+)
+from twofold.answer.ranges import training_scope
+from twofold.answer.training_choice import TrainingChoice
+from twofold.catalog import Accelerator, Model
+from twofold.contracts.results import Derivation, Input, TrainingPlan
+from twofold.contracts.spec import TrainingRun
+from twofold.core import format_count, format_si
+from twofold.training import Reliability, model_flops_per_token, workload
+
+# What each part of a step is, and the constants of the software stack that it rests on.
+PARTS = {
+    "recompute": ("forward work that the backward pass repeats", ("training_selective_fraction",)),
+    "TP": ("all-reduces of each layer that compute does not hide", ("training_tp_exposed_fraction",)),
+    "CP": ("keys and values gathered over context ranks, exposed", ("training_cp_exposed_fraction",)),
+    "EP": ("tokens sent to their experts and back, exposed", ("training_ep_exposed_fraction",)),
+    "PP": ("activations handed to the next stage", ("training_handoff_s",)),
+    "DP": ("gradients summed and weights spread, exposed", ("training_dp_overlap_fraction",)),
+    "host": ("launches that kernels do not hide", ("training_host_layer_s", "training_host_step_s")),
+    "head": ("logits and loss, and stages that wait for a longer one", ("training_head_exposed_fraction",)),
+    "bubble": ("(PP − 1) / interleaving × stage", ()),
+    "optimiser": (
+        "states, gradients and weights read and written once",
+        ("training_optimizer_bytes_factor",),
+    ),
+    "data": ("waits for the input pipeline", ("training_data_stall_fraction",)),
+    "jitter": ("the slowest of all ranks, sigma · √(2 ln N)", ("training_straggler_sigma",)),
+}
+MEMORY = {
+    "weights": "parameters of the fullest stage × bytes of the format",
+    "gradients": "trained parameters × gradient bytes",
+    "optimiser": "trained parameters × (master copy + moments), over the ranks that share them",
+    "activations": "micro-batches in flight × layers × bytes kept per layer",
+    "logits": "tokens of a micro-batch × vocabulary / TP",
+    "buffers": "context, communication and kernel scratch, and fragmentation",
+}
+
+
+def training_derivations(
+    choice: TrainingChoice, plan: TrainingPlan, context: Context
+) -> Iterator[Derivation]:
+    """Every estimate of a run with what it follows from."""
+    at = f"training.{plan.name}"
+    job = choice.job
+    scope = {
+        "accelerator": choice.chosen.offer.accelerator.name,
+        "format": job.precision,
+        "fabric": choice.chosen.offer.node.fabric,
+        **training_scope(job, choice.chosen.offer.accelerator),
+    }
+    leaves = Leaves(context.constants, tuple(scope.items()))
+    yield from _step(choice, plan, leaves, at)
+    yield from _compute(choice, plan, leaves, at)
+    yield from _rates(choice, plan, at)
+    yield from _memory(plan, leaves, at, choice.job.model)
+    tokens = spec_leaf("tokens", format_count(choice.entry.token_count), f"{at}.tokens")
+    batch = spec_leaf(
+        "tokens per step", format_count(choice.entry.batch_tokens), f"{at}.global_batch × sequence"
+    )
+    yield from run_derivations(plan, at, choice.entry, (tokens, batch))
+    yield from money_derivations(plan, at, leaves)
+    yield from _comparisons(plan, at)
+
+
+def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
+    formula = " + ".join(part.name for part in plan.step_parts)
+    own = run_scope(choice.chosen.offer.accelerator.name, choice.job)
+    spread = spread_inputs(leaves, "interval_training_step_ratio", own, "step", own["kind"])
+    yield derived(f"{at}.step_s", formula, *part_inputs(plan.step_parts, f"{at}.step_parts"), *spread)
+    layout = plan.layout
+    assert layout
+    sizes = assumed_leaf("layout", layout.text, "the fastest that fits")
+    for part in plan.step_parts:
+        if part.name == "compute":
+            continue
+        meaning, names = PARTS[part.name]
+        inputs = [sizes, *(leaves.constant(name) for name in names)]
+        inputs += _network_leaves(choice, part.name, leaves)
+        if part.name == "optimiser":
+            inputs.append(_bandwidth(choice.chosen.offer.accelerator))
+        yield derived(f"{at}.step_parts.{part.name}.value", meaning, *inputs)
+
+
+def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[Input]:
+    """The links that a part's ranks talk over: inside the fast domain, between nodes, or both."""
+    found, network = choice.chosen.found.best, choice.chosen.cluster.network
+    assert found
+    tp, cp, ep, dp = (int(getattr(found.layouts, name)[0]) for name in ("tp", "cp", "ep", "dp"))
+    groups = {  # how many ranks, and how far apart
+        "TP": (tp, 1),
+        "CP": (cp, tp),
+        "EP": (ep, 1),
+        "PP": (2, tp * cp * dp),
+        "DP": (dp * cp, tp),
+    }
+    if part not in groups:
+        return []
+    ranks, stride = groups[part]
+    offer, inputs = choice.chosen.offer, []
+    if stride < network.domain_size:
+        label = offer.accelerator.scaleup_name or "link"
+        rate = offer.accelerator.scaleup_bytes_per_s
+        inputs.append(accelerator_leaf(offer.accelerator, "scaleup_bytes_per_s", rate, "B/s", label))
+    if ranks * stride > max(network.domain_size, network.node_size):
+        per_accelerator = offer.node.nic_bytes_per_s / offer.node.accelerator_count
+        inputs.append(node_leaf(offer.node, "nic", per_accelerator, "B/s", "NIC per accelerator"))
+        inputs.append(leaves.constant("fabric_efficiency_fraction"))
+    return inputs
+
+
+def _bandwidth(accelerator: Accelerator) -> Input:
+    return accelerator_leaf(
+        accelerator, "memory_bytes_per_s", accelerator.memory_bytes_per_s, "B/s", "memory bandwidth"
+    )
+
+
+def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
+    """Compute as micro-batches × layers × operators, each with the rate it reaches."""
+    found = choice.chosen.found.best
+    assert found
+    model, layout = choice.job.model, plan.layout
+    assert layout
+    micro_batches = choice.job.global_batch_sequences / (layout.dp * layout.micro_batch)
+    layers = model.layers / layout.pp
+    operators = {
+        "gemm": float(np.max(found.step.gemm_s)),
+        "attention": float(np.max(found.step.attention_s)),
+        "experts": float(np.max(found.step.experts_s)),
+        "elementwise": float(np.max(found.step.elementwise_s)),
+    }
+    path = f"{at}.step_parts.compute"
+    each = {name: value / (micro_batches * layers) for name, value in operators.items() if value > 0}
+    one_layer = sum(each.values())
+    formula = f"{micro_batches:g} micro-batches × {layers:g} layers × {format_si(one_layer, 's')}"
+    yield derived(
+        f"{path}.value",
+        formula,
+        spec_leaf("micro-batches", f"{micro_batches:g}", f"{at}.global_batch, over DP × micro-batch"),
+        model_leaf(model, "layers", layers, "layers per stage"),
+        *(step_input(name, value, "s", f"{path}.{name}") for name, value in each.items()),
+    )
+    for name in each:
+        yield derived(f"{path}.{name}", _operator_formula(name), *_operator_inputs(name, choice, leaves))
+
+
+def _operator_formula(name: str) -> str:
+    return {
+        "gemm": "FLOPs / (peak × efficiency), not below bytes / bandwidth, forward and backward",
+        "attention": "causal FLOPs / (peak × efficiency), backward 2.5 times forward",
+        "experts": "grouped products of the busiest expert rank",
+        "elementwise": "bytes of unfused passes / (bandwidth × efficiency)",
+    }[name]
+
+
+def _operator_inputs(name: str, choice: TrainingChoice, leaves: Leaves) -> list[Input]:
+    accelerator, job = choice.chosen.offer.accelerator, choice.job
+    model = job.model
+    if name == "elementwise":
+        return [
+            _bandwidth(accelerator),
+            leaves.constant("memory_efficiency_fraction"),
+            leaves.constant("training_elementwise_factor"),
+        ]
+    efficiency = {
+        "gemm": "gemm_efficiency_fraction",
+        "attention": "attention_efficiency_fraction",
+        "experts": "grouped_efficiency_fraction",
+    }[name]
+    return [
+        _flops_leaf(name, model),
+        _peak_leaf(accelerator, job.precision),
+        leaves.constant(efficiency),
+    ]
+
+
+def _flops_leaf(name: str, model: Model) -> Input:
+    if name == "attention":
+        return model_leaf(model, "heads", model.heads, "heads")
+    return model_leaf(model, "parameters_active", model.parameters_active, "active parameters")
+
+
+def _peak_leaf(accelerator: Accelerator, precision: str) -> Input:
+    for name in (precision, "bf16", "fp16", "fp32"):
+        peak = getattr(accelerator, f"{name}_flops_per_s", None)
+        if peak:
+            return accelerator_leaf(accelerator, f"{name}_flops_per_s", peak, "FLOP/s", f"{name} peak")
+    return assumed_leaf("peak", "unknown", "no row")
+
+
+def _rates(choice: TrainingChoice, plan: TrainingPlan, at: str) -> Iterator[Derivation]:
+    flops = float(np.max(model_flops_per_token(workload(choice.job)))) * choice.job.tokens_per_step
+    accelerator = choice.chosen.offer.accelerator
+    inputs = (
+        assumed_leaf("model FLOPs", format_si(flops, "FLOP"), "6 × active parameters + attention, per token"),
+        spec_leaf(
+            "tokens per step", format_count(choice.entry.batch_tokens), f"{at}.global_batch × sequence"
+        ),
+        path_input("step", plan.step_s, f"{at}.step_s"),
+        spec_leaf("accelerators", f"{plan.machine.accelerator_count:,}", f"{at}.on, or searched"),
+    )
+    for name, precision in (("mfu_fraction", "bf16"), ("peak_ratio", choice.job.precision)):
+        formula = "model FLOPs / (step × accelerators × peak)"
+        yield derived(f"{at}.{name}", formula, *inputs, _peak_leaf(accelerator, precision))
+
+
+def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterator[Derivation]:
+    parts = part_inputs(plan.memory_parts, f"{at}.memory_parts")
+    spread = leaves.constant("training_memory_spread_factor", "spread")
+    formula = " + ".join(part.name for part in plan.memory_parts)
+    yield derived(f"{at}.memory_bytes", formula, *parts, spread)
+    assert plan.layout
+    layout = assumed_leaf("layout", plan.layout.text, "the fastest that fits")
+    parameters = model_leaf(model, "parameters", model.parameters)
+    held = {
+        "gradients": "training_gradient_bytes",
+        "activations": "training_activation_factor",
+        "logits": "training_logits_bytes",
+        "buffers": "training_workspace_bytes",
+    }
+    for part in plan.memory_parts:
+        constants = [leaves.constant(held[part.name])] if part.name in held else []
+        path = f"{at}.memory_parts.{part.name}.value"
+        yield derived(path, MEMORY[part.name], layout, parameters, *constants)
+    for part in plan.memory_by_format:
+        path = f"{at}.memory_by_format.{part.name}.value"
+        yield derived(path, f"the parts kept in {part.name}", *parts)
+
+
+def run_derivations(
+    plan: TrainingPlan, at: str, entry: TrainingRun, counted: tuple[Input, ...]
+) -> Iterator[Derivation]:
+    """The run around a step; `counted` is what its number of steps follows from."""
+    run = plan.run
+    count = plan.machine.accelerator_count
+    usual = Reliability()
+    hours = format_si(usual.accelerator_h_between_failures, "")
+    failures = assumed_leaf("accelerator-hours per failure", hours, "Llama 3: 419 in 54 days on 16,384 GPUs")
+    stop = assumed_leaf(
+        "detection and restart",
+        format_si(usual.detection_s + usual.restart_s, "s"),
+        "2 min to notice, 5 min to replace a node and start again",
+    )
+    write = spec_leaf("checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint")
+    accelerators = spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched")
+    step = path_input("step", plan.step_s, f"{at}.step_s")
+    inside = {
+        name: path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s")
+        for name in ("compute", "checkpoint", "failure", "wall", "total")
+    }
+    interval = path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s")
+    yield derived(f"{at}.run.compute_s", f"{run.steps:,.0f} steps × step", *counted, step)
+    yield derived(
+        f"{at}.run.checkpoints.interval_s",
+        "√(2 · pause · time between failures), Daly's terms added",
+        write,
+        failures,
+        accelerators,
+    )
+    yield derived(f"{at}.run.checkpoint_s", "compute / interval × pause", inside["compute"], interval, write)
+    yield derived(
+        f"{at}.run.failure_s",
+        "failures × (detection + restart + reading the checkpoint back + about half an interval)",
+        failures,
+        accelerators,
+        stop,
+        write,
+        interval,
+        inside["compute"],
+    )
+    yield derived(
+        f"{at}.run.wall_s",
+        "compute + checkpoints + failures",
+        inside["compute"],
+        inside["checkpoint"],
+        inside["failure"],
+    )
+    shares = part_inputs(run.headroom, f"{at}.run.headroom")
+    for part in run.headroom:
+        text = format_si(part.value.value, "fraction")
+        yield derived(
+            f"{at}.run.headroom.{part.name}.value", "of the run", spec_leaf(part.name, text, f"{at}.headroom")
+        )
+    yield derived(f"{at}.run.total_s", "wall × (1 + headroom)", inside["wall"], *shares)
+    yield derived(f"{at}.run.accelerator_h", "total × accelerators / 3600", inside["total"], accelerators)
+    yield derived(
+        f"{at}.run.interruptions",
+        "wall × accelerators / hours per failure",
+        inside["wall"],
+        accelerators,
+        failures,
+    )
+    yield derived(f"{at}.run.goodput_fraction", "compute / wall", inside["compute"], inside["wall"])
+
+
+def money_derivations(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
+    """Energy, carbon, price and cost of a run."""
+    run = plan.run
+    hours = path_input("accelerator-hours", run.accelerator_h, f"{at}.run.accelerator_h")
+    yield derived(
+        f"{at}.run.energy_j",
+        "accelerators' power × wall × node factor × PUE",
+        path_input("wall", run.wall_s, f"{at}.run.wall_s"),
+        leaves.constant("node_power_factor"),
+        leaves.constant("pue_ratio"),
+        leaves.unknown("power"),
+    )
+    if run.carbon_gco2:
+        energy = path_input("energy", run.energy_j, f"{at}.run.energy_j")
+        place = plan.machine.price.region if plan.machine.price else ""
+        grid = assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
+        yield derived(f"{at}.run.carbon_gco2", "energy × grid", energy, grid)
+    price = plan.machine.price
+    if price and plan.cost_usd:
+        path = f"{at}.machine.price.usd_per_accelerator_h"
+        factor = leaves.unknown("price")
+        yield derived(path, "list price", price_leaf(price), factor)
+        used = path_input("price", price.usd_per_accelerator_h, path)
+        yield derived(f"{at}.cost_usd", "accelerator-hours × price", hours, used)
+
+
+def _comparisons(plan: TrainingPlan, at: str) -> Iterator[Derivation]:
+    step = path_input("step", plan.step_s, f"{at}.step_s")
+    first = f"{plan.scaling[0].accelerator_count}" if plan.scaling else ""
+    for point in plan.scaling:
+        path = f"{at}.scaling.{point.accelerator_count}"
+        size = assumed_leaf("size", f"{point.accelerator_count:,}", "the batch grows with the cluster")
+        yield derived(f"{path}.step_s", "the fastest layout of this size", size, step)
+        own = path_input("step", point.step_s, f"{path}.step_s")
+        yield derived(f"{path}.efficiency_fraction", f"tokens/s per accelerator over that of {first}", own)
+    for row in plan.tenancy:
+        path = f"{at}.tenancy.{row.name}"
+        share = format_si(row.overhead_fraction, "fraction")
+        overhead = spec_leaf("overhead", share, "supply.virtual_overhead")
+        yield derived(f"{path}.step_s", "the same layout, slower by the overhead", step, overhead)
+        if row.cost_usd and plan.cost_usd:
+            cost = path_input("cost", plan.cost_usd, f"{at}.cost_usd")
+            yield derived(f"{path}.cost_usd", "cost × its step over the plan's", cost, overhead)

@@ -1,0 +1,180 @@
+"""What a plan puts into a building: its servers by run and service, where they stand, how busy they are."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from statistics import median
+
+from twofold.answer.context import Context
+from twofold.answer.offers import assumed_node
+from twofold.catalog import Catalog, Node, Region
+from twofold.contracts.results import Machine, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.spec import Owned
+from twofold.core import YEAR_S, InputError
+from twofold.facility import NodeList, NodePower, figure, node_power
+
+NOWHERE = "no region is stated: the US mean tariff, the middle of the catalogue's grids"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run or service as the building sees it."""
+
+    servers: NodeList
+    power: NodePower
+    machine: Machine
+    owned: bool
+    region: Region | None  # whose tariff, grid and climate count; None: not known
+    busy_fraction: float  # of a year (a run), of its capacity (a service)
+    part: TrainingPlan | ServicePlan
+    guests: tuple["Entry", ...] = ()  # that use the same machines of yours
+
+    @property
+    def name(self) -> str:
+        return self.servers.name
+
+    @property
+    def provider(self) -> str:
+        price = self.machine.price
+        return price.provider if price else ""
+
+
+def entries(plan: Plan, context: Context) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Every run and service with its servers, and what to know: own machines stand once, however many use
+    them, and are counted with whoever uses most."""
+    found = [_run(each, context) for each in plan.training] + [
+        _service(each, context) for each in plan.serving
+    ]
+    found = [each for each in found if not _portable(each, context)]
+    kept: list[Entry] = []
+    guests: dict[str, list[Entry]] = {}
+    notes: list[str] = []
+    for entry in sorted(found, key=lambda each: -each.servers.count):
+        other = next(
+            (k for k in kept if entry.owned and k.owned and k.machine.node == entry.machine.node), None
+        )
+        if other:
+            guests.setdefault(other.name, []).append(entry)
+            notes.append(f"{entry.name} stands on the machines of {other.name}: counted once")
+        else:
+            kept.append(entry)
+    kept = [replace(entry, guests=tuple(guests.get(entry.name, ()))) for entry in kept]
+    order = {entry.name: index for index, entry in enumerate(found)}
+    return tuple(sorted(kept, key=lambda each: order[each.name])), tuple(notes)
+
+
+def node_of(machine: Machine, context: Context) -> Node:
+    """The catalogue's server, its share where a plan uses part of one, else one like its accelerators."""
+    size = machine.accelerators_per_node
+    try:
+        node = context.catalog.node(machine.node)
+    except InputError:
+        return assumed_node(context.catalog.accelerator(machine.accelerator), size)
+    if node.accelerator_count == size:
+        return node
+    share = size / node.accelerator_count
+    return replace(
+        node,
+        accelerator_count=size,
+        nic_bytes_per_s=node.nic_bytes_per_s * share,
+        nic_type="",
+        power_w_max=None if node.power_w_max is None else node.power_w_max * share,
+        ram_bytes=None if node.ram_bytes is None else node.ram_bytes * share,
+        nvme_bytes=None if node.nvme_bytes is None else node.nvme_bytes * share,
+        rack_units=None,
+    )
+
+
+def is_owned(machine: Machine, context: Context) -> bool:
+    """Whether the spec has these machines: they cost energy, not rent."""
+    return machine.price is None and bool(_own_with(machine.accelerator, context))
+
+
+def own_place(accelerator: str, context: Context) -> Region | None:
+    """Where the spec says that its machines with these accelerators stand: the first place that is known."""
+    for each in _own_with(accelerator, context):
+        with suppress(InputError):
+            if each.region:
+                return context.catalog.region(each.region)
+    return None
+
+
+def _own_with(accelerator: str, context: Context) -> list[Owned]:
+    """The rows of `supply: own` with these accelerators, under whatever name."""
+    catalog, found = context.catalog, []
+    for each in context.spec.supply.own:
+        name = catalog.node(each.node).accelerator if each.node else each.accelerator
+        if name and catalog.accelerator(name).name == accelerator:
+            found.append(each)
+    return found
+
+
+def place_of(machine: Machine, context: Context) -> Region | None:
+    """Where machines stand: one's own as the spec says, others as their price; None: the table has it not."""
+    used = machine.price
+    if used is None:
+        return own_place(machine.accelerator, context)
+    try:
+        return context.catalog.region(f"{used.provider}:{used.region}")
+    except InputError:
+        return None
+
+
+def nowhere_note(found: Sequence[Entry], context: Context) -> tuple[str, ...]:
+    """Whose energy is counted at means, as no table has the tariff and the grid of where it stands."""
+    names = [entry.name for entry in found if entry.region is None]
+    if not names:
+        return ()
+    told = context.spec.facility.electricity_usd_per_kwh is not None
+    tariff = "the tariff that is stated" if told else "the mean tariff of US industry"
+    return (f"no table has the place of {', '.join(names)}: {tariff}, the middle of all grids for its CO2",)
+
+
+def training_token_bytes(catalog: Catalog) -> float:
+    """What a token of training data takes on disk and on the way there."""
+    return figure(catalog, "storage", "bytes of one training token").value
+
+
+def usd_per_kwh(region: Region | None, context: Context) -> float:
+    """The spec's tariff, the region's, or the mean of industry."""
+    told = context.spec.facility.electricity_usd_per_kwh
+    if told is not None:
+        return told
+    if region is not None:
+        return region.electricity_usd_per_kwh
+    return figure(context.catalog, "electricity", "US industrial average").value
+
+
+def grid_gco2_per_kwh(region: Region | None, context: Context) -> float:
+    """The region's grid, or the middle of all regions."""
+    if region is not None:
+        return region.grid_gco2_per_kwh
+    return median(each.grid_gco2_per_kwh for each in context.catalog.regions())
+
+
+def _portable(entry: Entry, context: Context) -> bool:
+    """Whether it runs on a desk: no building for that."""
+    return context.catalog.accelerator(entry.machine.accelerator).form_factor == "laptop"
+
+
+def _run(part: TrainingPlan, context: Context) -> Entry:
+    spec = next(each for each in context.spec.training if each.name == part.name)
+    repeats = max(1.0, YEAR_S / spec.repeats_every_s) if spec.repeats_every_s else 1.0
+    busy = min(1.0, part.run.total_s.value * repeats / YEAR_S)
+    return _entry(part, "training", busy, context)
+
+
+def _service(part: ServicePlan, context: Context) -> Entry:
+    rate = sum(each.rate_per_s for each in part.classes)
+    peak = sum(max(each.peak_per_s, each.rate_per_s) for each in part.classes)
+    in_use = 1 - part.spare_count / part.replica_count if part.replica_count else 1.0
+    return _entry(part, "serving", in_use * rate / peak if peak > 0 else in_use, context)
+
+
+def _entry(part: TrainingPlan | ServicePlan, use: str, busy: float, context: Context) -> Entry:
+    machine = part.machine
+    node = node_of(machine, context)
+    owned = is_owned(machine, context)
+    servers = NodeList(part.name, "training" if use == "training" else "serving", node, machine.node_count)
+    power = node_power(context.catalog, node)
+    return Entry(servers, power, machine, owned, place_of(machine, context), busy, part)

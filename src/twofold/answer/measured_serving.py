@@ -1,0 +1,325 @@
+"""A service whose times are measured rows instead of a model: embeddings, vision, speech, anything else."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from twofold.answer.context import Context, price_used, price_warnings
+from twofold.answer.derivation import derived
+from twofold.answer.offers import Offer, owned_offer, rented_offer
+from twofold.answer.paths import is_estimate, leaves
+from twofold.answer.reasons import METRICS, metric_text
+from twofold.answer.serving_choice import ClassLoad, class_load
+from twofold.answer.site_energy import carbon, facility_energy
+from twofold.contracts.results import (
+    ClassPlan,
+    Derivation,
+    Input,
+    Loser,
+    Machine,
+    Part,
+    ServicePlan,
+    SloOutcome,
+    plan_to_dict,
+)
+from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.contracts.rows import read_service_rows
+from twofold.contracts.spec import Service, Traffic
+from twofold.core import (
+    DAY_S,
+    YEAR_H,
+    YEAR_S,
+    Estimate,
+    InfeasibleError,
+    Source,
+    ValueRefusedError,
+    format_seconds,
+    format_si,
+)
+from twofold.inference import (
+    Latency,
+    MeasuredBatch,
+    MeasuredService,
+    ReplicaCount,
+    Slo,
+    measured_latency,
+    measured_quantile,
+    measured_rate_limit,
+    measured_service,
+    replicas_for,
+    saturation_per_s,
+    slowed,
+)
+from twofold.perf import device, power_w
+
+PERCENTILES = ("p50", "p95", "p99")
+LENGTHS = ("input", "output")
+NEAR_SATURATION = 0.99  # of what a replica carries at most
+
+
+def measured_plan(entry: Service, context: Context) -> ServicePlan:
+    """Replicas, latency and cost of a measured workload on the machines it was measured on.
+
+    Raises ValueRefusedError without `on`, InfeasibleError where a lone request misses its goal.
+    """
+    path = entry.model.measured
+    assert path
+    if entry.on is None:
+        raise ValueRefusedError(
+            f"`{entry.name}` is measured, but not where",
+            hint="name the machines of one replica, for example `on: 1xL40S`",
+        )
+    supply, catalog = context.spec.supply, context.catalog
+    named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
+    rows = [
+        MeasuredBatch(row.batch_size, row.service_s, row.ttft_s, row.tpot_s)
+        for row in read_service_rows(path)
+    ]
+    service = measured_service(rows, named.node.accelerator_count)
+    loads = tuple(class_load(name, each) for name, each in entry.classes.items())
+    pools = [(load, *_pool(entry, load, service)) for load in loads]
+    own = owned_offer(entry.on, named, catalog, supply, entry.regions)
+    enough = own is not None and sum(each.total for _, _, each in pools) <= (own.node_count_max or 0)
+    return _plan(entry, own if own and enough else named, service, pools, context)
+
+
+def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
+    """Requests/s of one replica within the goals of a class, and how many replicas it takes."""
+    goals_s = load.traffic.slo.targets()
+    limit = measured_rate_limit(service, goals_s)
+    if limit <= 0:
+        lines = tuple(("binds", text) for text in _missed_alone(service, goals_s))
+        raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=lines)
+    count = replicas_for(
+        load.peak_per_s, limit, zones=entry.zones, availability_fraction=entry.availability_fraction
+    )
+    return limit, count
+
+
+def _missed_alone(service: MeasuredService, goals_s: Mapping[str, float]) -> Iterator[str]:
+    """Goals that a request misses though it is alone, with what it takes."""
+    for name, goal_s in goals_s.items():
+        alone = measured_quantile(service, 0.0, name)
+        if alone is not None and float(np.max(alone)) > goal_s:
+            took, goal = format_seconds(float(np.max(alone))), format_seconds(goal_s)
+            yield f"{metric_text(name)}: a request alone takes {took}, {goal} is promised"
+
+
+def _plan(
+    entry: Service,
+    offer: Offer,
+    service: MeasuredService,
+    pools: Sequence[tuple[ClassLoad, float, ReplicaCount]],
+    context: Context,
+) -> ServicePlan:
+    size, count = service.accelerators, sum(each.total for _, _, each in pools)
+    price = price_used(offer, context)
+    cost = None
+    if price:
+        used = price.usd_per_accelerator_h
+        cost = _scaled(used, count * size * YEAR_H, "USD")
+    hardware = device(offer.accelerator, context.constants)
+    watts = float(power_w(hardware, hardware.serving_power_fraction)) * count * size
+    energy_j = facility_energy(_exact(watts * YEAR_S, "J"), offer.price, context)
+    rate = sum(load.mean_rate_per_s for load, _, _ in pools)
+    name = entry.model.label
+    return ServicePlan(
+        name=entry.name,
+        model=name,
+        parameters=None,
+        quality_note="",
+        machine=Machine(
+            offer.accelerator.name, offer.node.name, count, size, count * size, offer.node.fabric, price
+        ),
+        replica=_replica(size, service),
+        classes=tuple(
+            _class(entry.classes[load.name].traffic, load, each, service, cost, count)
+            for load, _, each in pools
+        ),
+        replica_count=count,
+        spare_count=sum(each.spare for _, _, each in pools),
+        spare_reason=f"{100 * entry.availability_fraction:.6g} % available",
+        zones=entry.zones,
+        regions=entry.regions,
+        memory_bytes=None,
+        memory_parts=(),
+        memory_capacity_bytes=hardware.memory_bytes,
+        kv_bytes_per_token=None,
+        kv_utilisation_fraction=None,
+        batch_limit=None,
+        cold_start_s=None,
+        warm_pool_count=None,
+        output_tokens_per_s_per_accelerator=None,
+        output_tokens_per_j=None,
+        peak_ratio=None,
+        communication_exposed_fraction=None,
+        pooling_loss_fraction=None,
+        cost_usd_per_year=cost,
+        energy_j_per_year=energy_j,
+        carbon_gco2_per_year=carbon(energy_j, offer.price, context),
+        bounds=(),
+        tried=len(service.batch_sizes),
+        rejected=(),
+        losers=(Loser("other machines", "not measured"),),
+        flip_fraction=0.0,
+        warnings=(
+            f"times of {name} are measured rows: memory, tokens and cold start are not known",
+            *_cannot_say(entry, service),
+            *_spread_warning(service),
+            f"requests on average: {format_si(rate, '1/s')}",
+            *price_warnings(offer, context, entry.regions),
+        ),
+    )
+
+
+def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
+    """Goals that the rows cannot judge, or only from above, and the column that would."""
+    goals = [(name, goal) for name, each in entry.classes.items() for goal in Slo(**dict(each.slo)).targets()]
+    for metric, column, what in (
+        ("ttft", service.ttft_s, "counts to the end of the answer"),
+        ("tpot", service.tpot_s, "is not known: the fleet is sized without it"),
+    ):
+        wanted = [f"{metric_text(goal)} of {name}" for name, goal in goals if goal.startswith(metric)]
+        if wanted and column is None:
+            yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
+
+
+def _spread_warning(service: MeasuredService) -> tuple[str, ...]:
+    if service.repeats_count:
+        return ()
+    percent = 100 * (service.spread_factor - 1)
+    return (f"one row per batch size: ±{percent:.0f} % between runs is assumed, repeated rows would tell",)
+
+
+def _replica(size: int, service: MeasuredService) -> ReplicaPlan:
+    text = f"measured · batches up to {service.batch_sizes[-1]:g}"
+    largest = int(service.batch_sizes[-1])
+    return ReplicaPlan(size, None, None, None, None, None, None, None, largest, None, text)
+
+
+def _class(
+    traffic: Traffic,
+    load: ClassLoad,
+    count: ReplicaCount,
+    service: MeasuredService,
+    cost: Estimate | None,
+    replicas: int,
+) -> ClassPlan:
+    rate = load.peak_per_s / max(count.needed, 1)
+    whole = measured_latency(service, rate)
+    assert whole
+    goals_s = load.traffic.slo.targets()
+    limits = _between(service, lambda other: measured_rate_limit(other, goals_s), "1/s")
+    window_s = load.traffic.slo.finish_within_s
+    outcomes = _outcomes(load, service, rate)
+    if window_s is not None:
+        done_s = _scaled_inverse(limits, load.mean_rate_per_s * DAY_S / count.needed, "s")
+        outcomes.append(SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
+    lengths, share = load.traffic.lengths, count.total / replicas
+    # A default length is no property of what was measured: an embedding has no 211 output tokens.
+    is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}
+    output_tokens = float(np.max(lengths.output_tokens)) if is_said["output"] else None
+    per_1k = None
+    if cost and output_tokens:
+        tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_S
+        per_1k = _scaled(cost, share / tokens_per_y * 1e3, "USD")
+    return ClassPlan(
+        name=load.name,
+        rate_per_s=load.mean_rate_per_s,
+        peak_per_s=load.peak_per_s,
+        input_tokens=float(np.max(lengths.input_tokens)) if is_said["input"] else None,
+        output_tokens=output_tokens,
+        percentiles=_percentiles(service, rate),
+        slos=tuple(outcomes),
+        replica_count=count.needed,
+        rate_per_replica_per_s=limits,
+        holds_until_per_s=_scaled(limits, count.needed, "1/s"),
+        knee_per_s=None,
+        usd_per_1k_output_tokens=per_1k,
+        latency_budget=_budget(whole, service),
+        replica_text=_replica(service.accelerators, service).text,
+    )
+
+
+def _percentiles(service: MeasuredService, rate_per_s: float) -> dict[str, Estimate]:
+    """Every latency that the rows hold, at three quantiles."""
+    held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
+    named = [f"{metric}_s_{which}" for metric in METRICS if held[metric] for which in PERCENTILES]
+    found = {name: _latency_s(service, rate_per_s, name) for name in named}
+    return {name.replace("_s_", "_"): value for name, value in found.items() if value}
+
+
+def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estimate | None:
+    """A latency with what it would be if all times were as short or as long as a further run's may be.
+
+    Where longer times could not carry the rate at all, the far end is that of a replica hardly carrying it.
+    """
+    if measured_quantile(service, rate_per_s, goal) is None:
+        return None
+
+    def at(other: MeasuredService) -> float:
+        carried = min(rate_per_s, max(NEAR_SATURATION * saturation_per_s(other), 0.0))
+        value = measured_quantile(other, rate_per_s if other is service else carried, goal)
+        assert value is not None
+        return float(np.max(value))
+
+    return _between(service, at, "s")
+
+
+def _between(service: MeasuredService, figure: Callable[[MeasuredService], float], unit: str) -> Estimate:
+    """A figure of the rows, and what it is over the spread of a further run."""
+    spread = service.spread_factor
+    ends = [figure(slowed(service, factor)) for factor in (1.0 / spread, spread)]
+    middle = figure(service)
+    return Estimate(middle, min(middle, *ends), max(middle, *ends), unit, Source.MEASURED)
+
+
+def _outcomes(load: ClassLoad, service: MeasuredService, rate_per_s: float) -> list[SloOutcome]:
+    """Each goal on its own metric and quantile; without a prediction where the rows cannot say."""
+    outcomes = []
+    for name, goal_s in load.traffic.slo.targets().items():
+        found = _latency_s(service, rate_per_s, name)
+        met = None if found is None else found.value <= goal_s
+        outcomes.append(SloOutcome(name.replace("_s_", "_"), goal_s, found, met))
+    return outcomes
+
+
+def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
+    mean = float(np.max(found.mean_s))
+    alone = min(service.service_s[0], mean)
+    parts = {"queue": mean - alone, "service": alone}
+    spread = service.spread_factor
+    return tuple(
+        Part(name, Estimate(value, value / spread, value * spread, "s", Source.MEASURED), value / mean)
+        for name, value in parts.items()
+    )
+
+
+def _exact(value: float, unit: str) -> Estimate:
+    return Estimate(value, value, value, unit, Source.MEASURED)
+
+
+def _scaled_inverse(like: Estimate, numerator: float, unit: str) -> Estimate:
+    """`numerator` over a rate; where the rate may be nothing, the far end is that of its middle."""
+    return Estimate(
+        numerator / like.value,
+        numerator / like.high,
+        numerator / (like.low or like.value),
+        unit,
+        like.source,
+    )
+
+
+def _scaled(like: Estimate, factor: float, unit: str) -> Estimate:
+    return Estimate(like.value * factor, like.low * factor, like.high * factor, unit, like.source)
+
+
+def measured_derivations(entry: Service, plan: ServicePlan) -> Iterator[Derivation]:
+    """Every estimate follows from the rows, the traffic and the price."""
+    rows = Input(
+        "measured rows", f"{plan.tried} batch sizes", "", Source.MEASURED.value, str(entry.model.measured)
+    )
+    at = f"serving.{plan.name}"
+    for path, leaf in leaves(plan_to_dict(plan), at):
+        if is_estimate(leaf):
+            yield derived(path, "bulk queue over the measured batch times", rows)

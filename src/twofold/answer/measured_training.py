@@ -1,0 +1,211 @@
+"""The figures of a training run whose steps were measured: what the rows say with ranges, null elsewhere."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.answer.context import Context, price_used, price_warnings
+from twofold.answer.measured_choice import MeasuredChoice, MeasuredTrial
+from twofold.answer.question import Given
+from twofold.answer.quick_run import QuickRun, run_figures
+from twofold.answer.ranges import Drawn
+from twofold.answer.training_choice import headroom_shares
+from twofold.answer.training_plan import WORTH_SWITCHING, run_of
+from twofold.answer.uncertainty import draws_between, flip_fraction, flip_warning
+from twofold.contracts.results import FrontPoint, Loser, ScalingPoint, TrainingPlan
+from twofold.core import Estimate, Source, format_seconds, format_usd
+from twofold.training import Basis, Bounded, MeasuredSteps
+
+# Beyond the measured counts a figure follows from a law, not from a measurement.
+SOURCES = {Basis.MEASURED: Source.MEASURED, Basis.BETWEEN: Source.MEASURED, Basis.BEYOND: Source.ASSUMED}
+
+
+def measured_training_plan(choice: MeasuredChoice, context: Context) -> TrainingPlan:
+    """Everything that the rows say of the chosen machines; what they do not say is None."""
+    chosen, entry = choice.chosen, choice.entry
+    machines = _given(chosen, context)
+    figures = _figures(choice, machines, context)
+    flips = _flips(choice, context)
+    return TrainingPlan(
+        name=entry.name,
+        model=entry.model.label,
+        parameters=None,
+        kind=entry.kind,
+        precision=None,
+        framework=None,
+        machine=machines.machine,
+        layout=None,
+        step_s=_estimate(chosen.step, "s"),
+        step_parts=(),
+        communication_exposed_fraction=None,
+        mfu_fraction=None,
+        peak_ratio=None,
+        memory_bytes=_estimate(chosen.memory, "B") if chosen.memory else None,
+        memory_parts=(),
+        memory_by_format=(),
+        memory_capacity_bytes=chosen.cluster.device.memory_bytes,
+        run=run_of(entry, chosen.offer, figures, context),
+        release_after_s=None if chosen.offer.owned else figures.total_s.value,
+        deadline_s=entry.time_limit_s,
+        cost_usd=figures.cost_usd,
+        bounds=(),
+        tried=1 + len(choice.others),
+        rejected=(),
+        losers=_losers(choice),
+        front=_front(choice),
+        scaling=_scaling(chosen.measured.steps),
+        flip_fraction=flips,
+        warnings=(
+            *_row_warnings(choice),
+            *price_warnings(chosen.offer, context),
+            *flip_warning(flips, "a runner-up wins"),
+        ),
+        tokens=entry.tokens,
+        batch_tokens=entry.batch_tokens if entry.tokens is not None else None,
+        samples=entry.sample_count,
+        batch_samples=entry.global_batch_sequences,
+    )
+
+
+def _given(trial: MeasuredTrial, context: Context) -> Given:
+    """A trial's machines as the run around a step knows them."""
+    node = trial.offer.node
+    nic = node.nic_bytes_per_s / node.accelerator_count
+    return Given(
+        trial.offer.accelerator,
+        node,
+        trial.node_count,
+        node.accelerator_count,
+        node.fabric,
+        nic,
+        trial.cluster,
+        price_used(trial.offer, context),
+        (),
+    )
+
+
+def _figures(choice: MeasuredChoice, machines: Given, context: Context) -> QuickRun:
+    """The run over the draws of failures, power and price, and over what the rows leave open of the step."""
+    entry, step = choice.entry, choice.chosen.step
+    return run_figures(
+        choice.work,
+        machines,
+        Drawn(step.value, _samples(step, context, 0)),
+        context.draws,
+        entry.checkpoint.write_within_s,
+        headroom_shares(entry),
+        SOURCES[step.basis],
+    )
+
+
+def _samples(step: Bounded, context: Context, stream: int) -> NDArray[np.float64]:
+    count = context.draws["price"].shape[0]
+    return draws_between(step.value, step.low, step.high, count, stream)
+
+
+def _estimate(found: Bounded, unit: str) -> Estimate:
+    return Estimate(found.value, found.low, found.high, unit, SOURCES[found.basis])
+
+
+def _flips(choice: MeasuredChoice, context: Context) -> float:
+    """In what part of the draws another measured machine is cheaper."""
+    chosen = choice.chosen
+    rivals = [trial for trial in choice.others if not trial.misses and trial.cost_usd is not None]
+    if chosen.cost_usd is None or not rivals or chosen.offer.fixed_count:
+        return 0.0
+    costs = [_costs(trial, context, stream) for stream, trial in enumerate(rivals, 1)]
+    return flip_fraction(_costs(chosen, context, 0), np.stack(costs, axis=1) * WORTH_SWITCHING)
+
+
+def _costs(trial: MeasuredTrial, context: Context, stream: int) -> NDArray[np.float64]:
+    assert trial.cost_usd is not None
+    costs: NDArray[np.float64] = trial.cost_usd * _samples(trial.step, context, stream) / trial.step.value
+    return costs
+
+
+def _losers(choice: MeasuredChoice) -> tuple[Loser, ...]:
+    """The other machines and sizes that were measured, each at its best, the cheapest first."""
+    chosen = choice.chosen
+    best: dict[str, MeasuredTrial] = {}
+    for trial in sorted(choice.others, key=_loser_order):
+        if trial.text != chosen.text:  # the same nodes from somebody else, or on another network
+            best.setdefault(trial.text, trial)
+    losers = [Loser(name, trial.misses or _compared(trial, chosen)) for name, trial in best.items()]
+    return (*losers, *choice.left_out, Loser("other machines and sizes", "not measured"))
+
+
+def _loser_order(trial: MeasuredTrial) -> tuple[bool, float]:
+    return (bool(trial.misses), trial.run.total_s if trial.cost_usd is None else trial.cost_usd)
+
+
+def _compared(trial: MeasuredTrial, chosen: MeasuredTrial) -> str:
+    if trial.cost_usd is not None and chosen.cost_usd:
+        more = f"{format_usd(trial.cost_usd)} ({100 * (trial.cost_usd / chosen.cost_usd - 1):+,.0f} %)"
+    else:
+        hours = trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1
+        more = f"{100 * hours:+,.0f} % accelerator-hours"
+    return f"{format_seconds(trial.run.total_s)}, {more}"
+
+
+def _front(choice: MeasuredChoice) -> tuple[FrontPoint, ...]:
+    """Sizes and machines that no other beats in time, cost and count at once, fastest first."""
+    trials = sorted((choice.chosen, *choice.others), key=lambda trial: trial.run.total_s)
+    axes = [
+        (
+            trial.run.total_s,
+            trial.run.total_accelerator_h if trial.cost_usd is None else trial.cost_usd,
+            trial.cluster.accelerator_count,
+        )
+        for trial in trials
+    ]
+    return tuple(
+        FrontPoint(
+            trial.text, trial.cluster.accelerator_count, trial.run.total_s, trial.cost_usd, not trial.misses
+        )
+        for trial, mine in zip(trials, axes, strict=True)
+        if not any(
+            theirs != mine and all(a <= b for a, b in zip(theirs, mine, strict=True)) for theirs in axes
+        )
+    )
+
+
+def _scaling(steps: MeasuredSteps) -> tuple[ScalingPoint, ...]:
+    """The measured counts at one batch: throughput per accelerator over that of the fewest."""
+    first = steps.counts[0] * steps.step_s[0]
+    points = []
+    for count, seconds in zip(steps.counts, steps.step_s, strict=True):
+        factor, ratio = steps.spread_factor, first / (count * seconds)
+        both = 1.0 if count == steps.counts[0] else factor**2  # two runs, each with its own spread
+        points.append(
+            ScalingPoint(
+                count,
+                Estimate(seconds, seconds / factor, seconds * factor, "s", Source.MEASURED),
+                Estimate(ratio, ratio / both, ratio * both, "fraction", Source.MEASURED),
+            )
+        )
+    return tuple(points)
+
+
+def _row_warnings(choice: MeasuredChoice) -> Iterator[str]:
+    """What the rows do not hold, and how the step was drawn from them."""
+    chosen, work = choice.chosen, choice.work
+    steps, count = chosen.measured.steps, chosen.cluster.accelerator_count
+    if chosen.step.basis is Basis.BETWEEN:
+        yield f"{count:,} accelerators were not measured: the step lies between its neighbours"
+    if chosen.step.basis is Basis.BEYOND:
+        yield f"{count:,} accelerators are beyond the rows: from no gain to a perfect one is assumed"
+    if not steps.repeats_count:
+        percent = 100 * (steps.spread_factor - 1)
+        yield f"one row per count: ±{percent:.0f} % between runs is assumed, repeated rows would tell"
+    if chosen.node_count > 1 and not choice.entry.on:
+        fabric = chosen.offer.node.fabric
+        yield f"the network of the rows is not known: planned on nodes with {fabric}, `on:` names others"
+    unknown = {
+        "memory (`memory_gib`)": chosen.memory is None,
+        "checkpoint size (`checkpoint_gb`)": work.checkpoint_bytes is None,
+        "data rate (`sample_kb`)": work.data_bytes_per_step is None,
+    }
+    absent = [name for name, is_absent in unknown.items() if is_absent]
+    if absent:
+        yield f"not measured, so not planned: {', '.join(absent)}"

@@ -1,0 +1,158 @@
+"""The terms of money of a spec, with what the catalogue assumes where the spec says nothing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twofold.answer.context import Context
+from twofold.answer.entries import is_owned, place_of, usd_per_kwh
+from twofold.catalog import EconomicFigure, Region, best_price
+from twofold.contracts.results import Machine, PriceUsed
+from twofold.contracts.spec import TrainingRun
+from twofold.core import YEAR_S, Estimate, Source, UnknownNameError
+from twofold.supply import OwningTerms, Priced
+
+W_PER_MW = 1e6
+COLLECTED = "2026"  # the year in which tables without a date of their own were read
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """What an hour down costs, and who says so."""
+
+    usd_per_h: float
+    source: str
+
+
+def downtime(context: Context) -> Downtime:
+    """The spec's cost of an hour down, else the catalogue's, marked as assumed."""
+    stated = context.spec.supply.economics.downtime_usd_per_h
+    if stated is not None:
+        return Downtime(stated, "spec supply.economics.downtime_cost")
+    row = context.catalog.economic("hour of outage")
+    return Downtime(row.value, f"assumed: economics.csv {row.item}, {row.low:g} to {row.high:g} $/h")
+
+
+def cited(figure: EconomicFigure) -> str:
+    """How a line names a row of the table of economics."""
+    return f"economics.csv {figure.item}"
+
+
+def rent_of(machine: Machine, context: Context) -> Priced | None:
+    """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best."""
+    used = machine.price or price_instead(machine, context)
+    if used is None:
+        return None
+    offer = f"prices.csv {used.provider} {used.instance} {used.region} {used.term}"
+    return Priced(used.usd_per_accelerator_h.value, offer, used.date)
+
+
+def price_instead(machine: Machine, context: Context) -> PriceUsed | None:
+    """The shop's best price of the parts that owned machines have; None where they are not owned."""
+    if not is_owned(machine, context):
+        return None
+    shop = context.spec.supply.shop
+    others = {row.provider for row in context.catalog.prices()} - set(shop.providers)
+    best = best_price(
+        context.catalog,
+        machine.accelerator,
+        shop.terms,
+        regions=shop.regions,
+        exclude_providers=(*shop.exclude, *(others if shop.providers else ())),
+    )
+    if best is None:
+        return None
+    usd = best.usd_per_accelerator_h
+    each = Estimate(usd, usd, usd, "USD/h", Source.VENDOR)
+    return PriceUsed(best.provider, best.instance, best.region, best.term, best.date, each)
+
+
+def runs_per_year(entry: TrainingRun) -> float:
+    """How often a run is paid for in the first year."""
+    return max(1.0, YEAR_S / entry.repeats_every_s) if entry.repeats_every_s else 1.0
+
+
+def moved_weights_tb(parameters: float, kind: str) -> float:
+    """What leaves the provider when a run is over: two bytes a weight; adapters are next to nothing."""
+    return 0.0 if kind == "lora" else 2.0 * parameters / 1e12
+
+
+def electricity(places: Iterable[Region | None], context: Context) -> Priced:
+    """USD per kWh as the building counts it: the spec's, else of the first place that is known.
+
+    Where none is, the mean of US industry.
+    """
+    region = next((place for place in places if place), None)
+    usd = usd_per_kwh(region, context)
+    if context.spec.facility.electricity_usd_per_kwh is not None:
+        return Priced(usd, "spec facility.electricity")
+    if region is not None:
+        return Priced(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
+    return Priced(usd, "facility.csv US industrial average", "2024")
+
+
+def pue_ratio(machine: Machine, context: Context) -> float:
+    """The PUE that the plan's energy was counted with at the place of rented machines."""
+    region = place_of(machine, context) if machine.price else None
+    return region.pue if region else context.constants.get("pue_ratio")
+
+
+def facility_value(category: str, item: str, context: Context) -> float:
+    """A cell of the table of buildings, in the table's own unit."""
+    for row in context.catalog.facility(category):
+        if row.item == item:
+            return row.value
+    raise UnknownNameError(f"`{category}: {item}` is not a row of the table facility")
+
+
+def owning_terms(
+    provisioned_w: float, accelerator_count: int, places: Iterable[Region | None], context: Context
+) -> OwningTerms:
+    """What owning costs beside the machines, from the spec where it says so.
+
+    Formula  people = those of the building, by its power + platform engineers, by accelerators
+    """
+    keys, catalog = context.spec.supply.economics, context.catalog
+    capital, upkeep = catalog.economic("cost of capital"), catalog.economic("maintenance of hardware")
+    pay = catalog.economic("engineer")
+    hall, cooling = "wholesale colocation rent", "modern air with containment and economiser"
+    by_size = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
+    least, per_thousand = (
+        catalog.economic(f"platform engineers{each}").value
+        for each in (", at least", " per 1,000 accelerators")
+    )
+    by_size += max(least, per_thousand * accelerator_count / 1000.0)
+    people = by_size if keys.staff_count is None else float(keys.staff_count)
+    stated = keys.salary_usd is not None
+    return OwningTerms(
+        years=keys.years,
+        life_years=facility_value("depreciation", "AI server useful life (accounting)", context),
+        cost_of_capital_fraction=capital.value
+        if keys.cost_of_capital_fraction is None
+        else keys.cost_of_capital_fraction,
+        electricity=electricity(places, context),
+        pue_ratio=facility_value("pue", cooling, context),
+        pue_source=f"facility.csv pue {cooling}",
+        hall=Priced(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),
+        maintenance_fraction=upkeep.value,
+        maintenance_source=cited(upkeep),
+        staff_count=people,
+        salary=Priced(
+            keys.salary_usd if keys.salary_usd is not None else pay.value,
+            "spec supply.economics.salary" if stated else cited(pay),
+            "" if stated else pay.date,
+        ),
+        tax_fraction=keys.tax_fraction,
+        figures_date=capital.date,
+    )
+
+
+def scaled(estimate: Estimate, factor: float, unit: str) -> Estimate:
+    """The estimate times an exact number, in another unit."""
+    low, value, high = (part * factor for part in (estimate.low, estimate.value, estimate.high))
+    return Estimate(value, low, high, unit, estimate.source)
+
+
+def inverted(numerator: float, estimate: Estimate, unit: str) -> Estimate:
+    """An exact number over the estimate: its ends change places. Energy is an assumption, so is this."""
+    low, value, high = (numerator / part for part in (estimate.high, estimate.value, estimate.low))
+    return Estimate(value, low, high, unit, Source.ASSUMED)

@@ -1,0 +1,400 @@
+"""Machines that a run or a service may use: what is given, what is owned, and what is for rent."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from twofold.catalog import Accelerator, Catalog, Fabric, Fit, Node, Price, fit_of
+from twofold.contracts.results import Loser
+from twofold.contracts.spec import FixedCluster, Owned, Shop, Supply
+from twofold.core import UnknownNameError
+from twofold.perf import Cluster, Constants, device, network
+from twofold.training import virtualised
+
+# Families that the usual frameworks drive; the others are considered only when the spec names the part.
+USUAL = "volta turing ampere ada hopper blackwell blackwell-rtx rubin cdna2 cdna3 cdna4 cdna5"
+USUAL_FAMILIES = frozenset(USUAL.split())
+TRAINING_MEMORY_BYTES = 38e9  # smaller parts are sold for inference
+DEFAULT_NIC_BYTES_PER_S = (
+    50e9  # 400 Gb/s per accelerator, where a node is described by its accelerators alone
+)
+KEPT_FOR_TRAINING = 10  # cheapest per FLOP first
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One kind of node: what it holds, what it costs, how many there are."""
+
+    accelerator: Accelerator
+    node: Node
+    price: Price | None
+    node_count_max: int | None  # None: as many as wanted
+    owned: bool
+    overhead_fraction: float  # of time, on virtual machines
+    fixed_count: int | None = None  # nodes, where the spec names them
+    note: str = ""
+
+    @property
+    def usd_per_accelerator_h(self) -> float | None:
+        """List price, None where none is known."""
+        return self.price.usd_per_accelerator_h if self.price else None
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What may be used, and what was left out before any model saw it."""
+
+    offers: tuple[Offer, ...]
+    left_out: tuple[Loser, ...]
+
+
+def cluster_of(
+    offer: Offer, node_count: int, constants: Constants, catalog: Catalog, supply: Supply
+) -> Cluster:
+    """`node_count` nodes of an offer as the models see them, the hypervisor's share taken off."""
+    node = offer.node
+    bare = Cluster(
+        device(offer.accelerator, constants),
+        network(
+            offer.accelerator,
+            node.accelerator_count,
+            node.nic_bytes_per_s / node.accelerator_count,
+            _fabric(catalog, node),
+            constants,
+            supply.oversubscription_ratio,
+        ),
+        node_count * node.accelerator_count,
+    )
+    return virtualised(bare, offer.overhead_fraction, offer.overhead_fraction)
+
+
+def _fabric(catalog: Catalog, node: Node) -> Fabric | str:
+    """A class of fabric by name, which takes the fitted constants; a row of the user's speaks for itself."""
+    fabric = catalog.fabric(node.fabric)
+    return fabric if fabric.source == "user" else fabric.name
+
+
+def fixed_offer(
+    on: FixedCluster,
+    catalog: Catalog,
+    supply: Supply,
+    terms: tuple[str, ...],
+    regions: tuple[str, ...] = (),
+) -> Offer:
+    """The machines that a spec names: yours where you have as many of them, else those for rent."""
+    rented = rented_offer(on, catalog, supply, terms, regions)
+    return owned_offer(on, rented, catalog, supply, regions) or rented
+
+
+def owned_offer(
+    on: FixedCluster, rented: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...] = ()
+) -> Offer | None:
+    """The machines that a spec names, out of those that you have; None where these are others or fewer.
+
+    A part of your nodes will do for an accelerator by name; a node by name is that node.
+    """
+    size = rented.node.accelerator_count
+    for own in own_offers(catalog, supply, regions):
+        whole = own.node.accelerator_count
+        same = own.node.name == rented.node.name if on.node else whole % size == 0
+        held = (own.node_count_max or 0) * (whole // size)
+        if own.accelerator.name == rented.accelerator.name and same and held >= on.count:
+            node = own.node if whole == size else rented.node
+            return replace(own, node=node, node_count_max=held, fixed_count=on.count)
+    return None
+
+
+def rented_offer(
+    on: FixedCluster,
+    catalog: Catalog,
+    supply: Supply,
+    terms: tuple[str, ...],
+    regions: tuple[str, ...] = (),
+) -> Offer:
+    """The machines that a spec names, at the cheapest price known for them in the regions asked.
+
+    A node by name has its own price; of an accelerator by name any price will do, yours beside the spec too.
+    """
+    if on.node:
+        node = bought = catalog.node(on.node)
+        accelerator = catalog.accelerator(node.accelerator)
+    else:
+        accelerator = catalog.accelerator(on.accelerator or "")
+        node = node_of_size(catalog, accelerator, on.accelerators_per_node or 1)
+        bought = replace(node, name="")
+    prices = priced(catalog, accelerator, supply.shop, terms, regions or supply.shop.regions)
+    price = cheapest(prices, bought)
+    return Offer(accelerator, node, price, None, False, _overhead(node, supply), on.count)
+
+
+def node_of_size(catalog: Catalog, accelerator: Accelerator, size: int) -> Node:
+    """The catalogue's node with so many of an accelerator, bare metal and fast fabric first."""
+    fitting = [node for node in catalog.nodes_with(accelerator.name) if node.accelerator_count == size]
+    if fitting:
+        return min(fitting, key=lambda node: (node.virtualised, -node.nic_bytes_per_s, _fabric_rank(node)))
+    larger = [node for node in catalog.nodes_with(accelerator.name) if node.accelerator_count > size]
+    if larger:
+        whole = min(larger, key=lambda node: (node.accelerator_count, node.virtualised))
+        share = size / whole.accelerator_count
+        return replace(whole, accelerator_count=size, nic_bytes_per_s=whole.nic_bytes_per_s * share)
+    return assumed_node(accelerator, size)
+
+
+def _fabric_rank(node: Node) -> int:
+    return ("infiniband", "roce", "ici", "efa", "tcpx", "omnipath", "ethernet", "none").index(node.fabric)
+
+
+def assumed_node(accelerator: Accelerator, size: int) -> Node:
+    """A server that no table describes: 400 Gb/s per accelerator, InfiniBand where parts have fast links."""
+    linked = accelerator.scaleup_domain_count >= 4 and accelerator.family != "cpu"
+    return Node(
+        name=f"{size} × {accelerator.name}",
+        provider="",
+        accelerator=accelerator.name,
+        accelerator_count=size,
+        cpu="",
+        vcpu_count=None,
+        ram_bytes=None,
+        nvme_bytes=None,
+        nic_bytes_per_s=(DEFAULT_NIC_BYTES_PER_S if linked else DEFAULT_NIC_BYTES_PER_S / 8) * size,
+        nic_type="assumed",
+        fabric="infiniband" if linked else "ethernet",
+        power_w_max=None,
+        rack_units=None,
+        virtualised=False,
+        source="assumed",
+        licence="",
+        confidence="assumed",
+    )
+
+
+def own_offers(catalog: Catalog, supply: Supply, regions: tuple[str, ...] = ()) -> tuple[Offer, ...]:
+    """Machines that the user has, in these regions where the spec says where they stand.
+
+    Accelerators counted alone stand in their usual node.
+    """
+    return tuple(
+        _own_offer(catalog, supply, owned)
+        for owned in supply.own
+        if not regions or not owned.region or in_regions(catalog, "own", owned.region, regions)
+    )
+
+
+def _own_offer(catalog: Catalog, supply: Supply, owned: Owned) -> Offer:
+    if owned.node:
+        node, count = catalog.node(owned.node), owned.count
+        accelerator = catalog.accelerator(node.accelerator)
+    else:
+        accelerator = catalog.accelerator(owned.accelerator or "")
+        sizes = {node.accelerator_count for node in catalog.nodes_with(accelerator.name)} or {8}
+        fitting = [size for size in sizes if size <= owned.count] or [owned.count]
+        # Whole nodes: 12 of a part that comes in eights are one node and four that wait for more.
+        size = max(fitting, key=lambda size: (owned.count % size == 0 and size > 1, size))
+        node, count = node_of_size(catalog, accelerator, size), owned.count // size
+    return Offer(accelerator, node, None, count, True, _overhead(node, supply))
+
+
+def training_offers(catalog: Catalog, supply: Supply) -> Offers:
+    """Whole nodes for rent whose accelerators can train: the cheapest of each part and class of fabric."""
+    kept: dict[tuple[str, str], Offer] = {}
+    left_out: list[Loser] = []
+    for accelerator in considered(catalog, supply.shop, left_out):
+        why = _why_not_training(accelerator)
+        if why:
+            left_out.append(Loser(accelerator.name, why))
+            continue
+        least = _least_for_training(catalog, accelerator)
+        found = _rentable(catalog, supply, accelerator, run_terms(supply.shop), least)
+        for fabric in sorted({offer.node.fabric for offer in found}):
+            same = [offer for offer in found if offer.node.fabric == fabric]
+            kept[accelerator.name, fabric] = min(same, key=_price_order)
+    ranked = sorted(kept.values(), key=_usd_per_flop)
+    return Offers(tuple(ranked[:KEPT_FOR_TRAINING]), tuple(left_out))
+
+
+def training_prices(catalog: Catalog, supply: Supply) -> list[Price]:
+    """Every price that `training_offers` would choose from if no region were asked."""
+    return [
+        price
+        for accelerator in considered(catalog, supply.shop, [])
+        if not _why_not_training(accelerator)
+        for price in priced(catalog, accelerator, supply.shop, run_terms(supply.shop), ())
+        if price.accelerator_count >= _least_for_training(catalog, accelerator)
+    ]
+
+
+def serving_prices(catalog: Catalog, supply: Supply) -> list[Price]:
+    """Every price that `serving_offers` would choose from if no region were asked."""
+    return [
+        price
+        for accelerator in considered(catalog, supply.shop, [])
+        for price in priced(catalog, accelerator, supply.shop, supply.shop.terms, ())
+    ]
+
+
+def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> Offers:
+    """Nodes for rent in the regions: of each part the largest, and the smallest where cheaper."""
+    offers: list[Offer] = []
+    left_out: list[Loser] = []
+    for accelerator in considered(catalog, supply.shop, left_out):
+        found = _rentable(catalog, supply, accelerator, supply.shop.terms, 1, tuple(regions))
+        if not found:
+            continue
+        sizes = [offer.node.accelerator_count for offer in found]
+        whole, single = (
+            min((each for each in found if each.node.accelerator_count == size), key=_price_order)
+            for size in (max(sizes), min(sizes))
+        )
+        offers += [whole] if _price_order(whole) <= _price_order(single) else [whole, single]
+    return Offers(tuple(sorted(offers, key=_price_order)), tuple(left_out))
+
+
+def bought_near(
+    offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...], terms: tuple[str, ...]
+) -> Offer | None:
+    """The machine of the same part that is bought in these regions; None where it is sold only elsewhere.
+
+    A price brings its own machine: what is virtual there is so here. Yours, and what nobody sells, stays.
+    """
+    if offer.owned or offer.price is None:
+        return offer
+    wanted = regions or supply.shop.regions
+    price = cheapest(priced(catalog, offer.accelerator, supply.shop, terms, wanted), offer.node)
+    if price is None:
+        return None
+    node = node_for(catalog, offer.accelerator, price)
+    return replace(offer, node=node, price=price, overhead_fraction=_overhead(node, supply))
+
+
+def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Accelerator]:
+    """The accelerators of the shop: those named, or every usual one. Announced ones are left out aloud."""
+    named = {catalog.accelerator(name).name for name in shop.accelerators}
+    excluded = _excluded_accelerators(catalog, shop)
+    result = []
+    for accelerator in catalog.accelerators():
+        if named and accelerator.name not in named:
+            continue
+        if not named and (accelerator.family not in USUAL_FAMILIES or "consumer" in accelerator.form_factor):
+            continue
+        if accelerator.name in excluded:
+            continue
+        if not accelerator.released and not shop.allow_unreleased:
+            left_out.append(
+                Loser(accelerator.name, "announced, not released: `shop.allow_unreleased` considers it")
+            )
+            continue
+        result.append(accelerator)
+    return result
+
+
+def _excluded_accelerators(catalog: Catalog, shop: Shop) -> set[str]:
+    """The accelerators among the words of `exclude`; the others are providers or terms."""
+    names = set()
+    for word in shop.exclude:
+        with suppress(UnknownNameError):
+            names.add(catalog.accelerator(word).name)
+    return names
+
+
+def _why_not_training(accelerator: Accelerator) -> str:
+    if not (accelerator.bf16_flops_per_s or accelerator.fp16_flops_per_s):
+        return "no 16-bit matrix units"
+    if accelerator.memory_bytes < TRAINING_MEMORY_BYTES:
+        return f"{accelerator.memory_bytes / 2**30:.0f} GiB of memory: an inference part"
+    return ""
+
+
+def _least_for_training(catalog: Catalog, accelerator: Accelerator) -> int:
+    """Accelerators of a node that a run may be given: whole ones, of eight where there are larger."""
+    return min(8, max((node.accelerator_count for node in catalog.nodes_with(accelerator.name)), default=8))
+
+
+def _rentable(
+    catalog: Catalog,
+    supply: Supply,
+    accelerator: Accelerator,
+    terms: tuple[str, ...],
+    size_min: int,
+    regions: tuple[str, ...] = (),
+) -> list[Offer]:
+    """Every node of an accelerator that has a price; one without a price when nobody sells the part."""
+    wanted = regions or supply.shop.regions
+    prices = [
+        price
+        for price in priced(catalog, accelerator, supply.shop, terms, wanted)
+        if price.accelerator_count >= size_min
+    ]
+    offers: dict[str, Offer] = {}
+    for price in prices:
+        node = node_for(catalog, accelerator, price)
+        offer = Offer(accelerator, node, price, None, False, _overhead(node, supply))
+        if node.name not in offers or _price_order(offer) < _price_order(offers[node.name]):
+            offers[node.name] = offer
+    if supply.shop.accelerators and not catalog.whole.prices_for(accelerator.name):
+        offers[""] = _unpriced(catalog, supply, accelerator)
+    return list(offers.values())
+
+
+def _unpriced(catalog: Catalog, supply: Supply, accelerator: Accelerator) -> Offer:
+    sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator.name)]
+    node = node_of_size(catalog, accelerator, max(sizes, default=min(8, accelerator.scaleup_domain_count)))
+    return Offer(accelerator, node, None, None, False, _overhead(node, supply))
+
+
+def priced(
+    catalog: Catalog, accelerator: Accelerator, shop: Shop, terms: tuple[str, ...], regions: tuple[str, ...]
+) -> list[Price]:
+    excluded = {word.lower() for word in shop.exclude}
+    providers = {name.lower() for name in shop.providers}
+    return [
+        price
+        for price in catalog.prices_for(accelerator.name)
+        if price.term in terms
+        and not {price.term, price.provider.lower()} & excluded
+        and (not providers or price.provider.lower() in providers)
+        and in_regions(catalog, price.provider, price.region, regions)
+    ]
+
+
+def in_regions(catalog: Catalog, provider: str, region: str, regions: tuple[str, ...]) -> bool:
+    """A price of the regions asked, or of a list that names no region and whose provider has one there."""
+    return fit_of(catalog, provider, region, regions) is not Fit.OUTSIDE
+
+
+def cheapest(prices: Iterable[Price], node: Node) -> Price | None:
+    """The cheapest price of this very node; else of one at least as large; else of any."""
+    listed = sorted(prices, key=lambda price: (price.usd_per_accelerator_h, price.provider, price.region))
+    same = [price for price in listed if price.instance == node.name]
+    whole = [price for price in listed if price.accelerator_count >= node.accelerator_count]
+    return next(iter(same or whole or listed), None)
+
+
+def node_for(catalog: Catalog, accelerator: Accelerator, price: Price) -> Node:
+    """The node that a price buys: by instance name, else a plain one of the provider's size."""
+    for node in catalog.nodes_with(accelerator.name):
+        if node.name == price.instance:
+            return node
+    node = node_of_size(catalog, accelerator, price.accelerator_count)
+    return replace(node, virtualised=True) if node.provider == "onprem" else node
+
+
+def run_terms(shop: Shop) -> tuple[str, ...]:
+    """A run is over before a year is: reservations do not pay for it unless nothing else is allowed."""
+    short = tuple(term for term in shop.terms if not term.startswith("reserved"))
+    return short or shop.terms
+
+
+def _overhead(node: Node, supply: Supply) -> float:
+    return supply.virtual_overhead_fraction if node.virtualised else 0.0
+
+
+def _price_order(offer: Offer) -> tuple[float, str, str]:
+    price = offer.usd_per_accelerator_h
+    where = (offer.price.provider, offer.price.region) if offer.price else ("", "")
+    return (float("inf") if price is None else price, *where)
+
+
+def _usd_per_flop(offer: Offer) -> tuple[float, str]:
+    peak = offer.accelerator.bf16_flops_per_s or offer.accelerator.fp16_flops_per_s or 1.0
+    price = offer.usd_per_accelerator_h
+    return (float("inf") if price is None else price / peak, offer.accelerator.name)

@@ -1,0 +1,179 @@
+"""Machines given in words, `64x8xH100-SXM` or `8xp5.48xlarge`, and what a question varies of them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from twofold.answer.offers import Offer, fixed_offer
+from twofold.answer.uncertainty import factor_ends
+from twofold.catalog import Accelerator, Catalog, Node
+from twofold.contracts.results import Machine, PriceUsed
+from twofold.contracts.spec import FixedCluster, Supply
+from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
+from twofold.perf import Cluster, Constants, Device, compute_format, device, network, scale_cluster
+from twofold.training import virtualised
+
+CLUSTER = re.compile(r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<name>\S.{0,60})")
+SCALED = MappingProxyType({"nic": "fabric", "memory": "memory_capacity", "bandwidth": "memory_bandwidth"})
+RESOURCES = ("compute", "memory_bandwidth", "memory_capacity", "link", "fabric", "host")
+TERMS = ("on_demand", "reserved_1y")  # ways to pay that a quick answer may price with
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """What is other than the catalogue says. The defaults change nothing."""
+
+    scale: Mapping[str, float] = field(default_factory=dict)  # factors by name of `RESOURCES`
+    oversubscription_ratio: float = 1.0
+    fabric: str = ""  # another class of fabric
+    nic_bytes_per_s: float | None = None  # per accelerator, line rate
+    virtual_overhead_fraction: float = 0.0
+    price_usd_per_h: float | None = None  # of one accelerator, instead of the catalogue's
+
+
+AS_IT_IS = Variation()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Equal nodes of one kind with everything that the models need of them."""
+
+    accelerator: Accelerator
+    node: Node
+    node_count: int
+    accelerators_per_node: int
+    fabric: str
+    nic_bytes_per_s: float  # per accelerator, line rate
+    cluster: Cluster
+    price: PriceUsed | None
+    warnings: tuple[str, ...]
+
+    @property
+    def accelerator_count(self) -> int:
+        """Accelerators in all."""
+        return self.node_count * self.accelerators_per_node
+
+    @property
+    def machine(self) -> Machine:
+        """The same as the plan's schema writes it."""
+        return Machine(
+            self.accelerator.name, self.node.name, self.node_count, self.accelerators_per_node,
+            self.accelerator_count, self.fabric, self.price,
+        )  # fmt: skip
+
+
+def given(text: str, catalog: Catalog, constants: Constants, variation: Variation = AS_IT_IS) -> Given:
+    """Read machines in words and look up everything about them."""
+    return assemble(_named(text, catalog), catalog, constants, variation)
+
+
+def assemble(
+    on: FixedCluster, catalog: Catalog, constants: Constants, variation: Variation = AS_IT_IS
+) -> Given:
+    """The machines of `on` with their network and price, and whatever `variation` changes."""
+    offer = fixed_offer(on, catalog, Supply(), TERMS)
+    accelerator, node, per_node = offer.accelerator, offer.node, offer.node.accelerator_count
+    fabric = catalog.fabric(variation.fabric).name if variation.fabric else node.fabric
+    nic = variation.nic_bytes_per_s or node.nic_bytes_per_s / per_node
+    # By name, so that the class of fabric has the efficiency that published runs showed.
+    links = network(accelerator, per_node, nic, fabric, constants, variation.oversubscription_ratio)
+    bare = Cluster(device(accelerator, constants), links, on.count * per_node)
+    cluster = scale_cluster(bare, scaled(variation.scale))
+    overhead = variation.virtual_overhead_fraction
+    cluster = virtualised(cluster, overhead, overhead) if overhead else cluster
+    price = _price_of(offer, variation, constants)
+    warnings = [f"{accelerator.name} is announced, not released: its figures are the vendor's plans"]
+    warnings = [] if accelerator.released else warnings
+    if node.source == "assumed":
+        rate = f"{nic * 8 / 1e9:,.0f} Gb/s"
+        warnings.append(
+            f"no server of {per_node} × {accelerator.name} is known: {rate} {fabric} each is assumed"
+        )
+    if price is None:
+        warnings.append(f"no price for {accelerator.name}: give one with `--price`")
+    return Given(accelerator, node, on.count, per_node, fabric, nic, cluster, price, tuple(warnings))
+
+
+def resized(machines: Given, accelerator_count: int) -> Given:
+    """The same machines, as many as hold `accelerator_count`; below one node, a part of a node."""
+    per_node = min(machines.accelerators_per_node, accelerator_count)
+    nodes = -(-accelerator_count // per_node)
+    links = replace(machines.cluster.network, node_size=per_node)
+    if links.domain_size <= machines.accelerators_per_node:
+        links = replace(links, domain_size=min(links.domain_size, per_node))
+    cluster = replace(machines.cluster, network=links, accelerator_count=nodes * per_node)
+    return replace(machines, node_count=nodes, accelerators_per_node=per_node, cluster=cluster)
+
+
+def check_units(device: Device, fmt: str) -> None:
+    """Refuse a number format that nothing on the device multiplies, not even wider units in its stead."""
+    runs_in = "fp32" if fmt == "fp32" else compute_format(device, fmt, fmt).format
+    if runs_in not in device.peak_flops_per_s:
+        known = ", ".join(device.peak_flops_per_s) or "none"
+        raise ValueRefusedError(
+            f"{device.name} has no {runs_in} units", hint=f"its formats in the catalogue: {known}"
+        )
+
+
+def scaled(names: Mapping[str, float]) -> dict[str, float]:
+    """Factors by the names that `scale_cluster` knows; people also say `nic`, `memory` and `bandwidth`."""
+    known = {SCALED.get(name, name): factor for name, factor in names.items()}
+    for name in known:
+        if name not in RESOURCES:
+            raise UnknownNameError(
+                f"`{name}` is nothing that scales",
+                hint="write one of: " + ", ".join((*RESOURCES, *SCALED)) + "; for example `link=0.5`",
+            )
+    return known
+
+
+def _price_of(offer: Offer, variation: Variation, constants: Constants) -> PriceUsed | None:
+    """The user's own price, without doubt; else the catalogue's usual one with what offers vary by."""
+    own = variation.price_usd_per_h
+    if own is not None:
+        return PriceUsed("yours", "", "", "", "", exact(own, "USD/h"))
+    if offer.price is None:
+        return None
+    low, high = factor_ends(constants, "price")
+    listed = offer.price.usd_per_accelerator_h
+    spread = Estimate(listed, listed * low, listed * high, "USD/h", Source.VENDOR)
+    found = offer.price
+    return PriceUsed(found.provider, found.instance, found.region, found.term, found.date, spread)
+
+
+def _named(text: str, catalog: Catalog) -> FixedCluster:
+    """A node may be named instead of an accelerator, and `512xH100` is as many nodes as that takes."""
+    match = CLUSTER.fullmatch(text.strip())
+    if not match and not re.fullmatch(r"[A-Za-z].{0,60}", text.strip()):
+        raise ValueRefusedError(
+            f"`{text[:64]}` is not a cluster", hint="write for example `64x8xH100-SXM` or `4xH200`"
+        )
+    name = match["name"].strip() if match else text.strip()
+    nodes, count = (int(match["nodes"] or 1), int(match["count"])) if match else (1, 1)
+    if nodes * count == 0:
+        raise ValueRefusedError(f"`{text}` has no accelerators", hint="write for example `4xH200`")
+    node = _node_named(name, catalog)
+    if node:
+        return FixedCluster(node=node.name, count=nodes * count)
+    accelerator = catalog.accelerator(name).name
+    if match and not match["nodes"]:
+        nodes, count = _in_nodes(catalog, accelerator, count)
+    return FixedCluster(accelerator=accelerator, accelerators_per_node=count, count=nodes)
+
+
+def _in_nodes(catalog: Catalog, accelerator: str, count: int) -> tuple[int, int]:
+    """Nodes and accelerators per node: one server where one suffices, else several of the usual size."""
+    sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator)]
+    if not sizes or count <= max(sizes):
+        return 1, count
+    dividing = [size for size in sizes if count % size == 0]
+    usual = max(set(dividing), key=dividing.count, default=0)
+    return (count // usual, usual) if usual else (1, count)
+
+
+def _node_named(name: str, catalog: Catalog) -> Node | None:
+    try:
+        return catalog.node(name)
+    except UnknownNameError:
+        return None  # then it names an accelerator, whose own error says what is known

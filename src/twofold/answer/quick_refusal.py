@@ -1,0 +1,81 @@
+"""Being told no: what a training job needs, what was tried, and what would fit."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from twofold.answer.question import Given
+from twofold.core import InfeasibleError, format_memory, format_seconds
+from twofold.training import Memory, Priced, RunPlan, Stack, TrainingJob, candidate, search
+
+
+def machines_text(machines: Given) -> str:
+    """`64 × 8 H100-SXM5-80GB`."""
+    nodes = f"{machines.node_count:,} × " if machines.node_count > 1 else ""
+    return f"{nodes}{machines.accelerators_per_node} {machines.accelerator.name}"
+
+
+def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Stack) -> InfeasibleError:
+    """No layout of the job fits the machines: by how much, and what would."""
+    closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), machines.cluster, stack)
+    held, count = closest.memory, machines.accelerator_count
+    capacity = machines.cluster.device.memory_bytes
+    found = search(job, machines.cluster, stack)
+    change = found.nearest_miss.change if found.nearest_miss else "another layout: state less of it"
+    lines = (
+        ("needs", f"{_parts_text(held)} per device; each has {format_memory(capacity)}"),
+        *([("", f"all {count:,} together have {format_memory(capacity * count)}")] if count > 1 else []),
+        ("tried", f"{len(priced.layouts):,} layouts: every one exceeds memory"),
+        (
+            "closest",
+            f"{closest.describe()}: misses by {format_memory(closest.high_bytes - capacity)} per device",
+        ),
+        ("would fit", change),
+    )
+    return InfeasibleError(f"no layout of {job.model.name} trains on {machines_text(machines)}", lines=lines)
+
+
+def nothing_divides(job: TrainingJob, machines: Given, refused: Mapping[str, int]) -> InfeasibleError:
+    """No combination of sizes is a layout: which rules they broke, and what would help."""
+    broken = ", ".join(f"{count:,} by {reason}" for reason, count in refused.items())
+    batch, count = job.global_batch_sequences, machines.accelerator_count
+    lines = (
+        ("needs", f"a split of {batch:,} seq and {job.model.layers} layers over {count:,} devices"),
+        ("tried", f"{sum(refused.values()):,} combinations, all refused: {broken}"),
+        ("would fit", f"fewer devices · a larger batch, such as {max(count, 2 * batch):,} seq"),
+    )
+    return InfeasibleError(f"no layout divides {job.model.name} over {machines_text(machines)}", lines=lines)
+
+
+def never_ahead(run: RunPlan, machines: Given) -> InfeasibleError:
+    """Failures come faster than a restart and a checkpoint take: how fast, and what would help.
+
+    Formula  accelerators: failures scale with their number; a write w counts twice, to write and to read it
+    """
+    between_s, write_s = run.mean_time_between_failures_s, run.checkpoint_write_s
+    stop_s = run.restart_s + write_s
+    fewer = int(machines.accelerator_count * between_s / stop_s)
+    faster_s = (between_s - (run.restart_s - write_s)) / 2
+    fixes = [f"fewer than {fewer:,} accelerators"]
+    fixes += [f"checkpoints within {format_seconds(faster_s)}"] if faster_s > 0 else []
+    lines = (
+        ("binds", f"something fails every {format_seconds(between_s)} on average"),
+        (
+            "needs",
+            f"{format_seconds(stop_s)} to notice it, start again, read a checkpoint and write the next",
+        ),
+        ("would fit", " · ".join(fixes)),
+    )
+    return InfeasibleError(f"{machines_text(machines)} never get ahead of their failures", lines=lines)
+
+
+def _parts_text(held: Memory) -> str:
+    total = format_memory(float(np.max(held.high_bytes)))
+    named = {
+        "weights": held.weights_bytes,
+        "gradients": held.gradients_bytes,
+        "optimiser": held.optimizer_bytes,
+        "activations": held.activations_bytes,
+    }
+    parts = ", ".join(f"{name} {format_memory(float(np.max(value)))}" for name, value in named.items())
+    return f"up to {total} ({parts})"

@@ -1,0 +1,154 @@
+"""The run around a training step: accelerator-hours, failures, checkpoints, storage, energy and cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twofold.answer.question import Given
+from twofold.answer.quick_refusal import never_ahead
+from twofold.answer.ranges import Drawn
+from twofold.answer.uncertainty import Draws, estimate_of
+from twofold.contracts.results import Checkpoints, Part
+from twofold.core import Estimate, Source, exact
+from twofold.training import (
+    Reliability,
+    RunPlan,
+    RunWork,
+    TrainingJob,
+    model_flops_per_token,
+    run_of_steps,
+    run_work,
+    workload,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickRun:
+    """A whole run: base × (1 + headroom) = `accelerator_h`. `cost_usd` None: no price.
+
+    Measured rows have no tokens, no FLOPs, and maybe no sizes: these are None.
+    """
+
+    tokens: float | None
+    steps: int
+    flops: float | None  # of the model
+    compute_s: Estimate
+    checkpoint_s: Estimate  # pauses for writes
+    failure_s: Estimate  # lost work and restarts
+    wall_s: Estimate  # the three above
+    headroom: tuple[Part, ...]  # accelerator-hours by cause
+    total_s: Estimate  # with headroom
+    base_accelerator_h: Estimate
+    accelerator_h: Estimate  # with headroom
+    interruptions: Estimate
+    goodput_fraction: Estimate
+    checkpoints: Checkpoints
+    data_bytes_per_s: float | None
+    energy_j: Estimate  # of the accelerators
+    cost_usd: Estimate | None
+
+
+def quick_run(
+    job: TrainingJob,
+    machines: Given,
+    step: Drawn,
+    draws: Draws,
+    tokens: float,
+    write_within_s: float,
+    headroom: Mapping[str, float],
+) -> QuickRun:
+    """Everything that `tokens` take beyond the step, over the draws of step, failures, power and price."""
+    figures = run_figures(run_work(job, tokens), machines, step, draws, write_within_s, headroom)
+    return replace(figures, tokens=tokens, flops=float(np.max(model_flops_per_token(workload(job)))) * tokens)
+
+
+def run_figures(
+    work: RunWork,
+    machines: Given,
+    step: Drawn,
+    draws: Draws,
+    write_within_s: float,
+    headroom: Mapping[str, float],
+    source: Source = Source.FITTED,
+) -> QuickRun:
+    """Everything that the steps of a run take beyond the step; `source` is the step's own.
+
+    What adds failures to it is no better than the published runs that their rate was read from.
+    Raises InfeasibleError where failures come faster than a restart and a checkpoint take.
+    """
+    usual = Reliability()
+    whole = max(source, Source.FITTED, key=list(Source).index)
+
+    def run(step_s: float, failure_factor: float) -> RunPlan:
+        between = usual.accelerator_h_between_failures / failure_factor
+        reliability = replace(usual, accelerator_h_between_failures=between)
+        return run_of_steps(work, step_s, machines.cluster, headroom, reliability, write_within_s)
+
+    middle = run(step.middle, 1.0)
+    if not middle.gets_ahead:
+        raise never_ahead(middle, machines)
+    failing = np.ravel(draws["failure_rate"])
+    runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
+
+    def figure(name: str, unit: str, letter: Source = whole) -> Estimate:
+        return _sampled(getattr(middle, name), [getattr(one, name) for one in runs], unit, letter)
+
+    hours = Drawn(middle.total_accelerator_h, np.array([one.total_accelerator_h for one in runs]))
+    power = np.ravel(draws["power"])
+    energy = Drawn(middle.energy_j, np.array([one.energy_j for one in runs]) * power)
+    return QuickRun(
+        tokens=None,
+        steps=middle.steps_count,
+        flops=None,
+        compute_s=figure("compute_s", "s", source),
+        checkpoint_s=figure("checkpoint_stall_s", "s"),
+        failure_s=figure("failure_s", "s"),
+        wall_s=figure("wall_s", "s"),
+        headroom=_headroom(middle, hours, headroom, whole),
+        total_s=figure("total_s", "s"),
+        base_accelerator_h=figure("base_accelerator_h", "h"),
+        accelerator_h=hours.estimate("h", whole),
+        interruptions=figure("failures_count", "1"),
+        goodput_fraction=figure("goodput_fraction", "fraction"),
+        checkpoints=_checkpoints(middle, figure("checkpoint_interval_s", "s", Source.FITTED)),
+        data_bytes_per_s=middle.storage.ingest_bytes_per_s,
+        energy_j=energy.estimate("J", whole),
+        cost_usd=_cost(machines, hours, draws, whole),
+    )
+
+
+def _sampled(middle: float, samples: list[float], unit: str, source: Source) -> Estimate:
+    return estimate_of(middle, np.array(samples), unit, source)
+
+
+def _headroom(middle: RunPlan, hours: Drawn, shares: Mapping[str, float], source: Source) -> tuple[Part, ...]:
+    """Accelerator-hours of the run itself and of each cause: they add up to what is paid."""
+    if not shares:
+        return ()
+    parts = {"run": middle.base_accelerator_h, **middle.headroom_accelerator_h}
+    return tuple(
+        Part(name, hours.times(value / hours.middle).estimate("h", source), value / hours.middle)
+        for name, value in parts.items()
+    )
+
+
+def _checkpoints(middle: RunPlan, interval_s: Estimate) -> Checkpoints:
+    return Checkpoints(
+        middle.checkpoint_bytes,
+        interval_s,
+        middle.checkpoint_write_s,
+        middle.storage.checkpoint_write_bytes_per_s,
+        middle.storage.needed_bytes_per_s,
+        middle.storage.source,
+    )
+
+
+def _cost(machines: Given, hours: Drawn, draws: Draws, source: Source) -> Estimate | None:
+    if machines.price is None:
+        return None
+    price = machines.price.usd_per_accelerator_h
+    if price.low == price.high and price.source == Source.ASSUMED:  # the user's own price is not in doubt
+        return hours.times(exact(price.value, price.unit).value).estimate("USD", source)
+    paid = Drawn(hours.middle, hours.samples * np.ravel(draws["price"])).times(price.value)
+    return paid.estimate("USD", source)

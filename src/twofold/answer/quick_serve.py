@@ -1,0 +1,307 @@
+"""One serving question without a spec: which layout of given machines answers a load soonest."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.answer.calibrated import calibrated_service
+from twofold.answer.question import Given, check_units
+from twofold.answer.quick_refusal import machines_text
+from twofold.answer.ranges import drawn_service
+from twofold.answer.uncertainty import Draws
+from twofold.catalog import Catalog, Model
+from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
+from twofold.inference import (
+    CacheOptions,
+    Lengths,
+    Replica,
+    Served,
+    capacity,
+    chips_needed,
+    closed_loop,
+    default_activation_format,
+    engine,
+    kv_bytes,
+    max_sequences,
+    max_throughput,
+    model_kind,
+    model_shape,
+    open_loop,
+    weights_bytes,
+)
+from twofold.perf import Constants, bytes_per_weight, load_constants
+
+MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
+WIDEST_TENSOR = 64
+STAGES = (1, 2, 4, 8, 16)
+# Devices tried, in order, when the given ones do not hold a model.
+DEVICE_COUNTS = tuple(sorted({n * 2**p for n in (1, 3) for p in range(10)}))
+NARROWER = ("fp8", "int8", "int4")
+SAFE_UTILISATION = 0.8  # of saturation, where queues are still short
+
+
+@dataclass(frozen=True, slots=True)
+class ServingQuestion:
+    """What is served where, to `concurrency` clients in a closed loop or to `rate_per_s` arrivals."""
+
+    model: Model
+    machines: Given
+    input_tokens: float
+    output_tokens: float
+    concurrency: float | None = None
+    rate_per_s: float | None = None
+    weights_format: str = "bf16"
+    kv_format: str = "bf16"
+    engine_name: str = "vllm"
+    engine_version: str | None = None
+    tp: int | None = None  # None: searched, as are the next three
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    chunk_tokens: float = 8192.0
+    max_batch: float = MAX_BATCH
+    cache: CacheOptions = field(default_factory=CacheOptions)
+    load_bytes_per_s: float | None = None  # into one replica at its start; None: as constants assume
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of every request."""
+        return Lengths(self.input_tokens, self.output_tokens)
+
+    @property
+    def context_tokens(self) -> float:
+        """Of a request that has just finished: what its cache must hold."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def engine_text(self) -> str:
+        """The software and its release: `vllm 0.15.0`."""
+        return f"{self.engine_name} {self.engine_version or ''}".strip()
+
+    @property
+    def load_text(self) -> str:
+        """How a screen says the load."""
+        if self.rate_per_s is not None:
+            return f"{self.rate_per_s:g} requests/s arriving at random"
+        return f"{self.concurrency or 0:g} clients in a closed loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A layout that fits, and what it delivers at the question's load; all numbers, no arrays."""
+
+    replica: Replica
+    served: Served
+
+
+def check_question(question: ServingQuestion) -> None:
+    """What cannot be asked, with what to write instead."""
+    if (question.concurrency is None) == (question.rate_per_s is None):
+        raise ValueRefusedError(
+            "a load is `--concurrency` or `--rate`, one of them", hint="write for example `--concurrency 64`"
+        )
+    longest = question.model.max_context_tokens
+    if longest and question.context_tokens > longest:
+        raise ValueRefusedError(
+            f"{question.context_tokens:,.0f} tokens exceed the context of {question.model.name}, {longest:,}",
+            hint="shorten `--input` or `--output`",
+        )
+    check_units(question.machines.cluster.device, question.weights_format)
+    bytes_per_weight(question.kv_format)
+
+
+def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
+    """The replica of a question before its layout is known."""
+    machines, shape = question.machines, model_shape(question.model)
+    device = machines.cluster.device
+    software = engine(
+        constants,
+        question.engine_name,
+        question.engine_version,
+        family=device.family,
+        model=model_kind(question.model),
+    )
+    cluster, software = calibrated_service(machines.cluster, software, constants)
+    return Replica(
+        shape=shape,
+        cluster=cluster,
+        engine=software,
+        weights_format=question.weights_format,
+        activation_format=default_activation_format(device, question.weights_format),
+        kv_format=question.kv_format,
+        max_batch=question.max_batch,
+        chunk_tokens=question.chunk_tokens,
+        cache=question.cache,
+    )
+
+
+def candidate_layouts(question: ServingQuestion, count: int) -> NDArray[np.float64]:
+    """Rows (tp, pp, ep, dp) on up to `count` accelerators that divide the model, as far as stated.
+
+    Copies fill what tp · pp leaves; accelerators that no copy fits into stay idle.
+    """
+    model, network = question.model, question.machines.cluster.network
+    widest = min(count, WIDEST_TENSOR, max(network.domain_size, network.node_size))
+    rows = []
+    for tp in (n for n in range(1, widest + 1) if model.heads % n == 0):
+        for pp in (n for n in STAGES if tp * n <= count and model.layers % n == 0):
+            most = count // (tp * pp)
+            dp = question.dp if question.dp and question.dp <= most else most
+            spread = {1, tp, tp * dp} if model.experts else {1}
+            rows += [
+                (tp, pp, ep, dp) for ep in sorted(spread) if not model.experts or model.experts % ep == 0
+            ]
+    stated = (question.tp, question.pp, question.ep, question.dp)
+    agreeing = [row for row in rows if all(s is None or s == r for s, r in zip(stated, row, strict=True))]
+    return np.array(agreeing, float).reshape(-1, 4)
+
+
+def laid_out(replica: Replica, rows: NDArray[np.float64]) -> Replica:
+    """The replica with an array of layouts."""
+    tp, pp, ep, dp = rows.T
+    return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp)
+
+
+def fitting(replica: Replica, context_tokens: float, input_tokens: float) -> NDArray[np.bool_]:
+    """Which layouts hold the weights and the cache of one whole request."""
+    holds = np.asarray(max_sequences(replica, context_tokens, input_tokens)) >= 1.0
+    result: NDArray[np.bool_] = holds & (np.asarray(capacity(replica).kv_bytes) > 0)
+    return result
+
+
+def choose(question: ServingQuestion, constants: Constants) -> Chosen:
+    """The layout that answers soonest at the load.
+
+    Raises InfeasibleError where nothing fits or the rate saturates every layout; ValueRefusedError for
+    stated sizes that no layout has.
+    """
+    check_question(question)
+    count = question.machines.accelerator_count
+    rows, replica = candidate_layouts(question, count), make_replica(question, constants)
+    if not len(rows):
+        raise ValueRefusedError(
+            f"no layout of {count} accelerators agrees with what is stated",
+            hint=f"tp × pp × dp must be at most {count}, tp divide {question.model.heads} heads, "
+            f"pp {question.model.layers} layers, and tp stay inside one node",
+        )
+    swept = laid_out(replica, rows)
+    fits = fitting(swept, question.context_tokens, question.input_tokens)
+    if not fits.any():
+        raise nothing_serves(question, replica)
+    rows = rows[fits]
+    outcome = under_load(laid_out(replica, rows), question)
+    late_s = np.broadcast_to(np.asarray(outcome.e2e.p95_s, float), len(rows))
+    if not np.isfinite(late_s).any():
+        raise rate_too_high(question, laid_out(replica, rows))
+    mean_s = np.broadcast_to(np.asarray(outcome.e2e.mean_s, float), len(rows))
+    best = int(np.argmin(np.where(np.isfinite(late_s), mean_s, np.inf)))
+    return at_layout(replica, question, rows[best])
+
+
+def at_layout(replica: Replica, question: ServingQuestion, row: NDArray[np.float64]) -> Chosen:
+    """One layout, as plain numbers, under the question's load."""
+    tp, pp, ep, dp = (float(value) for value in row)
+    one = replace(replica, tp=tp, pp=pp, ep=ep, dp=dp)
+    return Chosen(one, under_load(one, question))
+
+
+def under_load(replica: Replica, question: ServingQuestion) -> Served:
+    """What the replica delivers at the question's load."""
+    if question.rate_per_s is not None:
+        return open_loop(replica, question.lengths, question.rate_per_s)
+    # The steady state: a benchmark of a few requests per client also shows the burst that it starts with.
+    return closed_loop(replica, question.lengths, question.concurrency or 1.0, burst_fraction=0.0)
+
+
+def drawn_replica(replica: Replica, draws: Draws) -> Replica:
+    """The replica under every draw."""
+    cluster, software = drawn_service(replica.cluster, replica.engine, draws)
+    return replace(replica, cluster=cluster, engine=software)
+
+
+def replica_plan(chosen: Chosen) -> ReplicaPlan:
+    """The replica as the plan's schema writes it."""
+    replica = chosen.replica
+    sizes = {name: round(float(np.max(getattr(replica, name)))) for name in ("tp", "pp", "ep", "dp")}
+    words = [f"{name.upper()} {size}" for name, size in sizes.items() if size > 1] or ["TP 1"]
+    words += [f"{replica.weights_format} weights", f"{replica.kv_format} KV"]
+    return ReplicaPlan(
+        accelerator_count=sizes["tp"] * sizes["pp"] * sizes["dp"],
+        **sizes,
+        weights_format=replica.weights_format,
+        kv_format=replica.kv_format,
+        engine=replica.engine.name,
+        max_batch=round(float(np.max(replica.max_batch))),
+        chunk_tokens=round(float(np.max(replica.chunk_tokens))),
+        text=" · ".join(words),
+    )
+
+
+def read_rate_bytes_per_s(catalog: Catalog) -> float:
+    """What a replica reads its weights at unless told otherwise, no faster than the catalogue's local drives.
+
+    Engines read slower than a drive can: they place and convert as they go.
+    """
+    drives = [row for row in catalog.storage() if row.kind == "nvme" and row.unit == "drive"]
+    rates = [row.read_bytes_per_s_per_unit for row in drives if row.read_bytes_per_s_per_unit]
+    return min(load_constants().get("weights_load_bytes_per_s"), *rates)
+
+
+def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleError:
+    """No layout holds the weights and one request: what they take, and how many devices would do."""
+    machines, fmt = question.machines, question.weights_format
+    weights = float(np.max(weights_bytes(replica.shape, fmt).total_bytes))
+    one_request = float(np.max(kv_bytes(replica.shape, question.kv_format, question.context_tokens)))
+    usable = float(np.max(capacity(replica).usable_bytes))
+    parts = f"weights {format_bytes(weights)} ({fmt}), cache of one request {format_bytes(one_request)}"
+    lines = (
+        ("needs", f"{parts}, and buffers on each device"),
+        ("has", f"{machines.accelerator_count:,} × {format_memory(usable)} that the engine may use"),
+        ("would fit", _what_would_fit(question, replica)),
+    )
+    return InfeasibleError(
+        f"{question.model.name} in {fmt} does not fit {machines_text(machines)}", lines=lines
+    )
+
+
+def _what_would_fit(question: ServingQuestion, replica: Replica) -> str:
+    name, device = question.machines.accelerator.name, replica.cluster.device
+    open_question = replace(question, tp=None, pp=None, ep=None, dp=None)
+    more = next((n for n in DEVICE_COUNTS if _holds(open_question, replica, n)), None)
+    chips = chips_needed(replica.shape, question.weights_format, device.memory_bytes)
+    words = [f"{more:,} × {name}" if more else f"at least {chips:,} × {name} for the weights alone"]
+    for fmt in NARROWER:
+        narrow = replace(replica, weights_format=fmt)
+        smaller = bytes_per_weight(fmt) < bytes_per_weight(question.weights_format)
+        if smaller and _holds(open_question, narrow, question.machines.accelerator_count):
+            words.append(f"{fmt} weights on these")
+            break
+    return " · ".join(words)
+
+
+def _holds(question: ServingQuestion, replica: Replica, count: int) -> bool:
+    rows = candidate_layouts(question, count)
+    if not len(rows):
+        return False
+    swept = laid_out(replica, rows)
+    return bool(fitting(swept, question.context_tokens, question.input_tokens).any())
+
+
+def rate_too_high(question: ServingQuestion, replicas: Replica) -> InfeasibleError:
+    """Every layout saturates below the rate: what the best one carries, and how many copies would do."""
+    most = float(np.max(max_throughput(replicas, question.lengths).requests_per_s))
+    wanted = question.rate_per_s or 0.0
+    copies = int(np.ceil(wanted / (most * SAFE_UTILISATION)))
+    size, name = question.machines.accelerator_count, question.machines.accelerator.name
+    lines = (
+        ("asked", format_si(wanted, "1/s")),
+        ("carries", f"{format_si(most, '1/s')} when every slot is taken, in the best of all layouts"),
+        ("would fit", f"{copies:,} copies of {size} × {name}, {copies * size:,} devices"),
+    )
+    return InfeasibleError(
+        f"{machines_text(question.machines)} saturates before it serves {wanted:g} requests/s of "
+        f"{question.model.name}",
+        lines=lines,
+    )

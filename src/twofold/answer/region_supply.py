@@ -1,0 +1,176 @@
+"""Regions that a spec asks: a run or a service for which nothing is offered there is refused."""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from twofold.answer.offers import (
+    own_offers,
+    owned_offer,
+    priced,
+    rented_offer,
+    run_terms,
+    serving_offers,
+    serving_prices,
+    training_offers,
+    training_prices,
+)
+from twofold.catalog import Catalog, Fit, Price, country_of, fit_of, places_in, scope_of
+from twofold.contracts.results import Lease
+from twofold.contracts.spec import Service, Spec, Supply, TrainingRun
+from twofold.core import InfeasibleError, format_seconds, format_si
+
+SHOWN = 3
+
+
+def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:
+    """The catalogue, once every run and service has something to run on in its regions.
+
+    Raises InfeasibleError, with what is nearest and what to write instead, for one that has nothing there
+    though there is something elsewhere. Machines of your own need no offer.
+    """
+    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
+    for entry in entries:
+        asked = asked_regions(entry, spec.supply)
+        if not asked or _has_some(entry, spec.supply, asked, catalog):
+            continue
+        elsewhere = _prices(entry, spec.supply, catalog)
+        if elsewhere:
+            raise _refusal(entry, spec.supply, asked, elsewhere, catalog)
+    return catalog
+
+
+def asked_regions(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ...]:
+    """The regions that a service names, else those of the shop."""
+    return (entry.regions if isinstance(entry, Service) else ()) or supply.shop.regions
+
+
+def all_asked_regions(spec: Spec) -> tuple[str, ...]:
+    """The regions that bind everything in a spec together; none where a run or a service may be anywhere."""
+    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
+    asked = [asked_regions(entry, spec.supply) for entry in entries]
+    return tuple(dict.fromkeys(name for regions in asked for name in regions)) if all(asked) else ()
+
+
+def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[str, ...]:
+    """Leases at prices of lists that cover the regions asked without naming them."""
+    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
+    asked = tuple(dict.fromkeys(name for each in entries for name in asked_regions(each, spec.supply)))
+    found = {
+        lease.offer: f"says only `{lease.region}`" if lease.region else "says no region"
+        for lease in leases
+        if asked
+        and lease.term not in ("owned", "api")
+        and fit_of(catalog, lease.provider, lease.region, asked) is Fit.WIDER
+    }
+    return tuple(
+        f"the price of {offer} {says}: ask whether it holds in {', '.join(asked)}"
+        for offer, says in found.items()
+    )
+
+
+def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:
+    bound = entry.regions if isinstance(entry, Service) else ()  # your own machines, where they stand
+    if entry.on:
+        named = rented_offer(entry.on, catalog, supply, _terms(entry, supply), asked)
+        return named.price is not None or owned_offer(entry.on, named, catalog, supply, bound) is not None
+    if own_offers(catalog, supply, bound):
+        return True
+    if isinstance(entry, Service):
+        return bool(serving_offers(catalog, supply, asked).offers)
+    return bool(training_offers(catalog, supply).offers)
+
+
+def _terms(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ...]:
+    return supply.shop.terms if isinstance(entry, Service) else run_terms(supply.shop)
+
+
+def _prices(entry: TrainingRun | Service, supply: Supply, catalog: Catalog) -> list[Price]:
+    """What the same shop would offer in any region, the cheapest first."""
+    if entry.on:
+        terms = _terms(entry, supply)
+        part = rented_offer(entry.on, catalog, _placed(supply, ()), terms).accelerator
+        found = priced(catalog, part, supply.shop, terms, ())
+        node = entry.on.node and catalog.node(entry.on.node).name
+        found = [price for price in found if not node or price.instance == node] or found
+    else:
+        every = serving_prices if isinstance(entry, Service) else training_prices
+        found = every(catalog, supply)
+    return sorted(found, key=lambda price: (price.usd_per_accelerator_h, price.provider, price.region))
+
+
+def _placed(supply: Supply, regions: tuple[str, ...]) -> Supply:
+    return supply.model_copy(update={"shop": supply.shop.model_copy(update={"regions": regions})})
+
+
+def _refusal(
+    entry: TrainingRun | Service,
+    supply: Supply,
+    asked: tuple[str, ...],
+    elsewhere: Sequence[Price],
+    catalog: Catalog,
+) -> InfeasibleError:
+    """What is nearest to the regions asked, each place once at its cheapest."""
+
+    def accepts(region: str) -> bool:
+        return _has_some(entry, _placed(supply, (region,)), (region,), catalog)
+
+    places = places_in(catalog, scope_of(catalog, asked))
+    cheapest: dict[str, Price] = {}
+    for price in elsewhere:
+        cheapest.setdefault(f"{price.provider}:{price.region}", price)
+    ways = {at: _way_s(catalog, at, places) for at in cheapest}
+    known = sorted((way_s, at) for at, way_s in ways.items() if way_s is not None)
+    # What is said to be near must be taken when it is asked.
+    taken = ((at, (way_s, cheapest[at])) for way_s, at in known if accepts(_written(at, catalog)))
+    nearest = list(islice(taken, SHOWN))
+    told = [_told(at, way_s, price, catalog) for at, (way_s, price) in nearest]
+    cheap = elsewhere[0]
+    verb = "serve" if isinstance(entry, Service) else "train"
+    words = ", ".join(asked)
+    return InfeasibleError(
+        f"nothing that may be rented in {words} can {verb} `{entry.name}`",
+        lines=(
+            ("asked", f"regions: [{words}]; an offer counts only there, or on a list that covers it"),
+            ("nearest", " · ".join(told) or "no place of an offer is known"),
+            ("cheapest", f"{cheap.provider} {cheap.region} {_price_text(cheap)}"),
+        ),
+        hint=_hint(nearest, accepts, catalog),
+    )
+
+
+def _way_s(catalog: Catalog, at: str, places: frozenset[str]) -> float | None:
+    """The shortest round trip from a priced place to those asked; 0 in their country where none is known."""
+    if at not in _known(catalog):
+        asked = {country_of(catalog, *place.split(":")) for place in places}
+        return 0.0 if country_of(catalog, *at.split(":", 1)) in asked else None
+    return min((catalog.rtt_s(at, place) for place in places), default=0.0)
+
+
+def _told(at: str, way_s: float, price: Price, catalog: Catalog) -> str:
+    country = country_of(catalog, *at.split(":", 1))
+    way = f", {format_seconds(way_s)} away" if way_s else ""
+    return f"{at.replace(':', ' ')} ({country}{way}) {_price_text(price)}"
+
+
+def _price_text(price: Price) -> str:
+    usd = format_si(price.usd_per_accelerator_h, "USD/h")
+    return f"{price.accelerator} at {usd} {price.term}"
+
+
+def _hint(nearest: Sequence[tuple[str, object]], accepts: Callable[[str], bool], catalog: Catalog) -> str:
+    if not nearest:
+        return "leave `regions` out, or write others"
+    at = nearest[0][0]
+    country = country_of(catalog, *at.split(":", 1))
+    wider = f", or its country, `regions: [{country}]`" if accepts(country) else ""
+    told = f"write `regions: [{_written(at, catalog)}]`{wider}"
+    return f"{told}; where users are goes into `users`, which binds no place"
+
+
+def _written(at: str, catalog: Catalog) -> str:
+    """A priced place as a spec names it: with its provider where the catalogue knows both together."""
+    return at if at in _known(catalog) else at.partition(":")[2]
+
+
+def _known(catalog: Catalog) -> frozenset[str]:
+    return frozenset(f"{region.provider}:{region.name}" for region in catalog.regions())

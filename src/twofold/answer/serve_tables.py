@@ -1,0 +1,172 @@
+"""Tables beside a serving answer: weight formats, parallel layouts, ways to keep the cache, replicas."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twofold.answer.quick_serve import (
+    Chosen,
+    ServingQuestion,
+    at_layout,
+    candidate_layouts,
+    choose,
+    fitting,
+    laid_out,
+    make_replica,
+    replica_plan,
+)
+from twofold.answer.serve_figures import Figures, figures_of, one, scales_bytes
+from twofold.answer.uncertainty import Draws
+from twofold.core import Estimate, InfeasibleError
+from twofold.inference import (
+    cache_switches,
+    communication_bytes_per_token,
+    max_sequences,
+    throughput_of,
+    weights_bytes,
+)
+from twofold.perf import Constants, compute_format
+
+WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRow:
+    """One weight format on the same machines under the same load. Figures are None where nothing fits."""
+
+    weights_format: str
+    supported: bool  # by the matrix units; otherwise weights are widened on the fly
+    note: str  # what happens instead, or why it does not fit
+    weights_bytes: float  # whole model, scales included
+    scales_bytes: float
+    layout: str
+    max_sequences: float | None
+    tpot_s: Estimate | None  # median
+    output_tokens_per_s: Estimate | None
+    usd_per_1k_output_tokens: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow:
+    """One split of the same accelerators under the same load. Figures are None where it cannot carry it."""
+
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    fits: bool
+    max_sequences: float
+    ttft_s: Estimate | None  # p95
+    tpot_s: Estimate | None  # median
+    output_tokens_per_s: Estimate | None
+    communication_bytes_per_token: float  # that one accelerator sends
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRow:
+    """One way to keep the cache, switched on by itself, against the paged cache on the device."""
+
+    name: str
+    max_sequences: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasRow:
+    """So many replicas behind one balancer. Efficiency is of their number times one."""
+
+    replica_count: int
+    accelerator_count: int
+    requests_per_s: Estimate
+    output_tokens_per_s: Estimate
+    efficiency_fraction: float
+
+
+def format_rows(
+    question: ServingQuestion, constants: Constants, draws: Draws, formats: Sequence[str] = WEIGHT_FORMATS
+) -> tuple[FormatRow, ...]:
+    """Memory and speed per weight format, each in the layout that suits it best."""
+    return tuple(_format_row(replace(question, weights_format=name), constants, draws) for name in formats)
+
+
+def _format_row(question: ServingQuestion, constants: Constants, draws: Draws) -> FormatRow:
+    replica = make_replica(question, constants)
+    fmt = question.weights_format
+    runs_in = compute_format(replica.cluster.device, fmt, replica.activation_format)
+    total = one(weights_bytes(replica.shape, fmt).total_bytes)
+    row = FormatRow(
+        fmt, not runs_in.fallback, runs_in.reason, total, scales_bytes(replica), "", None, None, None, None
+    )
+    try:
+        chosen = choose(question, constants)
+    except InfeasibleError as error:
+        return replace(row, note=error.message)
+    figures = figures_of(chosen, question, constants, draws)
+    held = max_sequences(chosen.replica, question.context_tokens, question.input_tokens)
+    return replace(
+        row,
+        layout=replica_plan(chosen).text.split(f" · {fmt}")[0],
+        max_sequences=one(held),
+        tpot_s=figures.latency("tpot", "p50").estimate("s"),
+        output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s"),
+        usd_per_1k_output_tokens=figures.usd_per_1k_output_tokens(),
+    )
+
+
+def layout_rows(question: ServingQuestion, constants: Constants, draws: Draws) -> tuple[LayoutRow, ...]:
+    """Every split of the accelerators, fastest answer first; those that cannot carry the load last."""
+    sizes = candidate_layouts(question, question.machines.accelerator_count)
+    base = make_replica(question, constants)
+    fits = fitting(laid_out(base, sizes), question.context_tokens, question.input_tokens)
+    found = []
+    for row, holds in zip(sizes, fits, strict=True):
+        chosen = at_layout(base, question, row)
+        carried = holds and np.isfinite(one(chosen.served.e2e.p95_s))
+        answers_s = one(chosen.served.e2e.mean_s) if carried else np.inf  # as the choice is made
+        figures = figures_of(chosen, question, constants, draws) if np.isfinite(answers_s) else None
+        found.append((answers_s, _layout_row(chosen, question, bool(holds), figures)))
+    return tuple(row for _, row in sorted(found, key=lambda pair: (pair[0], pair[1].tp)))
+
+
+def _layout_row(chosen: Chosen, question: ServingQuestion, holds: bool, figures: Figures | None) -> LayoutRow:
+    replica = chosen.replica
+    held = max_sequences(replica, question.context_tokens, question.input_tokens)
+    return LayoutRow(
+        tp=round(one(replica.tp)),
+        pp=round(one(replica.pp)),
+        ep=round(one(replica.ep)),
+        dp=round(one(replica.dp)),
+        fits=holds,
+        max_sequences=one(held),
+        ttft_s=figures.latency("ttft", "p95").estimate("s") if figures else None,
+        tpot_s=figures.latency("tpot", "p50").estimate("s") if figures else None,
+        output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s") if figures else None,
+        communication_bytes_per_token=one(communication_bytes_per_token(replica)),
+    )
+
+
+def switch_rows(chosen: Chosen, question: ServingQuestion) -> tuple[SwitchRow, ...]:
+    """Requests at once with each way of keeping the cache, the plain paged one first."""
+    held = cache_switches(chosen.replica, question.context_tokens, question.input_tokens)
+    base = max(held["paged"], 1e-9)
+    return tuple(SwitchRow(name, count, count / base) for name, count in held.items())
+
+
+def replica_rows(
+    chosen: Chosen, question: ServingQuestion, figures: Figures, counts: Sequence[int]
+) -> tuple[ReplicasRow, ...]:
+    """Throughput against the number of replicas, each loaded as the one of the question is."""
+    rate, tokens = figures.rate("requests_per_s"), figures.rate("output_tokens_per_s")
+    _, shares = throughput_of(counts, rate.middle, max(one(chosen.served.batch_sequences), 1.0))
+    size = question.machines.accelerator_count
+    return tuple(
+        ReplicasRow(
+            replica_count=count,
+            accelerator_count=count * size,
+            requests_per_s=rate.times(count * float(share)).estimate("1/s"),
+            output_tokens_per_s=tokens.times(count * float(share)).estimate("tok/s"),
+            efficiency_fraction=float(share),
+        )
+        for count, share in zip(counts, shares, strict=True)
+    )

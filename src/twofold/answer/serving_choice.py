@@ -1,0 +1,349 @@
+"""Which machines serve a service, and in which replicas: the cheapest fleet that meets every class."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from twofold.answer.calibrated import calibrated_service
+from twofold.answer.context import Context, model_of
+from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
+from twofold.answer.reasons import reason_text
+from twofold.answer.spreads import spread_of
+from twofold.catalog import Catalog, Model
+from twofold.contracts.results import Loser
+from twofold.contracts.rows import Trace, read_trace
+from twofold.contracts.spec import LatencyClass, Service, Supply, Traffic
+from twofold.core import DAY_S, InfeasibleError, format_bytes, format_si
+from twofold.inference import (
+    Engine,
+    Fleet,
+    Lengths,
+    ModelVariant,
+    PoolChoice,
+    Replica,
+    SearchResult,
+    Slo,
+    TrafficClass,
+    default_replica,
+    engine,
+    model_shape,
+    search,
+    weights_bytes,
+)
+from twofold.inference import Offer as Hardware
+from twofold.perf import Cluster, Constants, bytes_per_weight
+
+KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
+# What is planned now runs on releases of now.
+NEWEST_RELEASES = {"vllm": "0.15.0", "sglang": "0.5.5", "trtllm": "1.2.0"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLoad:
+    """One latency class in numbers. `traffic` carries the peak, or the mean of a day's work."""
+
+    name: str
+    mean_rate_per_s: float
+    peak_per_s: float
+    traffic: TrafficClass
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether only a day's end is promised, not a request's."""
+        return self.traffic.slo.finish_within_s is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingChoice:
+    """The chosen fleet of one service, and everything that lost."""
+
+    entry: Service
+    loads: tuple[ClassLoad, ...]
+    fleet: Fleet
+    offer: Offer
+    variant: ModelVariant
+    model: Model
+    result: SearchResult
+    left_out: tuple[Loser, ...]
+    warnings: tuple[str, ...]
+    other_variants: tuple[Loser, ...] = ()  # the models that could serve instead
+    offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
+
+
+def choose_serving(entry: Service, context: Context) -> ServingChoice:
+    """Search machines, layouts and formats for one service. Raises InfeasibleError where nothing will do."""
+    variants = variants_of(entry, context)
+    loads = tuple(class_load(name, each) for name, each in entry.classes.items())
+    offers, left_out = _offers(entry, variants, context)
+    if not offers:
+        raise InfeasibleError(
+            f"no machine on offer can serve `{entry.name}`",
+            lines=tuple((loser.what, loser.why) for loser in left_out[:5]),
+            hint="widen `supply.shop`, or write `on:`",
+        )
+    own = tuple(offer for offer in offers if offer.owned)
+    # Named machines of yours and the same for rent are one kind, of two sources: not searched side by side.
+    instead = tuple(offer for offer in offers if not offer.owned) if entry.on else offers
+    for considered in (own, instead) if own else (offers,):
+        named = named_offers(considered)
+        result = search_fleet(entry, variants, loads, named, context)
+        fleet = _affordable(result, named)
+        if fleet is not None:
+            break
+    if fleet is None:
+        raise _refusal(entry, result)
+    choice = _chosen(fleet, entry, loads, variants, named, result, context)
+    others = (each for each in variants if each is not choice.variant)
+    return replace(
+        choice,
+        left_out=left_out,
+        warnings=_warnings(fleet, choice.offer, own),
+        other_variants=tuple(_instead(each, entry, fleet, loads, named, context) for each in others),
+    )
+
+
+def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:
+    """The same service on another of the fleets that its search found."""
+    variants = variants_of(choice.entry, context)
+    other = _chosen(fleet, choice.entry, choice.loads, variants, dict(choice.offers), choice.result, context)
+    return replace(
+        other,
+        left_out=choice.left_out,
+        warnings=_warnings(fleet, other.offer, ()),
+        other_variants=choice.other_variants,
+    )
+
+
+def _chosen(
+    fleet: Fleet,
+    entry: Service,
+    loads: tuple[ClassLoad, ...],
+    variants: Sequence[ModelVariant],
+    offers: dict[str, Offer],
+    result: SearchResult,
+    context: Context,
+) -> ServingChoice:
+    """A fleet with the offer and the model of its main pool."""
+    offer = offers[fleet.pools[0].offer]
+    main = main_pool(fleet, loads)
+    variant = next(each for each in variants if each.name == main.variant)
+    model = _model(entry, variant, context)
+    return ServingChoice(entry, loads, fleet, offer, variant, model, result, (), (), offers=offers)
+
+
+def main_pool(fleet: Fleet, loads: Sequence[ClassLoad]) -> PoolChoice:
+    """The pool that a service is shown by: the largest of those that answer somebody who waits."""
+    waited = {load.name for load in loads if not load.is_batch}
+    return max(fleet.pools, key=lambda pool: (not waited.isdisjoint(pool.classes), pool.accelerators))
+
+
+def _instead(
+    variant: ModelVariant,
+    entry: Service,
+    chosen: Fleet,
+    loads: Sequence[ClassLoad],
+    offers: dict[str, Offer],
+    context: Context,
+) -> Loser:
+    """What serving another of the models would cost against the chosen one, and what it is said to lose."""
+    result = search_fleet(entry, (variant,), loads, offers, context)
+    fleet = _affordable(result, offers)
+    quality = f"; quality: {variant.quality_note}" if variant.quality_note else ""
+    if fleet is None:
+        return Loser(variant.name, f"{result.binding or 'too few machines of your own'}{quality}")
+    if fleet.usd_per_h is None or not chosen.usd_per_h:
+        size = f"{fleet.accelerators} accelerators against {chosen.accelerators}"
+        return Loser(variant.name, f"{size}, no price{quality}")
+    more = fleet.usd_per_h / chosen.usd_per_h - 1
+    return Loser(variant.name, f"{100 * more:+,.0f} %, {format_si(fleet.usd_per_h, 'USD/h')}{quality}")
+
+
+def search_fleet(
+    entry: Service,
+    variants: Sequence[ModelVariant],
+    loads: Sequence[ClassLoad],
+    offers: dict[str, Offer],
+    context: Context,
+) -> SearchResult:
+    """The inference room's search over offers by name."""
+    cache_format = min(entry.kv_quantisation, key=bytes_per_weight)
+
+    def make_replica(variant: ModelVariant, hardware: Hardware, weights_format: str) -> Replica:
+        return replace(default_replica(variant, hardware, weights_format), kv_format=cache_format)
+
+    hardware = [_hardware(entry, name, offer, context) for name, offer in offers.items()]
+    return search(
+        variants,
+        [load.traffic for load in loads],
+        hardware,
+        zones=entry.zones,
+        availability_fraction=entry.availability_fraction,
+        make_replica=make_replica,
+    )
+
+
+def serving_stack(
+    offer: Offer, engine_name: str, constants: Constants, catalog: Catalog, supply: Supply
+) -> tuple[Cluster, Engine]:
+    """One node of an offer and the serving software on it, both as measured here where they were."""
+    software = catalog.framework(engine_name)
+    cluster = cluster_of(offer, 1, constants, catalog, supply)
+    driven = engine(constants, software, NEWEST_RELEASES.get(software), family=offer.accelerator.family)
+    return calibrated_service(cluster, driven, constants)
+
+
+def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hardware:
+    supply = context.spec.supply
+    cluster, driven = serving_stack(offer, entry.engine, context.constants, context.catalog, supply)
+    size = offer.node.accelerator_count
+    least = size if offer.fixed_count else 1
+    return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size, least)
+
+
+def named_offers(offers: Sequence[Offer]) -> dict[str, Offer]:
+    """Offers by the name that reasons use: the part's; where two share it, with size and name of the node."""
+    parts = [offer.accelerator.name for offer in offers]
+    sized = [f"{offer.node.accelerator_count} × {offer.accelerator.name}" for offer in offers]
+    return {
+        part
+        if parts.count(part) == 1
+        else size
+        if sized.count(size) == 1
+        else f"{size} ({offer.node.name})": offer
+        for part, size, offer in zip(parts, sized, offers, strict=True)
+    }
+
+
+def variants_of(entry: Service, context: Context) -> tuple[ModelVariant, ...]:
+    """The model and those that may stand in for it."""
+    named = [(entry.model, ""), *((each.model, each.quality_note) for each in entry.variants)]
+    models = [(model_of(reference, context.catalog), note) for reference, note in named]
+    return tuple(ModelVariant(model.name, model_shape(model), note) for model, note in models)
+
+
+def class_load(name: str, spec: LatencyClass) -> ClassLoad:
+    """A class of the spec as rates and lengths; a trace is read here, and its own rates and lengths count."""
+    traffic = spec.traffic
+    trace = read_trace(traffic.trace) if traffic.trace else None
+    lengths = _lengths(traffic, trace)
+    per_request = float(np.max(lengths.input_tokens + lengths.output_tokens))
+    if trace:
+        mean, peak = trace.mean_rate_per_s * traffic.scale_ratio, trace.peak_ratio
+    elif traffic.tokens_per_day is not None:
+        mean, peak = traffic.tokens_per_day / per_request / DAY_S, 1.0
+    else:
+        mean, peak = traffic.rate_per_s or 0.0, traffic.peak_ratio
+    slo = Slo(**dict(spec.slo))
+    if slo.finish_within_s is not None:
+        peak = DAY_S / min(slo.finish_within_s, DAY_S)
+        carried = TrafficClass(name, lengths, mean, slo, traffic.shared_prefix_fraction)
+    else:
+        carried = TrafficClass(name, lengths, mean * peak, slo, traffic.shared_prefix_fraction)
+    return ClassLoad(name, mean, mean * peak, carried)
+
+
+def _lengths(traffic: Traffic, trace: Trace | None) -> Lengths:
+    inputs, outputs = (trace.input, trace.output) if trace else (traffic.input, traffic.output)
+    return Lengths(
+        inputs.mean_tokens,
+        outputs.mean_tokens,
+        spread_of(inputs.p95_tokens / inputs.mean_tokens),
+        spread_of(outputs.p95_tokens / outputs.mean_tokens),
+    )
+
+
+def _offers(
+    entry: Service, variants: Sequence[ModelVariant], context: Context
+) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
+    """Machines given, yours first; else owned and for rent, of these the cheapest per byte/s of memory."""
+    supply, catalog = context.spec.supply, context.catalog
+    if entry.on:
+        named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
+        own = owned_offer(entry.on, named, catalog, supply, entry.regions)
+        return ((own, named) if own else (named,)), ()
+    rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
+    least = min(_least_bytes(each, entry) for each in variants)
+    fitting = [
+        offer
+        for offer in rented.offers
+        if offer.accelerator.memory_bytes * offer.node.accelerator_count * 0.9 > least
+    ]
+    small = tuple(
+        Loser(
+            f"{offer.node.accelerator_count} × {offer.accelerator.name}",
+            f"{format_bytes(least)} of weights exceed its memory",
+        )
+        for offer in rented.offers
+        if offer not in fitting
+    )
+    fitting.sort(key=_usd_per_bandwidth)
+    return (*own_offers(catalog, supply, entry.regions), *fitting[:KEPT_FOR_SERVING]), (
+        *rented.left_out,
+        *small,
+    )
+
+
+def _least_bytes(variant: ModelVariant, entry: Service) -> float:
+    smallest = min(entry.quantisation, key=bytes_per_weight)
+    return float(np.max(weights_bytes(variant.shape, smallest).total_bytes))
+
+
+def _usd_per_bandwidth(offer: Offer) -> tuple[float, str]:
+    price = offer.usd_per_accelerator_h
+    rate = offer.accelerator.memory_bytes_per_s
+    return (float("inf") if price is None else price / rate, offer.accelerator.name)
+
+
+def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
+    """The cheapest fleet that is not larger than what is owned."""
+    fleets = [result.best, *result.alternatives] if result.best else []
+    for fleet in fleets:
+        offer = offers[fleet.pools[0].offer]
+        held = (offer.node_count_max or 0) * offer.node.accelerator_count
+        if offer.node_count_max is None or fleet.accelerators <= held:
+            return fleet
+    return None
+
+
+def _model(entry: Service, variant: ModelVariant, context: Context) -> Model:
+    references = [entry.model, *(each.model for each in entry.variants)]
+    models = [model_of(reference, context.catalog) for reference in references]
+    return next(model for model in models if model.name == variant.name)
+
+
+def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ...]:
+    warnings = []
+    if own and not offer.owned:
+        warnings.append("your own machines do not carry this service: planned on rented ones")
+    if not offer.accelerator.released:
+        warnings.append(f"{offer.accelerator.name} is announced, not released: figures are the vendor's")
+    layouts = {_layout_key(pool) for pool in fleet.pools}
+    if len(layouts) > 1:
+        warnings.append(f"{len(layouts)} kinds of replicas: each class has its own")
+    if len({pool.variant for pool in fleet.pools}) > 1:
+        used = [f"{' and '.join(pool.classes)} on {pool.variant}" for pool in fleet.pools]
+        warnings.append(f"classes run different models: {', '.join(used)}")
+    return tuple(warnings)
+
+
+def _layout_key(pool: PoolChoice) -> tuple[float, ...]:
+    replica = pool.replica
+    return tuple(float(np.max(part)) for part in (replica.tp, replica.pp, replica.ep, replica.dp))
+
+
+def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:
+    """What every machine misses, nearest first, and what would help."""
+    if result.best is not None:
+        few = f"your own machines are too few: {result.best.accelerators} are needed"
+        return InfeasibleError(f"your machines do not carry `{entry.name}`", lines=(("tried", few),))
+    nearest = sorted(result.losers, key=lambda loser: loser.miss_ratio)[:5]
+    tried = ", ".join(f"{count:,} {reason_text(reason)}" for reason, count in result.refused.items() if count)
+    kinds = "1 machine" if len(result.losers) == 1 else f"{len(result.losers)} machines"
+    lines = (
+        ("binds", result.binding),
+        ("tried", f"{result.candidates:,} layouts on {kinds}: {tried}"),
+        *(("", f"{loser.offer}: {loser.detail}") for loser in nearest),
+        ("would fit", " · ".join(result.would_fix)),
+    )
+    return InfeasibleError(f"no machine serves `{entry.name}` within its objectives", lines=lines)

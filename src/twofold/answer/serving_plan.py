@@ -1,0 +1,413 @@
+"""The figures of one service on its chosen fleet, with ranges, bounds and reasons."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from twofold.answer.cold_start import cold_start, cold_start_parts
+from twofold.answer.context import Context, price_used, price_warnings
+from twofold.answer.quick_serve import read_rate_bytes_per_s
+from twofold.answer.ranges import Drawn
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
+from twofold.answer.serving_cost import mean_power, tokens_per_j, usd_per_1k, yearly_cost
+from twofold.answer.serving_memory import buffers_bytes, cache_bytes, taken_bytes
+from twofold.answer.serving_pools import (
+    LEAST_CARRIED_FRACTION,
+    DrawnPool,
+    carried_by,
+    drawn_pool,
+    figure,
+    left_out_spread,
+    missing_fraction,
+    one,
+    relative_need,
+    served_by,
+)
+from twofold.answer.site_energy import carbon, facility_energy
+from twofold.answer.uncertainty import flip_fraction, flip_warning
+from twofold.contracts.results import (
+    Bound,
+    ClassPlan,
+    Count,
+    Loser,
+    Machine,
+    Part,
+    Pool,
+    ServicePlan,
+    SloOutcome,
+)
+from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.core import DAY_S, YEAR_S, Estimate, Source, exact
+from twofold.inference import (
+    PoolChoice,
+    Replica,
+    SearchResult,
+    Served,
+    batch_limit,
+    bottleneck,
+    capacity,
+    communication_bytes_per_token,
+    exchange_bytes_per_token,
+    iteration_s,
+    kv_bytes_per_token,
+    latency_budget,
+    mean_context_tokens,
+    merged_class,
+    warm_pool,
+    weights_bytes,
+)
+from twofold.perf import Constants, bytes_per_weight, compute_format
+
+QUANTILES = ("p50", "p95", "p99")
+METRICS = ("ttft", "tpot", "e2e")
+RESOURCES = {
+    "bandwidth": "memory bandwidth",
+    "compute": "compute",
+    "capacity": "memory capacity",
+    "link": "link",
+    "host": "host",
+}
+RUNNERS_UP = 3
+SHARED_POOL = "one pool for"  # starts what a class says of its replicas where others use them too
+SELDOM_FRACTION = 0.1  # of the draws: what a range leaves out on either side
+
+
+def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
+    """Re-evaluate the chosen fleet over the draws and say everything about it."""
+    pools = tuple(drawn_pool(pool, choice, context.draws) for pool in choice.fleet.pools)
+    main = next(each for each in pools if each.pool is main_pool(choice.fleet, choice.loads))
+    limits = [carried_by(_pool_of(load, pools), load, choice, context) for load in choice.loads]
+    classes = tuple(
+        _class_plan(load, _pool_of(load, pools), limit, choice, context)
+        for load, limit in zip(choice.loads, limits, strict=True)
+    )
+    replica = main.pool.replica
+    held = _memory_parts(replica, context.constants)
+    reading = replica, read_rate_bytes_per_s(context.catalog), context.draws
+    start = cold_start(*reading).estimate("s", Source.ASSUMED)
+    power = mean_power(pools, choice, context)
+    cost = yearly_cost(pools, choice, context)
+    gains = _bounds(main)
+    flips = _flips(main, choice, context)
+    count = sum(pool.pool.count.total for pool in pools)
+    energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
+    return ServicePlan(
+        name=choice.entry.name,
+        model=choice.variant.name,
+        parameters=choice.model.parameters,
+        quality_note=choice.variant.quality_note,
+        machine=_machine(choice, context),
+        replica=_replica_plan(main, choice),
+        classes=classes,
+        replica_count=count,
+        spare_count=sum(pool.pool.count.spare for pool in pools),
+        spare_reason=_spare_reason(choice),
+        zones=choice.entry.zones,
+        regions=choice.entry.regions or ((choice.offer.price.region,) if choice.offer.price else ()),
+        memory_bytes=taken_bytes(replica, context.constants),
+        memory_parts=held,
+        memory_capacity_bytes=replica.cluster.device.memory_bytes,
+        kv_bytes_per_token=one(kv_bytes_per_token(replica.shape, replica.kv_format)),
+        kv_utilisation_fraction=one(main.pool.served.kv_fraction),
+        batch_limit=_batch_limit(main, gains),
+        cold_start_s=start,
+        warm_pool_count=_warm_pool(main, start, context),
+        output_tokens_per_s_per_accelerator=_token_rate(main, context),
+        output_tokens_per_j=tokens_per_j(pools, context),
+        peak_ratio=_peak_ratio(main, choice, context),
+        communication_exposed_fraction=_communication_fraction(main),
+        pooling_loss_fraction=_pooling_loss(choice),
+        cost_usd_per_year=cost,
+        energy_j_per_year=energy_j,
+        carbon_gco2_per_year=carbon(energy_j, choice.offer.price, context),
+        bounds=tuple(Bound(RESOURCES[name], max(gain, 0.0) / (1 + gain)) for name, gain in gains.items()),
+        tried=choice.result.candidates,
+        rejected=tuple(Count(reason, number) for reason, number in choice.result.refused.items() if number),
+        losers=(*choice.other_variants, *_losers(choice.result), *choice.left_out),
+        flip_fraction=flips,
+        warnings=(
+            *choice.warnings,
+            *price_warnings(choice.offer, context, choice.entry.regions),
+            *flip_warning(flips, "another machine is cheaper"),
+            *_edge_warnings(choice.loads, limits),
+        ),
+        cold_start_parts=cold_start_parts(*reading),
+        network_bytes_per_token=one(communication_bytes_per_token(replica)),
+        all_to_all_bytes_per_token=_all_to_all_bytes(replica),
+        pools=tuple(_pool_plan(pool, choice) for pool in pools),
+    )
+
+
+def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> Pool:
+    chosen = pool.pool
+    return Pool(
+        name=chosen.classes[0],
+        classes=chosen.classes,
+        model=chosen.variant,
+        replica=_replica_plan(pool, choice),
+        replica_count=chosen.count.total,
+        spare_count=chosen.count.spare,
+        rate_per_replica_per_s=chosen.limit_per_s,
+        virtual_overhead_fraction=choice.offer.overhead_fraction,
+    )
+
+
+def _losers(result: SearchResult) -> tuple[Loser, ...]:
+    """The other machines, nearest first: those that are merely dearer, then by how far they miss."""
+    order = {"dearer": 0, "slo": 1, "memory": 2}
+    ranked = sorted(
+        result.losers, key=lambda each: (order.get(each.reason, 3), each.usd_per_h or 0.0, each.miss_ratio)
+    )
+    return tuple(Loser(each.offer, each.detail) for each in ranked)
+
+
+def _pool_of(load: ClassLoad, pools: tuple[DrawnPool, ...]) -> DrawnPool:
+    return next(pool for pool in pools if load.name in pool.pool.classes)
+
+
+def _edge_warnings(loads: Sequence[ClassLoad], limits: Sequence[Drawn]) -> tuple[str, ...]:
+    """Which classes sit at the edge of what their replicas can do: the ends of their ranges are cut there."""
+    missing = {load.name: missing_fraction(limit) for load, limit in zip(loads, limits, strict=True)}
+    return tuple(
+        f"`{name}` is at the edge: in {share:.0%} of the draws a replica hardly meets its goals at any rate; "
+        f"costs count at most {1 / LEAST_CARRIED_FRACTION:.0f} times the replicas"
+        for name, share in missing.items()
+        if share > SELDOM_FRACTION
+    )
+
+
+def _class_plan(
+    load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
+) -> ClassPlan:
+    middle, under = (served_by(pool, load, each) for each in (pool.pool.replica, pool.under_draws))
+    percentiles = _percentiles(middle, under, choice, context)
+    replicas = pool.pool.count.needed
+    holds = limit.times(float(replicas))
+    budget = _budget(middle, load, percentiles)
+    lengths, traffic = load.traffic.lengths, choice.entry.classes[load.name].traffic
+    return ClassPlan(
+        name=load.name,
+        rate_per_s=load.mean_rate_per_s,
+        peak_per_s=load.peak_per_s,
+        input_tokens=one(lengths.input_tokens),
+        output_tokens=one(lengths.output_tokens),
+        percentiles=percentiles,
+        slos=_slos(load, percentiles, holds),
+        replica_count=replicas,
+        rate_per_replica_per_s=limit.estimate("1/s"),
+        holds_until_per_s=holds.estimate("1/s"),
+        knee_per_s=pool.pool.knee_per_s * replicas,
+        usd_per_1k_output_tokens=usd_per_1k(load, pool, choice, context),
+        latency_budget=budget,
+        replica_text=pool_text(pool.pool, choice),
+        input_spread_ratio=one(lengths.input_spread),
+        output_spread_ratio=one(lengths.output_spread),
+        shared_prefix_fraction=traffic.shared_prefix_fraction,
+        profile=traffic.profile,
+        trace=str(traffic.trace) if traffic.trace else None,
+        trace_scale_ratio=traffic.scale_ratio,
+    )
+
+
+def _percentiles(
+    middle: Served, under: Served, choice: ServingChoice, context: Context
+) -> dict[str, Estimate]:
+    """TTFT, TPOT and end to end: median, p95 and p99, each with its range."""
+    found = {}
+    for metric in METRICS:
+        spread = left_out_spread(choice, metric, context)
+        held, drawn_latency = getattr(middle, metric), getattr(under, metric)
+        for which in QUANTILES:
+            value, samples = (getattr(each, f"{which}_s") for each in (held, drawn_latency))
+            found[f"{metric}_{which}"] = figure(value, samples, spread).estimate("s")
+    return found
+
+
+def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) -> tuple[SloOutcome, ...]:
+    outcomes = []
+    for name, limit_s in load.traffic.slo.targets().items():
+        metric = name.replace("_s_", "_")
+        predicted = percentiles[metric]
+        outcomes.append(SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
+    window_s = load.traffic.slo.finish_within_s
+    if window_s is not None:
+        done = holds.inverse(load.mean_rate_per_s * DAY_S)
+        outcomes.append(SloOutcome("finish_within", window_s, done.estimate("s"), done.middle <= window_s))
+    return tuple(outcomes)
+
+
+def _budget(served: Served, load: ClassLoad, percentiles: Mapping[str, Estimate]) -> tuple[Part, ...]:
+    """Where a mean request's time goes; ranges follow the end-to-end figure's."""
+    parts = latency_budget(served, one(load.traffic.lengths.output_tokens))
+    named = {
+        "edge": parts.edge_s,
+        "gateway": parts.gateway_s,
+        "queue": parts.queue_s,
+        "prefill": parts.prefill_s,
+        "decode": parts.decode_s,
+    }
+    whole = percentiles["e2e_p50"]
+    low, high = whole.low / whole.value, whole.high / whole.value
+    return tuple(
+        Part(name, Estimate(value, value * low, value * high, "s"), value / parts.total_s)
+        for name, value in named.items()
+    )
+
+
+def _token_rate(main: DrawnPool, context: Context) -> Estimate:
+    """Output tokens/s per accelerator of the replicas that carry the peak."""
+    rate = one(main.pool.served.output_tokens_per_s) / one(main.pool.replica.accelerator_count)
+    traffic = np.ravel(context.draws["traffic"])
+    return Drawn(rate, rate * traffic).estimate("tok/s")
+
+
+def _machine(choice: ServingChoice, context: Context) -> Machine:
+    node, used = choice.offer.node, choice.fleet.accelerators
+    return Machine(
+        accelerator=choice.offer.accelerator.name,
+        node=node.name,
+        node_count=-(-used // node.accelerator_count),
+        accelerators_per_node=node.accelerator_count,
+        accelerator_count=used,
+        fabric=node.fabric,
+        price=price_used(choice.offer, context),
+    )
+
+
+def _replica_plan(main: DrawnPool, choice: ServingChoice) -> ReplicaPlan:
+    replica = main.pool.replica
+    limit = batch_limit(replica, main.loads[0].traffic.lengths)
+    return ReplicaPlan(
+        accelerator_count=round(one(replica.accelerator_count)),
+        tp=round(one(replica.tp)),
+        pp=round(one(replica.pp)),
+        ep=round(one(replica.ep)),
+        dp=round(one(replica.dp)),
+        weights_format=replica.weights_format,
+        kv_format=replica.kv_format,
+        engine=choice.entry.engine,
+        max_batch=int(one(limit)),
+        chunk_tokens=round(one(replica.chunk_tokens)),
+        text=layout_text(replica),
+    )
+
+
+def layout_text(replica: Replica) -> str:
+    """A replica on one line: `TP 4 · fp8 weights · bf16 KV · chunks of 8192`."""
+    sizes = {"TP": replica.tp, "PP": replica.pp, "EP": replica.ep, "DP": replica.dp}
+    shown = [f"{name} {one(size):.0f}" for name, size in sizes.items() if one(size) > 1] or [
+        "one accelerator"
+    ]
+    formats = f"{replica.weights_format} weights · {replica.kv_format} KV"
+    return " · ".join([*shown, formats, f"chunks of {one(replica.chunk_tokens):.0f}"])
+
+
+def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
+    """The replicas of a pool: their layout, their model where pools differ in it, and who else they serve.
+
+    The same for all classes of a pool, so that a sum over classes can count each pool once.
+    """
+    other = [f"model {pool.variant}"] if pool.variant != choice.variant.name else []
+    shared = [f"{SHARED_POOL} {' and '.join(pool.classes)}"] if len(pool.classes) > 1 else []
+    return " · ".join([layout_text(pool.replica), *other, *shared])
+
+
+def _spare_reason(choice: ServingChoice) -> str:
+    zones, availability = choice.entry.zones, choice.entry.availability_fraction
+    if not sum(pool.count.spare for pool in choice.fleet.pools):
+        return ""
+    return f"{100 * availability:.6g} % available" + (
+        f", and one of {zones} zones may fail" if zones > 1 else ""
+    )
+
+
+def _memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
+    """One accelerator's memory by part; the cache is what the engine takes and the rest leaves."""
+    held = capacity(replica)
+    weights, adapters = one(held.weights_bytes), one(held.adapter_bytes)
+    parts = {
+        "weights": exact(weights, "B", Source.VENDOR),
+        "buffers": buffers_bytes(replica, constants),
+        "adapters": exact(adapters, "B", Source.VENDOR),
+        "KV cache": cache_bytes(replica, constants),
+    }
+    total = sum(each.value for each in parts.values())
+    return tuple(Part(name, each, each.value / total) for name, each in parts.items() if each.value)
+
+
+def _bounds(main: DrawnPool) -> dict[str, float]:
+    """What 20 % more of each resource adds to the rate within the goals, most first."""
+    load = max(main.loads, key=lambda each: each.traffic.rate_per_s)
+    return bottleneck(main.pool.replica, load.traffic)
+
+
+def _batch_limit(main: DrawnPool, gains: Mapping[str, float]) -> str:
+    """Which of the two memory limits holds the batch: reading it in time, or keeping it (R-167)."""
+    full = one(main.pool.served.kv_fraction) > 0.9
+    return "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth"
+
+
+def _warm_pool(main: DrawnPool, start: Estimate, context: Context) -> int:
+    growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
+    ramp_s = context.constants.get("traffic_ramp_s")
+    return warm_pool(start.value, growth / ramp_s, main.pool.limit_per_s)
+
+
+def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Estimate:
+    """The roofline's time of a decode step over the predicted one.
+
+    Formula  max(bytes / bandwidth, FLOPs / peak) / step; bytes: weights and caches of the batch, once; the
+             peak is that of the format that the products run in
+    """
+    replica, served = main.pool.replica, main.pool.served
+    device = replica.cluster.device
+    batch, ranks = one(served.batch_sequences), one(replica.accelerator_count)
+    weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
+    cache = batch * _context_tokens(main) * one(kv_bytes_per_token(replica.shape, replica.kv_format))
+    bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
+    runs_in = compute_format(device, replica.weights_format, replica.activation_format).format
+    peak = one(device.peak_flops_per_s[runs_in])
+    flops_s = 2 * choice.model.parameters_active * batch / ranks / peak
+    ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
+    noise = np.ravel(context.draws["memory_bandwidth"])
+    return Drawn(ideal, ideal * noise).estimate("ratio")
+
+
+def _communication_fraction(main: DrawnPool) -> float:
+    batch = main.pool.served.batch_sequences
+    step = iteration_s(main.pool.replica, 0.0, 0.0, batch, _context_tokens(main))
+    return one(step.communication_s) / one(step.total_s)
+
+
+def _context_tokens(main: DrawnPool) -> float:
+    """What a sequence that decodes holds on average, of all the classes that the pool was sized for."""
+    return one(mean_context_tokens(merged_class([load.traffic for load in main.loads]).lengths))
+
+
+def _all_to_all_bytes(replica: Replica) -> float:
+    """Dispatch and combine of one token over all expert layers, the part that stays on the rank left out."""
+    if one(replica.ep) <= one(replica.tp):
+        return 0.0
+    activation = bytes_per_weight(replica.activation_format)
+    sent = replica.shape.moe_layers * exchange_bytes_per_token(replica.shape, replica.ep, activation)
+    return one(sent) / one(replica.tp) * (1 - 1 / one(replica.ep))
+
+
+def _pooling_loss(choice: ServingChoice) -> float:
+    """Accelerators of a pool for each class over those of one for all; below 0 where pools save some."""
+    merged = choice.fleet.merged_accelerators
+    return choice.fleet.separate_accelerators / merged - 1 if merged else 0.0
+
+
+def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
+    """In what part of the draws the best fleet of another machine is cheaper."""
+    if choice.fleet.usd_per_h is None or choice.entry.on:
+        return 0.0
+    own = choice.fleet.usd_per_h * relative_need(main.pool, main.loads, context)
+    rivals = [fleet for fleet in choice.result.alternatives if fleet.usd_per_h is not None][:RUNNERS_UP]
+    costs = []
+    for fleet in rivals:
+        pool = max(fleet.pools, key=lambda each: each.accelerators)
+        loads = tuple(load for load in choice.loads if load.name in pool.classes)
+        costs.append((fleet.usd_per_h or 0.0) * relative_need(pool, loads, context))
+    return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0

@@ -1,0 +1,349 @@
+"""Which machines train a run, how many and in which layout: the cheapest that meets deadline and budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twofold.answer.calibrated import calibrated_run
+from twofold.answer.context import Context, model_of, training_job
+from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, training_offers
+from twofold.answer.question import check_units
+from twofold.contracts.results import Loser
+from twofold.contracts.spec import TrainingRun
+from twofold.core import (
+    DAY_S,
+    InfeasibleError,
+    ValueRefusedError,
+    format_bytes,
+    format_enough,
+    format_memory,
+    format_seconds,
+    format_si,
+    format_usd,
+)
+from twofold.perf import Cluster, device
+from twofold.training import (
+    RunPlan,
+    SearchResult,
+    Stack,
+    TrainingJob,
+    load_stack,
+    model_flops_per_token,
+    run_plan,
+    search,
+    straggler_loss_fraction,
+    trained_parameters,
+    workload,
+)
+
+TARGET_S = 30 * DAY_S  # for a run without a deadline
+GOOD_MFU_FRACTION = 0.65  # no published run is above: fewer accelerators than this asks for cannot be on time
+SIZES = (1, 2, 4)  # times the fewest nodes that could be on time
+NODES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One number of nodes of one offer, its fastest layout, and the run on it; None where nothing fits."""
+
+    offer: Offer
+    node_count: int
+    cluster: Cluster
+    stack: Stack
+    found: SearchResult
+    run: RunPlan | None
+    cost_usd: float | None
+    misses: str  # "" when it meets memory, deadline and budget
+
+    @property
+    def text(self) -> str:
+        """How a reason names it: `32 × 8 H100-SXM5-80GB`."""
+        return f"{self.node_count} × {self.offer.node.accelerator_count} {self.offer.accelerator.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingChoice:
+    """The chosen machines of one run, and everything that lost."""
+
+    entry: TrainingRun
+    job: TrainingJob
+    chosen: Trial
+    others: tuple[Trial, ...]
+    left_out: tuple[Loser, ...]
+    warnings: tuple[str, ...]
+
+
+def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
+    """Search machines, sizes and layouts for one run. Raises InfeasibleError with the closest misses."""
+    job = training_job(entry, model_of(entry.model, context.catalog))
+    offers, left_out = _able(*_offers(entry, context), job.precision, context)
+    trials = [trial for offer in offers for trial in _trials(entry, job, offer, context)]
+    if not trials:
+        raise InfeasibleError(
+            f"no machine on offer can train `{entry.name}`",
+            lines=tuple((loser.what, loser.why) for loser in left_out[:5]),
+            hint="widen `supply.shop`, or write `on:`",
+        )
+    meeting = [trial for trial in trials if not trial.misses]
+    if not meeting:
+        raise _refusal(entry, job, trials, context)
+    chosen = min(meeting, key=_preference)
+    others = tuple(trial for trial in trials if trial is not chosen)
+    return TrainingChoice(entry, job, chosen, others, left_out, _warnings(entry, offers, chosen))
+
+
+def _offers(entry: TrainingRun, context: Context) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
+    """Machines given, else owned and for rent; what is owned is preferred where it suffices."""
+    spec, catalog = context.spec, context.catalog
+    if entry.on:
+        return (fixed_offer(entry.on, catalog, spec.supply, _terms(context)),), ()
+    rented = training_offers(catalog, spec.supply)
+    own = own_offers(catalog, spec.supply)
+    return (*own, *_mixed(own), *rented.offers), rented.left_out
+
+
+def _able(
+    offers: tuple[Offer, ...], left_out: tuple[Loser, ...], precision: str, context: Context
+) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
+    """Offers whose parts multiply in the run's format; what was named and cannot is an error."""
+    able: list[Offer] = []
+    unable: list[Loser] = []
+    for offer in offers:
+        try:
+            check_units(device(offer.accelerator, context.constants), precision)
+            able.append(offer)
+        except ValueRefusedError as error:
+            if len(offers) == 1:
+                raise
+            unable.append(Loser(offer.accelerator.name, error.message))
+    return tuple(able), (*left_out, *unable)
+
+
+def _terms(context: Context) -> tuple[str, ...]:
+    short = tuple(term for term in context.spec.supply.shop.terms if not term.startswith("reserved"))
+    return short or context.spec.supply.shop.terms
+
+
+def _mixed(own: Sequence[Offer]) -> tuple[Offer, ...]:
+    """All own machines as one pool: it moves at the pace of the slowest part, in nodes of its size."""
+    if len({offer.accelerator.name for offer in own}) < 2:
+        return ()
+    slowest = min(
+        own, key=lambda offer: offer.accelerator.bf16_flops_per_s or offer.accelerator.fp16_flops_per_s or 0
+    )
+    size = slowest.node.accelerator_count
+    count = sum((offer.node_count_max or 0) * offer.node.accelerator_count // size for offer in own)
+    return (replace(slowest, node_count_max=count, note="mixed pool"),)
+
+
+def _peak_flops_per_s(offer: Offer) -> float:
+    return offer.accelerator.bf16_flops_per_s or offer.accelerator.fp16_flops_per_s or 1.0
+
+
+def _trials(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context) -> list[Trial]:
+    """The sizes of one offer that are worth pricing."""
+    supply = context.spec.supply
+    stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
+    result = []
+    for count in _node_counts(entry, job, offer, context):
+        cluster = cluster_of(offer, count, context.constants, context.catalog, supply)
+        calibrated = calibrated_run(cluster, stack, job, context.constants)
+        result.append(trial(entry, job, offer, *calibrated, supply.budget_usd))
+    return result
+
+
+def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context) -> list[int]:
+    """Nodes given, and half as many to compare; else powers of two from the fewest that could be on time."""
+    if offer.fixed_count:
+        half = [offer.fixed_count // 2] if offer.fixed_count % 2 == 0 else []
+        return [offer.fixed_count, *half]
+    size = offer.node.accelerator_count
+    limit = min(offer.node_count_max or NODES_MAX, NODES_MAX, max(1, job.global_batch_sequences * 64 // size))
+    peak = device(offer.accelerator, context.constants).peak_flops_per_s
+    best = peak.get(job.precision) or peak.get("bf16") or peak.get("fp16") or max(peak.values(), default=1.0)
+    flops = float(np.max(model_flops_per_token(workload(job)))) * entry.token_count
+    overhead = 1 + entry.headroom.total_fraction
+    target_s = entry.time_limit_s or TARGET_S
+    fewest = flops * overhead / (target_s * float(np.max(best)) * GOOD_MFU_FRACTION * size)
+    start = 2 ** max(0, int(np.ceil(np.log2(max(fewest, 1e-9)))))
+    counts = {min(start * factor, limit) for factor in SIZES}
+    return sorted(counts | ({offer.node_count_max} if offer.node_count_max else set()))
+
+
+def trial(
+    entry: TrainingRun,
+    job: TrainingJob,
+    offer: Offer,
+    cluster: Cluster,
+    stack: Stack,
+    budget_usd: float | None,
+) -> Trial:
+    """The fastest layout on a cluster, the run on it, and what it misses."""
+    found = search(job, cluster, stack)
+    nodes = cluster.accelerator_count // offer.node.accelerator_count
+    if found.best is None:
+        miss = found.nearest_miss
+        why = f"misses memory by {format_bytes(miss.missing_bytes)}" if miss else "no layout divides the job"
+        return Trial(offer, nodes, cluster, stack, found, None, None, why)
+    run = planned_run(entry, job, cluster, found.best.step_s)
+    price = offer.usd_per_accelerator_h
+    cost_usd = None if price is None else run.total_accelerator_h * price
+    return Trial(
+        offer, nodes, cluster, stack, found, run, cost_usd, run_misses(entry, run, cost_usd, budget_usd)
+    )
+
+
+def planned_run(entry: TrainingRun, job: TrainingJob, cluster: Cluster, step_s: float) -> RunPlan:
+    """The run around a step, with the spec's headroom and checkpoints."""
+    return run_plan(
+        job,
+        step_s,
+        cluster,
+        entry.token_count,
+        headroom_shares(entry),
+        checkpoint_write_s=entry.checkpoint.write_within_s,
+    )
+
+
+def headroom_shares(entry: TrainingRun) -> dict[str, float]:
+    """Shares of the run kept for other causes, by name."""
+    headroom = entry.headroom
+    return {
+        "retries": headroom.retries_fraction,
+        "validation": headroom.validation_fraction,
+        "experiments": headroom.experiments_fraction,
+    }
+
+
+def run_misses(entry: TrainingRun, run: RunPlan, cost_usd: float | None, budget_usd: float | None) -> str:
+    """What a run misses, deadline or budget, in words; "" when it meets both."""
+    limit_s = entry.time_limit_s
+    if limit_s is not None and run.total_s > limit_s:
+        return f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"
+    if cost_usd is not None and budget_usd is not None and cost_usd > budget_usd:
+        return f"{format_usd(cost_usd)} exceeds {format_usd(budget_usd)}"
+    return ""
+
+
+def _preference(trial: Trial) -> tuple[bool, bool, bool, float, float]:
+    """The size asked first, then own machines, then the cheapest; without a price the fewest hours."""
+    assert trial.run
+    asked = trial.offer.fixed_count is None or trial.offer.fixed_count == trial.node_count
+    hours = trial.run.total_accelerator_h
+    priced = trial.cost_usd is not None or trial.offer.owned
+    return (not asked, not trial.offer.owned, not priced, trial.cost_usd or 0.0, hours)
+
+
+def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tuple[str, ...]:
+    warnings = []
+    if entry.time_limit_s is None and not entry.on:
+        warnings.append(f"no deadline: sized for {format_seconds(TARGET_S)}")
+    if entry.optimizer not in ("adam", "sgd"):
+        warnings.append(f"optimizer {entry.optimizer}: its state is counted as one fp32 moment")
+    if not chosen.offer.accelerator.released:
+        warnings.append(
+            f"{chosen.offer.accelerator.name} is announced, not released: figures are the vendor's"
+        )
+    own = [offer for offer in offers if offer.owned and not offer.note]
+    if len({offer.accelerator.name for offer in own}) > 1:
+        warnings.append(_straggler_warning(own, chosen))
+    return tuple(warnings)
+
+
+def _straggler_warning(own: Sequence[Offer], chosen: Trial) -> str:
+    """What one job over all own machines would lose to its slowest part (R-028)."""
+    rates = [_peak_flops_per_s(offer) for offer in own]
+    counts = [(offer.node_count_max or 0) * offer.node.accelerator_count for offer in own]
+    loss = straggler_loss_fraction(1.0 / np.array(rates), counts)
+    parts = " and ".join(
+        f"{count} {offer.accelerator.name}" for count, offer in zip(counts, own, strict=True)
+    )
+    lost = f"{100 * loss:.0f} %"
+    used = "is used as one" if chosen.offer.note else f"is not used as one: planned on {chosen.text} alone"
+    return f"mixed pool of {parts}: one job over all would lose {lost} to the slowest part; it {used}"
+
+
+def _refusal(
+    entry: TrainingRun, job: TrainingJob, trials: Sequence[Trial], context: Context
+) -> InfeasibleError:
+    """Why no machine will do: what is needed, what was tried, what would fit."""
+    fitting = [trial for trial in trials if trial.run]
+    if not fitting:
+        return _too_small(job, trials)
+    fastest = min(fitting, key=lambda trial: trial.run.total_s if trial.run else np.inf)
+    cheapest = min(fitting, key=lambda trial: np.inf if trial.cost_usd is None else trial.cost_usd)
+    assert fastest.run and cheapest.run
+    late = entry.time_limit_s is not None and fastest.run.total_s > entry.time_limit_s
+    closest = fastest if late else cheapest
+    lines = [("needs", f"{fastest.run.base_accelerator_h:,.0f} accelerator-hours at {fastest.text}")]
+    nearest = sorted(fitting, key=_closeness)[:5]
+    words = ["tried", *[""] * (len(nearest) - 1)]
+    lines += [(word, f"{trial.text}: {trial.misses}") for word, trial in zip(words, nearest, strict=True)]
+    lines.append(
+        ("would fit", _in_time(entry, job, closest, context) if late else _in_budget(entry, closest, context))
+    )
+    what = f"the deadline of {format_seconds(entry.time_limit_s or 0.0)}" if late else "the budget"
+    return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=tuple(lines))
+
+
+def _closeness(trial: Trial) -> float:
+    return trial.run.total_s if trial.run else np.inf
+
+
+def _in_time(entry: TrainingRun, job: TrainingJob, closest: Trial, context: Context) -> str:
+    """A size that is on time, tried before it is said: steps do not shrink with nodes for ever."""
+    assert closest.run
+    deadline = f"a deadline of {format_seconds(closest.run.total_s)}"
+    factor, offer = closest.run.total_s / (entry.time_limit_s or 1.0), closest.offer
+    first = int(np.ceil(closest.node_count * factor * 1.1))
+    for count in (first, 2 ** int(np.ceil(np.log2(first))), 2 ** int(np.ceil(np.log2(first)) + 1)):
+        if count <= NODES_MAX:
+            bare = cluster_of(offer, count, context.constants, context.catalog, context.spec.supply)
+            cluster, _ = calibrated_run(bare, closest.stack, job, context.constants)
+            if not trial(entry, job, offer, cluster, closest.stack, None).misses:
+                return f"{count:,} nodes of {offer.accelerator.name} · {deadline}"
+    return f"{deadline} · fewer tokens"
+
+
+def _in_budget(entry: TrainingRun, closest: Trial, context: Context) -> str:
+    budget = format_enough(closest.cost_usd or 0.0, "USD")
+    tokens = entry.token_count * (context.spec.supply.budget_usd or 0.0) / (closest.cost_usd or 1.0)
+    alone = " for this run alone" if len(context.spec.training) + len(context.spec.services) > 1 else ""
+    fewer = f"{format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
+    return f"a budget of {budget}{alone} · {fewer}"
+
+
+def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
+    """Nothing fits in memory: the bytes it takes, the bytes there are, and the nearest change that helps."""
+    largest = max(
+        trials, key=lambda trial: trial.cluster.accelerator_count * trial.cluster.device.memory_bytes
+    )
+    miss, cluster = largest.found.nearest_miss, largest.cluster
+    have = format_bytes(cluster.accelerator_count * cluster.device.memory_bytes)
+    tried = f"{largest.found.evaluated_count:,} layouts"
+    if miss is None:
+        broken = max(
+            largest.found.reasons, key=lambda reason: largest.found.reasons[reason], default="divisibility"
+        )
+        why = (("tried", f"no layout divides the job: {broken}"),)
+        return InfeasibleError(f"no layout of {job.model.name} trains on {largest.text}", lines=why)
+    work = workload(job)
+    trained = float(np.max(trained_parameters(work)))
+    least = job.model.parameters * float(np.max(work.weight_bytes)) + trained * float(
+        np.max(work.optimizer_bytes)
+    )
+    most = least + trained * float(np.max(largest.stack.gradient_memory_bytes))
+    closest = (
+        f"the closest ({miss.candidate.describe()}) misses by {format_memory(miss.missing_bytes)} per GPU"
+    )
+    lines = (
+        (
+            "needs",
+            f"{format_bytes(least)}–{format_bytes(most)} for weights, gradients and optimiser; "
+            f"{cluster.accelerator_count:,} GPUs have {have}",
+        ),
+        ("tried", f"{tried}: all exceed memory; {closest}"),
+        ("would fit", miss.change),
+    )
+    return InfeasibleError(f"no layout of {job.model.name} trains on {largest.text}", lines=lines)

@@ -1,0 +1,11 @@
+from .building import with_building as with_building
+from .compliance_part import compliance_part as compliance_part
+from .compliance_part import with_compliance as with_compliance
+from .network import networks as networks
+from .own import DEMAND_SOURCE as DEMAND_SOURCE
+from .own import OwnYear as OwnYear
+from .own import at_work as at_work
+from .own import own_year_lines as own_year_lines
+from .own import own_years as own_years
+from .power import MONTHS as MONTHS
+from .racks import placed as placed

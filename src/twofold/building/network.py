@@ -1,0 +1,288 @@
+"""The networks and the storage that a plan's runs and services ask for."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from twofold.answer import READING, Context, Entry, training_token_bytes
+from twofold.contracts.results import BuiltNetwork, BuiltPart, BuiltStorage, Plan, ServicePlan, TrainingPlan
+from twofold.core import DAY_S, UnknownNameError
+from twofold.facility import (
+    FabricBill,
+    FabricCounts,
+    FabricParts,
+    Rack,
+    ServingFabric,
+    StorageChoice,
+    StorageNeed,
+    archive_need,
+    cable_runs,
+    choose_storage,
+    fabric_bill,
+    fabric_parts,
+    figure_of,
+    hall,
+    local_choice,
+    network_cards,
+    rail_parts,
+    serving_fabric,
+    serving_flows,
+    storm_need,
+    training_need,
+)
+
+RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
+SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more
+BYTES_OF_FORMAT = MappingProxyType({"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5})  # else 2
+NO_SWITCH = ("ici", "none")  # fabrics without switches of ours
+
+
+def networks(found: Sequence[Entry], racks: Sequence[Rack], context: Context) -> tuple[BuiltNetwork, ...]:
+    """Dense fabrics for runs and for replicas that span servers; pairs of leaves for every service."""
+    built = []
+    for entry in found:
+        if entry.servers.use == "training" or _spans(entry):
+            built.append(_dense(entry, racks, context))
+        if isinstance(entry.part, ServicePlan):
+            built.append(_thin(entry, entry.part, racks, context))
+    return tuple(each for each in built if each is not None)
+
+
+def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[BuiltStorage, ...]:
+    """A file system for each run, a store of weights for each service, and one archive for all runs."""
+    needs: list[tuple[Entry, StorageNeed]] = []
+    for entry in found:
+        if isinstance(entry.part, TrainingPlan):
+            needs.append((entry, _run_need(entry.part, context)))
+        else:
+            needs += [(entry, need) for need in _weights_need(entry.part)]
+    local = [each for entry in found if (each := _local(entry, context))]
+    runs = [entry for entry in found if isinstance(entry.part, TrainingPlan)]
+    if runs:
+        kept = sum(run.run.checkpoints.size_bytes or 0.0 for run in plan.training)
+        needs.append((runs[0], archive_need(dataset_bytes(plan, context), kept, DAY_S)))
+    chosen = [
+        (entry, need, choose_storage(context.catalog, need, entry.provider, max(entry.servers.count, 1)))
+        for entry, need in needs
+        if need.capacity_bytes > 0
+    ]
+    return (*(_stored(entry, need, choice) for entry, need, choice in chosen if choice), *local)
+
+
+def _stored(entry: Entry, need: StorageNeed, choice: StorageChoice) -> BuiltStorage:
+    return BuiltStorage(
+        entry.name,
+        need.kind,
+        choice.name,
+        choice.unit,
+        choice.unit_count,
+        choice.capacity_bytes,
+        need.read_bytes_per_s,
+        need.read_term,
+        need.write_bytes_per_s,
+        need.write_term,
+        choice.bound,
+        choice.usd_per_month,
+        choice.source,
+    )
+
+
+def _local(entry: Entry, context: Context) -> BuiltStorage | None:
+    """Drives beside the accelerators for a copy of the weights that a service loads."""
+    if not isinstance(entry.part, ServicePlan):
+        return None
+    weights, read_s = _weights_bytes(entry.part), _reading_s(entry.part)
+    nodes, own = entry.servers.count, entry.servers.node.nvme_bytes or 0.0
+    choice = local_choice(context.catalog, weights, read_s, nodes, own)
+    if choice is None:
+        return None
+    rate = weights / read_s * nodes
+    need = StorageNeed("nvme", rate, "a load on every server", rate, "a release", 2 * weights * nodes)
+    return _stored(entry, need, choice)
+
+
+def _reading_s(part: ServicePlan) -> float:
+    """Seconds of a cold start that go into reading the weights."""
+    return sum(each.value.value for each in part.cold_start_parts if each.name == READING)
+
+
+def dataset_bytes(plan: Plan, context: Context) -> float:
+    """What a site must receive: as the spec says, else the largest run's tokens."""
+    told = context.spec.facility.dataset_bytes
+    if told is not None:
+        return told
+    by_tokens = [run.tokens * training_token_bytes(context.catalog) for run in plan.training if run.tokens]
+    by_samples = [
+        run.run.data_bytes_per_s * run.run.compute_s.value
+        for run in plan.training
+        if run.run.data_bytes_per_s
+    ]
+    return max([*by_tokens, *by_samples], default=0.0)
+
+
+def _spans(entry: Entry) -> bool:
+    part = entry.part
+    if not isinstance(part, ServicePlan):
+        return False
+    return part.replica.accelerator_count > entry.machine.accelerators_per_node
+
+
+def _dense(entry: Entry, racks: Sequence[Rack], context: Context) -> BuiltNetwork | None:
+    """The fabric between a run's servers, with cables as long as its rows make them."""
+    node, count = entry.servers.node, entry.servers.count
+    cards, rate = network_cards(node)
+    ratio = context.spec.supply.oversubscription_ratio
+    if count < 2 or not cards or entry.machine.fabric in NO_SWITCH:
+        return None
+    by_rail = cards >= RAILS_FROM
+    parts = (
+        rail_parts(context.catalog, entry.machine.fabric, count, cards, rate, ratio)
+        if by_rail
+        else fabric_parts(context.catalog, entry.machine.fabric, count * cards, rate, ratio)
+    )
+    if parts is None:
+        return _unbuilt(entry, rate)
+    unit_nodes = max(1, (parts.port_count - parts.counts.uplinks_per_leaf) // (1 if by_rail else cards))
+    by_rack = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
+    runs = cable_runs(parts, by_rack or [count], cards, hall(context.catalog), unit_nodes)
+    try:
+        bill = fabric_bill(context.catalog, parts, rate, runs)
+    except UnknownNameError:
+        return _unbuilt(entry, rate)
+    return _built(entry, parts, bill, rate, by_rail, ratio)
+
+
+def _built(
+    entry: Entry, parts: FabricParts, bill: FabricBill, rate: float, by_rail: bool, ratio: float
+) -> BuiltNetwork:
+    single = parts.switch_count == 1
+    shape = "one switch" if single else "rail-optimised" if by_rail else "fat tree"
+    return BuiltNetwork(
+        entry.name,
+        shape,
+        parts.switch,
+        parts.counts.switches,
+        parts.port_count,
+        rate,
+        bill.cable_count,
+        bill.transceiver_count,
+        bill.length_m / bill.cable_count,
+        bill.longest_m,
+        1.0 if single else ratio,
+        "nothing" if single else "a spine: the job goes on slower",
+        bill.usd,
+        bill.power_w,
+        tuple(BuiltPart(item.part, item.kind, item.count, item.unit_usd) for item in bill.items),
+        "full bisection" if single or ratio == 1.0 else f"{ratio:g}:1 at the leaves",
+    )
+
+
+def _thin(entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Context) -> BuiltNetwork | None:
+    """The network of requests: two leaves over every server, so that either may fail."""
+    read_s = _reading_s(part)
+    flows = serving_flows(
+        sum(each.peak_per_s for each in part.classes),
+        _request_bytes(part, context),
+        entry.servers.count,
+        weights_bytes=_weights_bytes(part),
+        load_within_s=read_s,
+    )
+    link = SERVING_LINK_BYTES_PER_S
+    fabric = serving_fabric(context.catalog, entry.servers.count, flows, link_bytes_per_s=link)
+    return _thin_network(entry, fabric, racks, context) if fabric else None
+
+
+def _thin_network(
+    entry: Entry, fabric: ServingFabric, racks: Sequence[Rack], context: Context
+) -> BuiltNetwork:
+    """The same bill as a dense fabric's: switches, and cables and optics as long as the racks make them."""
+    lost = ["a leaf"] * fabric.survives_a_leaf + ["a spine"] * (
+        fabric.survives_a_spine and fabric.spine_count > 0
+    )
+    switches = (fabric.leaf_count, fabric.spine_count) if fabric.spine_count else (fabric.leaf_count,)
+    ends = 2 * entry.servers.count
+    between = fabric.cable_count - ends
+    parts = FabricParts(
+        fabric.switch,
+        fabric.port_count,
+        fabric.switch_count,
+        fabric.cable_count,
+        len(switches),
+        None,
+        fabric.power_w,
+        FabricCounts(switches, ends, (between,), between // fabric.leaf_count),
+    )
+    by_rack = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
+    runs = cable_runs(parts, by_rack or [entry.servers.count], 2, hall(context.catalog), fabric.port_count)
+    try:
+        bill = fabric_bill(context.catalog, parts, fabric.link_bytes_per_s, runs)
+    except UnknownNameError:
+        return _unbuilt(entry, fabric.link_bytes_per_s)
+    return BuiltNetwork(
+        entry.name,
+        "pairs of leaves",
+        fabric.switch,
+        switches,
+        fabric.port_count,
+        fabric.link_bytes_per_s,
+        bill.cable_count,
+        bill.transceiver_count,
+        bill.length_m / bill.cable_count,
+        bill.longest_m,
+        fabric.oversubscription_ratio,
+        " or ".join(lost) or "nothing at the peak",
+        bill.usd,
+        bill.power_w,
+        tuple(BuiltPart(item.part, item.kind, item.count, item.unit_usd) for item in bill.items),
+        f"links {100 * fabric.used_fraction:.3g} % used at the peak, "
+        f"{100 * fabric.used_after_failure_fraction:.3g} % with one leaf lost",
+    )
+
+
+def _unbuilt(entry: Entry, rate: float) -> BuiltNetwork:
+    note = f"no switch or optic of the catalogue has {rate * 8 / 1e9:.0f} Gb/s for {entry.machine.fabric}"
+    return BuiltNetwork(
+        entry.name, "not known", "", (), 0, rate, 0, 0, 0.0, 0.0, 1.0, "", None, 0.0, (), note
+    )
+
+
+def _run_need(part: TrainingPlan, context: Context) -> StorageNeed:
+    checkpoints = part.run.checkpoints
+    size = checkpoints.size_bytes or 0.0
+    reads = checkpoints.storage_term == "restart read" and checkpoints.storage_bytes_per_s
+    restart_s = size / reads if reads else 0.0
+    data = _data_bytes(part, context)
+    kept = context.catalog.economic("checkpoints kept").value
+    return training_need(part.run.data_bytes_per_s or 0.0, size, checkpoints.write_s, restart_s, data, kept)
+
+
+def _data_bytes(part: TrainingPlan, context: Context) -> float:
+    if part.tokens:
+        return part.tokens * training_token_bytes(context.catalog)
+    return (part.run.data_bytes_per_s or 0.0) * part.run.compute_s.value
+
+
+def _weights_need(part: ServicePlan) -> list[StorageNeed]:
+    """Replicas of one zone that start again at once, within the time that a cold start is planned with."""
+    weights = _weights_bytes(part)
+    read_s = _reading_s(part)
+    if not weights or not read_s:
+        return []
+    together = max(1, round(part.replica_count / max(part.zones, 1)))
+    return [storm_need(weights, together, read_s)]
+
+
+def _weights_bytes(part: ServicePlan) -> float:
+    """Of one copy, as it is read from the store; nothing where no model is known."""
+    return (part.parameters or 0) * BYTES_OF_FORMAT.get(part.replica.weights_format or "", 2.0)
+
+
+def _request_bytes(part: ServicePlan, context: Context) -> float:
+    """Text of a request as it is sent and its answer as it is streamed, mean over classes by their peaks."""
+    text = figure_of(context.catalog, "log", "text of one token").value
+    streamed = context.catalog.economic("bytes of a streamed token").value
+    peaks = sum(each.peak_per_s for each in part.classes)
+    total = sum(
+        each.peak_per_s * ((each.input_tokens or 0.0) * text + (each.output_tokens or 0.0) * streamed)
+        for each in part.classes
+    )
+    return total / peaks if peaks else 0.0

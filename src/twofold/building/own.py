@@ -1,0 +1,129 @@
+"""The year of machines of one's own: what the bill, owning against renting and the building all count.
+
+Machines that stand draw all year, whether they work or not; work adds to it. Two that share machines share
+what these draw at rest: it is counted with whoever uses most.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from twofold.answer import COLLECTED, Context, Entry, electricity, entries
+from twofold.building.power import J_PER_KWH, MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
+from twofold.contracts.results import BuiltNetwork, LineItem, Plan, line_item
+from twofold.core import YEAR_S
+from twofold.facility import CoolingKind
+from twofold.supply import Priced
+
+DEMAND_SOURCE = "facility.csv demand charge"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnYear:
+    """What a run or a service takes of machines of one's own in its first year."""
+
+    name: str
+    machines: str  # in words: `1 × DGX-H100`
+    unit_count: int  # servers that stand; 0: on another's, which count them
+    rest_j: float  # before cooling, all year; 0 where another counts it
+    work_j: float  # before cooling, over the rest
+    pue_ratio: float
+    pue_source: str
+    tariff: Priced  # of a kWh
+    demand_usd: float  # for the peak of each month
+    demand_rest_usd: float  # of it, what is asked if nothing works on them
+    host: str  # whose machines they are: the one that counts their rest
+
+    @property
+    def it_j(self) -> float:
+        return self.rest_j + self.work_j
+
+
+def own_years(plan: Plan, context: Context) -> dict[str, OwnYear]:
+    """By run and service on machines of one's own, as the plan's building has them."""
+    if plan.building is None:
+        return {}
+    found, _ = entries(plan, context)
+    kinds = {group.name: cast(CoolingKind, group.cooling) for group in plan.building.racks}
+    return years_of([entry for entry in found if entry.owned], plan.building.networks, kinds, context)
+
+
+def years_of(
+    own: Sequence[Entry], built: Sequence[BuiltNetwork], kinds: dict[str, CoolingKind], context: Context
+) -> dict[str, OwnYear]:
+    """The year of every entry and of its guests: together they are the building's year of these entries.
+
+    Formula  rest = servers at rest + network and storage; work = what each adds over that, all year long
+    """
+    found: dict[str, OwnYear] = {}
+    for entry in own:
+        whole, cooled = year((entry,), built, kinds, context), efficiency(entry, kinds[entry.name], context)
+        peak_w = monthly_peak_w(entry, built, context)
+        demand_rest_usd = whole.demand_usd * rest_w(entry, built, context).value / peak_w if peak_w else 0.0
+        for each in (entry, *entry.guests):
+            stands = each is entry
+            found[each.name] = OwnYear(
+                each.name,
+                f"{entry.servers.count} × {entry.servers.node.name}",
+                entry.servers.count if stands else 0,
+                rest_w(entry, built, context).value * YEAR_S if stands else 0.0,
+                work_w(each, context).value * YEAR_S,
+                cooled.pue_ratio,
+                cooled.source,
+                electricity([entry.region], context),
+                whole.demand_usd if stands else 0.0,
+                demand_rest_usd if stands else 0.0,
+                entry.name,
+            )
+    return found
+
+
+def at_work(years: Mapping[str, OwnYear], shares: Mapping[str, float]) -> dict[str, OwnYear]:
+    """The same machines where runs and services do only a share of their work; all of it where none is given.
+
+    Formula  work · share; demand = at rest + (as planned − at rest) · the largest share on these machines
+    Why      Machines stand whether they work or not; a month in which none works has no peak of its own.
+    Limits   the peaks are in proportion, as of a run that repeats less often: a service that is as busy for
+             a shorter part of the day pays for a higher one.
+    """
+    largest: dict[str, float] = {}
+    for name, own in years.items():
+        largest[own.host] = max(largest.get(own.host, 0.0), shares.get(name, 1.0))
+    return {
+        name: replace(
+            own,
+            work_j=own.work_j * shares.get(name, 1.0),
+            demand_usd=own.demand_rest_usd + (own.demand_usd - own.demand_rest_usd) * largest[own.host],
+        )
+        for name, own in years.items()
+    }
+
+
+def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, ...]:
+    """Energy at the meter and the charge for its peaks, as every bill has them."""
+    what = f"{own.name}: energy of {own.machines}, a year, at work and at rest"
+    if not own.unit_count:
+        what = f"{own.name}: energy of its work on {own.machines} that stand anyway"
+    energy = line_item(
+        what,
+        "energy",
+        own.it_j * own.pue_ratio / J_PER_KWH,
+        "kWh",
+        own.tariff.usd,
+        tax_fraction=tax_fraction,
+        source=own.tariff.source,
+        date=own.tariff.date,
+    )
+    if not own.demand_usd:
+        return (energy,)
+    demand = line_item(
+        f"{own.name}: demand charge for the peaks of {own.machines}",
+        "energy",
+        MONTHS,
+        "month",
+        own.demand_usd / MONTHS,
+        tax_fraction=tax_fraction,
+        source=DEMAND_SOURCE,
+        date=COLLECTED,
+    )
+    return energy, demand

@@ -1,0 +1,150 @@
+"""The plan as data, schema `twofold/plan/1`: what `plan --json` prints; `explain` and `diff` read it.
+
+Nothing here computes. Every uncertain number is an `Estimate`; lengths of time are seconds, sizes bytes,
+money USD. Arrays stay arrays with one run or service; a missing half is an empty array.
+"""
+
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from twofold.contracts.results.building import Building
+from twofold.contracts.results.compliance import Compliance
+from twofold.contracts.results.money import Money
+from twofold.contracts.results.portfolio import Portfolio
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core import Estimate, InputError, Source
+
+SCHEMA = "twofold/plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class CrossCell:
+    """One half on one fleet: what it costs and how it fares there."""
+
+    half: str  # training or serving
+    name: str  # of the run or service
+    fleet: str  # training or serving
+    text: str  # on one line
+    feasible: bool  # meets its deadline or goals there
+    wall_s: Estimate | None  # of the run, s
+    cost_usd: Estimate | None  # a run, or a year of serving
+    latency_s: Estimate | None  # TPOT p95 of the tightest class
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One named unknown: its 80 % factor, and how far it alone moves a headline figure."""
+
+    name: str  # compute memory_bandwidth link …
+    low_factor: float  # 10th percentile
+    high_factor: float  # 90th percentile
+    step_swing_fraction: float | None  # of the first run's step
+    tpot_swing_fraction: float | None  # of the first service's TPOT
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a derivation: another path of this plan, or a leaf with its reference."""
+
+    label: str  # what it is
+    text: str  # the value as shown
+    path: str  # "" for a leaf
+    source: str  # m f v a
+    reference: str  # catalogue table and row, constant, or the spec's line; "" with a path
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How one number follows from others: of the plan, or of a derivation of it."""
+
+    path: str  # what is derived
+    formula: str  # how, with figures
+    inputs: tuple[Input, ...]  # from what
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """What a plan was made from, as SHA-256; equal digests make an equal plan."""
+
+    spec: str  # of the spec
+    catalog: str  # of all tables
+    constants: str  # of the fitted constants
+    calibration: str  # "" without one
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, or to know before it is done."""
+
+    kind: str  # rent use then release cost risk next
+    text: str  # in words, with figures; of `next` a command, SPEC the user's file
+    when: str  # day or week; "" where it has none
+    usd: float | None  # of the first year, with tax: rent and support, requests, or own energy; `cost`: all
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Both halves of one spec, with everything that a screen shows and where it comes from."""
+
+    schema: str  # `twofold/plan/1`
+    name: str  # of the spec
+    twofold: str  # version
+    digests: Digests  # what made it
+    rehearsed: bool  # on the twin
+    training: tuple[TrainingPlan, ...]  # runs
+    serving: tuple[ServicePlan, ...]  # services
+    cross: tuple[CrossCell, ...]  # each half on each fleet
+    first_year_usd: Estimate | None  # the bill's total: runs and a year of services, held for their peak
+    budget_usd: float | None  # the spec's
+    factors: tuple[Factor, ...]  # what is not known
+    calibration: str  # which measurements of yours were used
+    derivations: tuple[Derivation, ...]  # where numbers come from
+    defaults: tuple[tuple[str, str], ...]  # path, value
+    warnings: tuple[str, ...]  # of the whole plan
+    portfolio: Portfolio | None = None  # what to hold, rent and release; null: nothing to choose from
+    money: Money | None = None  # the bill, what tokens cost, owning; null: nothing has a price
+    building: Building | None = None  # what the machines stand in; null: the plan has none
+    compliance: Compliance | None = None  # what rules change; null: the spec names none
+    actions: tuple[Action, ...] = ()  # what to do, in order
+
+
+def plan_to_dict(value: Any) -> Any:
+    """Any of the above as plain data, field order kept, numbers unrounded."""
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plan_to_dict(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {key: plan_to_dict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plan_to_dict(item) for item in value]
+    return value
+
+
+def plan_to_json(plan: Plan) -> str:
+    """The plan as JSON text: the same plan gives the same bytes."""
+    return json.dumps(plan_to_dict(plan), indent=1, allow_nan=False) + "\n"
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan's JSON as a mapping. Raises InputError when it is not one of this schema."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is not JSON", hint="write one with `twofold plan SPEC --json`") from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise InputError(
+            f"'{path}' is not a plan of schema {SCHEMA}", hint="write one with `twofold plan SPEC --json`"
+        )
+    return data
+
+
+def estimate_from(data: dict[str, Any]) -> Estimate:
+    """The `Estimate` that `plan_to_dict` wrote."""
+    return Estimate(data["value"], data["low"], data["high"], data["unit"], Source(data["source"]))

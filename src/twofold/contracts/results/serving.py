@@ -1,0 +1,151 @@
+"""A service as planned: its replicas, pools, classes and promises, and how they did on the twin."""
+
+from dataclasses import dataclass
+
+from twofold.contracts.results.parts import Bound, Count, Loser, Machine, Part
+from twofold.core import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedFigure:
+    """One goal on the twin, at the peak and without spares."""
+
+    metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
+    value_s: float | None  # s; null: nothing finished
+    low_s: float | None  # of its 95 % confidence interval, s; null: too few requests for one
+    high_s: float | None  # of the same, s
+    resolved: bool  # whether the interval is within 10 % of the value
+    met: bool | None  # by the value, and at most 5 % were not answered; null: nothing arrived
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedClass:
+    """One class of a rehearsed fleet."""
+
+    name: str  # of the class
+    finished_count: int  # requests after the warm-up
+    figures: tuple[RehearsedFigure, ...]  # each goal
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """One fleet on the twin."""
+
+    name: str  # its replicas in words
+    accelerator_count: int  # without spares
+    chosen: bool  # whether the plan has this fleet
+    holds: bool  # every goal of every class
+    classes: tuple[RehearsedClass, ...]  # what each class got
+
+
+@dataclass(frozen=True, slots=True)
+class SloOutcome:
+    """One goal of a class and what is predicted for it at peak: `met` is decided on `predicted.value`."""
+
+    metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
+    limit_s: float  # s
+    predicted: Estimate | None  # s; null: the measured rows cannot say
+    met: bool | None  # by the middle of the prediction; null: not known
+    rehearsed: RehearsedFigure | None = None  # on the twin; null: not rehearsed
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPlan:
+    """One latency class. Percentiles are at the peak rate on the replicas given to it."""
+
+    name: str  # of the class, in paths
+    rate_per_s: float  # mean requests/s
+    peak_per_s: float  # requests/s that it is sized for
+    input_tokens: float | None  # mean of a request; null: not stated
+    output_tokens: float | None  # mean of a request; null: not stated
+    percentiles: dict[str, Estimate]  # ttft_p50 ttft_p95 ttft_p99 tpot_p50 … seconds
+    slos: tuple[SloOutcome, ...]  # each goal with what is predicted
+    replica_count: int  # that serve this class, no spares; classes of one pool share them
+    rate_per_replica_per_s: Estimate  # that still meets the goals
+    holds_until_per_s: Estimate  # peak that its replicas still serve within the goals
+    knee_per_s: float | None  # rate from which latency grows faster than throughput; null: not known
+    usd_per_1k_output_tokens: Estimate | None  # USD; null: no price
+    latency_budget: tuple[Part, ...]  # edge, gateway, queue, prefill, decode
+    replica_text: str = ""  # the layout of the replicas that serve this class
+    input_spread_ratio: float = 0.0  # deviation of input tokens over their mean
+    output_spread_ratio: float = 0.0  # deviation of output tokens over their mean
+    shared_prefix_fraction: float = 0.0  # of the input, found in the prefix cache
+    profile: str = "flat"  # shape of the week: flat consumer business
+    trace: str | None = None  # the file that its traffic was read from; null: none
+    trace_scale_ratio: float = 1.0  # factor on the trace's rate
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One serving replica: its devices, layout and formats."""
+
+    accelerator_count: int  # of one replica
+    tp: int | None  # tensor parallel ranks
+    pp: int | None  # pipeline stages
+    ep: int | None  # expert parallel ranks
+    dp: int | None  # copies of attention
+    weights_format: str | None  # number format
+    kv_format: str | None  # number format of the cache
+    engine: str | None  # serving software
+    max_batch: int  # sequences decoding at once
+    chunk_tokens: int | None  # prefill tokens per step
+    text: str  # on one line
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Equal replicas that serve some classes: what a rehearsal builds them from."""
+
+    name: str  # the first of its classes
+    classes: tuple[str, ...]  # that it serves
+    model: str  # what it serves, a variant maybe
+    replica: Replica  # one of them
+    replica_count: int  # spares included
+    spare_count: int  # of them
+    rate_per_replica_per_s: float  # requests/s that still meet every goal
+    virtual_overhead_fraction: float  # of time, on virtual machines
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    """One service: its replicas, what each class gets from them, what it costs, and why not otherwise."""
+
+    name: str  # of the service, in paths
+    model: str  # what is served, a variant maybe
+    parameters: int | None  # of the model; null: measured rows instead of a model
+    quality_note: str  # what a variant loses
+    machine: Machine  # all replicas, spares included
+    replica: Replica  # one replica
+    classes: tuple[ClassPlan, ...]  # one entry per latency class
+    replica_count: int  # spares included
+    spare_count: int  # of them
+    spare_reason: str  # what the spares survive
+    zones: int  # spread over
+    regions: tuple[str, ...]  # where
+    memory_bytes: Estimate | None  # per device; null: not measured
+    memory_parts: tuple[Part, ...]  # weights, buffers, KV cache …
+    memory_capacity_bytes: float  # of one accelerator
+    kv_bytes_per_token: float | None  # of the whole replica
+    kv_utilisation_fraction: float | None  # of the cache at peak
+    batch_limit: str | None  # bandwidth or capacity: which of the two limits the batch; null: as measured
+    cold_start_s: Estimate | None  # from nothing to the first answer; null: not measured
+    warm_pool_count: int | None  # replicas to keep warm for the peak; null: not known
+    output_tokens_per_s_per_accelerator: Estimate | None  # at peak; null: not measured
+    output_tokens_per_j: Estimate | None  # at peak; null: not measured
+    peak_ratio: Estimate | None  # rate over the datasheet's roofline; null: no model
+    communication_exposed_fraction: float | None  # of a decode step; null: not measured
+    pooling_loss_fraction: float | None  # accelerators of a pool per class over one for all, less 1
+    cost_usd_per_year: Estimate | None  # spares included; null: no price
+    energy_j_per_year: Estimate  # J
+    carbon_gco2_per_year: Estimate | None  # g
+    bounds: tuple[Bound, ...]  # strongest first
+    tried: int  # candidates evaluated
+    rejected: tuple[Count, ...]  # candidates by reason
+    losers: tuple[Loser, ...]  # the best of each other machine
+    flip_fraction: float  # draws in which a runner-up wins
+    warnings: tuple[str, ...]  # what to know before signing
+    cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
+    network_bytes_per_token: float | None = None  # what an accelerator sends for one token through all layers
+    all_to_all_bytes_per_token: float | None = None  # of it, between expert ranks
+    rehearsals: tuple[Rehearsal, ...] = ()  # fleets tried on the twin, the chosen one first
+    pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model

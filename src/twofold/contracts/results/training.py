@@ -1,0 +1,106 @@
+"""A run as planned: its step, layout, memory, time, cost, and what was tried."""
+
+from dataclasses import dataclass
+
+from twofold.contracts.results.parts import Bound, Count, FrontPoint, Loser, Machine, Part, ScalingPoint
+from twofold.core import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """One run's checkpoints, and the file system that they and the data ask for."""
+
+    size_bytes: float | None  # of one checkpoint; null: not measured
+    interval_s: Estimate  # between two, the cheapest
+    write_s: float  # one write's pause, s
+    write_bytes_per_s: float | None  # needed for it; null: size not known
+    storage_bytes_per_s: float | None  # what the file system must sustain; null: not known
+    storage_term: str | None  # checkpoint write, restart read, or data ingest: which one asks for it
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """From the first to the last step: base × (1 + headroom) = `accelerator_h`."""
+
+    steps: float  # optimiser steps
+    flops: float | None  # model FLOPs of all steps; null: no model
+    compute_s: Estimate  # steps × step time, s
+    checkpoint_s: Estimate  # pauses for writes, s
+    failure_s: Estimate  # lost work and restarts, s
+    wall_s: Estimate  # the three above, s
+    headroom: tuple[Part, ...]  # fractions of the base, by cause
+    total_s: Estimate  # with headroom, s
+    accelerator_h: Estimate  # with headroom
+    interruptions: Estimate  # expected count
+    goodput_fraction: Estimate  # compute over wall
+    checkpoints: Checkpoints  # size, cadence and storage
+    data_bytes_per_s: float | None  # of training data; null: not measured
+    energy_j: Estimate  # with cooling (PUE), J
+    carbon_gco2: Estimate | None  # g; null where the region is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a run is split over its accelerators; tp × cp × pp × dp of them."""
+
+    tp: int  # tensor parallel ranks
+    cp: int  # context parallel ranks
+    ep: int  # expert parallel ranks
+    pp: int  # pipeline stages
+    vpp: int  # model chunks per stage, interleaved
+    dp: int  # data parallel ranks
+    zero_stage: int  # what ZeRO shards: 0 none, 1 optimiser, 2 gradients, 3 weights
+    micro_batch: int  # sequences per micro-batch
+    recompute: str  # none selective full
+    sequence_parallel: bool  # norms and dropout split over tp
+    text: str  # on one line
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """The same run with and without virtual machines."""
+
+    name: str  # bare metal or virtual
+    overhead_fraction: float  # of time, as the spec states it
+    step_s: Estimate  # s
+    cost_usd: Estimate | None  # USD; null: no price
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """One training run: where, how, how long, how sure, and why not otherwise."""
+
+    name: str  # of the run, in paths
+    model: str  # catalogue name or file
+    parameters: int | None  # of the model; null: measured rows instead of a model
+    kind: str  # pretrain finetune lora
+    precision: str | None  # of the matrix multiplications
+    framework: str | None  # training software
+    machine: Machine  # what it runs on
+    layout: Layout | None  # how it is split; null: as it was measured
+    step_s: Estimate  # one optimiser step, s
+    step_parts: tuple[Part, ...]  # compute, each exposed communication, bubble …
+    communication_exposed_fraction: float | None  # of the step; null: not measured
+    mfu_fraction: Estimate | None  # model FLOPs over peak; null: no model
+    peak_ratio: Estimate | None  # predicted rate over the datasheet's peak; null: no model
+    memory_bytes: Estimate | None  # of the fullest accelerator; null: not measured
+    memory_parts: tuple[Part, ...]  # weights gradients optimiser …
+    memory_by_format: tuple[Part, ...]  # bytes by number format
+    memory_capacity_bytes: float  # of one accelerator
+    run: Run  # the whole run
+    release_after_s: float | None  # when rented machines go back, s
+    deadline_s: float | None  # s
+    cost_usd: Estimate | None  # with headroom; null: no price
+    bounds: tuple[Bound, ...]  # strongest first
+    tried: int  # layouts evaluated
+    rejected: tuple[Count, ...]  # layouts by reason
+    losers: tuple[Loser, ...]  # machines and sizes that lost
+    front: tuple[FrontPoint, ...]  # time, cost and size that no other beats
+    scaling: tuple[ScalingPoint, ...]  # from one accelerator upwards
+    flip_fraction: float  # draws in which a runner-up wins
+    warnings: tuple[str, ...]  # what to know before signing
+    tokens: float | None = None  # of the whole run; null: counted in samples
+    batch_tokens: float | None = None  # of one step; null: counted in samples
+    samples: float | None = None  # sequences, or what else a step reads, of the whole run
+    batch_samples: int | None = None  # of one step
+    tenancy: tuple[Tenancy, ...] = ()  # bare metal and virtual

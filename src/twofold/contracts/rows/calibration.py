@@ -1,0 +1,134 @@
+"""The file of a calibration, schema `twofold/calibration/1`: what a user's rows say of one stack or more.
+
+Nothing here computes. Written by `twofold calibrate`, read by plans beside it, refused when it was altered.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from twofold.core import AlteredError, FileError
+
+CALIBRATION_SCHEMA = "twofold/calibration/1"
+FILE_LIMIT_BYTES = 4 * 2**20
+AGAIN = "calibrate again with `twofold calibrate`"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedFactor:
+    """One named factor: its median after the rows with an 80 % range, and the range before them."""
+
+    name: str  # compute, memory_bandwidth, host …
+    value: float  # above 1: better than modelled; `memory_use` above 1: more is held
+    low: float
+    high: float
+    low_before: float
+    high_before: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedFigure:
+    """How well one figure is predicted, before and after; errors are |predicted / measured − 1|."""
+
+    name: str  # step_time_s peak_mem_gib ttft_mean_ms tpot_mean_ms output_tok_s …
+    rows: int
+    error_before: float  # median
+    error_fitted: float  # median, on the rows that were fitted
+    error_after: float  # median, each row by factors that never saw it
+    range_before_log: float  # half of the width of the 80 % range, in logarithms
+    range_after_log: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedStack:
+    """One accelerator under one software."""
+
+    half: str  # training or inference
+    accelerator: str  # catalogue name
+    software: str  # family of training frameworks, or engine
+    era: str  # of an engine's releases; "" holds for all
+    version: str  # as the rows say it
+    kinds: tuple[str, ...]  # dense moe mla: the models that were measured
+    rows: int
+    factors: tuple[CalibratedFactor, ...]
+    log_covariance: tuple[tuple[float, ...], ...]  # of the factors' logarithms, in their order
+    figures: tuple[CalibratedFigure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that was not used."""
+
+    line: int  # of the file; its header is line 1
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What `calibration.json` says."""
+
+    measurements: str  # name of the file of rows
+    calibrated_on: date
+    constants_version: int  # of ours, which the factors multiply
+    constants_digest: str
+    stacks: tuple[CalibratedStack, ...]
+    refused: tuple[RefusedRow, ...]
+    digest: str = ""  # of all of the above
+
+    @property
+    def rows(self) -> int:
+        """Rows that were used."""
+        return sum(stack.rows for stack in self.stacks)
+
+
+def calibration_to_data(calibration: Calibration) -> dict[str, Any]:
+    """As JSON holds it, with the digest of what it says."""
+    data = asdict(calibration) | {"calibrated_on": calibration.calibrated_on.isoformat()}
+    return data | {"digest": _digest(data)}
+
+
+def _digest(data: dict[str, Any]) -> str:
+    told = json.dumps({key: value for key, value in data.items() if key != "digest"}, sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Raises FileError for a file that is no calibration, AlteredError where its digest is not its own."""
+    try:
+        with path.open("rb") as handle:
+            content = handle.read(FILE_LIMIT_BYTES + 1)
+        data = json.loads(content[:FILE_LIMIT_BYTES])
+        if not isinstance(data, dict) or data.pop("schema", None) != CALIBRATION_SCHEMA:
+            raise ValueError(f"its schema is not {CALIBRATION_SCHEMA}")
+        calibration = replace(_from_data(data), digest=data["digest"])
+    except OSError as error:
+        raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        missing = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise FileError(f"`{path}` is not a calibration: {missing}", hint=AGAIN) from error
+    if data["digest"] != _digest(data):
+        raise AlteredError(f"`{path}` is not what was calibrated: its digest differs", hint=AGAIN)
+    return calibration
+
+
+def _from_data(data: dict[str, Any]) -> Calibration:
+    stacks = []
+    for stack in data["stacks"]:
+        parts = {
+            "kinds": tuple(stack["kinds"]),
+            "factors": tuple(CalibratedFactor(**each) for each in stack["factors"]),
+            "log_covariance": tuple(tuple(map(float, row)) for row in stack["log_covariance"]),
+            "figures": tuple(CalibratedFigure(**each) for each in stack["figures"]),
+        }
+        stacks.append(CalibratedStack(**(stack | parts)))
+    return Calibration(
+        measurements=data["measurements"],
+        calibrated_on=date.fromisoformat(data["calibrated_on"]),
+        constants_version=data["constants_version"],
+        constants_digest=data["constants_digest"],
+        stacks=tuple(stacks),
+        refused=tuple(RefusedRow(**each) for each in data["refused"]),
+    )

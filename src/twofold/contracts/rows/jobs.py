@@ -1,0 +1,91 @@
+"""Traces of training jobs: when each was submitted, how long it ran, on how many accelerators."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from twofold.contracts.rows.trace import in_order
+from twofold.contracts.rows.trace_rows import csv_table, opened_lines, seconds
+from twofold.core import Place, TraceError
+
+ACCELERATORS_MAX = 1_000_000
+# The spellings that published traces use, ours first; those behind `gpus` may be left out.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "submit_s": ("submit_s", "submit_time", "submitted_s", "submit"),
+    "duration_s": ("duration_s", "duration", "run_s", "run_time", "elapsed_s"),
+    "gpus": ("gpus", "accelerators", "gpu_count", "num_gpus", "gpu_num"),
+    "state": ("state", "status"),
+    "kind": ("kind", "type"),
+    "team": ("team", "vc", "queue", "user", "group"),
+}
+NEEDED = ("submit_s", "duration_s", "gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a trace. A fraction of an accelerator shares one."""
+
+    submit_s: float
+    duration_s: float  # that it ran, its time in the queue left out
+    accelerator_count: float
+    state: str = ""  # completed failed cancelled …: how it ended in the trace; "" where it does not say
+    kind: str = ""
+    team: str = ""
+
+
+def read_jobs(path: Path) -> Iterator[JobRow]:
+    """The jobs of a csv or csv.gz in the order of submission, the first one at 0 s; errors name the line.
+
+    Memory does not grow with the file. Jobs without accelerators, which clusters run beside, are left out.
+    """
+    file = str(path)
+    first_s: float | None = None
+    with opened_lines(path) as lines:
+        rows = in_order(_numbered(lines, file), file, lambda job: job.submit_s)
+        for _, job in rows:
+            if job.accelerator_count > 0:
+                first_s = job.submit_s if first_s is None else first_s
+                yield replace(job, submit_s=job.submit_s - first_s)
+    if first_s is None:
+        raise TraceError(f"`{file}` holds no job with accelerators", place=Place(file, 1, 1))
+
+
+def _numbered(lines: Iterator[str], file: str) -> Iterator[tuple[int, JobRow]]:
+    hint = f"columns: {', '.join(NAMES)}; the last three may be left out"
+    header, rows = csv_table(lines, file, hint)
+    columns = {
+        field: header[name]
+        for field, spellings in NAMES.items()
+        if (name := next((each for each in spellings if each in header), None)) is not None
+    }
+    for field in NEEDED:
+        if field not in columns:
+            raise TraceError(f"no column `{field}`", place=Place(file, 1, 1), hint=hint)
+    for line, cells in rows:
+        place = Place(file, line, 1)
+        texts = {field: cells[columns[field]].strip() for field in NAMES if field in columns}
+        duration_s = seconds(texts["duration_s"], place)
+        if duration_s < 0:
+            raise TraceError(f"a job ran {duration_s:g} s", place=place, hint="write seconds from 0")
+        yield (
+            line,
+            JobRow(
+                seconds(texts["submit_s"], place),
+                duration_s,
+                _accelerators(texts["gpus"], place),
+                texts.get("state", ""),
+                texts.get("kind", ""),
+                texts.get("team", ""),
+            ),
+        )
+
+
+def _accelerators(text: str, place: Place) -> float:
+    try:
+        count = float(text)
+    except ValueError:
+        count = -1.0
+    if not 0 <= count <= ACCELERATORS_MAX:
+        what = f"`{text[:40]}` is not a count of accelerators"
+        raise TraceError(what, place=place, hint="write a number from 0")
+    return count

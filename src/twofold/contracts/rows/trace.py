@@ -1,0 +1,207 @@
+"""Traffic traces: requests as a stream, in order where asked, and their summary in fixed memory."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import ceil, exp, inf, log
+from pathlib import Path
+from typing import TypeVar
+
+from twofold.contracts import did_you_mean
+from twofold.contracts.rows.trace_rows import Arrival, numbered_arrivals
+from twofold.core import DAY_S, Place, TraceError
+
+MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
+GAP_S_MAX = 366 * DAY_S  # between two requests: more is no trace's, but two clocks' in one
+REORDER_LIMIT = 1024  # rows that may stand before one that belongs ahead of them
+_BIN = log(1.01)  # histogram bins 1 % wide: 0.5 % error at most
+
+Row = TypeVar("Row")
+
+
+@dataclass(slots=True)
+class PutRight:
+    """Mutable: the rows of a file that stood below one that comes after them, counted as they are read."""
+
+    row_count: int = 0
+    first_line: int = 0  # 0: none
+
+    def add(self, line: int) -> None:
+        self.row_count += 1
+        self.first_line = self.first_line or line
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSummary:
+    """Lengths of one side of the requests; percentiles to 0.5 %."""
+
+    mean_tokens: float
+    p50_tokens: float
+    p95_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a plan needs of a trace. `peak_ratio` is the busiest minute over the mean."""
+
+    request_count: int
+    duration_s: float
+    mean_rate_per_s: float
+    peak_ratio: float
+    input: TokenSummary
+    output: TokenSummary
+
+
+@dataclass(slots=True)
+class _Lengths:
+    """Mutable: a histogram with bins 1 % wide, so its size does not grow with the trace."""
+
+    total: float = 0.0
+    bins: Counter[int] = field(default_factory=Counter)
+
+    def add(self, tokens: float) -> None:
+        self.total += tokens
+        self.bins[ceil(log(tokens) / _BIN) if tokens > 0 else -1] += 1
+
+    def summary(self) -> TokenSummary:
+        count = self.bins.total()
+        return TokenSummary(self.total / count, self._quantile(0.5), self._quantile(0.95))
+
+    def _quantile(self, part: float) -> float:
+        wanted, seen = part * self.bins.total(), 0
+        for index, count in sorted(self.bins.items()):
+            seen += count
+            if seen >= wanted:
+                return exp((index - 0.5) * _BIN) if index > 0 else float(max(index, -1) + 1)
+        return 0.0
+
+
+@dataclass(slots=True)
+class TraceStatistics:
+    """Mutable: folds arrivals in any order into a summary of fixed size."""
+
+    first_s: float = float("inf")
+    last_s: float = float("-inf")
+    minutes: Counter[int] = field(default_factory=Counter)
+    input: _Lengths = field(default_factory=_Lengths)
+    output: _Lengths = field(default_factory=_Lengths)
+
+    def add(self, arrival: Arrival) -> None:
+        self.first_s = min(self.first_s, arrival.arrival_s)
+        self.last_s = max(self.last_s, arrival.arrival_s)
+        self.minutes[int(arrival.arrival_s // 60)] += 1
+        self.input.add(arrival.input_tokens)
+        self.output.add(arrival.output_tokens)
+
+    def summary(self, file: str) -> Trace:
+        """Raises TraceError when the arrivals give no rate."""
+        count = self.minutes.total()
+        if not count:
+            raise TraceError(f"`{file}` holds no request", place=Place(file, 1, 1))
+        duration_s = self.last_s - self.first_s
+        if duration_s < 1e-6:
+            raise TraceError(
+                f"all {count} requests of `{file}` arrive at once, so there is no rate",
+                place=Place(file, 2, 1),
+            )
+        for column, lengths in (("input", self.input), ("output", self.output)):
+            if not lengths.summary().mean_tokens:
+                raise TraceError(
+                    f"no request of `{file}` has {column} tokens",
+                    place=Place(file, 2, 1),
+                    hint="write how long prompts and answers are; zeros alone give no plan",
+                )
+        rate_per_s = count / duration_s
+        busiest_per_s = max(self.minutes.values()) / 60 if duration_s >= 60 else rate_per_s
+        ratio = max(1.0, busiest_per_s / rate_per_s)
+        return Trace(count, duration_s, rate_per_s, ratio, self.input.summary(), self.output.summary())
+
+
+def read_trace(path: Path) -> Trace:
+    """The summary of a trace, its rows in any order; errors name the line."""
+    statistics = TraceStatistics()
+    for line, arrival in numbered_arrivals(path):
+        statistics.add(arrival)
+        if len(statistics.minutes) > MINUTE_LIMIT:
+            raise TraceError("the trace spans more than four years", place=Place(str(path), line, 1))
+    return statistics.summary(str(path))
+
+
+def read_arrivals(path: Path) -> Iterator[Arrival]:
+    """The requests one by one, in the file's order: memory does not grow with the file."""
+    return (arrival for _, arrival in numbered_arrivals(path))
+
+
+def ordered_arrivals(
+    path: Path,
+    context_tokens: float | None = None,
+    classes: Collection[str] = (),
+    put_right: PutRight | None = None,
+) -> Iterator[Arrival]:
+    """The requests in the order they arrive, the first one at 0 s. Memory does not grow with the file.
+
+    `put_right` counts the rows that stood elsewhere. Raises TraceError, with its line, for a request that
+    arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that comes more than a
+    year after the one before, for one that with its answer exceeds `context_tokens`, for one of a class that
+    is none of `classes` where these are known, and for a file without requests.
+    """
+    first_s: float | None = None
+    last_s = inf
+    rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s, put_right)
+    for line, arrival in rows:
+        if classes and arrival.class_name and arrival.class_name not in classes:
+            raise TraceError(
+                f"`{arrival.class_name}` is not a class of the service",
+                place=Place(str(path), line, 1),
+                hint=did_you_mean(arrival.class_name, classes, f"classes: {', '.join(sorted(classes))}"),
+            )
+        needed = arrival.input_tokens + arrival.output_tokens
+        if context_tokens is not None and needed > context_tokens:
+            raise TraceError(
+                f"{needed:,.0f} tokens of request and answer exceed the context of {context_tokens:,.0f}",
+                place=Place(str(path), line, 1),
+                hint="leave such rows out, or serve a model with a longer context",
+            )
+        if arrival.arrival_s - last_s > GAP_S_MAX:
+            raise TraceError(
+                f"this request comes {(arrival.arrival_s - last_s) / DAY_S:,.0f} d after the one before it",
+                place=Place(str(path), line, 1),
+                hint="write all times of one kind: seconds from one begin, or dates",
+            )
+        last_s = arrival.arrival_s
+        first_s = arrival.arrival_s if first_s is None else first_s
+        yield arrival._replace(arrival_s=arrival.arrival_s - first_s)
+    if first_s is None:
+        raise TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1))
+
+
+def in_order(
+    rows: Iterable[tuple[int, Row]],
+    file: str,
+    time_of: Callable[[Row], float],
+    put_right: PutRight | None = None,
+) -> Iterator[tuple[int, Row]]:
+    """Numbered rows by their time; rows a little out of order are put right within a buffer of fixed size."""
+    counted = PutRight() if put_right is None else put_right
+    newest_s = float("-inf")
+    waiting: list[tuple[float, int, Row]] = []  # the line breaks ties, so that rows are never compared
+    last_s, last_line = float("-inf"), 0
+    for line, row in rows:
+        at_s = time_of(row)
+        if at_s < last_s:
+            raise TraceError(
+                f"not sorted: {at_s:g} s comes {last_s - at_s:g} s before what line {last_line} holds",
+                place=Place(file, line, 1),
+                hint=f"sort the file by time; only neighbours within {REORDER_LIMIT:,} rows are put right",
+            )
+        if at_s < newest_s:
+            counted.add(line)
+        newest_s = max(newest_s, at_s)
+        heappush(waiting, (at_s, line, row))
+        if len(waiting) > REORDER_LIMIT:
+            last_s, last_line, first = heappop(waiting)
+            yield last_line, first
+    while waiting:
+        _, line, row = heappop(waiting)
+        yield line, row

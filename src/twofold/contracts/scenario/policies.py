@@ -1,0 +1,153 @@
+"""Which policies of the gate a scenario turns on, and with what settings."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from twofold.contracts.scenario.parts import ClassName
+from twofold.contracts.spec import Listed, Part, Quantity, fields, refusal
+from twofold.core import Dimension, ValueRefusedError
+
+Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]
+Switch = Literal["on", "off"]
+
+
+class Switched(Part):
+    """A policy with settings: `on` and `off` alone will do, and what is set is on."""
+
+    switch: Switch = Field(default="on", description="`on` or `off`; the text form says it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"switch": value} if isinstance(value, str) else value
+
+    @property
+    def is_on(self) -> bool:
+        return self.switch == "on"
+
+    def idle_fields(self) -> dict[str, str]:
+        if self.is_on:
+            return {}
+        return {name: "is set, but the policy is off" for name in type(self).model_fields if name != "switch"}
+
+
+TokenRate = Annotated[float, Quantity(Dimension.TOKEN_RATE, "tok/s", zero="nothing would ever be let in")]
+
+
+class ClassLimit(Part):
+    """What all tenants together may ask of one class."""
+
+    class_name: ClassName = Field(alias="class", description="of the service")
+    requests_per_s: fields.Rate | None = Field(default=None, alias="requests", description="of all tenants")
+    tokens_per_s: TokenRate | None = Field(
+        default=None, alias="tokens", description="of all tenants, prompts and answers"
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> "ClassLimit":
+        if self.requests_per_s is None and self.tokens_per_s is None:
+            what = f"the limit of class `{self.class_name}` limits nothing"
+            raise refusal(ValueRefusedError, what, "write `requests`, `tokens`, or both")
+        return self
+
+
+class Limits(Switched):
+    """Rate limits, of each tenant and of classes."""
+
+    requests_per_s: fields.Rate | None = Field(
+        default=None,
+        alias="requests",
+        description="of one tenant; where nothing is limited, twice its share of the peak",
+    )
+    tokens_per_s: TokenRate | None = Field(
+        default=None, alias="tokens", description="of one tenant, prompts and answers"
+    )
+    classes: Annotated[tuple[ClassLimit, ...], Listed] = Field(
+        default=(), description="of all tenants together"
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> "Limits":
+        names = [each.class_name for each in self.classes]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            what = f"class `{twice}` has two limits"
+            raise refusal(ValueRefusedError, what, "write `requests` and `tokens` of a class as one")
+        return self
+
+
+class Queue(Switched):
+    """Fair queues by class and tenant, where no replica has room."""
+
+    depth: fields.PositiveCount = Field(default=1000, description="requests of a class that may wait")
+    wait_s: fields.Seconds = Field(default=30.0, alias="wait", description="that a request waits at most")
+
+
+class Degradation(Switched):
+    """Under overload bulk classes are shed first, then answers are made shorter."""
+
+    shortest_fraction: fields.Fraction = Field(
+        default=0.5, alias="shortest", description="of its limit that an answer keeps"
+    )
+
+
+class RetryBudget(Switched):
+    """How many retries the gate makes and lets in."""
+
+    fraction: fields.Fraction = Field(default=0.1, description="of the requests that arrive")
+
+
+class Scaling(Switched):
+    """Replicas follow the load."""
+
+    kind: Literal["reactive", "predictive"] = Field(
+        default="predictive", description="by what is seen, or by what the day before showed"
+    )
+    least: fields.Count = Field(default=1, description="replicas of a pool at any time")
+    most: fields.PositiveCount | None = Field(
+        default=None, description="replicas of a pool; twice the planned by default"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Scaling":
+        if self.most is not None and self.most < self.least:
+            raise refusal(ValueRefusedError, f"`most: {self.most}` is below `least: {self.least}`")
+        return self
+
+
+class Warm(Switched):
+    """Replicas that are started and wait."""
+
+    replicas: fields.PositiveCount | None = Field(
+        default=None, description="of a pool; sized from the forecast by default"
+    )
+
+
+class Policies(Part):
+    """The gate's policies by name. What is not named is as the plan runs it."""
+
+    routing: Routing = Field(default="least-work", description="which replica gets a request")
+    limits: Limits = Field(default=Limits(switch="off"), description="rate limits of tenants")
+    queue: Queue = Field(default=Queue(), description="fair queues where no replica has room")
+    admission: Switched = Field(default=Switched(), description="refuses at once what would miss its promise")
+    degradation: Degradation = Field(
+        default=Degradation(switch="off"), description="sheds bulk, then shortens answers, under overload"
+    )
+    retry_budget: RetryBudget = Field(default=RetryBudget(), description="limits retries to a share")
+    hedge: Switched = Field(default=Switched(switch="off"), description="a second attempt for a late one")
+    outliers: Switched = Field(default=Switched(), description="ejects replicas slower than the others")
+    scaling: Scaling = Field(default=Scaling(switch="off"), description="replicas follow the load")
+    warm: Warm = Field(default=Warm(switch="off"), description="replicas that wait for a burst")
+    canary: Switched = Field(default=Switched(), description="stages a release, and rolls a bad one back")
+    zones: Switched = Field(default=Switched(), description="fails over from a zone that is lost")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Policies":
+        if self.warm.is_on and not self.scaling.is_on:
+            raise refusal(
+                ValueRefusedError,
+                "`warm` is on, but nothing would start from it: `scaling` is off",
+                "write `scaling: on`",
+            )
+        return self

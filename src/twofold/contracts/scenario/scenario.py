@@ -1,0 +1,162 @@
+"""A scenario: what happens to a plan in the twin, read with the same care as a spec."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from twofold.contracts.scenario.cluster import ClusterChange
+from twofold.contracts.scenario.engine import EngineChange
+from twofold.contracts.scenario.parts import Clients, FaultEvent, FleetChange, TrafficChange
+from twofold.contracts.scenario.policies import Policies
+from twofold.contracts.scenario.variants import chosen, merged, override
+from twofold.contracts.spec import (
+    Listed,
+    Mapping,
+    Part,
+    Quantity,
+    Scalar,
+    fields,
+    plain,
+    problems,
+    read_nodes,
+    read_text,
+    refusal,
+)
+from twofold.core import Dimension, InputErrors, ShapeError, ValueRefusedError
+
+BASE_VERSION = "base"  # what runs before anything is released
+NODE_FAULT = "node-failure"  # the one kind that befalls a training cluster
+OF_SERVING = ("warm_up_s", "traffic", "clients", "fleet", "engine", "policies", "beliefs", "metrics")
+Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
+
+
+class BeliefChange(Part):
+    """How far the machines' beliefs lie from the world."""
+
+    error_fraction: Error | None = Field(
+        default=None,
+        alias="error",
+        description="a run is repeated with beliefs so much too low and too high; else by 30 %, or at both "
+        "ends of the range of the plan's own times where that is wider",
+    )
+
+
+class Metrics(Part):
+    """How late the gate knows what replicas report."""
+
+    every_s: fields.Seconds = Field(
+        default=5.0, alias="every", description="between two scrapes of a replica"
+    )
+    delay_s: fields.Seconds = Field(
+        default=1.0, alias="delay", description="from a scrape until the gate knows it"
+    )
+
+
+class Scenario(Part):
+    """What is other than the plan says. An empty one is the plan's own day at its peak."""
+
+    name: fields.Name = Field(default="as-planned", description="its name on screens")
+    about: fields.Text = Field(
+        default="the plan's day, with what this scenario changes", description="in a line"
+    )
+    horizon_s: fields.Span | None = Field(
+        default=None, alias="horizon", description="until when requests arrive; else as long as figures need"
+    )
+    warm_up_s: fields.Seconds | None = Field(
+        default=None, alias="warm_up", description="from the start, left out of all figures"
+    )
+    traffic: TrafficChange = Field(default=TrafficChange(), description="how requests arrive")
+    clients: Clients = Field(default=Clients(), description="what clients do")
+    fleet: FleetChange = Field(default=FleetChange(), description="the fleet")
+    engine: EngineChange = Field(default=EngineChange(), description="how its engines are set")
+    faults: Annotated[tuple[FaultEvent, ...], Listed] = Field(default=(), description="what goes wrong")
+    policies: Policies = Field(default=Policies(), description="the gate's policies")
+    beliefs: BeliefChange = Field(default=BeliefChange(), description="what the machines believe")
+    metrics: Metrics = Field(default=Metrics(), description="how late they know")
+    cluster: ClusterChange | None = Field(default=None, description="the training cluster")
+
+    def idle_fields(self) -> dict[str, str]:
+        if self.cluster is None:
+            return {}
+        return dict.fromkeys(OF_SERVING, "is of serving, and this scenario is of a training cluster")
+
+    @model_validator(mode="after")
+    def _befalls_what_is_there(self) -> "Scenario":
+        for fault in self.faults:
+            if self.cluster is None and fault.kind == NODE_FAULT:
+                raise refusal(
+                    ValueRefusedError,
+                    f"a `{NODE_FAULT}` befalls a training cluster, and this scenario has none",
+                    "write `cluster:`, or another `kind`, such as `replica-crash`",
+                )
+            if self.cluster is not None and fault.kind != NODE_FAULT:
+                raise refusal(
+                    ValueRefusedError,
+                    f"a `{fault.kind}` befalls serving, not a training cluster",
+                    f"write `kind: {NODE_FAULT}`, or `slow` and `failures` under `cluster`",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _can_happen(self) -> "Scenario":
+        versions = [BASE_VERSION, *(fault.version for fault in self.faults if fault.kind == "release")]
+        twice = next((name for name in versions if versions.count(name) > 1), None)
+        if twice is not None:
+            what = "is what runs" if twice == BASE_VERSION else "is released twice"
+            raise refusal(ValueRefusedError, f"the version `{twice}` {what}", "write another `version`")
+        if self.horizon_s is None:
+            return self
+        if self.warm_up_s is not None and self.warm_up_s >= self.horizon_s:
+            raise refusal(
+                ValueRefusedError,
+                "the warm-up is as long as the horizon: nothing is measured",
+                "write a shorter `warm_up`, or a longer `horizon`",
+            )
+        events: list[tuple[str, float]] = [(fault.kind, fault.at_s) for fault in self.faults]
+        events += [("burst", burst.at_s) for burst in self.traffic.bursts]
+        late = next((kind for kind, at_s in events if at_s >= self.horizon_s), None)
+        if late is not None:
+            raise refusal(
+                ValueRefusedError,
+                f"the {late} begins after the horizon",
+                "write an earlier `at`, or a longer `horizon`",
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a scenario is read besides its text."""
+
+    classes: frozenset[str] = frozenset()  # of the service, where they are known
+    folder: Path | None = None  # in which the files that it names lie
+    variant: str = ""  # of the file's `variants`; "": the scenario itself
+    overrides: tuple[tuple[str, str], ...] = ()  # path and text of values that stand for the file's
+
+
+def read_scenario(path: Path, reading: Reading = Reading()) -> Scenario:
+    """The scenario in a file.
+
+    Raises InputErrors with everything that is wrong, or the one error that keeps the file from being read.
+    """
+    return parse_scenario(read_text(path), str(path), replace(reading, folder=path.parent))
+
+
+def parse_scenario(text: str, file: str, reading: Reading = Reading()) -> Scenario:
+    """The scenario in a text; `file` is what errors call it."""
+    root = read_nodes(text, file)
+    if not isinstance(root, Mapping):
+        keys = ", ".join(field.alias or name for name, field in Scenario.model_fields.items())
+        raise ShapeError("a scenario needs keys", place=root.place, hint=f"keys: {keys}")
+    name = root.entries.get("name")
+    root = chosen(root, reading.variant, name.text if isinstance(name, Scalar) else Path(file).stem)
+    for key, value in reading.overrides:
+        root = merged(root, override(key, value))
+    context = {"classes": reading.classes, "folder": reading.folder}
+    try:
+        read = Scenario.model_validate(plain(root), context=context)
+    except ValidationError as error:
+        raise InputErrors(problems(error, root, Scenario, "a scenario")) from error
+    return read.model_copy(update={"name": f"{read.name}:{reading.variant}"}) if reading.variant else read

@@ -1,0 +1,70 @@
+"""Which values of a spec nobody wrote: every default with its path, for `plan --show-defaults`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from twofold.contracts.spec.fields import Part
+from twofold.contracts.spec.keys import part_of
+from twofold.contracts.spec.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A value that the spec left open, as a user would write it, and what it means."""
+
+    path: str
+    text: str
+    meaning: str
+
+
+def defaults_used(spec: Spec) -> tuple[Default, ...]:
+    """Every default that the plan rests on, in the order of the spec. What is simply absent is not listed."""
+    return tuple(_defaults(spec, ""))
+
+
+def _defaults(part: Part, path: str) -> Iterator[Default]:
+    written = part.model_dump(mode="json", by_alias=True)
+    for name, field in type(part).model_fields.items():
+        value, key = getattr(part, name), field.alias or name
+        here = f"{path}.{key}" if path else key
+        is_absent = value is None or (value == () and part_of(field.annotation) is not None)
+        if is_absent or name in part.idle_fields():
+            continue
+        is_given = name in part.model_fields_set
+        if is_given or (isinstance(value, Part) and not value.model_fields_set):
+            for inner_path, inner in _inner(value, here):
+                yield from _defaults(inner, inner_path)
+        else:
+            yield Default(here, _flat(written[key]), field.description or "")
+
+
+def default_text(part: type[Part], key: str) -> str:
+    """A key's fixed default as a user would write it; empty when it has none, or depends on other keys."""
+    for name, field in part.model_fields.items():
+        fixed = None if field.is_required() or field.default_factory else field.default
+        is_part = part_of(field.annotation) is not None  # its own keys show their defaults
+        if key == (field.alias or name) and fixed is not None and not is_part:
+            example = part.model_construct(**{name: fixed})
+            return _flat(example.model_dump(mode="json", by_alias=True, include={name})[key])
+    return ""
+
+
+def _inner(value: Any, path: str) -> Iterator[tuple[str, Part]]:
+    """The parts inside a value; entries of a list go by their name, as they do in a plan's paths."""
+    if isinstance(value, Part):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _inner(item, f"{path}.{key}")
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _inner(item, f"{path}.{getattr(item, 'name', index)}")
+
+
+def _flat(written: Any) -> str:
+    if isinstance(written, dict):
+        return ", ".join(f"{key} {_flat(value)}" for key, value in written.items() if value is not None)
+    if isinstance(written, list):
+        return ", ".join(map(str, written)) or "any"
+    return str(written).lower() if isinstance(written, bool) else str(written)

@@ -1,0 +1,241 @@
+"""The kinds of values a spec is made of: text in the file, SI numbers and frozen data inside."""
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from twofold.contracts import unknown_name
+from twofold.core import (
+    Dimension,
+    FileError,
+    InputError,
+    QuantityError,
+    UnitError,
+    ValueRefusedError,
+    natural_quantity,
+    parse_quantity,
+)
+
+
+class Part(BaseModel):
+    """A part of a spec: frozen, and a key it does not have is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def idle_fields(self) -> dict[str, str]:
+        """Fields that decide nothing here because of what others say, each with the reason."""
+        return {}
+
+    @model_validator(mode="after")
+    def _writes_nothing_idle(self) -> Self:
+        for name, reason in self.idle_fields().items():
+            if name in self.model_fields_set:
+                key = type(self).model_fields[name].alias or name
+                raise refusal(ValueRefusedError, f"`{key}` {reason}", f"remove `{key}`")
+        return self
+
+
+def refusal(kind: type[InputError], message: str, hint: str = "") -> PydanticCustomError:
+    """One of our errors on its way through pydantic; the reader takes it out again and adds the place."""
+    return PydanticCustomError(
+        "twofold", "{message}", {"message": message, "error": kind(message, hint=hint)}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Marks a float field as text with a unit of `dimension` in the file; `unit` is what hints write."""
+
+    dimension: Dimension
+    unit: str
+    lowest: float = 0.0  # in SI, itself allowed
+    highest: float = float("inf")
+    zero: str = "allowed"  # or why it is not
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write, when_used="json"),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "string", "examples": [self.example()]}
+
+    def read(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise refusal(
+                UnitError,
+                f"a {self.dimension.value} is one text with a unit",
+                f"write for example `{self.example()}`",
+            )
+        try:
+            number = parse_quantity(str(value), self.dimension, self.unit)
+        except QuantityError as error:
+            raise refusal(type(error), error.message, error.hint) from error
+        if number == 0 and self.zero != "allowed":
+            raise refusal(QuantityError, f"`{value}` is zero", self.zero)
+        if not self.lowest <= number <= self.highest:
+            bounds = f"between `{self.write(self.lowest)}` and `{self.write(self.highest)}`"
+            raise refusal(QuantityError, f"`{value}` is out of range", f"write a value {bounds}")
+        return number
+
+    def write(self, value: float) -> str:
+        return natural_quantity(value, self.dimension)
+
+    def example(self) -> str:
+        return f"10{'' if self.unit in ('x',) else ' '}{self.unit}"
+
+
+def _count(value: object) -> int:
+    digits = str(value).replace("_", "").replace(",", "")
+    if isinstance(value, (bool, dict, list)) or not re.fullmatch(r"\d{1,12}", digits, re.ASCII):
+        what = f"`{_shown(value)}` is not a whole number from 0 on"
+        raise refusal(QuantityError, what, "write for example `8`")
+    return int(digits)
+
+
+def _positive_count(value: object) -> int:
+    number = _count(value)
+    if number == 0:
+        raise refusal(QuantityError, f"`{value}` is zero", "write a whole number from 1")
+    return number
+
+
+def _name(value: object) -> str:
+    """A name appears in paths such as `training.pretrain.step_s`, so dots and spaces are out."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", value):
+        raise refusal(
+            ValueRefusedError, f"`{_shown(value)}` is not a name", "letters, digits, `-` and `_`, at most 64"
+        )
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 1024:
+        raise refusal(ValueRefusedError, "one line of text is needed here")
+    return value.strip()
+
+
+def _flag(value: object) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "false", "yes", "no"):
+        raise refusal(
+            ValueRefusedError, f"`{_shown(value)}` is neither yes nor no", "write `true` or `false`"
+        )
+    return text in ("true", "yes")
+
+
+def _day(value: object) -> date:
+    try:
+        return value if isinstance(value, date) else date.fromisoformat(str(value).strip())
+    except ValueError as error:
+        raise refusal(
+            ValueRefusedError, f"`{_shown(value)}` is not a day", "write for example `2026-03-01`"
+        ) from error
+
+
+def _every(value: object) -> object:
+    """`every 8 weeks`; the word is optional."""
+    return re.sub(r"^\s*every\s+", "", value) if isinstance(value, str) else value
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    """Paths in a spec are relative to its file, which the reader names; there they must exist."""
+    folder = info.context.get("folder") if isinstance(info.context, dict) else None
+    path = Path(_text(value))
+    if folder is None:
+        return path
+    try:
+        is_file = (folder / path).is_file()
+    except (OSError, ValueError):  # too long, or holding a NUL
+        is_file = False
+    if not is_file:
+        raise refusal(FileError, f"`{_shown(value)}` is not a file", f"it is looked for in `{folder}`")
+    return Path(folder / path)
+
+
+def _known(*tables: str) -> BeforeValidator:
+    """A name that one of the catalogue's tables holds, where the reader was given the catalogue's names."""
+
+    def check(value: object, info: ValidationInfo) -> str:
+        text = _text(value)
+        names = info.context.get("names") if isinstance(info.context, dict) else None
+        error = unknown_name(text, tables, names) if names else None
+        if error is not None:
+            raise refusal(type(error), error.message, error.hint)
+        return text
+
+    return BeforeValidator(check)
+
+
+def _listed(value: object) -> object:
+    """One value is a list of one."""
+    return [value] if isinstance(value, (str, dict)) else value
+
+
+def _shown(value: object) -> str:
+    text = str(value) if not isinstance(value, (dict, list)) else "…"
+    return text if len(text) <= 64 else text[:63] + "…"
+
+
+MORE_THAN_ZERO = "write more than zero"
+DOLLARS_MAX = 1e12  # more than anybody's infrastructure: a slip of the prefix
+Seconds = Annotated[float, Quantity(Dimension.TIME, "s", zero=MORE_THAN_ZERO)]
+Latency = Annotated[float, Quantity(Dimension.TIME, "ms", zero="no answer takes no time")]
+Span = Annotated[float, Quantity(Dimension.TIME, "d", zero=MORE_THAN_ZERO)]
+Every = Annotated[float, Quantity(Dimension.TIME, "weeks", zero=MORE_THAN_ZERO), BeforeValidator(_every)]
+Tokens = Annotated[float, Quantity(Dimension.TOKENS, "tok", zero=MORE_THAN_ZERO)]
+ManyTokens = Annotated[float, Quantity(Dimension.TOKENS, "Gtok", zero=MORE_THAN_ZERO)]
+Samples = Annotated[float, Quantity(Dimension.SEQUENCES, "seq", zero=MORE_THAN_ZERO)]
+Rate = Annotated[float, Quantity(Dimension.RATE, "/s", zero=MORE_THAN_ZERO)]
+Dollars = Annotated[
+    float,
+    Quantity(
+        Dimension.MONEY,
+        "$",
+        highest=DOLLARS_MAX,
+        zero="no plan costs nothing: leave `budget` out to plan without one",
+    ),
+]
+Fraction = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=1.0)]
+Headroom = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=10.0)]
+Availability = Annotated[float, Quantity(Dimension.FRACTION, "%", lowest=0.5, highest=0.9999999)]
+Multiplier = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", zero=MORE_THAN_ZERO)]
+PeakRatio = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", lowest=1.0, highest=1000.0)]
+
+Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": ["integer", "string"]})]
+PositiveCount = Annotated[
+    int, BeforeValidator(_positive_count), WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
+]
+ZoneCount = Annotated[PositiveCount, Field(le=100)]  # no region has more than a few
+Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
+Name = Annotated[str, BeforeValidator(_name)]
+Text = Annotated[str, BeforeValidator(_text)]
+Day = Annotated[date, BeforeValidator(_day)]
+ModelName = Annotated[str, _known("models")]
+AcceleratorName = Annotated[str, _known("accelerators")]
+NodeName = Annotated[str, _known("nodes")]
+RegionName = Annotated[str, _known("regions")]
+ProviderName = Annotated[str, _known("providers")]
+OfferName = Annotated[str, _known("providers", "accelerators")]  # what a shop may leave out
+FrameworkName = Annotated[str, _known("frameworks")]
+MandateName = Annotated[str, _known("mandates")]
+FilePath = Annotated[Path, BeforeValidator(_path)]
+Listed = BeforeValidator(_listed)  # for tuples: one value is a list of one

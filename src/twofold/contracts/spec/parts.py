@@ -1,0 +1,100 @@
+"""Parts that training runs and services share: which model, and on which machines."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_serializer, model_validator
+
+from twofold.contracts.spec.fields import (
+    AcceleratorName,
+    FilePath,
+    ModelName,
+    NodeName,
+    Part,
+    PositiveCount,
+    refusal,
+)
+from twofold.core import ValueRefusedError
+
+_CLUSTER = re.compile(
+    r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<accelerator>[A-Za-z].{0,60})"
+)
+
+
+class ModelReference(Part):
+    """One of: a catalog name, a path to a Hugging Face config.json, `{measured: rows.csv}`."""
+
+    name: ModelName | None = Field(default=None, description="the catalogue's name; the text form says it")
+    config: FilePath | None = Field(
+        default=None, description="a config.json; a text that ends in .json says it"
+    )
+    measured: FilePath | None = Field(default=None, description="a csv of measured step or service times")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        is_path = value.strip().endswith(".json") or value.strip().startswith((".", "/", "~"))
+        return {"config": value} if is_path else {"name": value}
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "ModelReference":
+        if sum(part is not None for part in (self.name, self.config, self.measured)) != 1:
+            raise refusal(
+                ValueRefusedError,
+                "a model is one thing",
+                "write a catalog name, a path, or {measured: rows.csv}",
+            )
+        return self
+
+    @model_serializer
+    def _as_text(self) -> str | dict[str, str]:
+        return {"measured": str(self.measured)} if self.measured else str(self.config or self.name)
+
+    @property
+    def label(self) -> str:
+        """How a screen names it."""
+        path = self.config or self.measured
+        return self.name or (Path(path).stem if path else "")
+
+
+class FixedCluster(Part):
+    """Machines that are given: `64x8xH100-SXM` (nodes × per node), `4xH200`, {node: …}."""
+
+    accelerator: AcceleratorName | None = Field(default=None, description="an accelerator, or a `node`")
+    accelerators_per_node: PositiveCount | None = Field(default=None, description="in one node")
+    node: NodeName | None = Field(default=None, description="a node type of the catalogue")
+    count: PositiveCount = Field(default=1, description="nodes")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return parse_cluster(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "FixedCluster":
+        if (self.node is None) == (self.accelerator is None):
+            raise refusal(
+                ValueRefusedError, "give a `node` or an `accelerator`", "write for example `8x8xH100-SXM`"
+            )
+        return self
+
+
+def parse_cluster(text: str) -> dict[str, str]:
+    """The keys of a FixedCluster from `64x8xH100-SXM`, `4xH200` or `H200`."""
+    match = _CLUSTER.fullmatch(text.strip())
+    if not match:
+        if re.fullmatch(r"[A-Za-z].{0,60}", text.strip()):
+            return {"accelerator": text.strip(), "accelerators_per_node": "1"}
+        raise refusal(
+            ValueRefusedError,
+            f"`{text[:64]}` is not a cluster",
+            "write for example `64x8xH100-SXM` or `4xH200`",
+        )
+    return {
+        "accelerator": match["accelerator"].strip(),
+        "accelerators_per_node": match["count"],
+        "count": match["nodes"] or "1",
+    }

@@ -1,0 +1,248 @@
+"""What a spec says about one service: its model, its latency classes and their traffic."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from twofold.contracts.spec import fields
+from twofold.contracts.spec.fields import Listed, Part, refusal
+from twofold.contracts.spec.parts import FixedCluster, ModelReference
+from twofold.core import DAY_S, ValueRefusedError
+
+WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
+KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
+Engine = Literal["vllm", "sglang", "tensorrt-llm", "transformers"]
+Profile = Literal["flat", "consumer", "business"]
+Preset = Literal["conversational", "documents", "batch"]
+
+
+class Lengths(Part):
+    """Tokens of one request's input or output: a mean, and how long the long ones are."""
+
+    mean_tokens: fields.Tokens = Field(alias="mean", description="mean of all requests")
+    p95_tokens: fields.Tokens = Field(
+        default_factory=lambda data: 3 * data.get("mean_tokens", 1.0),
+        alias="p95",
+        description="95th percentile; three times the mean where it is not given",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"mean": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Lengths":
+        if self.p95_tokens < self.mean_tokens * 0.5:
+            raise refusal(
+                ValueRefusedError,
+                f"p95 of {self.p95_tokens:g} tokens is far below the mean of {self.mean_tokens:g}",
+            )
+        return self
+
+
+def _azure_input() -> Lengths:
+    return Lengths.model_validate({"mean": "1155 tok", "p95": "4083 tok"})
+
+
+def _azure_output() -> Lengths:
+    return Lengths.model_validate({"mean": "211 tok", "p95": "451 tok"})
+
+
+class Traffic(Part):
+    """How requests arrive. One of `rate`, `trace`, `tokens_per_day`. Default lengths are Azure's of 2023."""
+
+    rate_per_s: fields.Rate | None = Field(
+        default=None, alias="rate", description="requests, mean over the week"
+    )
+    peak_ratio: fields.PeakRatio = Field(
+        default=2.0, alias="peak", description="busiest minutes over the mean"
+    )
+    profile: Profile = Field(default="consumer", description="shape of the week")
+    input: Lengths = Field(default_factory=_azure_input, description="tokens that a request sends")
+    output: Lengths = Field(default_factory=_azure_output, description="tokens that it gets")
+    trace: fields.FilePath | None = Field(default=None, description="a csv or csv.gz of arrivals and lengths")
+    scale_ratio: fields.Multiplier = Field(
+        default=1.0, alias="scale", description="factor on the trace's rate"
+    )
+    shared_prefix_fraction: fields.Fraction = Field(
+        default=0.0, alias="shared_prefix", description="part of the input tokens that the prefix cache holds"
+    )
+    tokens_per_day: fields.ManyTokens | None = Field(
+        default=None, description="input and output tokens, any time of day"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Traffic":
+        keys = {"rate": self.rate_per_s, "trace": self.trace, "tokens_per_day": self.tokens_per_day}
+        given = [key for key, value in keys.items() if value is not None]
+        if len(given) != 1:
+            what = f"gives {' and '.join(f'`{key}`' for key in given)}" if given else "says no amount"
+            raise refusal(
+                ValueRefusedError, f"traffic {what}", "write one of `rate`, `trace`, `tokens_per_day`"
+            )
+        return self
+
+    def idle_fields(self) -> dict[str, str]:
+        if self.trace is not None:
+            read = "is read from the `trace`"
+            return dict.fromkeys(("peak_ratio", "profile", "input", "output"), read)
+        idle = {"scale_ratio": "belongs to a `trace`"}
+        if self.tokens_per_day is not None:
+            idle |= dict.fromkeys(("peak_ratio", "profile"), "has no meaning for work at any time of day")
+        return idle
+
+    @property
+    def mean_rate_per_s(self) -> float | None:
+        """Requests per second; None where only the trace knows."""
+        if self.tokens_per_day is not None:
+            return self.tokens_per_day / DAY_S / (self.input.mean_tokens + self.output.mean_tokens)
+        return self.rate_per_s
+
+
+class SloTargets(Part):
+    """What a class promises. Absent: not promised."""
+
+    ttft_s_p50: fields.Latency | None = Field(
+        default=None, alias="ttft_p50", description="time to the first token, median"
+    )
+    ttft_s_p95: fields.Latency | None = Field(
+        default=None, alias="ttft_p95", description="time to the first token"
+    )
+    ttft_s_p99: fields.Latency | None = Field(
+        default=None, alias="ttft_p99", description="time to the first token"
+    )
+    tpot_s_p50: fields.Latency | None = Field(
+        default=None, alias="tpot_p50", description="time per further token, median"
+    )
+    tpot_s_p95: fields.Latency | None = Field(
+        default=None, alias="tpot_p95", description="time per further token"
+    )
+    tpot_s_p99: fields.Latency | None = Field(
+        default=None, alias="tpot_p99", description="time per further token"
+    )
+    e2e_s_p50: fields.Latency | None = Field(
+        default=None, alias="e2e_p50", description="whole answer, median"
+    )
+    e2e_s_p95: fields.Latency | None = Field(default=None, alias="e2e_p95", description="whole answer")
+    e2e_s_p99: fields.Latency | None = Field(default=None, alias="e2e_p99", description="whole answer")
+    finish_within_s: fields.Span | None = Field(
+        default=None, alias="finish_within", description="a day's work is done by then"
+    )
+
+
+# The three classes that people name, with the metric that each is judged by.
+PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "conversational": MappingProxyType({"ttft_p95": "100 ms"}),
+        "documents": MappingProxyType({"e2e_p95": "500 ms"}),
+        "batch": MappingProxyType({"e2e_p95": "30 s"}),
+    }
+)
+
+
+def _default_slo(data: dict[str, Any]) -> SloTargets:
+    """Its preset's; else a chat that feels prompt, or a day for work that is counted by the day."""
+    if data.get("preset"):
+        return SloTargets.model_validate(PRESETS[data["preset"]])
+    traffic = data.get("traffic")
+    if traffic is not None and traffic.tokens_per_day is not None:
+        return SloTargets.model_validate({"finish_within": "24 h"})
+    return SloTargets.model_validate({"ttft_p95": "500 ms", "tpot_p95": "50 ms"})
+
+
+class LatencyClass(Part):
+    """Requests with one promise."""
+
+    preset: Preset | None = Field(
+        default=None,
+        description="conversational (TTFT p95 100 ms), documents (e2e p95 500 ms), batch (e2e p95 30 s)",
+    )
+    traffic: Traffic = Field(description="how requests arrive")
+    slo: SloTargets = Field(
+        default_factory=_default_slo, description="what the class promises; adds to its preset's"
+    )
+
+    @field_validator("slo", mode="before")
+    @classmethod
+    def _with_preset(cls, value: Any, info: ValidationInfo) -> Any:
+        preset = info.data.get("preset")
+        return {**PRESETS[preset], **value} if preset and isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _promises(self) -> "LatencyClass":
+        if not any(value is not None for _, value in self.slo):
+            raise refusal(
+                ValueRefusedError,
+                "`slo` promises nothing",
+                "write for example `ttft_p95: 500 ms`, or a preset",
+            )
+        return self
+
+
+class Variant(Part):
+    """A smaller or sparser model that may serve instead."""
+
+    model: ModelReference = Field(description="a distilled, pruned or smaller model")
+    quality_note: fields.Text = Field(
+        default="quality not stated", description="what is lost, in the user's words"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"model": value} if isinstance(value, str) else value
+
+
+class Users(Part):
+    """People of one region, who send a part of a service's requests."""
+
+    region: fields.RegionName = Field(description="where they are")
+    share_fraction: fields.Fraction = Field(alias="share", description="of the requests")
+
+
+class Service(Part):
+    """One service: a model and its latency classes."""
+
+    name: fields.Name = Field(default="serve", description="its name in paths of the plan")
+    model: ModelReference = Field(description="what is served")
+    variants: Annotated[tuple[Variant, ...], Listed] = Field(
+        default=(), description="models that may serve instead"
+    )
+    availability_fraction: fields.Availability = Field(
+        default=0.999, alias="availability", description="of the year"
+    )
+    zones: fields.ZoneCount = Field(
+        default=1, description="zones to spread over; the loss of one is survived from 2"
+    )
+    regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
+        default=(),
+        description="where it must run: regions, countries such as FI, `eu`, or families such as us-east; "
+        "none: anywhere",
+    )
+    users: Annotated[tuple[Users, ...], Listed] = Field(
+        default=(),
+        description="where requests come from; the way to them counts in the portfolio",
+    )
+    quantisation: Annotated[tuple[WeightFormat, ...], Listed] = Field(
+        default=("bf16",), min_length=1, description="weight formats whose quality you accept"
+    )
+    kv_quantisation: Annotated[tuple[KvFormat, ...], Listed] = Field(
+        default=("bf16",), min_length=1, description="KV cache formats whose quality you accept"
+    )
+    engine: Engine = Field(default="vllm", description="serving software")
+    classes: dict[fields.Name, LatencyClass] = Field(min_length=1, description="latency classes by name")
+    on: FixedCluster | None = Field(
+        default=None, description="machines of one replica that are given, for example `4xH200`"
+    )
+
+    @model_validator(mode="after")
+    def _all_users(self) -> "Service":
+        shares = sum(each.share_fraction for each in self.users)
+        if self.users and abs(shares - 1.0) > 0.005:
+            raise refusal(
+                ValueRefusedError, f"the shares of `users` add up to {100 * shares:.0f} %", "make them 100 %"
+            )
+        return self

@@ -1,0 +1,67 @@
+"""The spec: what is planned, as typed data. The file's keys are the fields' aliases."""
+
+from collections import Counter
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from twofold.contracts.spec import fields
+from twofold.contracts.spec.compliance_keys import ComplianceSpec
+from twofold.contracts.spec.facility_keys import FacilityKeys
+from twofold.contracts.spec.fields import Part, refusal
+from twofold.contracts.spec.parts import ModelReference
+from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.supply import Supply
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core import EmptyError, ValueRefusedError
+
+
+class Spec(Part):
+    """Training runs and services on one supply. Half a spec plans half."""
+
+    name: fields.Name = Field(default="plan", description="its name on screens")
+    model: ModelReference | None = Field(
+        default=None, description="the model of every run and service that names none"
+    )
+    training: tuple[TrainingRun, ...] = Field(default=(), description="one training run, or a list of them")
+    services: tuple[Service, ...] = Field(
+        default=(), alias="serving", description="one service, or a list of them"
+    )
+    supply: Supply = Field(default=Supply(), description="where capacity comes from")
+    facility: FacilityKeys = Field(
+        default=FacilityKeys(), description="the building: racks, cooling, power, sites"
+    )
+    compliance: ComplianceSpec | None = Field(
+        default=None, description="rules that bind the system: a regime such as `fedramp-high`"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _long_form(cls, value: Any) -> Any:
+        """One run or service is a list of one; the model above is theirs."""
+        if not isinstance(value, dict):
+            return value
+        long = dict(value)
+        for key in ("training", "serving"):
+            if key in value:
+                entries = value[key] if isinstance(value[key], (list, tuple)) else [value[key]]
+                long[key] = [_with_model(entry, value.get("model")) for entry in entries]
+        return long
+
+    @model_validator(mode="after")
+    def _something_to_plan(self) -> "Spec":
+        if not self.training and not self.services:
+            raise refusal(EmptyError, "a spec plans something", "write `training:`, `serving:` or both")
+        for half, entries in (("training", self.training), ("serving", self.services)):
+            names = Counter(entry.name for entry in entries)
+            for name in (name for name, count in names.items() if count > 1):
+                raise refusal(
+                    ValueRefusedError,
+                    f"two entries of `{half}` are named `{name}`",
+                    "give each its own `name`",
+                )
+        return self
+
+
+def _with_model(entry: Any, model: Any) -> Any:
+    return {"model": model, **entry} if isinstance(entry, dict) and model is not None else entry

@@ -1,0 +1,218 @@
+"""What a spec says about one training run."""
+
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_serializer, field_validator, model_validator
+
+from twofold.contracts.spec import fields
+from twofold.contracts.spec.fields import Part, refusal
+from twofold.contracts.spec.parts import FixedCluster, ModelReference
+from twofold.core import DAY_S, BatchError, Dimension, QuantityError, ValueRefusedError, parse_quantity
+
+Kind = Literal["pretrain", "finetune", "lora"]
+Precision = Literal["bf16", "fp16", "fp8", "fp32"]
+Optimizer = Literal["adam", "adam8bit", "adafactor", "muon", "sgd"]
+
+
+class Headroom(Part):
+    """Accelerator-hours on top of the run itself, by cause."""
+
+    retries_fraction: fields.Headroom = Field(
+        default=0.05, alias="retries", description="failed and repeated attempts"
+    )
+    validation_fraction: fields.Headroom = Field(
+        default=0.02, alias="validation", description="evaluation passes"
+    )
+    experiments_fraction: fields.Headroom = Field(
+        default=0.15, alias="experiments", description="trials before the run"
+    )
+
+    @property
+    def total_fraction(self) -> float:
+        return self.retries_fraction + self.validation_fraction + self.experiments_fraction
+
+
+class Checkpoint(Part):
+    """How checkpoints are written."""
+
+    write_within_s: fields.Seconds = Field(
+        default=60.0, alias="write_within", description="longest pause for a write"
+    )
+
+
+class Window(Part):
+    """The days that a run may use, both included."""
+
+    start: fields.Day = Field(description="first day")
+    end: fields.Day = Field(description="last day")
+
+    @model_validator(mode="after")
+    def _forward(self) -> "Window":
+        if self.end < self.start:
+            raise refusal(
+                ValueRefusedError, f"a window ends on `{self.end}` before it starts on `{self.start}`"
+            )
+        return self
+
+    @property
+    def length_s(self) -> float:
+        return ((self.end - self.start).days + 1) * DAY_S
+
+
+class TrainingRun(Part):
+    """One training run: what is trained on how many tokens, by when."""
+
+    kind: Kind = Field(
+        default="pretrain", description="what is trained: all weights from scratch, all, or adapters"
+    )
+    name: fields.Name = Field(
+        default_factory=lambda data: str(data.get("kind", "pretrain")),
+        description="its name in paths of the plan",
+    )
+    model: ModelReference = Field(description="what is trained")
+    sequence_tokens: fields.Tokens = Field(
+        default=8192.0, alias="sequence", description="tokens of one sequence"
+    )
+    global_batch_sequences: Annotated[
+        int, WithJsonSchema({"type": "string", "description": "for example `512 seq` or `4 Mtok`"})
+    ] = Field(
+        default=512,
+        alias="global_batch",
+        description="sequences per step; tokens when they divide by the sequence",
+    )
+    tokens: fields.ManyTokens | None = Field(
+        default=None, description="tokens to train on; or `samples`, or `steps`"
+    )
+    samples: fields.Samples | None = Field(
+        default=None, description="sequences, or samples of measured rows, to train on"
+    )
+    steps: fields.PositiveCount | None = Field(default=None, description="optimiser steps")
+    precision: Precision = Field(default="bf16", description="format of the matrix multiplications")
+    optimizer: Optimizer = Field(default="adam", description="decides the bytes of optimiser state")
+    lora_rank: fields.PositiveCount = Field(default=16, description="rank of the adapters, kind lora only")
+    framework: fields.FrameworkName = Field(
+        default="megatron-core", description="training software; sets overlaps and host costs"
+    )
+    deadline_s: fields.Span | None = Field(
+        default=None, alias="deadline", description="longest time from start to end"
+    )
+    window: Window | None = Field(
+        default=None, description="calendar days that the run may use, instead of a deadline"
+    )
+    start: fields.Day | None = Field(default=None, description="first day, where a deadline is given")
+    repeats_every_s: fields.Every | None = Field(
+        default=None, alias="repeats", description="for example `every 8 weeks`"
+    )
+    priority: fields.Count = Field(default=0, description="higher goes first where runs compete")
+    team: fields.Text | None = Field(default=None, description="who runs it")
+    headroom: Headroom = Field(default=Headroom(), description="accelerator-hours on top of the run")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="how checkpoints are written")
+    on: FixedCluster | None = Field(
+        default=None, description="machines that are given, for example `64x8xH100-SXM`"
+    )
+
+    @field_validator("global_batch_sequences", mode="before")
+    @classmethod
+    def _batch(cls, value: Any, info: ValidationInfo) -> int:
+        return batch_sequences(str(value), float(info.data.get("sequence_tokens") or 1.0))
+
+    @field_serializer("global_batch_sequences")
+    def _batch_text(self, value: int) -> str:
+        return f"{value} seq"
+
+    @field_validator("sequence_tokens", mode="after")
+    @classmethod
+    def _whole(cls, value: float) -> float:
+        if value != int(value):
+            raise refusal(QuantityError, f"a sequence of {value:g} tokens is not a whole number of tokens")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainingRun":
+        amounts = [key for key in ("tokens", "samples", "steps") if getattr(self, key) is not None]
+        if len(amounts) != 1:
+            given = f"gives {' and '.join(f'`{key}`' for key in amounts)}" if amounts else "says no amount"
+            raise refusal(
+                ValueRefusedError,
+                f"training `{self.name}` {given}",
+                "write one of `tokens`, `samples`, `steps`",
+            )
+        if self.deadline_s is not None and self.window is not None:
+            raise refusal(
+                ValueRefusedError,
+                f"training `{self.name}` has a `deadline` and a `window`",
+                "write one of them",
+            )
+        return self
+
+    def idle_fields(self) -> dict[str, str]:
+        if not self.model.measured:
+            other = f"belongs to kind `lora`, not `{self.kind}`"
+            return {} if self.kind == "lora" else {"lora_rank": other}
+        measured = ["precision", "optimizer", "framework", "lora_rank"]
+        # These two may be written: tokens are counted by the sequence, and rows may have several batches.
+        counts = [] if self.tokens is not None else ["sequence_tokens"]
+        measured += [
+            each for each in (*counts, "global_batch_sequences") if each not in self.model_fields_set
+        ]
+        return dict.fromkeys(measured, "is what the measured rows were run with")
+
+    @property
+    def batch_tokens(self) -> float:
+        """Tokens of one step."""
+        return self.global_batch_sequences * self.sequence_tokens
+
+    @property
+    def token_count(self) -> float:
+        """Tokens of the whole run, however the spec says it."""
+        if self.tokens is not None:
+            return self.tokens
+        if self.samples is not None:
+            return self.samples * self.sequence_tokens
+        return (self.steps or 0) * self.batch_tokens
+
+    @property
+    def sample_count(self) -> float:
+        """Sequences of the whole run, or what else a step of measured rows reads."""
+        if self.samples is not None:
+            return self.samples
+        return self.token_count / self.sequence_tokens
+
+    @property
+    def step_count(self) -> int:
+        """Steps of the whole run; a last partial batch is a step."""
+        return int(-(-self.token_count // self.batch_tokens))
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """The deadline, or the length of the window."""
+        return self.window.length_s if self.window else self.deadline_s
+
+    @property
+    def first_day(self) -> date | None:
+        return self.window.start if self.window else self.start
+
+
+def batch_sequences(text: str, sequence_tokens: float) -> int:
+    """Sequences per step from `512 seq`, or from tokens that divide by the sequence."""
+    try:
+        sequences = parse_quantity(text, Dimension.SEQUENCES)
+    except QuantityError as error:
+        try:
+            tokens = parse_quantity(text, Dimension.TOKENS)
+        except QuantityError:
+            raise refusal(type(error), error.message, error.hint) from error
+        sequences = tokens / sequence_tokens
+        if sequences != int(sequences):
+            near = max(1, round(sequences))
+            raise refusal(
+                BatchError,
+                f"a batch of `{text}` does not divide by the sequence of {sequence_tokens:,.0f} tokens",
+                f"write `{near} seq`, which is {near * sequence_tokens:,.0f} tokens",
+            ) from error
+    if sequences != int(sequences) or sequences < 1:
+        raise refusal(
+            QuantityError, f"`{text}` is not a whole number of sequences", "write for example `512 seq`"
+        )
+    return int(sequences)

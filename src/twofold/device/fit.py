@@ -1,0 +1,330 @@
+"""From samples of one machine to the constants of its operators and links.
+
+Peaks are the best rates seen, so that no efficiency exceeds 1; all else is what `perf`'s own operators need
+to give the seconds that were measured.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from twofold.catalog import Accelerator
+from twofold.core import RunError, Source
+from twofold.device.cases import ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM, Sample
+from twofold.device.files import FitError
+from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
+from twofold.perf import (
+    ConstantRow,
+    Constants,
+    Device,
+    Network,
+    all_gather_s,
+    all_reduce_s,
+    attention_decode_s,
+    attention_prefill_s,
+    bytes_per_weight,
+    device,
+    gemm_s,
+    network,
+    reduce_scatter_s,
+)
+
+FITTED_BY = "device"
+LEAST_SPREAD_LOG = 0.05  # no machine repeats itself more exactly over a day
+LARGE_BYTES = 2**25  # a pass over so much streams from memory
+UNITS = {
+    "_fraction": "fraction",
+    "_s": "s",
+    "_half_k": "count",
+    "_ratio": "ratio",
+    "_flops": "FLOP",
+    "_bytes": "B",
+}
+
+EFFICIENCY = (0.005, 1.0)
+GEMM = (
+    Unknown("gemm_efficiency_fraction", 0.8, 1.0, *EFFICIENCY),
+    Unknown("gemm_memory_efficiency_fraction", 0.7, 1.0, *EFFICIENCY),
+    Unknown("gemm_floor_ratio", 1.0, 1.0, 0.02, 50.0),
+)
+GEMM_SHAPE = (Unknown("gemm_half_k", 30.0, 1.5, 1.0, 2000.0), Unknown("gemm_ramp_ratio", 0.1, 1.5, 1e-3, 5.0))
+PREFILL = (
+    Unknown("attention_efficiency_fraction", 0.3, 1.5, *EFFICIENCY),
+    Unknown("attention_tile_s", 2e-5, 1.5, 1e-8, 1e-2),
+    Unknown("attention_floor_s", 2e-5, 1.5, 1e-7, 1e-2),
+)
+DECODE = (
+    Unknown("decode_efficiency_fraction", 0.5, 1.5, *EFFICIENCY),
+    Unknown("decode_tile_s", 5e-6, 1.5, 1e-8, 1e-2),
+    Unknown("decode_floor_s", 2e-5, 1.5, 1e-7, 1e-2),
+)
+LINKS = (
+    Unknown("link_efficiency_fraction", 0.7, 0.7, *EFFICIENCY),
+    Unknown("link_latency_s", 5e-5, 1.5, 1e-8, 1e-1),
+    Unknown("link_half_bytes", 1e5, 2.0, 1.0, 1e9),
+    Unknown("collective_launch_s", 1e-4, 1.5, 1e-7, 1e-1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The best rates seen: what a catalogue row states."""
+
+    memory_bytes_per_s: float
+    flops_per_s: Mapping[str, float]  # by format; 16 bits only where faster than 32
+    link_bytes_per_s: float  # of one rank, one direction; 0 for a single rank
+
+
+@dataclass(frozen=True, slots=True)
+class FittedPart:
+    """Constants of one group, and how far they are off."""
+
+    rows: tuple[ConstantRow, ...]
+    error: FitError
+
+
+def usual_s(sample: Sample) -> float:
+    """The first quartile of a case's repeats: what others do on the machine only ever adds time."""
+    return float(np.quantile(sample.seconds, 0.25))
+
+
+def of_group(samples: Sequence[Sample], *groups: str) -> list[Sample]:
+    """The samples of some groups, in their order."""
+    return [sample for sample in samples if sample.group in groups]
+
+
+def column(samples: Sequence[Sample], name: str) -> Array:
+    """One size of every sample."""
+    return np.array([float(sample.sizes[name]) for sample in samples])
+
+
+def peaks(samples: Sequence[Sample], rank_count: int) -> Peaks:
+    """The best rates among all cases. Raises RunError when there is nothing to take them from."""
+    streamed = [
+        each for each in of_group(samples, "copy", "triad", "read") if int(each.sizes["bytes"]) >= LARGE_BYTES
+    ]
+    products = of_group(samples, "gemm")
+    if not streamed or not products:
+        raise RunError("the measurement holds no products or no memory passes", hint="measure again")
+    rates = [float(each.sizes["bytes"]) / usual_s(each) for each in streamed]
+    flops: dict[str, float] = {}
+    for each in products:
+        m, n, k = (float(each.sizes[name]) for name in "mnk")
+        fmt = str(each.sizes["format"])
+        flops[fmt] = max(flops.get(fmt, 0.0), 2.0 * m * n * k / usual_s(each))
+        if int(each.sizes["cold"]) > 1:
+            rates.append(n * k * bytes_per_weight(fmt) / usual_s(each))
+    native = {fmt: rate for fmt, rate in flops.items() if fmt == "fp32" or rate > flops["fp32"]}
+    return Peaks(max(rates), MappingProxyType(native), _link_peak_bytes_per_s(samples, rank_count))
+
+
+def _link_peak_bytes_per_s(samples: Sequence[Sample], rank_count: int) -> float:
+    share = (rank_count - 1) / rank_count
+    passes = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+    found = of_group(samples, *passes)
+    return max((passes[s.group] * share * float(s.sizes["bytes"]) / usual_s(s) for s in found), default=0.0)
+
+
+def fit_kernels(
+    samples: Sequence[Sample], accelerator: Accelerator, constants: Constants
+) -> list[FittedPart]:
+    """Every operator's constants, in an order in which later ones stand on earlier ones."""
+    part = device(accelerator, constants)
+    scope = f"accelerator={accelerator.name};family={accelerator.family}"
+    parts = [_launches(samples, scope), _streams(samples, accelerator, scope)]
+    part = replace(
+        part, kernel_floor_s=parts[0].rows[0].value, memory_efficiency_fraction=parts[1].rows[0].value
+    )
+    gemm, part = _products(samples, part, "fp32", scope, (*GEMM, *GEMM_SHAPE))
+    parts.append(gemm)
+    gemm, part = _products(samples, part, "bf16", scope, GEMM)
+    parts += [gemm, _prefill(samples, part, scope), _decode(samples, part, scope)]
+    return parts
+
+
+def fitted(
+    group: str, scope: str, predict: Callable[[Values], Array], measured_s: Array, unknowns: Sequence[Unknown]
+) -> FittedPart:
+    """Fit one group; every constant gets the group's own spread as its range."""
+    values = fit_logs(predict, measured_s, unknowns)
+    errors_log = np.log(predict(values) / measured_s)
+    rows = tuple(
+        measured_row(
+            each.name,
+            scope,
+            values[each.name],
+            spread_log(errors_log, LEAST_SPREAD_LOG),
+            len(measured_s),
+            each,
+        )
+        for each in unknowns
+    )
+    return FittedPart(rows, fit_error(group, errors_log))
+
+
+def fit_error(group: str, errors_log: Array) -> FitError:
+    """Median and worst of what predictions are off."""
+    off = np.abs(np.expm1(errors_log))
+    return FitError(group, len(off), float(np.median(off)), float(np.max(off)))
+
+
+def measured_row(
+    name: str, scope: str, value: float, spread: float, rows: int, bounds: Unknown | None = None
+) -> ConstantRow:
+    """A row of source `m` with the range value·e^±spread, inside what physics allows."""
+    low, high = value * np.exp(-spread), value * np.exp(spread)
+    if bounds:
+        low, high = max(low, bounds.low), min(high, bounds.high)
+    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "ratio")
+    return ConstantRow(
+        name,
+        scope,
+        value,
+        min(low, value),
+        max(high, value),
+        unit,
+        Source.MEASURED,
+        rows,
+        FITTED_BY,
+        "measured here",
+    )
+
+
+def _launches(samples: Sequence[Sample], scope: str) -> FittedPart:
+    """The shortest call."""
+    found = [each for each in of_group(samples, "launch") if each.sizes["kind"] == "add"]
+    floor_s = usual_s(found[0])
+    row = measured_row("kernel_floor_s", scope, floor_s, _repeat_spread_log(found[0]), 1)
+    return FittedPart((row,), fit_error("launch", np.zeros(1)))
+
+
+def _repeat_spread_log(sample: Sample) -> float:
+    """How far repeats of one case lie apart: the logarithm between their quartiles, half of 80 %."""
+    low, high = np.quantile(np.log(sample.seconds), (0.25, 0.75))
+    return max(float(high - low), LEAST_SPREAD_LOG)
+
+
+def _streams(samples: Sequence[Sample], accelerator: Accelerator, scope: str) -> FittedPart:
+    """Passes that read and write more than caches hold, against the best rate of any."""
+    found = [each for each in of_group(samples, "copy", "triad") if int(each.sizes["bytes"]) >= LARGE_BYTES]
+    measured_s = np.array([usual_s(each) for each in found])
+    moved_bytes = column(found, "bytes")
+    unknown = Unknown("memory_efficiency_fraction", 0.8, 1.0, *EFFICIENCY)
+
+    def predict(values: Values) -> Array:
+        seconds: Array = moved_bytes / (accelerator.memory_bytes_per_s * values[unknown.name])
+        return seconds
+
+    return fitted("memory", scope, predict, measured_s, (unknown,))
+
+
+def _products(
+    samples: Sequence[Sample], part: Device, fmt: str, scope: str, unknowns: Sequence[Unknown]
+) -> tuple[FittedPart, Device]:
+    """Products in one format; what has no format of its own (the shape of short loops) comes with fp32."""
+    found = [each for each in of_group(samples, "gemm") if each.sizes["format"] == fmt]
+    m, n, k = (column(found, name) for name in "mnk")
+    measured_s = np.array([usual_s(each) for each in found])
+    shape = {each.name for each in GEMM_SHAPE}
+
+    def with_values(values: Values) -> Device:
+        mapped = {
+            name: MappingProxyType({**getattr(part, name), fmt: value})
+            for name, value in values.items()
+            if name not in shape
+        }
+        plain = {name: value for name, value in values.items() if name in shape}
+        return _changed(part, {**mapped, **plain})
+
+    def predict(values: Values) -> Array:
+        return np.asarray(gemm_s(with_values(values), m, n, k, fmt, fmt), float)
+
+    result = fitted(f"products {fmt}", scope, predict, measured_s, unknowns)
+    rows = tuple(
+        row if row.name in shape else replace(row, scope=f"{scope};format={fmt}") for row in result.rows
+    )
+    values = {row.name: row.value for row in rows}
+    return replace(result, rows=rows), with_values(values)
+
+
+def _changed(part: Device, values: Mapping[str, Any]) -> Device:
+    """The device with some of its fields, by name."""
+    return replace(part, **values)
+
+
+def _prefill(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
+    found = of_group(samples, "prefill")
+    sequences, tokens, heads = (column(found, name) for name in ("sequences", "tokens", "heads"))
+
+    def predict(values: Values) -> Array:
+        memory = {"attention_memory_efficiency_fraction": part.memory_efficiency_fraction}
+        changed = _changed(part, {**memory, **values})
+        return np.asarray(
+            attention_prefill_s(changed, sequences, tokens, 0.0, heads, heads, HEAD_DIM, "fp32"), float
+        )
+
+    result = fitted(
+        "attention, prefill", scope, predict, np.array([usual_s(each) for each in found]), PREFILL
+    )
+    memory = measured_row(
+        "attention_memory_efficiency_fraction", scope, float(np.max(part.memory_efficiency_fraction)), 0.2, 0
+    )
+    return replace(result, rows=(*result.rows, replace(memory, high=min(memory.high, 1.0))))
+
+
+def _decode(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
+    found = of_group(samples, "decode")
+    sequences, context = column(found, "sequences"), column(found, "context")
+
+    def predict(values: Values) -> Array:
+        changed = _changed(part, values)
+        return np.asarray(
+            attention_decode_s(
+                changed, sequences, context, ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM, "fp32"
+            ),
+            float,
+        )
+
+    return fitted("attention, decode", scope, predict, np.array([usual_s(each) for each in found]), DECODE)
+
+
+def links_of(
+    accelerator: Accelerator, rank_count: int, nic_bytes_per_s: float, constants: Constants
+) -> Network:
+    """The links of one rank as a plan will see them."""
+    return network(accelerator, rank_count, nic_bytes_per_s, "ethernet", constants)
+
+
+def fit_links(
+    samples: Sequence[Sample], accelerator: Accelerator, links: Network, rank_count: int
+) -> FittedPart | None:
+    """Collectives among all ranks; None for a single one."""
+    calls = {"all_reduce": all_reduce_s, "all_gather": all_gather_s, "reduce_scatter": reduce_scatter_s}
+    found = of_group(samples, *calls)
+    if not found:
+        return None
+    scope = f"accelerator={accelerator.name};family={accelerator.family}"
+    payload_bytes = column(found, "bytes")
+
+    def predict(values: Values) -> Array:
+        changed = replace(
+            links,
+            link_bytes_per_s=accelerator.scaleup_bytes_per_s * values["link_efficiency_fraction"],
+            link_latency_s=values["link_latency_s"],
+            link_half_bytes=values["link_half_bytes"],
+            launch_s=values["collective_launch_s"],
+            pair_loss_fraction=0.0,
+        )
+        by_call = {
+            name: np.asarray(call(changed, payload_bytes, rank_count), float) for name, call in calls.items()
+        }
+        return np.array([by_call[each.group][index] for index, each in enumerate(found)])
+
+    result = fitted("collectives", scope, predict, np.array([usual_s(each) for each in found]), LINKS)
+    no_loss = replace(
+        measured_row("pair_loss_fraction", scope, 1.0, 0.0, len(found)), value=0.0, low=0.0, high=0.0
+    )
+    return replace(result, rows=(*result.rows, no_loss))

@@ -1,0 +1,220 @@
+"""Measure this machine: start one process per share of it, gather what they time, load what they serve."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from twofold.core import RunError
+from twofold.device.cases import SERVICES, Sample, pooled
+from twofold.device.client import served_samples
+
+WORKER = (sys.executable, "-m", "twofold.device.worker")
+SILENT_LIMIT_S = 180.0  # without a word from any rank
+LOG_TAIL_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All samples of one measurement, those of all ranks pooled, and what was measured."""
+
+    samples: tuple[Sample, ...]
+    rank_count: int
+    thread_count: int  # of one rank
+    software: str
+    accelerator: str  # "" where the processor itself was measured
+    memory_bytes: int | None  # of one accelerator, where torch says
+    cores: int | None
+    duration_s: float
+    resident_bytes: int  # of a rank that trains, the largest; 0 when none did
+    load_average: float  # processes that wanted a core when this began
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What came from the ranks so far; filled as events come in."""
+
+    samples: list[Sample] = field(default_factory=list)
+    software: str = ""
+    accelerator: dict[str, Any] = field(default_factory=dict)
+    serving: list[dict[str, Any]] = field(default_factory=list)
+    resident_bytes: int = 0
+    done: int = 0
+
+
+def measure(
+    rank_count: int | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+    worker: Sequence[str] = WORKER,
+) -> Measured:
+    """Run every benchmark on all ranks at once; `tell` hears what is going on, `worker` is what runs a rank.
+
+    Without `rank_count`: one rank per accelerator that the driver shows, else two, or one on a single core.
+    Raises RunError when a rank fails or stays silent. Ranks end with this process.
+    """
+    began_s, load_average = time.monotonic(), os.getloadavg()[0]
+    ranks = rank_count or default_rank_count()
+    threads = max(1, (os.cpu_count() or 1) // ranks)
+    heard = _Heard()
+    with (
+        tempfile.TemporaryDirectory(prefix="twofold-device-") as folder,
+        _started(worker, ranks, threads, Path(folder)) as (processes, events),
+    ):
+        while heard.done < ranks:
+            _hear(_next(events, Path(folder)), heard, tell)
+            if len(heard.serving) == ranks:
+                tell("serving")
+                heard.samples += _load(heard.serving)
+                heard.serving = []
+                for process in processes:
+                    _send(process)
+    return Measured(
+        samples=pooled(heard.samples),
+        rank_count=ranks,
+        thread_count=threads,
+        software=heard.software,
+        accelerator=str(heard.accelerator.get("accelerator", "")),
+        memory_bytes=heard.accelerator.get("memory_bytes"),
+        cores=heard.accelerator.get("cores"),
+        duration_s=time.monotonic() - began_s,
+        resident_bytes=heard.resident_bytes,
+        load_average=load_average,
+    )
+
+
+def default_rank_count() -> int:
+    """Accelerators that the driver shows, else two shares of the processor, or one of a single core."""
+    accelerators = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    return accelerators or min(2, os.cpu_count() or 1)
+
+
+@contextmanager
+def _started(
+    worker: Sequence[str], ranks: int, threads: int, folder: Path
+) -> Iterator[tuple[list[subprocess.Popen[str]], "Queue[dict[str, Any]]"]]:
+    """The ranks' processes, each in a session of its own, and their events; all are ended on the way out."""
+    events: Queue[dict[str, Any]] = Queue(maxsize=10_000)
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": str(ranks),
+        "MASTER_PORT": str(_free_port()),
+        "OMP_NUM_THREADS": str(threads),
+        "TWOFOLD_STATE": str(folder),
+        "TORCHDYNAMO_DISABLE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for rank in range(ranks):
+            with (folder / f"rank-{rank}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    list(worker),
+                    env={**shared, "RANK": str(rank), "TWOFOLD_ROLE": f"device-{rank}"},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
+            processes.append(process)
+            threading.Thread(target=_forward, args=(rank, process, events), daemon=True).start()
+        yield processes, events
+    finally:
+        for process in processes:
+            _end(process)
+
+
+def _forward(rank: int, process: subprocess.Popen[str], events: "Queue[dict[str, Any]]") -> None:
+    """Every line of a rank as an event; a last one when there will be no more."""
+    assert process.stdout
+    for line in process.stdout:
+        try:
+            events.put(json.loads(line))
+        except ValueError:
+            continue  # a library's own words
+    events.put({"event": "ended", "rank": rank, "code": process.wait()})
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """The rank and whatever it started, at once: it holds nothing that is worth a farewell."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def _next(events: "Queue[dict[str, Any]]", folder: Path) -> dict[str, Any]:
+    """The next event. Raises RunError when a rank failed, or when none says anything for long."""
+    try:
+        event = events.get(timeout=SILENT_LIMIT_S)
+    except Empty:
+        raise RunError(
+            f"no rank of the measurement said anything for {SILENT_LIMIT_S:.0f} s", hint="try fewer `--ranks`"
+        ) from None
+    if event.get("code"):
+        rank = event["rank"]
+        log = (folder / f"rank-{rank}.log").read_text("utf-8", "replace").strip().splitlines()
+        raise RunError(
+            f"rank {rank} of the measurement failed\n" + "\n".join(log[-LOG_TAIL_LINES:]),
+            hint="try `--ranks 1`, and close what else needs memory",
+        )
+    return event
+
+
+def _hear(event: dict[str, Any], heard: _Heard, tell: Callable[[str], None]) -> None:
+    """Note one event of one rank."""
+    match event.pop("event"):
+        case "ready":
+            heard.accelerator |= event
+        case "stage":
+            tell(event["name"])
+        case "sample":
+            heard.samples.append(Sample(event["group"], event["sizes"], tuple(event["seconds"])))
+        case "serving":
+            heard.serving.append(event)
+        case "resident":
+            heard.resident_bytes = max(heard.resident_bytes, event["bytes"])
+        case "done":
+            heard.done += 1
+            heard.software = event["software"]
+
+
+def _load(serving: list[dict[str, Any]]) -> list[Sample]:
+    """Every burst that the served model has a case for."""
+    shape = serving[0]["layers"], serving[0]["hidden"]
+    replicas = [(each["port"], each["model"]) for each in serving]
+    found: list[Sample] = []
+    for (layers, hidden), services in groupby(SERVICES, key=lambda each: (each.layers, each.hidden)):
+        if (layers, hidden) == shape:
+            for service in services:
+                found += served_samples(service, replicas)
+    return found
+
+
+def _send(process: subprocess.Popen[str]) -> None:
+    assert process.stdin
+    process.stdin.write("next\n")
+    process.stdin.flush()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,180 @@
+"""From samples to the three tables of a measured device."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from twofold.catalog import Accelerator, load_catalog
+from twofold.core import Source
+from twofold.device.files import FitError, Identity
+from twofold.device.fit import (
+    FITTED_BY,
+    FittedPart,
+    Peaks,
+    fit_kernels,
+    fit_links,
+    links_of,
+    measured_row,
+    peaks,
+)
+from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
+from twofold.device.measuring import Measured
+from twofold.perf import Cluster, ConstantRow, Constants, device, format_constants, load_constants, with_rows
+
+RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
+NAME, NODE = "this-machine", "this-node"
+NIC_GBIT_PER_S = 1.0  # of a node; nothing here talks to another
+MEASURED_HERE = {"source": "measured here", "licence": "user", "confidence": "measured"}
+# What no program can read off a machine.
+ASSUMED_TDP_W_PER_CORE, ASSUMED_ACCELERATOR_TDP_W = 15.0, 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class FittedDevice:
+    """The three tables, and how far the constants are off."""
+
+    tables: Mapping[str, str]
+    accelerator: Accelerator
+    constants: Constants  # ours with the measured ones over them
+    rows: tuple[ConstantRow, ...]  # the measured ones
+    fit: tuple[FitError, ...]
+
+
+def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevice:
+    """Fit everything that the samples show. Pure but for a folder that the catalogue reads its rows from."""
+    found = peaks(measured.samples, measured.rank_count)
+    texts = {
+        "accelerators.csv": _csv(_accelerator_cells(measured, identity, found, year)),
+        "nodes.csv": _csv(_node_cells(measured, identity)),
+    }
+    accelerator = _read_back(texts)
+    constants = load_constants()
+    rows: list[ConstantRow] = [*_steady_clock(accelerator)]
+    errors: list[FitError] = []
+
+    def take(parts: Sequence[FittedPart | None]) -> Constants:
+        for part in parts:
+            if part:
+                rows.extend(part.rows)
+                errors.append(part.error)
+        return with_rows(constants, rows)
+
+    overlaid = take(fit_kernels(measured.samples, accelerator, with_rows(constants, rows)))
+    nic_bytes_per_s = NIC_GBIT_PER_S * 1e9 / 8 / measured.rank_count
+    links = links_of(accelerator, measured.rank_count, nic_bytes_per_s, overlaid)
+    overlaid = take([fit_links(measured.samples, accelerator, links, measured.rank_count)])
+    links = links_of(accelerator, measured.rank_count, nic_bytes_per_s, overlaid)
+    cluster = Cluster(device(accelerator, overlaid), links, measured.rank_count)
+    rows.extend(_resident(measured, accelerator))
+    overlaid = take([fit_training(measured.samples, cluster, overlaid)])
+    overlaid = take([fit_serving(measured.samples, cluster, overlaid)])
+    tables = {**texts, "constants.csv": constants_text(rows)}
+    return FittedDevice(tables, accelerator, overlaid, tuple(rows), tuple(errors))
+
+
+def _steady_clock(accelerator: Accelerator) -> tuple[ConstantRow, ...]:
+    """Peaks that were measured are sustained: the row that says so, whatever power the family's part has."""
+    peak = accelerator.bf16_flops_per_s
+    if accelerator.family == "cpu" or not peak:
+        return ()
+    value = accelerator.tdp_w / (peak / 1e12)
+    scope = f"accelerator={accelerator.name};family={accelerator.family}"
+    note = "its peak was measured"
+    return (
+        ConstantRow(
+            "reference_w_per_tflops", scope, value, value, value, "W", Source.MEASURED, 1, FITTED_BY, note
+        ),
+    )
+
+
+def _resident(measured: Measured, accelerator: Accelerator) -> tuple[ConstantRow, ...]:
+    """What a process that trains holds beside the model: on a processor, libraries are in its memory."""
+    if accelerator.family != "cpu" or not measured.resident_bytes:
+        return ()
+    scope = f"family={accelerator.family};software={SOFTWARE}"
+    value = float(measured.resident_bytes)
+    return (measured_row("training_workspace_bytes", scope, value, RESIDENT_SPREAD_LOG, 1),)
+
+
+def _accelerator_cells(measured: Measured, identity: Identity, found: Peaks, year: int) -> dict[str, object]:
+    """The device's row: one rank's share of a processor, or one whole accelerator."""
+    own = bool(measured.accelerator)
+    memory = measured.memory_bytes or identity.memory_bytes // measured.rank_count
+    rates = found.flops_per_s
+    tdp_w = ASSUMED_ACCELERATOR_TDP_W if own else ASSUMED_TDP_W_PER_CORE * measured.thread_count
+    link = found.link_bytes_per_s / 1e9
+    return {
+        "name": NAME,
+        "vendor": "NVIDIA" if own else "generic",
+        "family": accelerator_family(measured.accelerator),
+        "year": year,  # of the measurement: nothing tells that of the part
+        "form_factor": "measured",
+        "mem_gb": f"{memory / 1e9:.6g}",
+        "visible_gib": f"{memory / 2**30:.6g}",
+        "mem_type": "measured",
+        "mem_bw_gb_s": f"{found.memory_bytes_per_s / 1e9:.6g}",
+        "fp32_tflops": f"{rates['fp32'] / 1e12:.6g}",
+        "bf16_tflops": f"{rates['bf16'] / 1e12:.6g}" if "bf16" in rates else "",
+        "sm_count": measured.cores or measured.thread_count,
+        "link_name": "collectives" if link else "none",
+        "link_gb_s": f"{link:.6g}",
+        "link_both_ways_gb_s": f"{2 * link:.6g}",
+        "link_domain": measured.rank_count if link else 1,
+        "tdp_w": f"{tdp_w:.6g}",
+        "notes": f"{measured.accelerator or identity.processor}; the power is assumed",
+        **MEASURED_HERE,
+    }
+
+
+def accelerator_family(name: str) -> str:
+    """The family whose fitted constants stand in for what was not measured.
+
+    >>> accelerator_family(""), accelerator_family("NVIDIA H100 80GB HBM3"), accelerator_family("NVIDIA L4")
+    ('cpu', 'hopper', 'ada')
+    """
+    words = {"H100": "hopper", "H200": "hopper", "A100": "ampere", "A10": "ampere", "B200": "blackwell"}
+    words |= {"GB200": "blackwell", "L40S": "ada", "L4": "ada", "T4": "turing", "V100": "volta"}
+    for word in name.replace("-", " ").split():
+        if word in words:
+            return words[word]
+    return "hopper" if name else "cpu"
+
+
+def _node_cells(measured: Measured, identity: Identity) -> dict[str, object]:
+    return {
+        "name": NODE,
+        "provider": "onprem",
+        "accelerator": NAME,
+        "accelerator_count": measured.rank_count,
+        "cpu": identity.processor,
+        "vcpus": identity.core_count,
+        "ram_gb": f"{identity.memory_bytes / 1e9:.6g}",
+        "nic_gbit_s": NIC_GBIT_PER_S,
+        "nic_type": "assumed",
+        "fabric": "ethernet",
+        **MEASURED_HERE,
+    }
+
+
+def _csv(cells: Mapping[str, object]) -> str:
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(cells)
+    writer.writerow(cells.values())
+    return out.getvalue()
+
+
+def _read_back(texts: Mapping[str, str]) -> Accelerator:
+    """The row as the catalogue reads it, its schema checked."""
+    with TemporaryDirectory() as folder:
+        for name, text in texts.items():
+            Path(folder, name).write_text(text, "utf-8")
+        return load_catalog(Path(folder)).accelerator(NAME)
+
+
+def constants_text(rows: Sequence[ConstantRow]) -> str:
+    """The measured constants alone, as a table that `perf` parses."""
+    return format_constants(1, rows)

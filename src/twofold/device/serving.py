@@ -1,0 +1,107 @@
+"""A small Llama behind the engine's own HTTP server, in this process, for somebody else to load."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from twofold.device.cases import SERVED_VOCAB, SERVICES
+from twofold.device.kernels import Bench
+from twofold.device.training import small_llama
+
+BLOCK_TOKENS, BLOCK_COUNT, BATCH_TOKENS = 32, 256, 512
+WORDS = 1000  # of the tokenizer, each one token
+
+
+def serve_each(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
+    """Serve each model of the cases in turn; every event says where, and the next waits for an answer."""
+    import torch
+    import torch.distributed as distributed
+    from transformers.utils import logging
+
+    # One replica per rank from here on: the engine would take a group of ranks for its own.
+    bench.together()
+    distributed.destroy_process_group()
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        os.environ.pop(name, None)
+    logging.set_verbosity_error()
+    for (layers, hidden), _ in groupby(SERVICES, key=lambda each: (each.layers, each.hidden)):
+        artefact = folder / f"served-{layers}-{hidden}-{bench.rank}"
+        torch.manual_seed(0)
+        _write_artefact(artefact, layers, hidden)
+        server, port = _start(artefact, bench)
+        yield {"event": "serving", "layers": layers, "hidden": hidden, "port": port, "model": str(artefact)}
+        server.should_exit = True
+
+
+def _write_artefact(folder: Path, layers: int, hidden: int) -> None:
+    """A checkpoint as the hub has them, with a tokenizer of whole words."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = small_llama(layers, hidden, SERVED_VOCAB)
+    model.config.use_cache = True
+    model.generation_config.eos_token_id = None  # every answer is as long as asked
+    model.save_pretrained(folder)
+    vocabulary = {"<unk>": 0, **{f"w{index}": index for index in range(1, WORDS)}}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(folder)
+
+
+def _start(artefact: Path, bench: Bench) -> tuple[Any, int]:
+    """The engine's server on a free port, in a thread; returns when it listens."""
+    import uvicorn
+
+    application = _application(artefact, bench)
+    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning"))
+    listening = threading.Event()
+    started: list[int] = []
+
+    async def run() -> None:
+        serving = asyncio.ensure_future(server.serve())
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.02)
+        started.extend(each.getsockname()[1] for one in server.servers for each in one.sockets)
+        listening.set()
+        await serving
+
+    threading.Thread(target=lambda: asyncio.run(run()), daemon=True).start()
+    listening.wait(60.0)
+    return server, started[0]
+
+
+def _application(artefact: Path, bench: Bench) -> Any:
+    """What `transformers serve ARTEFACT --continuous-batching` builds, without its command line."""
+    from transformers import ContinuousBatchingConfig
+    from transformers.cli.serving.chat_completion import ChatCompletionHandler
+    from transformers.cli.serving.completion import CompletionHandler
+    from transformers.cli.serving.model_manager import ModelManager
+    from transformers.cli.serving.response import ResponseHandler
+    from transformers.cli.serving.server import build_server
+    from transformers.cli.serving.systemone import SystemOneHandler
+    from transformers.cli.serving.transcription import TranscriptionHandler
+    from transformers.cli.serving.utils import GenerationState
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    manager = ModelManager(
+        device=str(bench.device), dtype="float32", continuous_batching=True, force_model=str(artefact)
+    )
+    settings = ContinuousBatchingConfig(
+        block_size=BLOCK_TOKENS, num_blocks=BLOCK_COUNT, max_batch_tokens=BATCH_TOKENS
+    )
+    state = GenerationState(continuous_batching=True, compile=False, cb_config=settings)
+    parts = {"model_manager": manager, "generation_state": state}
+    return build_server(
+        manager,
+        ChatCompletionHandler(**parts, chat_template_kwargs={}),
+        completion_handler=CompletionHandler(**parts),
+        response_handler=ResponseHandler(**parts, chat_template_kwargs={}),
+        transcription_handler=TranscriptionHandler(manager, state),
+        systemone_handler=SystemOneHandler(**parts, chat_template_kwargs={}, decision_config=None),
+        generation_state=state,
+    )

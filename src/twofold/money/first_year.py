@@ -1,0 +1,152 @@
+"""The one total of a plan: the bill of its first year, and how far it may be off."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import hypot
+
+from twofold.answer import derived, runs_per_year
+from twofold.contracts.results import Derivation, Input, LineItem, Plan, ServicePlan, TrainingPlan, total_usd
+from twofold.contracts.spec import Spec
+from twofold.core import Estimate, InfeasibleError, Source, format_apart, format_enough, format_usd
+from twofold.facility import OF_RENT
+
+AT = "first_year_usd"
+FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
+
+
+def rent_of_year(
+    training: Sequence[TrainingPlan], serving: Sequence[ServicePlan], spec: Spec
+) -> Estimate | None:
+    """Rent at list price: every run as often as it repeats, a year of every service; None without a price."""
+    costs = [
+        _times(plan.cost_usd, runs_per_year(entry))
+        for plan, entry in zip(training, spec.training, strict=True)
+        if plan.cost_usd
+    ]
+    costs += [plan.cost_usd_per_year for plan in serving if plan.cost_usd_per_year]
+    if not costs:
+        return None
+    middle = sum(cost.value for cost in costs)
+    low, high = _spread([(cost.value - cost.low, cost.high - cost.value) for cost in costs])
+    return Estimate(middle, max(0.0, middle - low), middle + high, "USD", costs[0].source)
+
+
+def first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> Estimate:
+    """The bill's total with a range: of rent and its support, of own machines' energy, of what rules ask for.
+
+    Formula  total = sum of the lines, to the cent; half of each part's spread is common to all parts, half
+             is its own
+    Limits   storage and egress have no range: both are small, and follow what the spec states.
+    """
+    total = total_usd(lines)
+    parts = []
+    if rent and rent.value > 0:
+        scale = total_usd(line for line in lines if line.category in FOLLOWS_RENT) / rent.value
+        parts.append((scale * (rent.value - rent.low), scale * (rent.high - rent.value)))
+    energy = total_usd(line for line in lines if line.category == "energy")
+    joules = [half.run.energy_j for half in plan.training if half.machine.price is None]
+    joules += [half.energy_j_per_year for half in plan.serving if half.machine.price is None]
+    if energy and (middle := sum(each.value for each in joules)):
+        ends = [abs(sum(getattr(each, end) for each in joules) / middle - 1.0) for end in ("low", "high")]
+        parts.append((energy * ends[0], energy * ends[1]))
+    if plan.compliance:
+        asked = [item for item in plan.compliance.items if item.category not in OF_RENT]
+        middles = total_usd(item.line for item in asked)
+        lows, highs = sum(item.low_usd for item in asked), sum(item.high_usd for item in asked)
+        parts.append((middles - lows, highs - middles))
+    low, high = _spread(parts)
+    return Estimate(
+        total, max(0.0, total - low), total + high, "USD", rent.source if rent else Source.ASSUMED
+    )
+
+
+def with_first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> Plan:
+    """The plan whose first year is its bill's total, with the lines in its derivation."""
+    known = next((row for row in plan.derivations if row.path == AT), None)
+    row = _derivation(known, lines)
+    others = tuple(each for each in plan.derivations if each is not known)
+    return replace(plan, first_year_usd=first_year(plan, rent, lines), derivations=(*others, row))
+
+
+def _derivation(known: Derivation | None, lines: Sequence[LineItem]) -> Derivation:
+    rented = known.inputs if known else ()
+    formula = f"{known.formula}, with" if known else "sum of the bill:"
+    return derived(AT, f"{formula} every line of the bill", *rented, *_beside_rent(lines))
+
+
+def _beside_rent(lines: Sequence[LineItem]) -> Iterator[Input]:
+    """What the bill holds besides rent at list price, kind by kind, and what comes off and on it."""
+    kinds: dict[str, list[LineItem]] = {}
+    for line in lines:
+        if line.category != "rent":
+            kinds.setdefault(line.category, []).append(line)
+    for kind, own in kinds.items():
+        text = format_usd(sum(line.total_usd - line.tax_usd for line in own))
+        yield Input(kind, text, "", Source.VENDOR.value, own[0].source)
+    for name, sign, field in (("discount", -1.0, "discount_usd"), ("tax", 1.0, "tax_usd")):
+        usd = sign * sum(getattr(line, field) for line in lines)
+        if usd:
+            yield Input(name, format_usd(usd), "", Source.ASSUMED.value, f"spec supply.economics.{name}")
+
+
+def check_budget(plan: Plan, budget_usd: float | None) -> tuple[str, ...]:
+    """What to know where only the portfolio keeps the budget; nothing where the fleets do.
+
+    Raises InfeasibleError with the amounts when neither does.
+    """
+    if plan.first_year_usd is None or budget_usd is None or plan.first_year_usd.value <= budget_usd:
+        return ()
+    other = plan.money.portfolio if plan.money else None
+    total = plan.first_year_usd.value
+    needed, budget = format_apart(total, budget_usd, "USD")
+    if other is not None and other.answers and other.total_usd <= budget_usd:
+        return (
+            f"the fleets as planned cost {needed}, above the budget of {budget}: only the portfolio keeps it"
+            f", with {format_usd(other.total_usd)}",
+        )
+    parts = [f"{half.name} {format_usd(usd)}{per}" for half, usd, per in _costs(plan)]
+    rest = total - sum(usd for _, usd, _ in _costs(plan))
+    parts += [f"support, storage, rules and other runs {format_usd(rest)}"] if rest >= 0.01 * total else []
+    lines = [
+        ("needs", f"{needed} in the first year: {' · '.join(parts)}"),
+        ("budget", f"{budget}: {format_usd(total - budget_usd)} too little"),
+    ]
+    if other is not None and other.answers:
+        lines.append(("portfolio", f"{format_usd(other.total_usd)} with machines that follow the traffic"))
+    lines.append(("would fit", _savings(plan)))
+    raise InfeasibleError(f"the plan exceeds the budget of {budget}", lines=tuple(lines))
+
+
+def _costs(plan: Plan) -> list[tuple[TrainingPlan | ServicePlan, float, str]]:
+    found: list[tuple[TrainingPlan | ServicePlan, float, str]] = [
+        (run, run.cost_usd.value, "") for run in plan.training if run.cost_usd
+    ]
+    found += [(each, each.cost_usd_per_year.value, "/y") for each in plan.serving if each.cost_usd_per_year]
+    return found
+
+
+def _savings(plan: Plan) -> str:
+    """What would bring the plan under its budget, the largest cost first."""
+    ranked = sorted(_costs(plan), key=lambda each: -each[1])
+    words = [
+        f"fewer tokens in `{half.name}`"
+        if isinstance(half, TrainingPlan)
+        else f"looser objectives, fewer zones or a smaller variant for `{half.name}`"
+        for half, _, _ in ranked
+    ]
+    total = plan.first_year_usd.value if plan.first_year_usd else 0.0
+    portfolio = plan.money.portfolio if plan.money else None
+    best = min(total, portfolio.total_usd) if portfolio and portfolio.answers else total
+    return " · ".join([f"a budget of {format_enough(best, 'USD')}", *words])
+
+
+def _spread(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """How far a sum reaches below and above its middle: prices and efficiencies move its parts together."""
+    low, high = (
+        (0.5 * sum(ends) + 0.5 * hypot(*ends) for ends in zip(*parts, strict=True)) if parts else (0, 0)
+    )
+    return low, high
+
+
+def _times(cost: Estimate, factor: float) -> Estimate:
+    return Estimate(cost.value * factor, cost.low * factor, cost.high * factor, cost.unit, cost.source)

@@ -1,0 +1,263 @@
+"""Levers of a service, each priced by planning the same machines with it and without it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import exp, log, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, one, priced, search_fleet
+from twofold.catalog import Model
+from twofold.contracts.results import ServicePlan
+from twofold.contracts.spec import Service, TrainingRun
+from twofold.core import InfeasibleError
+from twofold.inference import (
+    Fleet,
+    ModelVariant,
+    PoolChoice,
+    for_class,
+    model_shape,
+    rate_limit,
+    static_batch,
+)
+from twofold.perf import bytes_per_weight
+from twofold.supply import HYPERSCALERS, Lever, Pulled
+
+DRAFT_TOKENS = 3
+OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
+MAY_VANISH = ("spot", "community")  # terms of machines that are taken back
+SMALLER = 0.6  # of the parameters: what a distilled model is at most
+
+
+def service_levers(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+    """Every lever of one service that has a price."""
+    if service.cost_usd_per_year is None or not choice.fleet.usd_per_h:
+        return
+    yield from _quantise(choice, service, context)
+    yield _batch(choice, service)
+    yield from _cache(choice, service, context)
+    yield from _speculate(choice, service, context)
+    yield from _distil(choice, service, context)
+    yield from _follow(choice, service)
+
+
+def _usd(service: ServicePlan) -> float:
+    assert service.cost_usd_per_year
+    return service.cost_usd_per_year.value
+
+
+def _replanned(
+    choice: ServingChoice,
+    context: Context,
+    *,
+    formats: Sequence[str] = (),
+    variants: Sequence[ModelVariant] = (),
+    loads: Sequence[ClassLoad] = (),
+) -> Fleet | None:
+    """The cheapest fleet on the same machines with other formats, models or loads; None where none holds."""
+    entry = choice.entry
+    if formats:
+        entry = entry.model_copy(update={"quantisation": tuple(formats)})
+    names = {name: offer for name, offer in choice.offers.items() if offer is choice.offer}
+    try:
+        result = search_fleet(entry, variants or (choice.variant,), loads or choice.loads, names, context)
+    except InfeasibleError:
+        return None
+    return result.best
+
+
+def _lever(
+    name: str,
+    service: ServicePlan,
+    pulled: Pulled,
+    choice: ServingChoice,
+    other: Fleet | None,
+    how: str,
+) -> Iterator[Lever]:
+    """The other fleet's cost against the plan's: in use, it is what the plan saves; open, what it would."""
+    if other is None or not other.usd_per_h or not choice.fleet.usd_per_h:
+        return
+    planned = _usd(service)
+    there = planned * other.usd_per_h / choice.fleet.usd_per_h
+    without, with_it = (there, planned) if pulled is Pulled.IN_USE else (planned, there)
+    text = f"{how}: {other.accelerators} accelerators against {choice.fleet.accelerators}"
+    yield Lever(name, service.name, pulled, without - with_it, without, text)
+
+
+def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+    """Fewer bits: what they save against 16, and what the next fewer would."""
+    main = main_pool(choice.fleet, choice.loads)
+    used = main.replica.weights_format
+    if bytes_per_weight(used) < 2:
+        other = _replanned(choice, context, formats=("bf16",))
+        yield from _lever("quantise", service, Pulled.IN_USE, choice, other, f"{used} weights, bf16 without")
+    fewer = ("fp8", "int8") if bytes_per_weight(used) >= 2 else ("int4", "fp4")
+    asked = tuple(each for each in fewer if each not in choice.entry.quantisation)
+    if asked:
+        other = _replanned(choice, context, formats=asked)
+        yield from _lever("quantise", service, Pulled.OPEN, choice, other, f"{' or '.join(asked)} weights")
+
+
+def _batch(choice: ServingChoice, service: ServicePlan) -> Lever:
+    """Continuous batching against batches that start and end together, at the same size.
+
+    Formula  static rate = B / (prefill of B + (longest of B − 1) · step); the longest of B log-normal answers
+             is their quantile at B / (B + 1)
+    Why      A batch that ends together waits for its longest answer, and nobody joins meanwhile.
+    Limits   What such a batch does to the first token is not counted: it misses most promises.
+    """
+    total = needed = 0.0
+    for pool in choice.fleet.pools:
+        ratio = _static_ratio(pool, choice.loads)
+        total += pool.accelerators
+        needed += pool.accelerators * ratio
+    without = _usd(service) * needed / total
+    how = f"continuous: {needed / total:.3g} times the requests of batches that end together"
+    return Lever("batch", service.name, Pulled.IN_USE, without - _usd(service), without, how)
+
+
+def _static_ratio(pool: PoolChoice, loads: Sequence[ClassLoad]) -> float:
+    """Requests of the pool's replica over those of the same batch that ends together, at least 1."""
+    load = max(
+        (each for each in loads if each.name in pool.classes), key=lambda each: each.traffic.rate_per_s
+    )
+    lengths = load.traffic.lengths
+    size = max(1.0, round(one(pool.served.batch_sequences)))
+    sigma = sqrt(log(1.0 + one(lengths.output_spread) ** 2))
+    longest = exp(sigma * NormalDist().inv_cdf(size / (size + 1.0)) - sigma**2 / 2)
+    padded = replace(lengths, output_tokens=one(lengths.output_tokens) * max(1.0, longest))
+    static = static_batch(for_class(pool.replica, load.traffic), padded, size)
+    carried = pool.limit_per_s * load.traffic.rate_per_s / max(pool.peak_per_s, 1e-30)
+    return max(1.0, carried / one(static.requests_per_s))
+
+
+def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+    """Prefixes that the cache holds: what they save, or what a third of the input would."""
+    shared = max(load.traffic.shared_prefix_fraction for load in choice.loads)
+    other_share = 0.0 if shared else OTHER_PREFIX
+    loads = tuple(
+        replace(load, traffic=replace(load.traffic, shared_prefix_fraction=other_share))
+        for load in choice.loads
+    )
+    other = _replanned(choice, context, loads=loads)
+    pulled = Pulled.IN_USE if shared else Pulled.OPEN
+    how = f"prefix cache holds {100 * (shared or other_share):.0f} % of the input"
+    yield from _lever("cache", service, pulled, choice, other, how)
+
+
+def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+    """Drafts of three tokens: the rate within the goals with and without, the draft's own time counted.
+
+    Formula  saving = 1 − Σ accelerators · (limit / limit with drafts · (1 + γ·c)) / Σ accelerators
+    Source   tokens per step as in `inference`; acceptance and the draft's share of economics.csv.
+    """
+    accept, cost = (
+        context.catalog.economic(each).value for each in ("draft tokens accepted", "draft of a token")
+    )
+    total = needed = 0.0
+    for pool in choice.fleet.pools:
+        loads = [load for load in choice.loads if load.name in pool.classes and not load.is_batch]
+        total += pool.accelerators
+        if not loads:
+            needed += pool.accelerators
+            continue
+        load = max(loads, key=lambda each: each.traffic.rate_per_s)
+        drafted = replace(pool.replica, draft_tokens=DRAFT_TOKENS, draft_accept_fraction=accept)
+        without, with_it = (
+            float(np.max(rate_limit(each, load.traffic).requests_per_s)) for each in (pool.replica, drafted)
+        )
+        if with_it <= 0:
+            return
+        needed += pool.accelerators * without / with_it * (1.0 + DRAFT_TOKENS * cost)
+    saving = _usd(service) * (1.0 - needed / total)
+    how = (
+        f"{DRAFT_TOKENS} drafted tokens, {100 * accept:.0f} % accepted: {needed / total:.2f} of the machines"
+    )
+    yield Lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
+
+
+def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+    """The next smaller model of the family in its place; what it loses, no table says."""
+    model = _next_smaller(choice.model, context)
+    if model is None:
+        return
+    variant = ModelVariant(model.name, model_shape(model), "")
+    other = _replanned(choice, context, variants=(variant,))
+    yield from _lever("distil", service, Pulled.OPEN, choice, other, f"{model.name} instead, another quality")
+
+
+def _next_smaller(model: Model, context: Context) -> Model | None:
+    """The largest model of the same series that has well fewer active parameters."""
+    series = "-".join(model.name.split("-")[:2]) if model.name.count("-") > 1 else model.name.split("-")[0]
+    smaller = [
+        each
+        for each in context.catalog.models()
+        if each.name.startswith(series)
+        and each.arch == model.arch
+        and each.parameters_active < SMALLER * model.parameters_active
+    ]
+    return max(smaller, key=lambda each: (each.parameters_active, each.name), default=None)
+
+
+def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[Lever]:
+    """Replicas that follow the day instead of standing for its peak, where machines go back by the hour.
+
+    Formula  saving = cost of the needed replicas · (1 − mean / peak) of the pools that somebody waits for
+    Limits   spares stay; starts and stops are as fast as the traffic changes.
+    """
+    term = choice.offer.price.term if choice.offer.price else ""
+    if term not in ("on_demand", "spot"):
+        return
+    saved = 0.0
+    for pool in choice.fleet.pools:
+        loads = [load for load in choice.loads if load.name in pool.classes and not load.is_batch]
+        if loads:
+            part = pool.accelerators / choice.fleet.accelerators * pool.count.needed / pool.count.total
+            mean = sum(load.mean_rate_per_s for load in loads) / sum(load.peak_per_s for load in loads)
+            saved += part * (1.0 - mean)
+    how = "replicas by the hour follow the traffic; spares stay"
+    yield Lever("utilise", service.name, Pulled.OPEN, _usd(service) * saved, _usd(service), how)
+
+
+def sourcing(
+    entry: TrainingRun | Service,
+    accelerator: str,
+    paid_usd_per_h: float,
+    yearly_usd: float,
+    context: Context,
+) -> Iterator[Lever]:
+    """Where the same accelerators are bought: against a hyperscaler's list, and the cheapest other term.
+
+    Only what the spec's shop allows counts, in its providers and near its regions.
+    Limits   a run is over before a reservation is; machines that may vanish are for runs and for batch.
+    """
+    name, shop, part = entry.name, context.spec.supply.shop, context.catalog.accelerator(accelerator)
+    regions = (entry.regions if isinstance(entry, Service) else ()) or shop.regions
+    listed = [
+        each
+        for each in priced(context.catalog, part, shop, ("on_demand",), regions)
+        if each.provider.lower() in HYPERSCALERS
+    ]
+    if listed:
+        usual = min(listed, key=lambda each: (each.usd_per_accelerator_h, each.provider))
+        ratio = usual.usd_per_accelerator_h / paid_usd_per_h
+        how = f"{paid_usd_per_h:.2f} $/h against {usual.provider} {usual.usd_per_accelerator_h:.2f} on demand"
+        pulled = Pulled.IN_USE if ratio >= 1 else Pulled.OPEN
+        saved = yearly_usd * abs(ratio - 1)
+        yield Lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
+    terms = tuple(term for term in _other_terms(entry) if term not in shop.terms)
+    others = priced(context.catalog, part, shop, terms, regions)
+    if others:
+        best = min(others, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region))
+        saved = yearly_usd * (1 - best.usd_per_accelerator_h / paid_usd_per_h)
+        how = f"{best.provider} {best.term} at {best.usd_per_accelerator_h:.2f} $/h, with its terms"
+        yield Lever("source", name, Pulled.OPEN, saved, yearly_usd, how)
+
+
+def _other_terms(entry: TrainingRun | Service) -> tuple[str, ...]:
+    """Terms that suit a run, batch, or a service that somebody waits for."""
+    if isinstance(entry, TrainingRun):
+        return ("on_demand", *MAY_VANISH)
+    waited = any(one.slo.finish_within_s is None for one in entry.classes.values())
+    return ("on_demand", "reserved_1y", "reserved_3y", *(() if waited else MAY_VANISH))

@@ -1,0 +1,350 @@
+"""The machines of a plan as bought ones: what they cost to buy, connect, house, cool and run."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import median
+
+from twofold.answer import (
+    COLLECTED,
+    Context,
+    facility_value,
+    owning_terms,
+    place_of,
+    pue_ratio,
+    rent_of,
+    runs_per_year,
+    training_token_bytes,
+)
+from twofold.building import DEMAND_SOURCE, MONTHS, OwnYear, own_years
+from twofold.catalog import HardwarePrice, Node, Region
+from twofold.contracts.results import (
+    CashStep,
+    Crossing,
+    LineItem,
+    Machine,
+    Owning,
+    Plan,
+    RatioRow,
+    ServicePlan,
+    TrainingPlan,
+    cents,
+    total_usd,
+)
+from twofold.core import YEAR_H, YEAR_S
+from twofold.money.network import network_price
+from twofold.supply import (
+    Bought,
+    OwningTerms,
+    Priced,
+    Standing,
+    cash_flow,
+    cost_ratio,
+    crossing_utilisation,
+    once_usd,
+    owned_lines,
+    present_usd,
+)
+
+TB = 1e12
+IDLE = "node, 8-GPU idle (of nameplate)"
+# What is claimed about training over serving, and of what (R-130).
+PER_ACCELERATOR, WHOLE_BUILD, LIFETIME = (3.0, 5.0), (5.0, 10.0), (1.5, 3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One half's use of machines of one kind."""
+
+    half: str  # training or serving
+    machine: Machine
+    part: TrainingPlan | ServicePlan
+    used_fraction: float  # of the first year
+    used_later_fraction: float  # of each later year: a run that does not repeat is over
+    energy_j: float  # of the first year, at the meter
+    energy_later_j: float  # of each later year
+    storage_bytes: float  # held at once
+    own: OwnYear | None = None  # where the machines are one's own already
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Machines of one kind as they would be bought, and who uses them."""
+
+    half: str
+    bought: Bought
+    place: Region | None  # None: no table has it
+    rent: Priced | None  # of an accelerator-hour
+    used_fraction: float
+
+
+def owning(
+    plan: Plan, rented: Sequence[LineItem], rented_later: Sequence[LineItem], context: Context
+) -> Owning | None:
+    """The same plan on bought machines beside its rent in the first year and in each later one.
+
+    None where none of the machines has a price to buy.
+    """
+    fleets, left_out = fleets_of(plan, context)
+    if not fleets:
+        return None
+    accelerators = sum(each.bought.accelerator_count for each in fleets)
+    terms = owning_terms(_provisioned_w(fleets), accelerators, [each.place for each in fleets], context)
+    bought = [each.bought for each in fleets]
+    lines = owned_lines(bought, terms)
+    cash = cash_flow(lines, rented, terms, rented_later, owned_once_usd=once_usd(bought, terms))
+    capital = terms.cost_of_capital_fraction
+    return Owning(
+        years=terms.years,
+        lines=lines,
+        owned_usd=total_usd(lines),
+        rented_usd=cents(sum(row.rented_usd for row in cash)),
+        cash=tuple(
+            CashStep(
+                row.year,
+                row.capex_usd,
+                row.financing_usd,
+                row.opex_usd,
+                row.resale_usd,
+                row.owned_usd,
+                row.rented_usd,
+            )
+            for row in cash
+        ),
+        owned_present_usd=present_usd([row.owned_usd for row in cash], capital),
+        rented_present_usd=present_usd([row.rented_usd for row in cash], capital),
+        crossings=tuple(_crossing(each, fleets, terms, context) for each in fleets),
+        left_out=left_out,
+    )
+
+
+def _provisioned_w(fleets: Iterable[Fleet]) -> float:
+    return sum(each.bought.provisioned_w for each in fleets)
+
+
+def owned_usd_per_year(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms) -> float:
+    """A year of one fleet alone, with its share of the people by the power that it takes."""
+    share = fleet.bought.provisioned_w / _provisioned_w(fleets)
+    alone = replace(terms, staff_count=terms.staff_count * share)
+    return total_usd(owned_lines([fleet.bought], alone)) / terms.years
+
+
+def _crossing(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms, context: Context) -> Crossing:
+    owned = owned_usd_per_year(fleet, fleets, terms)
+    count, keys = fleet.bought.accelerator_count, context.spec.supply.economics
+    listed = fleet.rent.usd if fleet.rent else 0.0
+    rented = listed * (1.0 - keys.discount_fraction) * (1.0 + keys.tax_fraction)
+    return Crossing(
+        name=fleet.bought.what,
+        accelerator_count=count,
+        owned_usd_per_accelerator_h=owned / count / YEAR_H,
+        rented_usd_per_accelerator_h=rented,
+        utilisation_fraction=crossing_utilisation(owned, count, rented) if rented else 0.0,
+        used_fraction=fleet.used_fraction,
+    )
+
+
+def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
+    """The machines to buy: runs of one kind follow each other on the largest, services stand side by side."""
+    groups: dict[tuple[str, str], list[Use]] = defaultdict(list)
+    for use in _uses(plan, context):
+        groups[use.half, use.machine.accelerator].append(use)
+    fleets, left_out = [], []
+    for (half, accelerator), uses in groups.items():
+        fleet = _fleet(half, uses, context)
+        if fleet is None:
+            left_out.append(f"{accelerator}: nobody prices it to buy")
+            continue
+        fleets.append(fleet[0])
+        left_out += [fleet[1]] if fleet[1] else []
+    return tuple(fleets), tuple(dict.fromkeys(left_out))
+
+
+def _uses(plan: Plan, context: Context) -> Iterable[Use]:
+    years = own_years(plan, context)
+    for run, entry in zip(plan.training, context.spec.training, strict=True):
+        times = runs_per_year(entry)
+        kept = context.catalog.economic("checkpoints kept").value
+        data = (run.tokens or 0.0) * training_token_bytes(context.catalog)
+        held = (run.run.checkpoints.size_bytes or 0.0) * kept + data
+        share, energy = min(1.0, run.run.total_s.value * times / YEAR_S), run.run.energy_j.value * times
+        again = 1.0 if entry.repeats_every_s else 0.0
+        own = years.get(run.name)
+        yield Use("training", run.machine, run, share, share * again, energy, energy * again, held, own)
+    for service in plan.serving:
+        price, cost = service.machine.price, service.cost_usd_per_year
+        whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
+        share = min(1.0, cost.value / whole) if cost and whole else 1.0
+        energy = service.energy_j_per_year.value
+        own = years.get(service.name)
+        yield Use("serving", service.machine, service, share, share, energy, energy, 0.0, own)
+
+
+def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str] | None:
+    """The machines with what to know of their network's price; None where nobody prices them."""
+    counts = [use.machine.accelerator_count for use in uses]
+    accelerators = max(counts) if half == "training" else sum(counts)
+    largest = max(uses, key=lambda use: use.machine.accelerator_count)
+    machine = largest.machine
+    found = server_price(machine, context)
+    if found is None:
+        return None
+    node, price = found
+    servers = ceil(accelerators / node.accelerator_count)
+    held = servers * node.accelerator_count
+    used, used_later = (
+        min(1.0, sum(getattr(use, name) * use.machine.accelerator_count for use in uses) / held)
+        for name in ("used_fraction", "used_later_fraction")
+    )
+    nameplate_w = node.power_w_max or _nameplate_w(node, context)
+    first_j, later_j, standing = _own_energy(uses) or (
+        *_energy_if_bought(uses, servers * nameplate_w, (used, used_later), context),
+        None,
+    )
+    disk = next(row for row in context.catalog.storage() if row.name == "DDN AI400X2")
+    network, note = network_price(half, node, servers, largest.part, context)
+    bought = Bought(
+        what=f"{servers} × {node.name}, {half}",
+        node_count=servers,
+        accelerator_count=held,
+        node=price,
+        network=network,
+        storage_tb=sum(use.storage_bytes for use in uses) / TB,
+        storage_tb_month=Priced(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
+        provisioned_w=servers * nameplate_w,
+        it_j_per_year=later_j,
+        it_j_once=first_j - later_j,
+        standing=standing,
+    )
+    return Fleet(half, bought, place_of(machine, context), rent_of(machine, context), used), note
+
+
+def _own_energy(uses: Sequence[Use]) -> tuple[float, float, Standing] | None:
+    """J of the first year and of a later one before cooling, and the hall; None where some are not one's own.
+
+    The year is the building's: all servers that stand, at work and at rest.
+    """
+    own = [use.own for use in uses if use.own]
+    if len(own) < len(uses):
+        return None
+    first = sum(each.it_j for each in own)
+    later = sum(use.own.it_j if use.used_later_fraction else use.own.rest_j for use in uses if use.own)
+    demand = Priced(sum(each.demand_usd for each in own) / MONTHS, DEMAND_SOURCE, COLLECTED)
+    meter_j = sum(each.it_j * each.pue_ratio for each in own)
+    pue = meter_j / first if first else own[0].pue_ratio
+    return first, later, Standing(pue, own[0].pue_source, own[0].tariff, demand)
+
+
+def _energy_if_bought(
+    uses: Sequence[Use], nameplate_w: float, used_fractions: tuple[float, float], context: Context
+) -> tuple[float, float]:
+    """J of the first year and of a later one before cooling: what the plan takes, and idle servers."""
+    idle_w = nameplate_w * facility_value("power_fraction", IDLE, context)
+    first_j, later_j = (
+        sum(energy_j / pue_ratio(use.machine, context) for use, energy_j in energies)
+        + idle_w * (1.0 - share) * YEAR_S
+        for share, energies in zip(
+            used_fractions,
+            ([(use, use.energy_j) for use in uses], [(use, use.energy_later_j) for use in uses]),
+            strict=True,
+        )
+    )
+    return first_j, later_j
+
+
+def _nameplate_w(node: Node, context: Context) -> float:
+    """Watts of a server that states none: its accelerators, and the share that all else takes."""
+    others = facility_value("power_fraction", "non-GPU share of node power (8xH100)", context)
+    return node.accelerator_count * context.catalog.accelerator(node.accelerator).tdp_w / (1.0 - others)
+
+
+def server_price(machine: Machine, context: Context) -> tuple[Node, Priced] | None:
+    """A server with these accelerators and what it costs: a price for it, else for its parts.
+
+    Formula  of parts: accelerator price · count · f, f the median of server over accelerators where both
+             are priced
+    Why      Most servers are quoted whole; of the others only the accelerators are.
+    """
+    catalog = context.catalog
+    rows = {row.name: row for row in catalog.hardware_prices()}
+    whole = [node for node in catalog.nodes_with(machine.accelerator) if node.name in rows]
+    if whole:
+        exact = [node for node in whole if node.name == machine.node]
+        node = min(exact or whole, key=lambda each: (rows[each.name].usd / each.accelerator_count, each.name))
+        return node, _cited(rows[node.name], rows[node.name].usd)
+    part = rows.get(machine.accelerator)
+    servers = [node for node in catalog.nodes_with(machine.accelerator) if node.provider == "onprem"]
+    if part is None or not servers:
+        return None
+    node = max(servers, key=lambda each: (each.accelerator_count, each.name))
+    return node, _cited(part, part.usd * node.accelerator_count * _server_factor(rows, context))
+
+
+def _server_factor(rows: dict[str, HardwarePrice], context: Context) -> float:
+    """What a server costs over its accelerators, where both are priced."""
+    found = [
+        rows[node.name].usd / (node.accelerator_count * rows[node.accelerator].usd)
+        for node in context.catalog.nodes()
+        if node.name in rows and node.accelerator in rows
+    ]
+    return median(found)
+
+
+def _cited(row: HardwarePrice, usd: float) -> Priced:
+    return Priced(usd, f"hardware_prices.csv {row.name}", row.date)
+
+
+def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
+    """Training over serving per accelerator, per build and over the years, beside what is claimed (R-130)."""
+    fleets, _ = fleets_of(plan, context)
+    halves = {half: [each for each in fleets if each.half == half] for half in ("training", "serving")}
+    keys = context.spec.supply.economics
+    found = []
+    if all(halves.values()):
+        train, serve = (max(each, key=lambda one: one.bought.accelerator_count) for each in halves.values())
+        words = f"{train.bought.what} against {serve.bought.what}, with network"
+        found.append(
+            cost_ratio(
+                "per accelerator, bought",
+                _per_accelerator(train),
+                _per_accelerator(serve),
+                PER_ACCELERATOR,
+                words,
+            )
+        )
+        built = [sum(_build_usd(one) for one in each) for each in halves.values()]
+        counts = [sum(one.bought.accelerator_count for one in each) for each in halves.values()]
+        words = f"{counts[0]:,} accelerators against {counts[1]:,}"
+        found.append(cost_ratio("whole build", built[0], built[1], WHOLE_BUILD, words))
+    runs = sum(
+        run.cost_usd.value * runs_per_year(entry) * (keys.years if entry.repeats_every_s else 1)
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+        if run.cost_usd
+    )
+    served = keys.years * sum(one.cost_usd_per_year.value for one in plan.serving if one.cost_usd_per_year)
+    if runs and served:
+        words = f"serving over training, rented, {keys.years} years; a run that does not repeat is paid once"
+        row = cost_ratio("lifetime", served, runs, LIFETIME, words)
+        found.append(row)
+    return tuple(
+        RatioRow(
+            row.name,
+            runs if row.name == "lifetime" else row.training_usd,
+            served if row.name == "lifetime" else row.serving_usd,
+            row.ratio,
+            row.claimed_low,
+            row.claimed_high,
+            row.verdict,
+            row.inputs,
+        )
+        for row in found
+    )
+
+
+def _build_usd(fleet: Fleet) -> float:
+    return fleet.bought.node_count * (fleet.bought.node.usd + fleet.bought.network.usd)
+
+
+def _per_accelerator(fleet: Fleet) -> float:
+    return _build_usd(fleet) / fleet.bought.accelerator_count

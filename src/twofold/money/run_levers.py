@@ -1,0 +1,99 @@
+"""Levers of a training run, each priced with the models that planned it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from twofold.answer import Context, TrainingChoice, trial
+from twofold.contracts.results import TrainingPlan
+from twofold.core import ValueRefusedError
+from twofold.supply import Lever, Pulled, checkpoint_overhead_fraction
+from twofold.training import load_stack, price_layouts
+
+USUAL_INTERVAL_S = 4 * 3600.0  # between checkpoints, where nobody chose
+ONE_POINT = 0.01  # of MFU
+
+
+def run_levers(choice: TrainingChoice, run: TrainingPlan, times: float, context: Context) -> Iterator[Lever]:
+    """Every lever of one run that has a price; `times` a year."""
+    if run.cost_usd is None:
+        return
+    yearly = run.cost_usd.value * times
+    yield from _layout(choice, run, yearly)
+    yield from _cadence(run, yearly)
+    yield from _pipeline(run, yearly)
+    yield from _utilisation(run, yearly)
+    yield from _precision(choice, run, yearly, context)
+
+
+def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+    """The chosen layout against the middle one of those that fit the same machines."""
+    chosen = choice.chosen
+    assert chosen.found.best
+    priced = price_layouts(choice.job, chosen.cluster, chosen.stack)
+    fits = priced.high_bytes <= np.max(chosen.cluster.device.memory_bytes)
+    if not fits.any():
+        return
+    usual = float(np.median(priced.step_s[fits])) / chosen.found.best.step_s
+    how = f"{run.layout.text if run.layout else ''}: {usual:.2f} times as fast as the middle one that fits"
+    without = yearly_usd * max(1.0, usual)
+    yield Lever("layout", run.name, Pulled.IN_USE, without - yearly_usd, without, how)
+
+
+def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+    """The best interval between checkpoints against one every four hours."""
+    count = run.run.interruptions.value
+    if count <= 0:
+        return
+    between_s, write_s = run.run.wall_s.value / count, run.run.checkpoints.write_s
+    best_s = run.run.checkpoints.interval_s.value
+    planned, usual = (
+        checkpoint_overhead_fraction(each, write_s, between_s) for each in (best_s, USUAL_INTERVAL_S)
+    )
+    saved = yearly_usd * max(0.0, usual - planned)
+    how = f"every {best_s / 60:.0f} min: {100 * planned:.2g} % of the run; every 4 h {100 * usual:.2g} %"
+    yield Lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly_usd + saved, how)
+
+
+def _pipeline(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+    """What waiting for data takes of a step, which a better input pipeline gives back."""
+    share = sum(part.share_fraction for part in run.step_parts if part.name == "data")
+    how = f"steps wait for data {100 * share:.2g} % of the time"
+    yield Lever("input", run.name, Pulled.OPEN, yearly_usd * share, yearly_usd, how)
+
+
+def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+    """One point of MFU more: a run costs as its inverse."""
+    if run.mfu_fraction is None:
+        return
+    reached = run.mfu_fraction.value
+    saved = yearly_usd * ONE_POINT / (reached + ONE_POINT)
+    how = f"one point of MFU above {100 * reached:.0f} %"
+    yield Lever("utilise", run.name, Pulled.OPEN, saved, yearly_usd, how)
+
+
+def _precision(
+    choice: TrainingChoice, run: TrainingPlan, yearly_usd: float, context: Context
+) -> Iterator[Lever]:
+    """The same run in fp8 where the part multiplies in it; where it runs in fp8, what bf16 would cost."""
+    chosen, job = choice.chosen, choice.job
+    used = job.precision == "fp8"
+    if not used and "fp8" not in chosen.cluster.device.peak_flops_per_s:
+        return
+    other = replace(job, precision="bf16" if used else "fp8")
+    try:
+        stack = load_stack(
+            context.constants, other.framework, other.precision, chosen.offer.accelerator.family
+        )
+        tried = trial(choice.entry, other, chosen.offer, chosen.cluster, stack, None)
+    except ValueRefusedError:
+        return
+    if tried.run is None or chosen.run is None:
+        return
+    ratio = tried.run.total_accelerator_h / chosen.run.total_accelerator_h
+    there = yearly_usd * ratio
+    without, with_it = (there, yearly_usd) if used else (yearly_usd, there)
+    pulled = Pulled.IN_USE if used else Pulled.OPEN
+    how = f"fp8 matrix products: {with_it / without:.2f} of the accelerator-hours of bf16"
+    yield Lever("quantise", run.name, pulled, without - with_it, without, how)

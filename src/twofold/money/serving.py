@@ -1,0 +1,209 @@
+"""A service's money: what its tokens cost, what a hosted interface asks, and what its outages are worth."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from twofold.answer import Context, downtime, electricity, may_host, place_of, runs_per_year
+from twofold.catalog import Model
+from twofold.contracts.results import (
+    ApiComparison,
+    Derivation,
+    LineItem,
+    NineStep,
+    Plan,
+    Pool,
+    ServiceMoney,
+    ServicePlan,
+    SpareStep,
+    total_usd,
+)
+from twofold.core import YEAR_H, YEAR_S, InputError
+from twofold.money.units import class_money, least_fraction, tokens_per_w
+from twofold.supply import (
+    ApiOffer,
+    Failing,
+    OwnCost,
+    Redundancy,
+    TokenMix,
+    api_offers,
+    break_even_months,
+    break_even_mtok_per_month,
+    cheapest_redundancy,
+    energy_usd,
+    nines,
+    query_price_usd,
+    redundancy_steps,
+    usd_per_mtok,
+)
+
+MTOK, MONTHS_PER_YEAR = 1e6, 12.0
+SPARES_BEYOND = 2  # shown past the best and past the planned
+
+
+def service_money(
+    service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
+) -> tuple[ServiceMoney, list[Derivation]]:
+    """Everything about one service's money, with the derivations of what has a range."""
+    found = [class_money(service, one) for one in service.classes]
+    per_w, power_rows = tokens_per_w(service)
+    hour = downtime(context)
+    tariff = electricity([place_of(service.machine, context)], context)
+    money = ServiceMoney(
+        name=service.name,
+        classes=tuple(one for one, _ in found if one),
+        output_tokens_per_s_per_w=per_w,
+        energy_usd_per_year=_energy_usd(service, bill, tariff.usd),
+        api=_api(service, plan, bill, context),
+        downtime_usd_per_h=hour.usd_per_h,
+        downtime_source=hour.source,
+        spares=_spares(service, hour.usd_per_h, context),
+        nines=tuple(
+            NineStep(row.from_fraction, row.to_fraction, row.saved_h_per_year, row.worth_usd_per_year)
+            for row in nines(hour.usd_per_h)
+        ),
+        spares_of=_spares_of(service),
+    )
+    return money, [row for _, rows in found for row in rows] + power_rows
+
+
+def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], usd_per_kwh: float) -> float:
+    """A year's energy: of machines of one's own as billed, at rest too; else what is in the rent."""
+    own = [line for line in bill if line.what.startswith(f"{service.name}:") and line.unit == "kWh"]
+    if own:
+        return sum(line.quantity * line.unit_usd for line in own)
+    return energy_usd(service.energy_j_per_year.value, usd_per_kwh)
+
+
+def _api(
+    service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
+) -> ApiComparison | None:
+    """The cheapest hosted interface for this mix, and from which volume the own fleet is cheaper (R-109).
+
+    Both with tax; the own side with every line of its bill: rent, support, egress.
+    """
+    model, cost = _model(service, context), service.cost_usd_per_year
+    if model is None or cost is None or any(one.input_tokens is None for one in service.classes):
+        return None
+    offers = [each for each in api_offers(model, context.catalog) if may_host(each.price.provider, context)]
+    if not offers:
+        return None
+    best = min(offers, key=lambda each: (_api_usd_per_year(each, service), each.price.provider))
+    taxed = 1.0 + context.spec.supply.economics.tax_fraction
+    price, asked = best.price, taxed * _api_usd_per_year(best, service)
+    tokens = YEAR_S * sum(
+        one.rate_per_s * ((one.input_tokens or 0.0) + (one.output_tokens or 0.0)) for one in service.classes
+    )
+    own = _own_cost(service, tokens / MTOK, plan, bill, context)
+    hosted = usd_per_mtok(asked, tokens)
+    volume = tokens / MTOK / MONTHS_PER_YEAR
+    months = break_even_months(own, hosted, volume)
+    day = ""
+    if months is not None and context.today is not None and months < 1200:
+        day = (context.today + timedelta(days=months * 365 / 12)).isoformat()
+    return ApiComparison(
+        provider=price.provider,
+        model=best.model,
+        same_model=best.same_model,
+        input_usd_per_mtok=price.input_usd_per_mtok,
+        output_usd_per_mtok=price.output_usd_per_mtok,
+        date=price.date,
+        source=price.source,
+        usd_per_mtok=hosted,
+        api_usd_per_year=asked,
+        own_usd_per_year=own.usd_per_mtok * tokens / MTOK,
+        least_own_usd_per_month=own.least_usd_per_month,
+        once_usd=own.once_usd,
+        break_even_mtok_per_month=break_even_mtok_per_month(own, hosted),
+        mtok_per_month=volume,
+        pays_back_months=months,
+        pays_back_date=day,
+    )
+
+
+def _model(service: ServicePlan, context: Context) -> Model | None:
+    """The catalogue's model; None for a config file of one's own and for measured rows."""
+    try:
+        return context.catalog.model(service.model)
+    except InputError:
+        return None
+
+
+def _api_usd_per_year(offer: ApiOffer, service: ServicePlan) -> float:
+    price = offer.price
+    return YEAR_S * sum(
+        one.rate_per_s
+        * query_price_usd(
+            TokenMix(one.input_tokens or 0.0, one.output_tokens or 0.0, one.shared_prefix_fraction),
+            price.input_usd_per_mtok,
+            price.output_usd_per_mtok,
+            price.cached_input_usd_per_mtok,
+        )
+        for one in service.classes
+    )
+
+
+def _own_cost(
+    service: ServicePlan, mtok_per_year: float, plan: Plan, bill: Sequence[LineItem], context: Context
+) -> OwnCost:
+    """The fleet as a floor and a slope, by the lines of its bill; the run that makes its model is once."""
+    yearly = _billed(service.name, bill)
+    once = [
+        _billed(run.name, bill) / runs_per_year(entry)
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+        if run.cost_usd and run.model == service.model
+    ]
+    return OwnCost(
+        least_usd_per_month=yearly * min(1.0, least_fraction(service)) / MONTHS_PER_YEAR,
+        usd_per_mtok=yearly / mtok_per_year if mtok_per_year else 0.0,
+        once_usd=sum(once),
+        months=MONTHS_PER_YEAR * context.spec.supply.economics.years,
+    )
+
+
+def _billed(name: str, bill: Sequence[LineItem]) -> float:
+    """All lines of one run or service."""
+    return total_usd(line for line in bill if line.what.startswith(f"{name}:"))
+
+
+def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[SpareStep, ...]:
+    """Spares of the largest pool that somebody waits for, beside what its outages cost (R-134)."""
+    price, pool = service.machine.price, _waited_pool(service)
+    if price is None or pool is None:
+        return ()
+    keys = context.spec.supply.economics
+    needed = pool.replica_count - pool.spare_count
+    paid = price.usd_per_accelerator_h.value * (1.0 - keys.discount_fraction)
+    per_replica = pool.replica.accelerator_count * paid * YEAR_H
+    catalog = context.catalog
+    up, zone_up = (catalog.economic(each).value for each in ("replica available", "zone available"))
+    failing = Failing(up, zone_up, service.zones)
+    best = cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
+    shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
+    steps = redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))
+    return tuple(_spare_step(step, pool.spare_count, best) for step in steps)
+
+
+def _spares_of(service: ServicePlan) -> str:
+    """The classes whose pool's spares are weighed, where others of the service have spares of their own."""
+    pool = _waited_pool(service)
+    return " and ".join(pool.classes) if pool and len(service.pools) > 1 else ""
+
+
+def _spare_step(step: Redundancy, planned: int, best: int) -> SpareStep:
+    return SpareStep(
+        spare_count=step.spare_count,
+        available_fraction=step.available_fraction,
+        outage_h_per_year=step.outage_h_per_year,
+        fleet_usd_per_year=step.fleet_usd_per_year,
+        outage_usd_per_year=step.outage_usd_per_year,
+        total_usd_per_year=step.total_usd_per_year,
+        planned=step.spare_count == planned,
+        best=step.spare_count == best,
+    )
+
+
+def _waited_pool(service: ServicePlan) -> Pool | None:
+    """The largest pool that answers somebody who waits; work of a day has no outage of an hour."""
+    batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
+    waited = [pool for pool in service.pools if not set(pool.classes) <= batch]
+    return max(waited, key=lambda pool: pool.replica_count, default=None)

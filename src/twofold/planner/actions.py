@@ -1,0 +1,304 @@
+"""What a plan says to do: what to rent first, what goes back when, what that costs, what may go wrong."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.answer import metric_text
+from twofold.contracts.results import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
+from twofold.core import format_seconds, format_usd
+from twofold.money import LEAST_USD, in_portfolio, names_of, rounding_usd
+from twofold.planner.action_money import hosted_usd, leased_usd, own_usd, owner_of, rented_usd
+from twofold.portfolio import uncorrected, unpromised, unseen
+
+SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
+SHOWN_LATER = 2
+FLIP_LIMIT_FRACTION = 0.2
+IDLE = "none of your own machines, which draw at rest all the same"
+BATCH_METRIC = "finish_within"
+
+
+def actions_of(plan: Plan) -> tuple[Action, ...]:
+    """What to use, rent and give back, in that order; its cost, the risk, and the command to run next.
+
+    `SPEC` in a command is the user's path. The screen has room for six lines, and says where it cut some.
+    The portfolio is recommended where it answers everything for less than the fleets as planned; else these.
+    """
+    bill = _recommended(plan)
+    parts = (
+        [*_of_portfolio(plan, bill), *_risks(plan, bill)]
+        if bill
+        else [*_of_fleets(plan), *_risks(plan, None)]
+    )
+    return (*parts, _next(plan))
+
+
+def _recommended(plan: Plan) -> PortfolioBill | None:
+    """The portfolio's bill where the portfolio is what to buy."""
+    money = plan.money
+    if money is None or money.portfolio is None or plan.portfolio is None or not money.portfolio.answers:
+        return None
+    saved_usd = money.total_usd - money.portfolio.total_usd
+    return money.portfolio if saved_usd > rounding_usd(money.lines, money.portfolio.lines) else None
+
+
+def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
+    portfolio = plan.portfolio
+    assert portfolio is not None and plan.money is not None
+    machines = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
+    own = [lease for lease in machines if lease.term == "owned"]
+    rented = [lease for lease in machines if lease.term != "owned"]
+    first_week = min((lease.start_week for lease in rented), default=0)
+    first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
+    absent = [half for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
+    held, priced = _by_price(absent)
+    hosted = [lease for lease in portfolio.leases if lease.term == "api"]
+    if hosted:
+        texts = [f"{each.provider}'s hosted interface for {each.what}" for each in hosted]
+        yield Action("use", " · ".join(texts), "", hosted_usd(bill.lines))
+    drawn_usd = own_usd(bill.lines)
+    if own or held:
+        yield Action("use", _joined(_listed(own), *_half_texts(held, plan)), "", drawn_usd)
+    elif drawn_usd:
+        yield Action("use", IDLE, "", drawn_usd)
+    if first or priced:
+        when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
+        usd = leased_usd(portfolio, bill.lines, first) + rented_usd(bill.lines, _names_in(priced))
+        yield Action("rent", _joined(_listed(first), *_half_texts(priced, plan)), when, usd)
+    later = sorted(
+        (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
+    )
+    if later:
+        texts = [f"week {each.start_week + 1}, {_listed([each])}" for each in later[:SHOWN_LATER]]
+        texts += [f"{len(later) - SHOWN_LATER} more"] if len(later) > SHOWN_LATER else []
+        yield Action("then", " · ".join(texts), "", leased_usd(portfolio, bill.lines, later))
+    back = portfolio.windows[:SHOWN_LATER]
+    if back:
+        texts = [f"{each.run}'s machines on {each.release}, {_held(each.year_usd)}" for each in back]
+        more = len(portfolio.windows) - len(back)
+        texts += [f"{more} more windows"] if more else []
+        yield Action("release", " · ".join(texts), back[0].release, None)
+    yield Action("cost", _saved(plan, bill), "", bill.total_usd)
+
+
+def _halves(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
+    return (*plan.training, *plan.serving)
+
+
+def _saved(plan: Plan, bill: PortfolioBill) -> str:
+    """The first year, and what is saved on each other way to get the machines (of rent, for those)."""
+    assert plan.portfolio is not None and plan.money is not None
+    saved = [f"fleets below {format_usd(plan.money.total_usd - bill.total_usd)}"]
+    own, *others = plan.portfolio.options or (None,)
+    if own is not None:
+        saved += [
+            f"{each.name.removesuffix(' fleets')} {format_usd(each.usd - own.usd)}"
+            for each in others
+            if each.usd - own.usd >= LEAST_USD
+        ]
+    return f"first year {format_usd(bill.total_usd)}, saved: {', '.join(saved)}"
+
+
+def _held(year_usd: float) -> str:
+    return f"{format_usd(year_usd)} if held all year"
+
+
+def _listed(leases: Sequence[Lease]) -> str:
+    """`serve: 5 × 8 B200-SXM-180GB (nebius) + 1 more · pretrain: …`: by purpose, the dearest first."""
+    purposes: dict[str, list[Lease]] = {}
+    for lease in leases:
+        names = dict.fromkeys(each.partition(".")[0] for each in lease.what.split(", "))
+        purposes.setdefault(", ".join(names), []).append(lease)
+    return " · ".join(_purpose(names, own) for names, own in purposes.items())
+
+
+def _purpose(names: str, leases: Sequence[Lease]) -> str:
+    texts = [_leased(each) for each in leases]
+    shown = 2 if len(names) + sum(map(len, texts[:2])) <= SHORT_CHARACTERS else 1
+    rest_usd = sum(each.usd for each in leases[shown:])
+    more = f" + {len(texts) - shown} more, {format_usd(rest_usd)}" if len(texts) > shown else ""
+    return f"{names}: {', '.join(texts[:shown])}{more}"
+
+
+def _leased(lease: Lease) -> str:
+    """`5 × 8 B200-SXM-180GB (nebius)`."""
+    whose = "your own" if lease.term == "owned" else lease.provider
+    return f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator} ({whose})"
+
+
+def _of_fleets(plan: Plan) -> Iterator[Action]:
+    """The fleets as planned: where there is no portfolio, or none that answers for less."""
+    held, priced = _by_price(_halves(plan))
+    lines = plan.money.lines if plan.money else None
+    if held:
+        usd = None if lines is None else own_usd(lines)
+        yield Action("use", _joined(*_half_texts(held, plan)), "", usd)
+    if priced:
+        usd = None if lines is None else rented_usd(lines, _names_in(priced))
+        yield Action("rent", _joined(*_half_texts(priced, plan)), "", usd)
+    released = [
+        f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
+        for run in plan.training
+        if run.release_after_s is not None and run.machine.price
+    ]
+    if released:
+        yield Action("release", " · ".join(released), "", None)
+    if plan.money:
+        why = ""
+        if plan.portfolio and plan.money.portfolio:
+            why = ": no portfolio of leases answers all for less" if _answers(plan) else ""
+        yield Action("cost", f"first year {format_usd(plan.money.total_usd)}{why}", "", plan.money.total_usd)
+
+
+def _answers(plan: Plan) -> bool:
+    return bool(plan.money and plan.money.portfolio and plan.money.portfolio.answers)
+
+
+def _by_price(
+    halves: Sequence[TrainingPlan | ServicePlan],
+) -> tuple[list[TrainingPlan | ServicePlan], list[TrainingPlan | ServicePlan]]:
+    """Those that pay no rent (machines of one's own, or that nobody prices), and those that do."""
+    return [half for half in halves if not half.machine.price], [
+        half for half in halves if half.machine.price
+    ]
+
+
+def _names_in(halves: Sequence[TrainingPlan | ServicePlan]) -> frozenset[str]:
+    return frozenset(half.name for half in halves)
+
+
+def _joined(*texts: str) -> str:
+    return " · ".join(filter(None, texts))
+
+
+def _half_texts(halves: Sequence[TrainingPlan | ServicePlan], plan: Plan) -> Iterator[str]:
+    """`2 × 8 H100-SXM5-80GB of your own for serve`."""
+    lines = plan.money.lines if plan.money else ()
+    own = {owner_of(line) for line in lines if line.category == "energy"}
+    for half in halves:
+        machine = half.machine
+        whole = machine.node_count * machine.accelerators_per_node == machine.accelerator_count
+        count = (
+            f"{machine.node_count} × {machine.accelerators_per_node}"
+            if whole
+            else f"{machine.accelerator_count} ×"
+        )
+        whose = " of your own" if half.name in own else ""
+        if machine.price:
+            whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})"
+        yield f"{count} {machine.accelerator}{whose} for {half.name}"
+
+
+def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
+    """The largest thing that may go wrong, and whether anything was tried on the twin."""
+    found = next(_dangers(plan, bill), "")
+    portfolio = plan.portfolio if bill else None
+    if not plan.serving or (plan.rehearsed and not portfolio):
+        sure = ""
+    elif plan.rehearsed and portfolio and portfolio.rounds:
+        late = ", ".join(each.text for each in unseen(portfolio))
+        sure = f"not rehearsed: {late}" if late else ""
+    elif plan.rehearsed:
+        sure = "the fleets below were rehearsed, the portfolio was not"
+    else:
+        sure = "not rehearsed"
+    text = _joined(found, _unranged(plan) if bill else "", sure)
+    if text:
+        yield Action("risk", text, "", None)
+
+
+def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
+    """Largest first: what cannot be met, years that are too much, goals the range crosses, close calls."""
+    if plan.portfolio and plan.portfolio.conflict and not bill:
+        yield f"the portfolio cannot meet all of: {', '.join(plan.portfolio.conflict)}"
+    if plan.portfolio and not bill:
+        yield from (f"the portfolio's {each.text}" for each in uncorrected(plan.portfolio))
+    if plan.portfolio and bill:
+        yield from (f"no latency is promised for {text}" for text in unpromised(plan.portfolio))
+        for row in plan.portfolio.scenarios:
+            if row.usd is None:
+                yield f"{row.name}: too little, {row.short}"
+    halves = [half for half in _halves(plan) if not bill or _has_as_planned(half, plan)]
+    goals = [goal for half in _halves(plan) for goal in _goals(half, plan if bill else None)]
+    crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
+    for text, _ in crossed[:1]:
+        yield text
+    for half in halves:
+        if half.flip_fraction > FLIP_LIMIT_FRACTION:
+            share = f"{100 * half.flip_fraction:.0f} %"
+            yield f"{half.name}: another machine wins in {share} of the draws"
+    closest = max(goals, key=lambda goal: goal[1], default=None)
+    if closest:
+        yield f"closest: {closest[0]}"
+
+
+def _unranged(plan: Plan) -> str:
+    """Runs, services or classes whose promises nothing gives a range for on the portfolio's machines."""
+    portfolio = plan.portfolio
+    assert portfolio is not None
+    hosted = [what for each in portfolio.leases if each.term == "api" for what in each.what.split(", ")]
+    names = [
+        run.name for run in plan.training if run.deadline_s is not None and not _is_as_planned(run, plan)
+    ]
+    for service in plan.serving:
+        promised = [one.name for one in service.classes if any(goal.predicted for goal in one.slos)]
+        own = [name for name in promised if f"{service.name}.{name}" not in hosted]
+        other = [name for name in own if not _answers_as_planned(service, name, plan)]
+        names += [f"{service.name}.{name}" for name in other] if other != promised else [service.name]
+    return f"{', '.join(names)}: ranges below are of other machines" if names else ""
+
+
+def _has_as_planned(half: TrainingPlan | ServicePlan, plan: Plan) -> bool:
+    """Whether the portfolio has some of a run or service on the accelerators of its fleet."""
+    if isinstance(half, TrainingPlan):
+        return _is_as_planned(half, plan)
+    return any(_answers_as_planned(half, one.name, plan) for one in half.classes)
+
+
+def _is_as_planned(run: TrainingPlan, plan: Plan) -> bool:
+    """Whether the portfolio has a run on the accelerators of its fleet, and on no other."""
+    if plan.portfolio is None or run.name not in in_portfolio(plan.portfolio):
+        return True
+    found = [lease for lease in plan.portfolio.leases if run.name in names_of(lease.what)]
+    return {lease.accelerator for lease in found if lease.term != "api"} == {run.machine.accelerator}
+
+
+def _answers_as_planned(service: ServicePlan, name: str, plan: Plan) -> bool:
+    """Whether the portfolio answers some of a class on the accelerators that the service's fleet has."""
+    assert plan.portfolio is not None
+    alike = {each.offer for each in plan.portfolio.leases if each.accelerator == service.machine.accelerator}
+    return service.name not in in_portfolio(plan.portfolio) or any(
+        row.offer in alike and row.demand.partition("@")[0] == f"{service.name}.{name}"
+        for row in plan.portfolio.served
+    )
+
+
+def _goals(half: TrainingPlan | ServicePlan, recommended: Plan | None) -> Iterator[tuple[str, float]]:
+    """Each promise in words, with the upper end of its 80 % range over its limit.
+
+    Where a portfolio is recommended, of what it does on machines like those of the fleets alone.
+    """
+    if isinstance(half, TrainingPlan):
+        if half.deadline_s and (recommended is None or _is_as_planned(half, recommended)):
+            high_s = half.run.total_s.high
+            ends, limit = format_seconds(high_s), format_seconds(half.deadline_s)
+            yield f"{half.name} may take {ends} of {limit} (80 % range)", high_s / half.deadline_s
+        return
+    for one in half.classes:
+        if recommended is not None and not _answers_as_planned(half, one.name, recommended):
+            continue
+        for goal in one.slos:
+            if goal.predicted is not None:
+                high, limit = (format_seconds(each) for each in (goal.predicted.high, goal.limit_s))
+                name = "done" if goal.metric == BATCH_METRIC else metric_text(goal.metric)
+                yield (
+                    f"{half.name}.{one.name}: {name} may be {high} for {limit} (80 % range)",
+                    goal.predicted.high / goal.limit_s,
+                )
+
+
+def _next(plan: Plan) -> Action:
+    """The command to run before signing."""
+    if plan.serving and not plan.rehearsed:
+        return Action("next", "twofold plan SPEC --rehearse", "", None)
+    if plan.serving:
+        return Action("next", "twofold simulate SPEC --scenario zone-loss", "", None)
+    return Action("next", "twofold plan SPEC --money", "", None)

@@ -1,0 +1,225 @@
+"""One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from enum import Enum
+from typing import TypeVar
+
+from twofold import __version__
+from twofold.answer import (
+    DRAW_COUNT,
+    Context,
+    MeasuredChoice,
+    Offer,
+    ServingChoice,
+    TrainingChoice,
+    authorised,
+    calibration_notes,
+    choose_measured,
+    choose_serving,
+    choose_training,
+    derivations,
+    draw_factors,
+    is_calibrated,
+    is_measured,
+    main_pool,
+    marked_measured,
+    measured_plan,
+    measured_training_plan,
+    offered_where_asked,
+    run_scope,
+    service_plan,
+    service_scope,
+    training_plan,
+)
+from twofold.catalog import Catalog
+from twofold.contracts.results import Digests, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.spec import Spec, defaults_used
+from twofold.money import check_budget, rent_of_year
+from twofold.perf import Constants
+from twofold.planner.cross import cross_cells
+from twofold.planner.supply_side import with_supply_side
+from twofold.planner.tornado import factor_swings
+from twofold.portfolio import Rehearsing
+from twofold.rehearse import Tell, rehearsed_service
+
+Half = TypeVar("Half", TrainingPlan, ServicePlan)
+SCHEMA = "twofold/plan/1"
+
+
+class Rehearse(Enum):
+    """Whether services are confirmed on the twin."""
+
+    NO = "no"
+    BEST_TWO = "best-two"  # the best fleet and its runner-up
+
+
+def _silent(_: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What a plan depends on besides spec, catalogue and constants."""
+
+    draw_count: int = DRAW_COUNT
+    seed: int = 0
+    today: date | None = None  # None: prices are not judged by their age
+    calibration: str = ""  # what was measured here and is part of the constants, in words
+    calibration_digest: str = ""
+    notes: tuple[str, ...] = ()  # what to know about that
+    rehearse: Rehearse = Rehearse.NO
+    tell: Tell = _silent  # hears what a rehearsal is about
+
+
+def build_plan(
+    spec: Spec,
+    catalog: Catalog,
+    constants: Constants,
+    *,
+    spec_digest: str,
+    options: PlanOptions = PlanOptions(),
+) -> Plan:
+    """Plan every run and service of a spec. The same input gives the same plan, byte for byte (INV-5).
+
+    Raises InfeasibleError, with what is needed, what was tried and what would fit, when a run or a service
+    cannot be done within its deadline, objectives or budget.
+    """
+    draws = draw_factors(constants, options.draw_count, options.seed)
+    allowed = offered_where_asked(spec, authorised(spec, catalog))
+    context = Context(spec, allowed, constants, draws, options.today)
+    runs = {
+        entry.name: choose_training(entry, context) for entry in spec.training if not entry.model.measured
+    }
+    measured = {
+        entry.name: choose_measured(entry, context) for entry in spec.training if entry.model.measured
+    }
+    modelled = [entry for entry in spec.services if not entry.model.measured]
+    services = {entry.name: choose_serving(entry, context) for entry in modelled}
+    training = tuple(
+        _planned_run(runs[entry.name], context)
+        if entry.name in runs
+        else measured_training_plan(measured[entry.name], context)
+        for entry in spec.training
+    )
+    planned = {name: _planned_service(choice, context) for name, choice in services.items()}
+    if options.rehearse is Rehearse.BEST_TWO:
+        for name, choice in services.items():
+            services[name], planned[name] = rehearsed_service(
+                choice, lambda own: _planned_service(own, context), context, options.tell
+            )
+    serving = tuple(
+        planned[entry.name] if entry.name in planned else measured_plan(entry, context)
+        for entry in spec.services
+    )
+    rent = rent_of_year(training, serving, spec)
+    planned_runs = [(runs[plan.name], plan) for plan in training if plan.name in runs]
+    measured_runs = [(measured[plan.name], plan) for plan in training if plan.name in measured]
+    planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
+    cross = cross_cells(planned_runs, planned_services, context)
+    plan = Plan(
+        schema=SCHEMA,
+        name=spec.name,
+        twofold=__version__,
+        digests=Digests(spec_digest, catalog.digest, constants.digest, options.calibration_digest),
+        rehearsed=bool(planned) and all(each.rehearsals for each in planned.values()),
+        training=training,
+        serving=serving,
+        cross=cross,
+        first_year_usd=rent,  # the bill's total once there is a bill
+        budget_usd=spec.supply.budget_usd,
+        factors=factor_swings(list(runs.values()), list(services.values()), context),
+        calibration=options.calibration,
+        derivations=derivations(planned_runs, measured_runs, planned_services, serving, cross, rent, context),
+        defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
+        warnings=(
+            *options.notes,
+            *_calibration_notes(runs, services, context),
+            *_warnings(training, serving, spec),
+            *_contention([*runs.values(), *measured.values()], list(services.values())),
+        ),
+    )
+    whole = with_supply_side(plan, context, runs, services, _rehearsing(planned, context, options))
+    return replace(whole, warnings=(*whole.warnings, *check_budget(whole, spec.supply.budget_usd)))
+
+
+def _rehearsing(planned: dict[str, ServicePlan], context: Context, options: PlanOptions) -> Rehearsing | None:
+    """How the portfolio's fleets are tried on the twin, where the plan's are."""
+    if options.rehearse is not Rehearse.BEST_TWO:
+        return None
+    return Rehearsing(lambda own: _planned_service(own, context), planned, options.tell)
+
+
+def _calibration_notes(
+    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+) -> tuple[str, ...]:
+    scopes = {name: _run_scope(choice) for name, choice in runs.items()}
+    scopes |= {name: _service_scope(choice) for name, choice in services.items()}
+    return calibration_notes(context.constants, scopes)
+
+
+def _planned_run(choice: TrainingChoice, context: Context) -> TrainingPlan:
+    plan = training_plan(choice, context)
+    return _lettered(plan, choice.chosen.offer, context, _run_scope(choice))
+
+
+def _planned_service(choice: ServingChoice, context: Context) -> ServicePlan:
+    return _lettered(service_plan(choice, context), choice.offer, context, _service_scope(choice))
+
+
+def _lettered(half: Half, offer: Offer, context: Context, scope: Mapping[str, str]) -> Half:
+    """A run or service as planned; where its part was measured here, or calibrated, its times say so."""
+    constants = context.constants
+    own = is_measured(constants, offer.accelerator.name) or is_calibrated(constants, scope)
+    return marked_measured(half) if own else half
+
+
+def _run_scope(choice: TrainingChoice) -> dict[str, str]:
+    return run_scope(choice.chosen.offer.accelerator.name, choice.job)
+
+
+def _service_scope(choice: ServingChoice) -> dict[str, str]:
+    replica = main_pool(choice.fleet, choice.loads).replica
+    return service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
+
+
+def _contention(
+    runs: Sequence[TrainingChoice | MeasuredChoice], services: Sequence[ServingChoice]
+) -> tuple[str, ...]:
+    """Own machines that several runs and services would use at once: each is planned as if alone."""
+    wanted: dict[tuple[str, str], int] = {}  # by part and node: each is a stock of its own
+    held: dict[tuple[str, str], int] = {}
+    used = [(run.chosen.offer, run.chosen.cluster.accelerator_count) for run in runs]
+    used += [(service.offer, service.fleet.accelerators) for service in services]
+    for offer, count in used:
+        if offer.owned:
+            stock = offer.accelerator.name, offer.node.name
+            wanted[stock] = wanted.get(stock, 0) + count
+            held[stock] = (offer.node_count_max or 0) * offer.node.accelerator_count
+    return tuple(
+        f"{count} of your {held[stock]} {stock[0]} are wanted at once: each part is planned as if alone"
+        for stock, count in wanted.items()
+        if count > held[stock]
+    )
+
+
+def _warnings(
+    training: tuple[TrainingPlan, ...], serving: tuple[ServicePlan, ...], spec: Spec
+) -> tuple[str, ...]:
+    """What concerns the whole plan: that it is half of one, or that money is missing from it."""
+    warnings = []
+    if not training or not serving:
+        warnings.append(f"half a plan: the spec has no {'training' if serving else 'serving'}")
+    measured = [entry.name for entry in spec.training if entry.model.measured]
+    measured += [entry.name for entry in spec.services if entry.model.measured]
+    if training and serving and measured:
+        names = ", ".join(measured)
+        warnings.append(f"not tried on the other half's fleet: {names}, which no row measures there")
+    unpriced = [plan.name for plan in training if plan.cost_usd is None]
+    unpriced += [plan.name for plan in serving if plan.cost_usd_per_year is None]
+    if unpriced:
+        warnings.append(f"no price for {', '.join(unpriced)}: no rent of it is in the first year")
+    if spec.supply.budget_usd is not None and unpriced:
+        warnings.append("the budget was checked against what has a price")
+    return tuple(warnings)

@@ -1,0 +1,182 @@
+"""The 2×2: what each half costs, and how it fares, on its own fleet and on the other half's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from twofold.answer import (
+    ClassLoad,
+    Context,
+    Offer,
+    ServingChoice,
+    TrainingChoice,
+    Trial,
+    asked_regions,
+    bought_near,
+    calibrated_run,
+    cluster_of,
+    in_regions,
+    run_terms,
+    search_fleet,
+    trial,
+)
+from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
+from twofold.core import YEAR_H, Estimate, format_seconds, format_usd
+from twofold.inference import Fleet
+from twofold.training import load_stack
+
+
+def cross_cells(
+    runs: Sequence[tuple[TrainingChoice, TrainingPlan]],
+    services: Sequence[tuple[ServingChoice, ServicePlan]],
+    context: Context,
+) -> tuple[CrossCell, ...]:
+    """Each run and each service on its own fleet, and on the largest fleet of the other half.
+
+    Ranges on the other fleet are those of the own one, moved with its middle. Half a plan has no cells.
+    """
+    if not runs or not services:
+        return ()
+    training_offer = max(runs, key=lambda pair: pair[0].chosen.cluster.accelerator_count)[0].chosen.offer
+    serving_choice = max(services, key=lambda pair: pair[0].fleet.accelerators)[0]
+    cells: list[CrossCell] = []
+    for choice, plan in runs:
+        cells += [_own_run(plan), _run_elsewhere(choice, plan, serving_choice, context)]
+    for served, service in services:
+        cells += [_own_service(served, service), _service_elsewhere(served, service, training_offer, context)]
+    return tuple(cells)
+
+
+def _own_run(plan: TrainingPlan) -> CrossCell:
+    wall_s = plan.run.total_s
+    cost = f", {format_usd(plan.cost_usd.value)}" if plan.cost_usd else ""
+    text = f"{format_seconds(wall_s.value)}{cost}"
+    return CrossCell("training", plan.name, "training", text, True, wall_s, plan.cost_usd, None)
+
+
+def _run_elsewhere(
+    choice: TrainingChoice, plan: TrainingPlan, serving: ServingChoice, context: Context
+) -> CrossCell:
+    """The run on the nodes of the serving fleet, as many as there are, at a price of the run's regions."""
+    offer = _where_run(choice, serving.offer, context)
+    if offer is None:
+        text = _not_sold(serving.offer, asked_regions(choice.entry, context.spec.supply))
+        return CrossCell("training", plan.name, "serving", text, False, None, None, None)
+    nodes = max(1, serving.fleet.accelerators // offer.node.accelerator_count)
+    found = _widest_trial(choice, offer, nodes, context)
+    if found is None or found.run is None:
+        why = found.misses if found else "no number of its nodes divides the batch"
+        return CrossCell("training", plan.name, "serving", f"does not fit: {why}", False, None, None, None)
+    wall_s = _moved(plan.run.total_s, found.run.total_s)
+    cost = None if found.cost_usd is None else _cost_like(plan.cost_usd, found.cost_usd)
+    # `99.7 d misses 30.0 d`: the cell has said the first part already.
+    why = f", {found.misses.split(' ', 2)[-1]}" if found.misses else ""
+    money = f", {format_usd(found.cost_usd)}" if found.cost_usd is not None else ""
+    text = f"{format_seconds(found.run.total_s)}{money}{why}"
+    return CrossCell("training", plan.name, "serving", text, not found.misses, wall_s, cost, None)
+
+
+def _where_run(choice: TrainingChoice, offer: Offer, context: Context) -> Offer | None:
+    """The serving fleet's machine where the run may be; None where its part is sold only elsewhere."""
+    supply, price = context.spec.supply, offer.price
+    regions = asked_regions(choice.entry, supply)
+    if price is None or in_regions(context.catalog, price.provider, price.region, regions):
+        return offer
+    return bought_near(offer, context.catalog, supply, regions, run_terms(supply.shop))
+
+
+def _not_sold(offer: Offer, regions: tuple[str, ...]) -> str:
+    return f"does not fit: nobody sells {offer.accelerator.name} in {', '.join(regions)}"
+
+
+def _widest_trial(choice: TrainingChoice, offer: Offer, nodes: int, context: Context) -> Trial | None:
+    """The run on the largest number of nodes that its batch divides over."""
+    job, supply = choice.job, context.spec.supply
+    stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
+    last = None
+    for count in (number for number in (nodes, *_powers_below(nodes)) if number):
+        cluster = cluster_of(offer, count, context.constants, context.catalog, supply)
+        calibrated = calibrated_run(cluster, stack, job, context.constants)
+        last = trial(choice.entry, job, offer, *calibrated, supply.budget_usd)
+        if last.run:
+            return last
+    return last
+
+
+def _powers_below(number: int) -> list[int]:
+    largest = 2 ** int(np.log2(max(number, 1)))
+    return [largest] if largest < number else []
+
+
+def _own_service(choice: ServingChoice, service: ServicePlan) -> CrossCell:
+    latency = _tightest(service, choice)
+    cost = service.cost_usd_per_year
+    money = f"{format_usd(cost.value)}/y" if cost else "no price"
+    text = f"TPOT {format_seconds(latency.value)}, {money}"
+    return CrossCell("serving", service.name, "serving", text, True, None, cost, latency)
+
+
+def _service_elsewhere(
+    choice: ServingChoice, service: ServicePlan, offer: Offer, context: Context
+) -> CrossCell:
+    """The service on nodes of the training fleet, as many as it takes, bought in the service's regions."""
+    name, supply = offer.accelerator.name, context.spec.supply
+    near = bought_near(offer, context.catalog, supply, choice.entry.regions, supply.shop.terms)
+    if near is None:
+        text = _not_sold(offer, asked_regions(choice.entry, supply))
+        return CrossCell("serving", service.name, "training", text, False, None, None, None)
+    unlimited = replace(near, node_count_max=None, fixed_count=None)
+    variants = (choice.variant,)
+    result = search_fleet(choice.entry, variants, choice.loads, {name: unlimited}, context)
+    if result.best is None:
+        why = result.losers[0].detail if result.losers else result.binding
+        return CrossCell("serving", service.name, "training", f"does not fit: {why}", False, None, None, None)
+    latency = _moved(_tightest(service, choice), _tightest_of(result.best, choice))
+    own, other = choice.fleet.usd_per_h, result.best.usd_per_h
+    cost = None
+    money = ", no price"
+    if other is not None:
+        # Pools that rest at night rest there too: the year costs as much less than 8760 h as it does at home.
+        year = service.cost_usd_per_year
+        hours = year.value / own if year and own else YEAR_H
+        cost = _cost_like(year, other * hours)
+        more = f" ({100 * (other / own - 1):+,.0f} %)" if own else ""
+        money = f", {format_usd(cost.value)}/y{more}"
+    text = f"TPOT {format_seconds(latency.value)}{money}"
+    return CrossCell("serving", service.name, "training", text, True, None, cost, latency)
+
+
+def _tightest(service: ServicePlan, choice: ServingChoice) -> Estimate:
+    """TPOT p95 of the class with the tightest promise."""
+    name = _tightest_class(choice)
+    return next(each.percentiles["tpot_p95"] for each in service.classes if each.name == name)
+
+
+def _tightest_class(choice: ServingChoice) -> str:
+    """The class with the shortest promised TPOT, else time to a first token, else end to end, else any."""
+
+    def order(load: ClassLoad) -> tuple[float, ...]:
+        targets = load.traffic.slo.targets()
+        return tuple(
+            min((limit for name, limit in targets.items() if name.startswith(metric)), default=inf)
+            for metric in ("tpot", "ttft", "e2e")
+        )
+
+    return min(choice.loads, key=order).name
+
+
+def _tightest_of(fleet: Fleet, choice: ServingChoice) -> float:
+    pool = next(pool for pool in fleet.pools if _tightest_class(choice) in pool.classes)
+    return float(np.max(pool.served.tpot.p95_s))
+
+
+def _moved(like: Estimate, value: float) -> Estimate:
+    """A range of the same width around another middle."""
+    factor = value / like.value if like.value else 1.0
+    return Estimate(value, like.low * factor, like.high * factor, like.unit, like.source)
+
+
+def _cost_like(like: Estimate | None, value: float) -> Estimate:
+    return _moved(like, value) if like else Estimate(value, value, value, "USD")

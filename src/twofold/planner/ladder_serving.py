@@ -1,0 +1,300 @@
+"""Ladders of a service: contexts, formats and tenancy of its plan's replica, hardware by model size."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twofold.answer import (
+    NEWEST_RELEASES,
+    WEIGHT_FORMATS,
+    Chosen,
+    Context,
+    FormatRow,
+    Given,
+    Offer,
+    ServingChoice,
+    ServingQuestion,
+    calibrated_service,
+    choose_serving,
+    cluster_of,
+    drawn,
+    drawn_replica,
+    figures_of,
+    format_rows,
+    machines_text,
+    named_offers,
+    one,
+    price_used,
+    serving_offers,
+    serving_spread,
+    under_load,
+)
+from twofold.catalog import Model
+from twofold.contracts.spec import Service
+from twofold.core import Estimate
+from twofold.inference import (
+    Engine,
+    HardwareRow,
+    Lengths,
+    ModelVariant,
+    TrafficClass,
+    at_batch,
+    chips_needed,
+    default_activation_format,
+    engine,
+    hardware_table,
+    kv_bytes,
+    max_sequences,
+    model_kind,
+    model_shape,
+)
+from twofold.inference import Offer as Hardware
+from twofold.perf import compute_format
+from twofold.planner.rungs import Ladder, Rung, Value
+from twofold.training import virtualised
+
+CONTEXTS = (8192, 32768, 131072)
+ANSWER_TOKENS = 256.0
+# A class of sizes, the parameters below which it lies, and a model that stands for it.
+SIZE_CLASSES = (
+    ("< 7 B", 7e9, "llama-3.2-3b"),
+    ("7–70 B", 72e9, "qwen3-32b"),
+    ("> 70 B", np.inf, "llama-3.1-405b"),
+)
+COMPARED_RATE_PER_S = 20.0  # parts are compared per device: a fleet of hundreds of replicas tells no more
+OFFERS_TRIED = 8  # cheapest per byte/s of memory
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSite:
+    """A service on the replica of its plan: the load is the batch that the replica decodes at peak."""
+
+    choice: ServingChoice
+    chosen: Chosen
+    question: ServingQuestion  # of that replica's machines, its layout open
+
+
+def serving_site(entry: Service, context: Context) -> ServingSite:
+    """The replica that the plan of this service chooses for its interactive classes."""
+    choice = choose_serving(entry, context)
+    batch = {load.name for load in choice.loads if load.is_batch}
+    pools = [pool for pool in choice.fleet.pools if not set(pool.classes) <= batch] or list(
+        choice.fleet.pools
+    )
+    pool = max(pools, key=lambda each: each.accelerators)
+    traffic = next(load.traffic for load in choice.loads if load.name in pool.classes)
+    replica = pool.replica
+    software = context.catalog.framework(entry.engine)
+    question = ServingQuestion(
+        model=choice.model,
+        machines=_replica_machines(choice, pool.replica.accelerator_count, context),
+        input_tokens=one(traffic.lengths.input_tokens),
+        output_tokens=one(traffic.lengths.output_tokens),
+        concurrency=max(1.0, float(round(one(pool.served.batch_sequences)))),
+        weights_format=replica.weights_format,
+        kv_format=replica.kv_format,
+        engine_name=software,
+        engine_version=NEWEST_RELEASES.get(software),
+        chunk_tokens=one(replica.chunk_tokens),
+    )
+    return ServingSite(choice, Chosen(replica, under_load(replica, question)), question)
+
+
+def _replica_machines(choice: ServingChoice, accelerator_count: object, context: Context) -> Given:
+    """The accelerators of one replica as machines of their own."""
+    offer, count = choice.offer, round(float(np.max(np.asarray(accelerator_count, float))))
+    per_node = min(count, offer.node.accelerator_count)
+    nodes = -(-count // per_node)
+    whole = cluster_of(offer, nodes, context.constants, context.catalog, context.spec.supply)
+    cluster = replace(whole, accelerator_count=nodes * per_node)
+    nic = offer.node.nic_bytes_per_s / offer.node.accelerator_count
+    price = price_used(offer, context)
+    return Given(offer.accelerator, offer.node, nodes, per_node, offer.node.fabric, nic, cluster, price, ())
+
+
+def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
+    """Longer contexts: cache bytes of one user, time to the first token of a lone one, users at once."""
+    replica, model = site.chosen.replica, site.choice.model
+    device = replica.cluster.device
+    spread = serving_spread(context.constants, model, "ttft", "closed", device, replica.engine)
+    rungs = []
+    for length in CONTEXTS:
+        lengths = Lengths(max(length - ANSWER_TOKENS, 1.0), ANSWER_TOKENS)
+        lone = at_batch(replica, lengths, 1.0)
+        under_draws = at_batch(drawn_replica(replica, context.draws), lengths, 1.0)
+        users = min(one(max_sequences(replica, float(length))), one(replica.max_batch))
+        values: dict[str, Value] = {
+            "kv_bytes_per_user": one(kv_bytes(replica.shape, replica.kv_format, float(length))),
+            "ttft_s": drawn(lone.ttft.mean_s, under_draws.ttft.mean_s, spread).estimate("s"),
+            "users_count": int(users),
+        }
+        beyond = length > model.max_context_tokens > 0
+        none = "" if users >= 1 else "not one user fits"
+        rungs.append(Rung(f"{length // 1024}k", values, "beyond the model's context" if beyond else none))
+    title = f"context of {model.name} on one replica: {machines_text(site.question.machines)}"
+    columns = ("kv_bytes_per_user", "ttft_s", "users_count")
+    return (Ladder(title, "serving", site.choice.entry.name, columns, tuple(rungs)),)
+
+
+def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
+    """Weight formats on the same accelerators under the same load."""
+    question = replace(site.question, machines=_room_for_all(site, context))
+    rows = format_rows(question, context.constants, context.draws, WEIGHT_FORMATS)
+    accepted = ", ".join(site.choice.entry.quantisation)
+    title = (
+        f"weight formats of {site.choice.model.name} on {machines_text(question.machines)}, "
+        f"{question.concurrency:g} requests at once"
+    )
+    columns = (
+        "native", "weights_bytes", "sequences_count", "tpot_s", "output_tokens_per_s", "usd_per_1k_tokens",
+    )  # fmt: skip
+    notes = (f"this spec accepts {accepted}; quality is not compared here",)
+    rungs = tuple(_format_rung(row) for row in rows)
+    return (Ladder(title, "serving", site.choice.entry.name, columns, rungs, notes),)
+
+
+def _room_for_all(site: ServingSite, context: Context) -> Given:
+    """The replica's accelerators, doubled until 16-bit weights fit or the node has no more."""
+    machines, largest = site.question.machines, site.choice.offer.node.accelerator_count
+    count = machines.accelerator_count
+    memory_bytes = machines.cluster.device.memory_bytes
+    needed = chips_needed(site.chosen.replica.shape, "bf16", memory_bytes)
+    while count <= needed and count * 2 <= largest:  # as many as needed leave no room for a cache
+        count *= 2
+    return machines if count == machines.accelerator_count else _replica_machines(site.choice, count, context)
+
+
+def _format_rung(row: FormatRow) -> Rung:
+    values: dict[str, Value] = {
+        "native": "yes" if row.supported else "no",
+        "weights_bytes": row.weights_bytes,
+        "scales_bytes": row.scales_bytes,
+        "layout": row.layout,
+        "sequences_count": None if row.max_sequences is None else int(row.max_sequences),
+        "tpot_s": row.tpot_s,
+        "output_tokens_per_s": row.output_tokens_per_s,
+        "usd_per_1k_tokens": row.usd_per_1k_output_tokens,
+    }
+    return Rung(row.weights_format, values, row.note)
+
+
+def tenancy_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
+    """The same replica on bare metal and behind a hypervisor with the spec's overhead."""
+    overhead = context.spec.supply.virtual_overhead_fraction
+    replica = site.chosen.replica
+    taken = site.choice.offer.overhead_fraction
+    bare = virtualised(replica.cluster, 1 / (1 + taken) - 1, 1 / (1 + taken) - 1)
+    rungs = []
+    for label, share in (("bare metal", 0.0), ("virtual", overhead)):
+        tenant = replace(replica, cluster=virtualised(bare, share, share))
+        chosen = Chosen(tenant, under_load(tenant, site.question))
+        figures = figures_of(chosen, site.question, context.constants, context.draws)
+        values: dict[str, Value] = {
+            "overhead_fraction": share,
+            "ttft_s": figures.latency("ttft", "p95").estimate("s"),
+            "tpot_s": figures.latency("tpot", "p50").estimate("s"),
+            "output_tokens_per_s": figures.rate("output_tokens_per_s").estimate("tok/s"),
+            "usd_per_1k_tokens": figures.usd_per_1k_output_tokens(),
+        }
+        rungs.append(Rung(label, values))
+    columns = ("overhead_fraction", "ttft_s", "tpot_s", "output_tokens_per_s", "usd_per_1k_tokens")
+    title = f"tenancy: {machines_text(site.question.machines)}, one price for both"
+    return (Ladder(title, "serving", site.choice.entry.name, columns, tuple(rungs)),)
+
+
+def size_of_classes(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
+    """For each class of model sizes which hardware serves it cheapest within the promise, and why."""
+    load = next((each for each in site.choice.loads if not each.is_batch), site.choice.loads[0])
+    traffic = replace(load.traffic, rate_per_s=min(load.traffic.rate_per_s, COMPARED_RATE_PER_S))
+    regions = site.choice.entry.regions or context.spec.supply.shop.regions
+    offers = _tried(serving_offers(context.catalog, context.spec.supply, regions).offers)
+    return tuple(
+        _size_ladder(label, model, offers, traffic, site, context)
+        for label, model in _representatives(site.choice.model, context)
+    )
+
+
+def _tried(offers: Sequence[Offer]) -> dict[str, Offer]:
+    def usd_per_bandwidth(offer: Offer) -> float:
+        price = offer.usd_per_accelerator_h
+        return np.inf if price is None else price / offer.accelerator.memory_bytes_per_s
+
+    return named_offers(sorted(offers, key=usd_per_bandwidth)[:OFFERS_TRIED])
+
+
+def _representatives(own: Model, context: Context) -> list[tuple[str, Model]]:
+    """A model for each class; the spec's own stands for its class."""
+    found, lower = [], 0.0
+    for label, upper, name in SIZE_CLASSES:
+        mine = lower <= own.parameters < upper
+        found.append((label, own if mine else context.catalog.model(name)))
+        lower = upper
+    return found
+
+
+def _size_ladder(
+    label: str,
+    model: Model,
+    offers: dict[str, Offer],
+    traffic: TrafficClass,
+    site: ServingSite,
+    context: Context,
+) -> Ladder:
+    variant = ModelVariant(model.name, model_shape(model))
+    hardware = [_hardware(name, offer, model, site, context) for name, offer in offers.items()]
+    rows = hardware_table(variant, traffic, hardware)
+    driven = {each.name: each.engine for each in hardware}
+    rungs = tuple(_hardware_rung(row, offers[row.offer], model, driven[row.offer], context) for row in rows)
+    columns = (
+        "accelerator_count", "weights_format", "feasible_formats", "tokens_per_s_per_accelerator",
+        "usd_per_1k_tokens", "bound_by",
+    )  # fmt: skip
+    title = f"{label}: {model.name} within the promise of `{traffic.name}`, cheapest token first"
+    return Ladder(title, "serving", site.choice.entry.name, columns, rungs)
+
+
+def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context: Context) -> Hardware:
+    software = context.catalog.framework(site.choice.entry.engine)
+    cluster = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply)
+    driven = engine(
+        context.constants,
+        software,
+        NEWEST_RELEASES.get(software),
+        family=offer.accelerator.family,
+        model=model_kind(model),
+    )
+    cluster, driven = calibrated_service(cluster, driven, context.constants)
+    accepted = site.choice.entry.quantisation
+    return Hardware(
+        name, cluster, driven, offer.usd_per_accelerator_h, accepted, offer.node.accelerator_count
+    )
+
+
+def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, driven: Engine, context: Context) -> Rung:
+    shape = model_shape(model)
+    device = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply).device
+    feasible = [
+        fmt
+        for fmt in WEIGHT_FORMATS
+        if chips_needed(shape, fmt, device.memory_bytes) <= offer.node.accelerator_count
+        and not compute_format(device, fmt, default_activation_format(device, fmt)).fallback
+    ]
+    values: dict[str, Value] = {"feasible_formats": " ".join(feasible) or "none"}
+    if row.reason:
+        return Rung(row.offer, values, row.reason.removeprefix("memory: ").removeprefix(f"{row.offer}: "))
+    spread = serving_spread(context.constants, model, "output", "saturated", device, driven)
+    low, high = (spread.low_factor, spread.high_factor) if spread else (1.0, 1.0)
+    tokens, cost = row.output_tokens_per_s_per_accelerator, row.usd_per_1k_output_tokens
+    values |= {
+        "accelerator_count": row.accelerators_per_replica,
+        "weights_format": row.weights_format,
+        "tokens_per_s_per_accelerator": _between(tokens, low, high, "tok/s"),
+        "usd_per_1k_tokens": None if cost is None else _between(cost, 1 / high, 1 / low, "USD"),
+        "bound_by": f"{row.bound_by}: 20 % more gains {100 * row.gain_fraction:.0f} %",
+    }
+    return Rung(row.offer, values)
+
+
+def _between(value: float, low: float, high: float, unit: str) -> Estimate:
+    return Estimate(value, value * min(low, 1.0), value * max(high, 1.0), unit)

@@ -1,0 +1,262 @@
+"""Ladders of a training run: fabrics, sizes, sequences and tenancy, each rung in its own best layout."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.answer import (
+    Answered,
+    Context,
+    Drawn,
+    Given,
+    answer,
+    choose_training,
+    drawn,
+    drawn_run,
+    given_of,
+    machines_text,
+    quick_run,
+    resized,
+)
+from twofold.contracts.spec import TrainingRun
+from twofold.core import Estimate
+from twofold.facility import fabric_parts
+from twofold.perf import Cluster, network
+from twofold.planner.rungs import Ladder, Rung, Value
+from twofold.training import Limits, Stack, TrainingJob, search, step_time, virtualised
+
+LIMITS = Limits(vpp_max=8)
+# Label, class of fabric, line rate per accelerator, oversubscription.
+FABRICS = (
+    ("400G InfiniBand", "infiniband", 50e9, 1.0),
+    ("400G RoCE", "roce", 50e9, 1.0),
+    ("100GbE", "ethernet", 12.5e9, 1.0),
+    ("200 Gb/s InfiniBand", "infiniband", 25e9, 1.0),
+    ("800 Gb/s InfiniBand", "infiniband", 100e9, 1.0),
+    ("400G InfiniBand 4:1", "infiniband", 50e9, 4.0),
+)
+WEAK_COUNTS = (1, 8, 64, 512)
+STRONG_NODES = tuple(2**power for power in range(10))  # 1 … 512
+CONTEXTS = (8192, 32768, 131072)
+KNEE_FRACTION = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSite:
+    """A run on the machines of its plan."""
+
+    entry: TrainingRun
+    job: TrainingJob
+    machines: Given
+    stack: Stack
+
+
+def training_site(entry: TrainingRun, context: Context) -> TrainingSite:
+    """The machines that the plan of this run chooses."""
+    choice = choose_training(entry, context)
+    return TrainingSite(entry, choice.job, given_of(choice.chosen, context), choice.chosen.stack)
+
+
+def fabric_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+    """The same job on other networks between the same nodes, and what those are built of."""
+    rungs: list[Rung] = []
+    first: float | None = None
+    for label, fabric, nic_bytes_per_s, oversubscription in FABRICS:
+        machines = on_fabric(site.machines, context, fabric, nic_bytes_per_s, oversubscription)
+        best = best_step(site.job, machines, site.stack, context)
+        values = _network_values(machines, context, oversubscription)
+        if best:
+            first = first or best.step.middle
+            values |= _step_values(best) | {"added_fraction": best.step.middle / first - 1}
+        rungs.append(Rung(label, values, "" if best else "no layout fits"))
+    columns = ("step_s", "added_fraction", "exposed_fraction", "switch_count", "cable_count", "switch")
+    title = f"network between nodes: {machines_text(site.machines)}"
+    one_node = site.machines.node_count == 1
+    notes = ("one node: nothing crosses the network",) if one_node else ()
+    return (Ladder(title, "training", site.entry.name, columns, tuple(rungs), notes),)
+
+
+def on_fabric(
+    machines: Given, context: Context, fabric: str, nic_bytes_per_s: float, oversubscription_ratio: float
+) -> Given:
+    """The same nodes behind another network; the rate is line rate per accelerator."""
+    links = network(
+        machines.accelerator,
+        machines.accelerators_per_node,
+        nic_bytes_per_s,
+        fabric,
+        context.constants,
+        oversubscription_ratio,
+    )
+    cluster = replace(machines.cluster, network=links)
+    return replace(machines, fabric=fabric, nic_bytes_per_s=nic_bytes_per_s, cluster=cluster)
+
+
+def _network_values(machines: Given, context: Context, oversubscription: float) -> dict[str, Value]:
+    parts = fabric_parts(
+        context.catalog,
+        machines.fabric,
+        machines.accelerator_count,
+        machines.nic_bytes_per_s,
+        oversubscription,
+    )
+    if parts is None:
+        return {"switch": "none of this rate"}
+    return {
+        "switch_count": parts.switch_count,
+        "cable_count": parts.cable_count,
+        "switch": f"{parts.switch}, {parts.port_count} ports",
+        "tier_count": parts.tier_count,
+        "switches_usd": parts.usd,
+        "switches_w": parts.power_w,
+    }
+
+
+def best_step(job: TrainingJob, machines: Given, stack: Stack, context: Context) -> Answered | None:
+    """The fastest layout that fits, under every draw; None where nothing does."""
+    found = search(job, machines.cluster, stack, LIMITS)
+    if found.best is None:
+        return None
+    return answer(job, machines, stack, found.best, context.draws, context.constants)
+
+
+def _step_values(best: Answered) -> dict[str, Value]:
+    exposed = float(np.max(best.chosen.step.communication_s)) / best.chosen.step_s
+    return {
+        "step_s": best.step.estimate("s"),
+        "exposed_fraction": exposed,
+        "layout": best.chosen.describe(),
+    }
+
+
+def nodes_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+    """How the job scales: the batch grown with the cluster, and the batch held while nodes are added."""
+    per_node = site.machines.accelerators_per_node
+    weak = [(count, replace(site.job, global_batch_sequences=_grown(site, count))) for count in WEAK_COUNTS]
+    strong = [(nodes * per_node, site.job) for nodes in STRONG_NODES]
+    fixed = f"batch held at {site.job.global_batch_sequences:,} seq: where more nodes stop paying"
+    return (
+        _scaling(site, context, "batch grown with the accelerators", weak),
+        _scaling(site, context, fixed, strong),
+    )
+
+
+def _grown(site: TrainingSite, count: int) -> int:
+    """The batch at `count` accelerators that gives each as many sequences as the run's own machines have."""
+    share = site.job.global_batch_sequences / site.machines.accelerator_count
+    return max(1, round(count * max(share, 1.0)))
+
+
+def _scaling(
+    site: TrainingSite, context: Context, title: str, sizes: list[tuple[int, TrainingJob]]
+) -> Ladder:
+    """Throughput per accelerator over that of the smallest size that fits, draw by draw."""
+    rungs: list[Rung] = []
+    base: Drawn | None = None
+    knee: int | None = None
+    for count, job in sizes:
+        machines = resized(site.machines, count)
+        label = f"{count:,}"
+        best = best_step(job, machines, site.stack, context)
+        if best is None:
+            rungs.append(Rung(label, {"accelerator_count": count}, "no layout fits"))
+            continue
+        rate = rate_per_accelerator(job, machines, site.stack, best, context)
+        base = base or rate
+        efficiency = _ratio(rate, base)
+        below = knee is None and efficiency.middle < KNEE_FRACTION
+        knee = count if below else knee
+        values = _step_values(best) | {
+            "accelerator_count": count,
+            "tokens_per_s": best.step.inverse(float(job.tokens_per_step)).estimate("tok/s"),
+            "efficiency_fraction": efficiency.estimate("fraction"),
+        }
+        rungs.append(Rung(label, values, "below 50 %: communication and waiting dominate" if below else ""))
+    columns = ("step_s", "tokens_per_s", "efficiency_fraction", "exposed_fraction")
+    found = f"efficiency falls below 50 % at {knee:,} accelerators" if knee else "no size is below 50 %"
+    return Ladder(title, "training", site.entry.name, columns, tuple(rungs), (found,))
+
+
+def rate_per_accelerator(
+    job: TrainingJob, machines: Given, stack: Stack, best: Answered, context: Context
+) -> Drawn:
+    """Tokens/s of one accelerator under the plain draws: what all sizes share cancels in their ratio."""
+    step = step_time(
+        job,
+        best.chosen.layouts,
+        *drawn_run(machines.cluster, stack, job, context.draws),
+    )
+    whole = drawn(best.chosen.step_s, step.total_s)
+    return whole.inverse(job.tokens_per_step / machines.accelerator_count)
+
+
+def _ratio(figure: Drawn, base: Drawn) -> Drawn:
+    samples: NDArray[np.float64] = figure.samples / base.samples
+    return Drawn(figure.middle / base.middle, samples)
+
+
+def context_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+    """Longer sequences at the same tokens per step."""
+    tokens = site.job.tokens_per_step
+    rungs = []
+    for length in CONTEXTS:
+        sequences = max(1, tokens // length)
+        job = replace(site.job, sequence_tokens=length, global_batch_sequences=sequences)
+        best = best_step(job, site.machines, site.stack, context)
+        values: dict[str, Value] = {"batch_sequences": sequences}
+        if best:
+            held = best.chosen.memory
+            middle, low, high = (
+                float(np.max(b)) for b in (held.total_bytes, held.low_bytes, held.high_bytes)
+            )
+            values |= _step_values(best) | {"memory_bytes": Estimate(middle, low, high, "memory B")}
+        beyond = length > site.job.model.max_context_tokens > 0
+        note = "no layout fits" if not best else "beyond the model's context" if beyond else ""
+        rungs.append(Rung(f"{length // 1024}k", values, note))
+    columns = ("batch_sequences", "step_s", "exposed_fraction", "memory_bytes", "layout")
+    title = f"sequence length at {tokens:,} tok per step"
+    return (Ladder(title, "training", site.entry.name, columns, tuple(rungs)),)
+
+
+def tenancy_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+    """The same run on bare metal and behind a hypervisor with the spec's overhead."""
+    overhead = context.spec.supply.virtual_overhead_fraction
+    bare = without_overhead(site.machines, context)
+    rungs = []
+    for label, share in (("bare metal", 0.0), ("virtual", overhead)):
+        machines = replace(bare, cluster=virtualised(bare.cluster, share, share))
+        best = best_step(site.job, machines, site.stack, context)
+        if best is None:
+            rungs.append(Rung(label, {"overhead_fraction": share}, "no layout fits"))
+            continue
+        entry = site.entry
+        run = quick_run(
+            site.job,
+            machines,
+            best.step,
+            context.draws,
+            entry.token_count,
+            entry.checkpoint.write_within_s,
+            {},
+        )
+        values = _step_values(best) | {
+            "overhead_fraction": share,
+            "wall_s": run.wall_s,
+            "accelerator_h": run.accelerator_h,
+            "cost_usd": run.cost_usd,
+        }
+        rungs.append(Rung(label, values))
+    columns = ("overhead_fraction", "step_s", "wall_s", "accelerator_h", "cost_usd")
+    title = f"tenancy: {machines_text(site.machines)}, one price for both"
+    return (Ladder(title, "training", site.entry.name, columns, tuple(rungs)),)
+
+
+def without_overhead(machines: Given, context: Context) -> Given:
+    """The machines as bare metal, where the catalogue's node is virtual and the plan took that off."""
+    if not machines.node.virtualised:
+        return machines
+    overhead = context.spec.supply.virtual_overhead_fraction
+    back = 1 / (1 + overhead) - 1
+    cluster: Cluster = virtualised(machines.cluster, back, back)
+    return replace(machines, cluster=cluster)

@@ -1,0 +1,237 @@
+"""The training machine: queues gangs, places them, saves their work, and shares the pool with serving.
+
+One order of decisions, written once, in `handle` and `_settled`: the event itself → what has fallen due →
+serving's share → spares → the queue. Each is a function of the view and the time, in a file of its own.
+"""
+
+import math
+from typing import assert_never
+
+from twofold.policy import Machine
+from twofold.policy.cluster import checkpoints, recovery, serving_pool
+from twofold.policy.cluster.attempts import end, set_state
+from twofold.policy.cluster.backfill import expected_end_s
+from twofold.policy.cluster.events import (
+    CheckpointFailed,
+    CheckpointWritten,
+    ClusterEffect,
+    ClusterEvent,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobRefusal,
+    JobStarted,
+    JobSubmitted,
+    NodeAdded,
+    NodeFailed,
+    NodeRepaired,
+    PartitionDemand,
+    RefuseJob,
+    ServingDemand,
+    StopJob,
+    StopReason,
+)
+from twofold.policy.cluster.fair_share import TeamUse
+from twofold.policy.cluster.job import Job, JobState, job_of
+from twofold.policy.cluster.placement import Node
+from twofold.policy.cluster.scheduling import arrived, look
+from twofold.policy.cluster.settings import ClusterSettings
+from twofold.policy.cluster.timers import Due
+from twofold.policy.cluster.view import ClusterView
+from twofold.policy.gate import Woke
+
+
+class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
+    """For one cluster. `view` is for reading; only events change it.
+
+    Time starts at 0 and never runs back: an event is handled at the latest time seen, and a time that is not
+    finite counts as none. Events about jobs that are over or nodes that are unknown, reports of earlier
+    attempts, and whatever comes twice, are counted as ignored. A job that cannot be is refused; a node with
+    no accelerator, and a negative demand, are the driver's mistake (AssertionError).
+    """
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.view = ClusterView(settings)
+        self._seen_s = 0.0
+        self._given_sequences = 0
+
+    def handle(self, event: ClusterEvent, now_s: float) -> list[ClusterEffect]:
+        """Fold one event in, do what has fallen due by now, and look at the queue if anything changed."""
+        if math.isfinite(now_s) and now_s > self._seen_s:
+            self.view.advance(now_s - self._seen_s)
+            self._seen_s = now_s
+        now_s = self._seen_s
+        effects = self._folded(event, now_s)
+        while (key := self.view.timers.pop_due(now_s)) is not None:
+            effects += self._due(*key, now_s)
+        return effects + self._settled(now_s)
+
+    def wake_at_s(self) -> float | None:
+        """When the next thing falls due; None: nothing does."""
+        return self.view.timers.next_at_s()
+
+    def _folded(self, event: ClusterEvent, now_s: float) -> list[ClusterEffect]:
+        view = self.view
+        match event:
+            case JobSubmitted():
+                return self._submitted(event, now_s)
+            case JobStarted() | JobFinished() | JobFailed() | JobCancelled():
+                return self._told_of_job(event, now_s)
+            case CheckpointWritten() | CheckpointFailed():
+                return self._told_of_checkpoint(event, now_s)
+            case NodeAdded():
+                return self._node_added(event)
+            case NodeFailed():
+                node = view.nodes.get(event.node_id)
+                if node is None or node.down_since_s is not None:
+                    return self._ignored()
+                return recovery.node_failed(view, node, event, now_s)
+            case NodeRepaired():
+                node = view.nodes.get(event.node_id)
+                if node is None or (node.down_since_s is None and node.quarantined_until_s is None):
+                    return self._ignored()
+                return recovery.node_repaired(view, node, event, now_s)
+            case ServingDemand():
+                assert event.accelerator_count >= 0, event
+                view.serving_plan.observe(event.accelerator_count, now_s)
+                view.serving_changed = True
+            case PartitionDemand():
+                return serving_pool.demand_parts(view, event.profile_counts, now_s)
+            case Woke():
+                pass
+            case _:
+                assert_never(event)
+        return []
+
+    def _due(self, due: Due, name: str, now_s: float) -> list[ClusterEffect]:
+        view = self.view
+        match due:
+            case Due.SAVE:
+                return checkpoints.save(view, view.jobs[name], now_s)
+            case Due.WAITED:
+                return checkpoints.lost(view, view.jobs[name], now_s)
+            case Due.RESTART:
+                return recovery.restart_due(view, view.jobs[name], now_s)
+            case Due.RELEASE:
+                return recovery.released(view, view.nodes[name])
+            case Due.LOOK:
+                view.room_changed = True
+            case Due.SERVING:
+                view.serving_changed = True
+            case _:
+                assert_never(due)
+        return []
+
+    def _settled(self, now_s: float) -> list[ClusterEffect]:
+        """Whoever should have something gets it: serving, then spares, then the queue in its order."""
+        view = self.view
+        effects: list[ClusterEffect] = []
+        if view.serving_changed or (view.room_changed and view.serving_plan.ever_asked_s is not None):
+            effects += serving_pool.share(view, now_s)
+        if view.room_changed:
+            recovery.keep_spares(view)
+            effects += look(view, now_s)
+        if view.spares and self._head_needs_spares():
+            recovery.keep_spares(view)
+            effects += look(view, now_s)
+        return effects
+
+    def _head_needs_spares(self) -> bool:
+        view = self.view
+        head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
+        return head is not None and head.minimum_count > view.usable_count
+
+    def _submitted(self, event: JobSubmitted, now_s: float) -> list[ClusterEffect]:
+        view = self.view
+        view.counts.submitted += 1
+        refusal = self._refusal(event, now_s)
+        if refusal is not None:
+            view.counts.refused += 1
+            return [RefuseJob(event.job_id, refusal)]
+        self._given_sequences += 1
+        job = view.jobs[event.job_id] = job_of(event, self._given_sequences, now_s)
+        view.queue.push(job)
+        return arrived(view, job, now_s)
+
+    def _refusal(self, event: JobSubmitted, now_s: float) -> JobRefusal | None:
+        view = self.view
+        if event.job_id in view.jobs or event.job_id in view.over:
+            return JobRefusal.DUPLICATE
+        times_s = (event.expected_s, event.checkpoint_write_s, event.restart_s)
+        sized = 1 <= event.minimum_count <= event.accelerator_count
+        if not sized or not all(math.isfinite(time_s) and time_s >= 0 for time_s in times_s):
+            return JobRefusal.MALFORMED
+        if event.minimum_count > view.total_count:
+            return JobRefusal.TOO_LARGE
+        ever_count = TeamUse(view.teams.of(event.team, now_s).quota).left_count(event.preemptible)
+        if ever_count is not None and event.minimum_count > ever_count:
+            return JobRefusal.ABOVE_QUOTA
+        return JobRefusal.QUEUE_FULL if view.queue.full else None
+
+    def _told_of_job(
+        self, event: JobStarted | JobFinished | JobFailed | JobCancelled, now_s: float
+    ) -> list[ClusterEffect]:
+        view = self.view
+        job = view.jobs.get(event.job_id)
+        if job is None:
+            return self._ignored()
+        if isinstance(event, JobCancelled):
+            had = bool(job.placement)
+            end(view, job, now_s)
+            view.counts.cancelled += 1
+            return [StopJob(job.job_id, StopReason.CANCELLED)] if had else []
+        if not job.attempt or not _is_of_latest(job, event.attempt):
+            return self._ignored()
+        match event:
+            case JobStarted():
+                if job.state is not JobState.STARTING:
+                    return self._ignored()
+                self._running(job, now_s)
+            case JobFinished():
+                end(view, job, now_s)
+                view.counts.finished += 1
+            case JobFailed():
+                elsewhere = event.node_id and all(event.node_id != node_id for node_id, _ in job.placement)
+                if job.state not in (JobState.STARTING, JobState.RUNNING) or elsewhere:
+                    return self._ignored()
+                return recovery.job_failed(view, job, event, now_s)
+            case _:
+                assert_never(event)
+        return []
+
+    def _running(self, job: Job, now_s: float) -> None:
+        view = self.view
+        set_state(view, job, JobState.RUNNING)
+        job.since_s = now_s
+        view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.restart_s)
+        checkpoints.save_later(view, job, now_s)
+
+    def _told_of_checkpoint(
+        self, event: CheckpointWritten | CheckpointFailed, now_s: float
+    ) -> list[ClusterEffect]:
+        job = self.view.jobs.get(event.job_id)
+        if job is None or job.state is not JobState.RUNNING or not _is_of_latest(job, event.attempt):
+            return self._ignored()
+        if isinstance(event, CheckpointWritten):
+            if not (math.isfinite(event.write_s) and event.write_s >= 0):
+                return self._ignored()
+            return checkpoints.written(self.view, job, event.write_s, now_s)
+        return self._ignored() if job.saving_since_s is None else checkpoints.lost(self.view, job, now_s)
+
+    def _node_added(self, event: NodeAdded) -> list[ClusterEffect]:
+        assert event.accelerator_count >= 1, event
+        view = self.view
+        if event.node_id in view.nodes:
+            return self._ignored()
+        count = event.accelerator_count
+        view.join(Node(event.node_id, count, event.domain, count))
+        return []
+
+    def _ignored(self) -> list[ClusterEffect]:
+        self.view.counts.ignored += 1
+        return []
+
+
+def _is_of_latest(job: Job, attempt: int) -> bool:
+    """Whether a report is of the attempt that runs, or names none."""
+    return attempt in (0, job.attempt)

@@ -1,0 +1,257 @@
+"""Where a gang goes: on one node, else on whole nodes inside the innermost domain that holds it.
+
+Small gangs fill the node with the least room, so that whole nodes stay free; large ones fill the domain with
+the least room, so that large blocks do. A gang is placed whole or not at all.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from twofold.policy.cluster.events import Placement
+
+Domain = tuple[str, ...]
+
+
+class NodeUse(Enum):
+    """Who may use a node."""
+
+    TRAINING = "training"
+    SPARE = "spare"  # kept free for the job that loses a node
+    SERVING = "serving"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node as the brain knows it. Mutable: `ClusterView` keeps it equal to what its jobs have."""
+
+    node_id: str
+    accelerator_count: int
+    domain: Domain
+    free_count: int
+    use: NodeUse = NodeUse.TRAINING
+    down_since_s: float | None = None  # None: up
+    quarantined_until_s: float | None = None
+    failed_at_s: tuple[float, ...] = ()  # within the lemon window
+    job_counts: dict[str, int] = field(default_factory=dict)  # accelerators of each job on it
+    filed_in: "FreeNodes | None" = None
+    usable: bool = True  # whether training may start something here, room apart
+
+    def judge(self) -> None:
+        """Say anew whether it is usable, after what that follows from has changed."""
+        up = self.down_since_s is None and self.quarantined_until_s is None
+        self.usable = up and self.use is NodeUse.TRAINING
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing runs here."""
+        return self.free_count == self.accelerator_count
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A domain and what is wholly free in it. Mutable."""
+
+    domain: Domain
+    whole_count: int = 0  # accelerators on nodes where nothing runs
+    nodes: dict[str, Node] = field(default_factory=dict)  # of an innermost domain: those nodes
+    around: "tuple[_Group, ...]" = ()  # of an innermost domain: itself and all that hold it
+
+
+class FreeNodes:
+    """Nodes with free accelerators, filed by how much is free and by domain. Mutable."""
+
+    def __init__(self) -> None:
+        self.free_count = 0  # accelerators
+        self.whole_count = 0  # accelerators on nodes where nothing runs
+        self._sizes: set[int] = set()
+        self._partial: dict[int, dict[str, Node]] = {}
+        self._leaves: dict[Domain, _Group] = {}
+        self._by_depth: list[dict[Domain, _Group]] = []
+
+    def add(self, node: Node) -> None:
+        """File a node by what it has free now; it is taken out before that changes."""
+        # HOT: per node and change of what it has: bench/twin_cluster.py
+        node.filed_in = self
+        free_count = node.free_count
+        self.free_count += free_count
+        if free_count != node.accelerator_count:
+            self._partial.setdefault(free_count, {})[node.node_id] = node
+            return
+        self.whole_count += free_count
+        leaf = self._leaves.get(node.domain) or self._new_leaf(node.domain)
+        leaf.nodes[node.node_id] = node
+        for group in leaf.around:
+            group.whole_count += free_count
+        self._sizes.add(free_count)
+
+    def take(self, node: Node) -> None:
+        """Undo `add`."""
+        assert node.filed_in is self, node
+        node.filed_in = None
+        free_count = node.free_count
+        self.free_count -= free_count
+        if free_count != node.accelerator_count:
+            del self._partial[free_count][node.node_id]
+            return
+        self.whole_count -= free_count
+        leaf = self._leaves[node.domain]
+        del leaf.nodes[node.node_id]
+        for group in leaf.around:
+            group.whole_count -= free_count
+
+    def node_with(self, accelerator_count: int, inside: Domain = ()) -> Node | None:
+        """The node of a domain with the least room that is enough; of whole ones, in the fullest leaf."""
+        depth = len(inside)
+        for free_count in sorted(self._partial):
+            if free_count >= accelerator_count:
+                for node in self._partial[free_count].values():
+                    if node.domain[:depth] == inside:
+                        return node
+        best: Node | None = None
+        best_key: tuple[int, int] = (0, 0)
+        for leaf in self._leaves_in(inside):
+            for node in leaf.nodes.values():
+                key = (node.accelerator_count, leaf.whole_count)
+                if node.accelerator_count >= accelerator_count and (best is None or key < best_key):
+                    best, best_key = node, key
+                if len(self._sizes) == 1:
+                    break  # its neighbours are like it
+        return best
+
+    def nodes(self) -> list[Node]:
+        """All that are filed here."""
+        partial = [node for nodes in self._partial.values() for node in nodes.values()]
+        return partial + [node for leaf in self._leaves.values() for node in leaf.nodes.values()]
+
+    def leaves(self) -> Iterable[tuple[Domain, int, Node]]:
+        """Of every innermost domain with whole nodes: itself, the accelerators on them, the first of them."""
+        return [
+            (leaf.domain, leaf.whole_count, next(iter(leaf.nodes.values()))) for leaf in self._leaves_in(())
+        ]
+
+    def whole_nodes(self, accelerator_count: int) -> list[Node] | None:
+        """Whole nodes for a gang, the last of which it may leave partly free; None: there are not enough.
+
+        Innermost first: the domain with the least room that holds all; in a domain of several leaves as few
+        leaves as possible, and of the last one the tightest.
+        """
+        if accelerator_count > self.whole_count:
+            return None
+        for groups in reversed(self._by_depth):
+            enough = [
+                (group.whole_count, domain)
+                for domain, group in groups.items()
+                if group.whole_count >= accelerator_count
+            ]
+            if enough:
+                return self._filled(min(enough)[1], accelerator_count)
+        return None
+
+    def _new_leaf(self, domain: Domain) -> _Group:
+        while len(self._by_depth) <= len(domain):
+            self._by_depth.append({})
+        around = []
+        for depth, groups in enumerate(self._by_depth[: len(domain) + 1]):
+            prefix = domain[:depth]
+            around.append(groups.setdefault(prefix, _Group(prefix)))
+        leaf = self._leaves[domain] = around[-1]
+        leaf.around = tuple(around)
+        return leaf
+
+    def _leaves_in(self, inside: Domain) -> list[_Group]:
+        depth = len(inside)
+        return [leaf for leaf in self._leaves.values() if leaf.nodes and leaf.domain[:depth] == inside]
+
+    def _filled(self, inside: Domain, accelerator_count: int) -> list[Node]:
+        left_count = accelerator_count
+        leaves = sorted((_own_count(leaf), leaf.domain) for leaf in self._leaves_in(inside))
+        nodes: list[Node] = []
+        while left_count > 0:
+            index = next((i for i, (count, _) in enumerate(leaves) if count >= left_count), -1)
+            for node in self._largest_first(self._leaves[leaves.pop(index)[1]]):
+                if left_count <= 0:
+                    break
+                nodes.append(node)
+                left_count -= node.accelerator_count
+        return nodes
+
+    def _largest_first(self, leaf: _Group) -> Iterable[Node]:
+        nodes = leaf.nodes.values()
+        if len(self._sizes) == 1:
+            return nodes
+        return sorted(nodes, key=lambda node: -node.accelerator_count)
+
+
+def _own_count(leaf: _Group) -> int:
+    """Of the nodes that stand in this domain itself, and not in one inside it."""
+    return sum(node.free_count for node in leaf.nodes.values())
+
+
+def place(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placement | None:
+    """Accelerators for one gang, or None: there is no room. Nothing is taken.
+
+    `largest_count`: of the largest node that training may use. A gang that would fit on it waits for one
+    node; a larger one has whole nodes, but for its remainder, which goes beside others if there is room.
+    """
+    if not 0 < accelerator_count <= free.free_count:
+        return None
+    if accelerator_count <= largest_count:
+        node = free.node_with(accelerator_count)
+        return None if node is None else ((node.node_id, accelerator_count),)
+    nodes = free.whole_nodes(accelerator_count)
+    if nodes is None:
+        return _with_shared_remainder(free, accelerator_count, largest_count)
+    pieces = [(node.node_id, node.accelerator_count) for node in nodes]
+    over_count = sum(count for _, count in pieces) - accelerator_count
+    if over_count:
+        last = nodes[-1]
+        part_count = last.accelerator_count - over_count
+        beside = free.node_with(part_count, last.domain)
+        pieces[-1] = (last.node_id if beside is None or beside.whole else beside.node_id, part_count)
+    return tuple(pieces)
+
+
+def _with_shared_remainder(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placement | None:
+    """One whole node too few: the remainder may still fit beside another gang, anywhere."""
+    part_count = accelerator_count % largest_count
+    nodes = free.whole_nodes(accelerator_count - part_count) if part_count else None
+    if not nodes or sum(node.accelerator_count for node in nodes) != accelerator_count - part_count:
+        return None
+    beside = free.node_with(part_count)
+    if beside is None or beside.whole:
+        return None
+    return (*((node.node_id, node.accelerator_count) for node in nodes), (beside.node_id, part_count))
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """How much of what is free can serve a large gang."""
+
+    free_count: int  # accelerators
+    whole_count: int  # of them, on nodes where nothing runs
+    largest_block_count: int  # the most whole-node accelerators inside one innermost domain
+    fraction: float  # of the free ones, that stand beside a running gang
+
+    @property
+    def largest_block_fraction(self) -> float:
+        """The largest block as a share of what is free; 1 when nothing is."""
+        return self.largest_block_count / self.free_count if self.free_count else 1.0
+
+
+def fragmentation(nodes: Iterable[Node]) -> Fragmentation:
+    """Of the nodes that training may use.
+
+    Formula  fraction = 1 − whole / free
+    Limits   nothing free, or whole nodes only: 0; every free accelerator beside a gang: 1.
+    """
+    free_count = whole_count = 0
+    blocks: dict[Domain, int] = {}
+    for node in nodes:
+        if node.usable:
+            free_count += node.free_count
+            if node.whole:
+                whole_count += node.free_count
+                blocks[node.domain] = blocks.get(node.domain, 0) + node.free_count
+    fraction = 1.0 - whole_count / free_count if free_count else 0.0
+    return Fragmentation(free_count, whole_count, max(blocks.values(), default=0), fraction)

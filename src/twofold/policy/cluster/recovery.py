@@ -1,0 +1,219 @@
+"""After a failure: a spare in the failed node's place, a smaller gang, a new start, or the queue again."""
+
+from twofold.policy.cluster.attempts import again, end, halt, move, pause, to_queue
+from twofold.policy.cluster.checkpoints import kept_pieces
+from twofold.policy.cluster.events import (
+    ClusterEffect,
+    FaultCause,
+    JobFailed,
+    NodeFailed,
+    NodeRepaired,
+    QuarantineNode,
+    ReclaimServing,
+    ReleaseNode,
+    RepairKind,
+    StopJob,
+    StopReason,
+    SwapNode,
+)
+from twofold.policy.cluster.job import Job, JobState
+from twofold.policy.cluster.placement import Node, NodeUse
+from twofold.policy.cluster.settings import FaultSettings
+from twofold.policy.cluster.spares import is_lemon, recommended_spare_count, replacement_for, spare_to_keep
+from twofold.policy.cluster.timers import Due
+from twofold.policy.cluster.view import ClusterView
+
+NOT_THE_NODES = frozenset({FaultCause.SOFTWARE, FaultCause.MAINTENANCE})
+REMEMBERED_FAILURES_MAX = 32  # of one node
+NEW_REPAIR_FRACTION = 0.2  # of the latest repair in the smoothed repair time
+DOUBLINGS_MAX = 64  # far beyond any backoff_s_max; keeps 2**n finite
+
+
+def node_failed(view: ClusterView, node: Node, event: NodeFailed, now_s: float) -> list[ClusterEffect]:
+    """A node that was up is gone: so are the attempts on it."""
+    hit = [view.jobs[job_id] for job_id in node.job_counts]
+    served = node.use is NodeUse.SERVING
+    with view.change(node):
+        node.down_since_s = now_s
+        node.use = NodeUse.TRAINING
+    view.up_node_count -= 1
+    effects: list[ClusterEffect] = []
+    if served:
+        view.cuts.pop(node.node_id, None)
+        view.serving_changed = True
+        effects.append(ReclaimServing((node.node_id,)))
+    effects += _blamed(view, node, event.cause, now_s)
+    for job in hit:
+        effects += _interrupted(view, job, event.cause, 0.0, now_s)
+    return effects
+
+
+def job_failed(view: ClusterView, job: Job, event: JobFailed, now_s: float) -> list[ClusterEffect]:
+    """An attempt ended by itself; its nodes are up."""
+    effects: list[ClusterEffect] = []
+    node = view.nodes.get(event.node_id)
+    if node is not None:
+        effects += _blamed(view, node, event.cause, now_s)
+    pause_s = backoff_s(job.failed_count + 1, view.settings.faults)
+    return effects + _interrupted(view, job, event.cause, pause_s, now_s)
+
+
+def restart_due(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+    """A pause is over."""
+    if job.state is JobState.PAUSED:
+        to_queue(view, job, now_s)
+        return []
+    return _on_sound_nodes(view, job, now_s)
+
+
+def node_repaired(view: ClusterView, node: Node, event: NodeRepaired, now_s: float) -> list[ClusterEffect]:
+    """A node is back; if it was replaced or looked after, its past is forgotten."""
+    looked_after = event.kind is RepairKind.REPLACED or node.down_since_s is None
+    with view.change(node):
+        if node.down_since_s is not None:
+            view.repair_s += NEW_REPAIR_FRACTION * (now_s - node.down_since_s - view.repair_s)
+            view.up_node_count += 1
+            node.down_since_s = None
+        if looked_after:
+            node.failed_at_s = ()
+    if looked_after and node.quarantined_until_s is not None:
+        return released(view, node)
+    return []
+
+
+def released(view: ClusterView, node: Node) -> list[ClusterEffect]:
+    """A quarantine is over."""
+    view.timers.cancel(Due.RELEASE, node.node_id)
+    with view.change(node):
+        node.quarantined_until_s = None
+    return [ReleaseNode(node.node_id)]
+
+
+def keep_spares(view: ClusterView) -> None:
+    """Set aside, or give back, as many whole nodes as failures and repairs suggest.
+
+    A job that needs so much of the cluster that it could not start beside the spares has them given back.
+    """
+    target_count = spare_target_count(view)
+    while len(view.spares) > target_count:
+        _, node = view.spares.popitem()
+        with view.change(node):
+            node.use = NodeUse.TRAINING
+    while len(view.spares) < target_count:
+        kept = spare_to_keep(view.free, view.spares)
+        if kept is None:
+            return
+        with view.change(kept):
+            kept.use = NodeUse.SPARE
+
+
+def spare_target_count(view: ClusterView) -> int:
+    """Nodes to keep spare now."""
+    faults = view.settings.faults
+    target_count = faults.spare_count
+    if target_count is None:
+        rate = view.node_failures.failures_per_s
+        confidence = faults.spare_confidence_fraction
+        target_count = recommended_spare_count(len(view.nodes), rate, view.repair_s, confidence)
+    head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
+    if not target_count or head is None:
+        return target_count
+    spare_count = sum(node.accelerator_count for node in view.spares.values())
+    left_count = view.usable_count + spare_count - head.minimum_count
+    return max(min(target_count, left_count // max(view.largest_count, 1)), 0)
+
+
+def backoff_s(failed_count: int, faults: FaultSettings) -> float:
+    """Pause after the k-th failure in a row: none, then the first, then doubled up to the longest."""
+    if failed_count <= 1:
+        return 0.0
+    return min(faults.backoff_s * 2.0 ** min(failed_count - 2, DOUBLINGS_MAX), faults.backoff_s_max)
+
+
+def _interrupted(
+    view: ClusterView, job: Job, cause: FaultCause, pause_s: float, now_s: float
+) -> list[ClusterEffect]:
+    faults, making = view.settings.faults, job.making_room
+    job.failed_count += 1
+    view.counts.interrupted += 1
+    # A program that crashes again and again says nothing of how often sound ones are interrupted.
+    if cause is not FaultCause.SOFTWARE or job.failed_count == 1:
+        view.interruptions.fail()
+    halt(view, job)
+    if job.failed_count > faults.restart_limit:
+        end(view, job, now_s)
+        view.counts.failed += 1
+        return [StopJob(job.job_id, StopReason.GAVE_UP)]
+    if making is not None and making.given_up is None:
+        # It was about to leave: now it has, and loses what its checkpoint would have saved.
+        to_queue(view, job, now_s)
+        return [StopJob(job.job_id, StopReason.FAILED)]
+    if making is not None:
+        kept = kept_pieces(view, job, making.given_up)
+        if sum(count for _, count in kept) >= job.minimum_count:
+            view.counts.shrunk += 1
+            return [move(view, job, kept, now_s)]
+    if pause_s > faults.hold_s:
+        pause(view, job, now_s + pause_s, now_s)
+        return []
+    if pause_s > 0:
+        view.timers.set(Due.RESTART, job.job_id, now_s + pause_s)
+        return []
+    return _on_sound_nodes(view, job, now_s)
+
+
+def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+    """Start a halted job once more, on nodes that may be used."""
+    kept = kept_pieces(view, job, None)
+    bad = [piece for piece in job.placement if not view.nodes[piece[0]].usable]
+    if not bad:
+        return [again(view, job, now_s)]
+    if len(bad) == 1:
+        swapped = _swapped(view, job, bad[0], now_s)
+        if swapped is not None:
+            return [swapped]
+    if kept and sum(count for _, count in kept) >= job.minimum_count:
+        view.counts.shrunk += 1
+        return [move(view, job, kept, now_s)]
+    to_queue(view, job, now_s)
+    return [StopJob(job.job_id, StopReason.FAILED)]
+
+
+def _swapped(view: ClusterView, job: Job, bad: tuple[str, int], now_s: float) -> SwapNode | None:
+    failed_id, count = bad
+    spare = replacement_for(view.nodes[failed_id], count, view.spares, view.free, view.held)
+    if spare is None:
+        return None
+    if spare.use is NodeUse.SPARE:
+        with view.change(spare):
+            spare.use = NodeUse.TRAINING
+    placement = tuple(
+        (spare.node_id, n) if node_id == failed_id else (node_id, n) for node_id, n in job.placement
+    )
+    resized = move(view, job, placement, now_s)
+    view.counts.swapped += 1
+    return SwapNode(job.job_id, failed_id, spare.node_id, resized.attempt)
+
+
+def _blamed(view: ClusterView, node: Node, cause: FaultCause, now_s: float) -> list[ClusterEffect]:
+    """Note a node's failure; one that fails beyond chance is set apart, as long as not too many are."""
+    if cause in NOT_THE_NODES:
+        return []
+    faults = view.settings.faults
+    view.node_failures.fail()
+    recent = tuple(at_s for at_s in node.failed_at_s if now_s - at_s < faults.lemon_window_s)
+    node.failed_at_s = (*recent, now_s)[-REMEMBERED_FAILURES_MAX:]
+    limit = max(1, int(faults.quarantine_fraction_max * len(view.nodes)))
+    if node.quarantined_until_s is not None or len(view.quarantined) >= limit:
+        return []
+    rate = view.node_failures.failures_per_s
+    if not is_lemon(len(node.failed_at_s), rate, len(view.nodes), faults):
+        return []
+    until_s = now_s + faults.quarantine_s
+    with view.change(node):
+        node.quarantined_until_s = until_s
+        if node.use is NodeUse.SPARE:
+            node.use = NodeUse.TRAINING
+    view.timers.set(Due.RELEASE, node.node_id, until_s)
+    view.counts.quarantined += 1
+    return [QuarantineNode(node.node_id, until_s)]

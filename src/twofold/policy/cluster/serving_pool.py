@@ -1,0 +1,126 @@
+"""What serving has of the pool: granted in time, given back when demand stays low, and how it is cut.
+
+Serving comes before training, but never takes a job that may not be preempted: free nodes first, then what
+elastic jobs can spare, then whole jobs, the cheapest first, each after its checkpoint.
+"""
+
+from collections.abc import Iterable
+from math import ceil
+
+from twofold.policy.cluster.backfill import Need
+from twofold.policy.cluster.checkpoints import make_room
+from twofold.policy.cluster.events import (
+    ClusterEffect,
+    GrantServing,
+    PartitionNode,
+    ReclaimServing,
+    RefusePartition,
+    StopReason,
+)
+from twofold.policy.cluster.partition import Cut, planned_cuts
+from twofold.policy.cluster.placement import Node, NodeUse
+from twofold.policy.cluster.preemption import as_many_victims, candidates_for_serving
+from twofold.policy.cluster.sharing import DayProfile
+from twofold.policy.cluster.timers import Due
+from twofold.policy.cluster.view import ClusterView
+
+
+def share(view: ClusterView, now_s: float) -> list[ClusterEffect]:
+    """Give serving what it should have now, and take back what it need not have any longer."""
+    view.serving_changed = False
+    plan = view.serving_plan
+    granted_count = view.serving_count
+    wanted_count = plan.wanted_count(granted_count, now_s)
+    effects: list[ClusterEffect] = []
+    if wanted_count < granted_count:
+        effects += _reclaimed(view, granted_count - wanted_count)
+    elif wanted_count > granted_count:
+        effects += _granted(view, wanted_count - granted_count, now_s)
+    effects += cut(view, now_s)
+    next_s = plan.next_look_at_s(now_s)
+    if next_s is not None:
+        view.timers.set(Due.SERVING, "", next_s)
+    return effects
+
+
+def demand_parts(
+    view: ClusterView, profile_counts: Iterable[tuple[str, int]], now_s: float
+) -> list[ClusterEffect]:
+    """Serving says which parts of accelerators it needs; a profile that is not named is not needed."""
+    sharing = view.settings.sharing
+    known = {row.profile for row in view.settings.partitions}
+    counts = dict(profile_counts)
+    for name, profile in view.part_demands.items():
+        profile.observe(counts.get(name, 0), now_s)
+    for name in sorted(known & counts.keys() - view.part_demands.keys()):
+        view.part_demands[name] = DayProfile(sharing.bin_s, sharing.day_memory_count)
+        view.part_demands[name].observe(max(counts[name], 0), now_s)
+    unknown = {name: counts[name] for name in sorted(counts.keys() - known)}
+    refused = planned_cuts(view.settings.partitions, unknown, ()).refused
+    return [*(RefusePartition(name, reason) for name, reason in refused), *cut(view, now_s)]
+
+
+def cut(view: ClusterView, now_s: float) -> list[ClusterEffect]:
+    """Cut serving's accelerators for the parts that are needed now and by the forecast."""
+    if not view.part_demands:
+        return []
+    ahead_s = now_s + view.settings.sharing.lead_s
+    wanted = {}
+    for name, profile in view.part_demands.items():
+        profile.advance(now_s)
+        wanted[name] = ceil(max(profile.demand_count, profile.forecast_count(now_s, ahead_s)) - 1e-9)
+    owners = [node for node in view.serving.values() for _ in range(node.accelerator_count)]
+    before: list[Cut] = []
+    for node in view.serving.values():
+        before += view.cuts.get(node.node_id, ((),) * node.accelerator_count)
+    plan = planned_cuts(view.settings.partitions, wanted, before)
+    layouts: dict[str, tuple[Cut, ...]] = {}
+    for node, layout in zip(owners, plan.cuts, strict=True):
+        layouts[node.node_id] = (*layouts.get(node.node_id, ()), layout)
+    effects: list[ClusterEffect] = []
+    for node_id, layout_of_node in layouts.items():
+        if layout_of_node != view.cuts.get(node_id, ((),) * len(layout_of_node)):
+            view.cuts[node_id] = layout_of_node
+            effects.append(PartitionNode(node_id, layout_of_node))
+    news = [refused for refused in plan.refused if refused not in view.parts_refused]
+    view.parts_refused = plan.refused
+    return [*effects, *(RefusePartition(name, reason) for name, reason in news)]
+
+
+def _granted(view: ClusterView, missing_count: int, now_s: float) -> list[ClusterEffect]:
+    nodes: list[Node] = []
+    for free in (view.free, view.held):
+        part_count = min(missing_count, free.whole_count)
+        for node in free.whole_nodes(part_count) or () if part_count > 0 else ():
+            nodes.append(node)
+            missing_count -= node.accelerator_count
+    for node in nodes:
+        with view.change(node):
+            node.use = NodeUse.SERVING
+    effects: list[ClusterEffect] = [GrantServing(tuple(node.node_id for node in nodes))] if nodes else []
+    if missing_count > 0 and view.settings.preemption is not None:
+        # Those that leave already come first to serving, when they have left.
+        need = Need(missing_count, 0)
+        for victim in as_many_victims(view, need, candidates_for_serving(view, now_s)):
+            effects += make_room(view, victim, StopReason.SERVING, now_s)
+    return effects
+
+
+def _reclaimed(view: ClusterView, spare_count: int) -> list[ClusterEffect]:
+    """Nodes of the domains where serving has least come first: whole domains are training's again."""
+    counts: dict[tuple[str, ...], int] = {}
+    for node in view.serving.values():
+        counts[node.domain] = counts.get(node.domain, 0) + node.accelerator_count
+    nodes = []
+    for node in sorted(view.serving.values(), key=lambda node: counts[node.domain]):
+        if node.accelerator_count <= spare_count:
+            spare_count -= node.accelerator_count
+            nodes.append(node)
+    effects: list[ClusterEffect] = [ReclaimServing(tuple(node.node_id for node in nodes))] if nodes else []
+    for node in nodes:
+        with view.change(node):
+            node.use = NodeUse.TRAINING
+        layout = view.cuts.pop(node.node_id, ())
+        if any(layout):
+            effects.append(PartitionNode(node.node_id, ((),) * node.accelerator_count))
+    return effects

@@ -1,0 +1,166 @@
+"""What replicas and clients say of requests: folds it in, repeats what failed, and lets in who waits."""
+
+from typing import assert_never
+
+from twofold.policy.gate.events import (
+    Cancel,
+    ClientLeft,
+    Effect,
+    GiveUp,
+    ResponseEnded,
+    ResponseFailed,
+    ResponseStarted,
+)
+from twofold.policy.gate.fleet_view import FleetView, Request
+from twofold.policy.gate.health import Health
+from twofold.policy.gate.places import learn
+from twofold.policy.gate.request_path import RequestPath
+from twofold.policy.gate.steering import Steering
+
+Answered = ResponseStarted | ResponseEnded | ResponseFailed
+
+
+class Answers:
+    """One request's attempts, from the first byte to the last. No state of its own."""
+
+    def __init__(
+        self, view: FleetView, path: RequestPath, health: Health, steering: Steering | None = None
+    ) -> None:
+        self._view, self._path, self._health, self._steering = view, path, health, steering
+
+    def handle(self, event: Answered | ClientLeft, now_s: float) -> list[Effect]:
+        """Of a request that has ended, and of an attempt that was cancelled, nothing is heard any more."""
+        assert 1 <= event.request_id <= self._path.given_ids, event
+        request = self._view.requests.get(event.request_id)
+        if isinstance(event, ClientLeft):
+            return self._left(request, event.request_id, now_s)
+        if request is None or not self._takes_up(request, event.attempt):
+            return self._ignored()
+        match event:
+            case ResponseStarted():
+                return self._ignored() if request.started else self._started(request, now_s)
+            case ResponseEnded():
+                return self._ended(request, event, now_s)
+            case ResponseFailed():
+                return self._failed(request, event, now_s)
+            case _:
+                assert_never(event)
+
+    def _takes_up(self, request: Request, attempt: int) -> bool:
+        """Make the attempt that is spoken of the request's; False: it does not run."""
+        if attempt in (0, request.attempt):
+            return True
+        if request.rival is None or request.rival.number != attempt:
+            return False
+        self._view.swap(request)
+        return True
+
+    def _started(self, request: Request, now_s: float) -> list[Effect]:
+        had_rival = request.rival is not None
+        effects = self._begun(request, now_s)
+        self._learn_begin(request, now_s, had_rival)
+        self._view.start(request)
+        request.started_s = now_s
+        if self._steering is not None:
+            self._steering.started(request, now_s)
+        effects += self._health.proven(request, now_s)
+        return effects
+
+    def _begun(self, request: Request, now_s: float) -> list[Effect]:
+        """It was the first of its attempts to answer: the other is cancelled."""
+        effects: list[Effect] = []
+        path = self._path
+        if request.rival is not None:
+            loser = self._view.drop_rival(request)
+            request.late = loser if loser.number < request.attempt else None
+            effects.append(Cancel(request.request_id, loser.replica_id, loser.number))
+            effects += path.drained(now_s, 1)
+        if path.hedger is not None:
+            path.hedger.began(request.request_id, now_s)
+        return effects
+
+    def _learn_begin(self, request: Request, now_s: float, had_rival: bool) -> None:
+        """When an answer begins says how fast the fleet is; of one that came in one piece nobody knows."""
+        pace = self._path.pace
+        if pace is None:
+            return
+        if not had_rival:
+            pace.began(request.believed_s, now_s - request.sent_s)
+        if request.predicted_s is not None:
+            late_s = now_s - request.arrived_s - request.predicted_s
+            pace.waited(request.kind.name, late_s, request.spread_s)
+
+    def _ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        path = self._path
+        if not request.started:
+            effects = self._begun(request, now_s)
+        self._health.ended(request)
+        effects += self._health.proven(request, now_s)
+        self._view.counts.finished += 1
+        if self._steering is not None:
+            effects += self._steering.ended(request, event, now_s)
+        if path.pace:
+            wrote_s = now_s - request.started_s if request.started else None
+            path.pace.finished(request.kind.name, event.output_tokens, wrote_s)
+            self._learn_places(request, event.output_tokens, wrote_s)
+        unused_tokens = request.charged_tokens - request.input_tokens - event.output_tokens
+        if unused_tokens > 0:
+            path.settled(request, unused_tokens)
+        self._released(request, now_s)
+        return effects + path.drained(now_s, 1) if self._view.held else effects
+
+    def _learn_places(self, request: Request, tokens: int, wrote_s: float | None) -> None:
+        admission, slo_s = self._view.settings.admission, request.kind.tpot_slo_s
+        if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
+            replica = self._view.replica_of(request)
+            learn(self._view, replica, wrote_s / (tokens - 1), slo_s, admission.attained_fraction)
+
+    def _left(self, request: Request | None, request_id: int, now_s: float) -> list[Effect]:
+        if request is not None:
+            self._view.counts.left += 1
+            effects: list[Effect] = []
+            if not request.started:
+                if request.rival is not None and request.rival.number < request.attempt:
+                    self._view.swap(request)  # the first of two waited longer
+                if self._steering is not None:
+                    effects = self._steering.left(request, now_s)
+                self._path.settled(request, request.charged_tokens - request.input_tokens)
+            self._released(request, now_s)
+            return effects + self._path.drained(now_s)
+        if request_id in self._view.held:
+            self._view.counts.left += 1
+            request = self._path.unheld(request_id)
+            self._path.settled(request, request.charged_tokens)
+            return [Cancel(request_id, "", 0)]
+        return self._ignored()
+
+    def _failed(self, request: Request, event: ResponseFailed, now_s: float) -> list[Effect]:
+        effects = self._health.failed(request, event.cause, now_s)
+        if self._steering is not None:
+            effects += self._steering.failed(request, now_s)
+        if request.rival is not None:  # its other attempt goes on
+            self._view.swap(request)
+            self._view.drop_rival(request)
+            return effects + self._path.drained(now_s, 1)
+        self._released(request, now_s)
+        if not request.started:
+            again = self._path.repeated(request, now_s)
+            if again is not None:
+                return [*effects, again, *self._path.drained(now_s, 1)]
+            self._path.settled(request, request.charged_tokens - request.input_tokens)
+        effects += self._health.unheard(request, now_s)
+        self._view.counts.gave_up += 1
+        return [*effects, GiveUp(request.request_id, event.cause), *self._path.drained(now_s, 1)]
+
+    def _released(self, request: Request, now_s: float) -> None:
+        """No attempt of it runs: its places are free."""
+        if self._path.pace:
+            self._path.pace.freed(request.charged_tokens, now_s - request.sent_s)
+        if self._path.hedger is not None:
+            self._path.hedger.ended(request.request_id)
+        self._view.release(request)
+
+    def _ignored(self) -> list[Effect]:
+        self._view.counts.ignored += 1
+        return []

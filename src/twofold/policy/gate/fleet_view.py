@@ -1,0 +1,266 @@
+"""What a gate knows of its fleet: the replicas, the requests in flight, and the counts. Mutable, and says so.
+
+Only the gate changes it; decisions and the driver's status page read it. Work is kept as whole tokens: adding
+and taking away a million times leaves exactly nothing, and new beliefs price old work too.
+"""
+
+from dataclasses import dataclass, field
+
+from twofold.policy.gate.breaker import Circuit
+from twofold.policy.gate.events import Cause, ReplicaReported
+from twofold.policy.gate.request_settings import ClassSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings
+
+UNREPORTED_PROBES_MAX = 64  # of one replica; beyond, the driver lost one and the oldest is forgotten
+ANY_CLASS = ClassSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An attempt that failed before its first byte: the replica's fault, or the request's own?"""
+
+    replica: "Replica"
+    era: int
+    cause: Cause
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One of two attempts of the same request that run at once."""
+
+    number: int
+    replica_id: str
+    era: int
+    hit_tokens: int
+    sent_s: float
+    ahead_tokens: int
+    beside_count: int
+
+
+@dataclass(slots=True)
+class Request:
+    """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
+
+    request_id: int
+    input_tokens: int
+    output_limit_tokens: int
+    tenant: str = ""
+    class_name: str = ""
+    session_id: str = ""
+    prefix_blocks: tuple[int, ...] = ()
+    model: str = ""
+    zone: str = ""
+    deadline_s: float | None = None  # by when its last token is due
+    arrived_s: float = 0.0
+    kind: ClassSettings = ANY_CLASS  # of its class, or of the one that stands for it
+    replica_id: str | None = None  # of its attempt; None before the first
+    attempt: int = 0  # the number of that attempt
+    sent_count: int = 0  # attempts so far
+    era: int = 0  # of that replica's circuit when the attempt was sent
+    sent_s: float = 0.0
+    ahead_tokens: int = 0  # that its replica had to read when it was sent, its own included
+    beside_count: int = 0  # requests that its replica had then, this one included
+    started: bool = False  # the first byte of the answer came
+    started_s: float = 0.0
+    rival: Attempt | None = None  # another attempt that runs beside it
+    late: Attempt | None = None  # its first attempt, where a hedge answered sooner
+    doubts: tuple[Doubt, ...] = ()  # at most one per attempt
+    version: str | None = None  # the release that it is to try; None: what runs by now
+    hit_tokens: int = 0  # of its input, believed to be cached where the latest attempt is
+    charged_tokens: int = 0  # its input and its output limit when it came
+    shortened_tokens: int | None = None  # the output limit that it was given instead of its own
+    smaller_model: str = ""  # that it was given instead of its own
+    queued: bool = False  # it was held, and charged to its tenant's flow
+    believed_s: float = 0.0  # from sending to its first token, as beliefs have it
+    predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
+    spread_s: float = 1.0  # … and how far off that usually is
+
+    @property
+    def unread_tokens(self) -> int:
+        """Of its input, what the replica of its latest attempt still has to read before the first byte."""
+        return self.input_tokens - self.hit_tokens
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
+
+    replica_id: str
+    in_flight_limit: int  # of its announced places, those that are filled by now (places.py)
+    circuit: Circuit = field(default_factory=Circuit)
+    draining: bool = False  # removed, but it still has requests
+    in_flight_count: int = 0
+    unread_input_tokens: int = 0  # of its requests without a first byte
+    output_limit_tokens: int = 0  # of all its requests
+    doubted_count: int = 0  # doubts since it last began an answer
+    probe_eras: dict[int, int] = field(default_factory=dict)  # by number, of unreported probes: era when sent
+    zone: str = ""
+    pool: str = ""
+    model: str = ""
+    version: str = ""
+    report: ReplicaReported | None = None  # the newest; old by the time it comes
+    ejected_until_s: float | None = None  # None: not ejected
+    zone_lost: bool = False  # its zone is failed over
+    places_fraction: float = 1.0  # of the announced ones, learnt
+    announced_limit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.announced_limit = self.in_flight_limit
+
+    @property
+    def healthy(self) -> bool:
+        """Whether new requests may go here, room apart."""
+        return (
+            self.circuit.until_s is None
+            and not self.draining
+            and self.ejected_until_s is None
+            and not self.zone_lost
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight_count < self.in_flight_limit
+
+    def work_s(self, beliefs: Beliefs) -> float:
+        """Predicted seconds of what it still has to do, one request after the other.
+
+        Formula  unread_input_tokens · input_token_s + output_limit_tokens · output_token_s
+        Why      an answer that has started has read its input; how much of its output limit it will use
+                 nobody knows before it ends.
+        """
+        return (
+            self.unread_input_tokens * beliefs.input_token_s
+            + self.output_limit_tokens * beliefs.output_token_s
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start. arrived = finished + refused + gave_up + left + in flight + held (INV-13)."""
+
+    arrived: int = 0
+    finished: int = 0
+    refused: int = 0
+    gave_up: int = 0
+    left: int = 0
+    ignored: int = 0  # events that came late or twice, and changed nothing
+
+
+@dataclass(slots=True)
+class FleetView:
+    """All that a decision may look at. Mutable; bounded by the replicas and their limits."""
+
+    settings: GateSettings
+    beliefs: Beliefs
+    replicas: dict[str, Replica] = field(default_factory=dict)
+    requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
+    held: dict[int, Request] = field(default_factory=dict)  # in the gate, by id
+    active_count: int = 0  # of replicas that are not draining
+    place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
+    counts: Counts = field(default_factory=Counts)
+
+    def add_replica(
+        self,
+        replica_id: str,
+        in_flight_limit: int,
+        zone: str = "",
+        pool: str = "",
+        model: str = "",
+        version: str = "",
+    ) -> None:
+        """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""
+        replica = self.replicas.get(replica_id)
+        if replica is None:
+            replica = self.replicas[replica_id] = Replica(replica_id, in_flight_limit)
+            self.active_count += 1
+        if replica.announced_limit != in_flight_limit:
+            replica.announced_limit = replica.in_flight_limit = in_flight_limit
+            replica.places_fraction = 1.0
+        replica.zone, replica.pool, replica.model, replica.version = zone, pool, model, version
+        if replica.draining:
+            replica.draining = False
+            self.active_count += 1
+            replica.circuit = Circuit(era=replica.circuit.era + 1)
+
+    def remove_replica(self, replica: Replica) -> None:
+        """Drains: forgotten once its last request is."""
+        if not replica.draining:
+            replica.draining = True
+            self.active_count -= 1
+        self._forget_if_drained(replica)
+
+    def count_places(self) -> None:
+        """Count the healthy replicas' places anew: health changed, or may have."""
+        self.place_count = sum(r.in_flight_limit for r in self.replicas.values() if r.healthy)
+
+    def place(self, request: Request, replica: Replica) -> None:
+        """The next attempt of a request is at this replica."""
+        request.replica_id, request.era = replica.replica_id, replica.circuit.era
+        request.sent_count += 1
+        request.attempt = request.sent_count
+        self.requests[request.request_id] = request
+        replica.in_flight_count += 1
+        replica.unread_input_tokens += request.input_tokens - request.hit_tokens
+        replica.output_limit_tokens += request.output_limit_tokens
+        request.ahead_tokens, request.beside_count = replica.unread_input_tokens, replica.in_flight_count
+
+    def start(self, request: Request) -> None:
+        """The first byte came: the input is read."""
+        request.started = True
+        self.replica_of(request).unread_input_tokens -= request.input_tokens - request.hit_tokens
+
+    def release(self, request: Request) -> None:
+        """No attempt runs any more: neither the fleet nor a replica has the request."""
+        if request.rival is not None:
+            self.drop_rival(request)
+        del self.requests[request.request_id]
+        self._free(request)
+
+    def set_rival(self, request: Request) -> None:
+        """The request's attempt runs on beside the next one."""
+        assert request.replica_id is not None, request
+        request.rival = Attempt(
+            request.attempt,
+            request.replica_id,
+            request.era,
+            request.hit_tokens,
+            request.sent_s,
+            request.ahead_tokens,
+            request.beside_count,
+        )
+
+    def swap(self, request: Request) -> None:
+        """Of two attempts that run at once, the other is the request's."""
+        rival = request.rival
+        assert rival is not None, request
+        self.set_rival(request)
+        request.attempt, request.replica_id = rival.number, rival.replica_id
+        request.era, request.hit_tokens, request.sent_s = rival.era, rival.hit_tokens, rival.sent_s
+        request.ahead_tokens, request.beside_count = rival.ahead_tokens, rival.beside_count
+
+    def drop_rival(self, request: Request) -> Attempt:
+        """The attempt beside the request's is over; neither had begun."""
+        assert not request.started, request
+        self.swap(request)
+        self._free(request)
+        self.swap(request)
+        rival, request.rival = request.rival, None
+        assert rival is not None
+        return rival
+
+    def _free(self, request: Request) -> None:
+        replica = self.replica_of(request)
+        replica.in_flight_count -= 1
+        replica.output_limit_tokens -= request.output_limit_tokens
+        if not request.started:
+            replica.unread_input_tokens -= request.input_tokens - request.hit_tokens
+        self._forget_if_drained(replica)
+
+    def replica_of(self, request: Request) -> Replica:
+        """Where the latest attempt is; a replica is not forgotten before its requests."""
+        assert request.replica_id is not None, request
+        return self.replicas[request.replica_id]
+
+    def _forget_if_drained(self, replica: Replica) -> None:
+        if replica.draining and not replica.in_flight_count:
+            del self.replicas[replica.replica_id]

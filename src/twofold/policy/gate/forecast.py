@@ -1,0 +1,125 @@
+"""What will come: a repeating profile, scaled to how the day goes. Fixed bins, fixed memory. Mutable.
+
+Forecast  profile of the bin one season ago · (level + damped trend), where the level is what came of late
+          over what the profile said for it. Before one whole season there is no forecast: None.
+Error     each bin's forecast, made `lead_s` ahead, is kept until the bin is over; the faded mean square of
+          the relative misses is what warm pools are sized by.
+Source    Holt 1957 and Winters 1960 (level, trend, multiplicative season), Gardner & McKenzie 1985 (damping).
+"""
+
+import math
+from collections import deque
+
+from twofold.policy.gate.scaling_settings import ForecastSettings
+
+LEAD_BINS_MAX = 240
+UNIT = 1e-9
+
+
+class Forecast:
+    """Of one rate: amounts per second."""
+
+    def __init__(self, settings: ForecastSettings, lead_s: float) -> None:
+        self.settings = settings
+        self._bin_count = round(settings.season_s / settings.bin_s)
+        self._lead_count = min(max(math.ceil(lead_s / settings.bin_s), 1), LEAD_BINS_MAX)
+        self._first_s: float | None = None
+        self._open_until_s = -math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        self._profile = [0.0] * self._bin_count  # amounts per bin
+        self._closed_count = 0  # bins
+        self._amount = 0.0  # of the open bin
+        self._recent = 0.0  # faded amounts …
+        self._expected = 0.0  # … and what the profile said for them
+        self._level = 1.0
+        self._trend = 0.0
+        self._ahead: deque[float] = deque(maxlen=self._lead_count)
+        self._miss_square = 0.0
+        self._miss_weight = 0.0
+
+    def observe(self, now_s: float, amount: float) -> None:
+        """So much came now; time does not run backwards."""
+        if now_s >= self._open_until_s:
+            self.advance(now_s)
+        self._amount += amount
+
+    def advance(self, now_s: float) -> None:
+        """Close the bins that are over. After a silence of more than two seasons, begin anew."""
+        if self._first_s is None:
+            self._first_s = now_s - now_s % self.settings.bin_s
+        behind = int((now_s - self._first_s) / self.settings.bin_s) - self._closed_count
+        if behind > 2 * self._bin_count:
+            self._begin()
+            self._first_s = now_s - now_s % self.settings.bin_s
+        else:
+            for _ in range(behind):
+                self._close()
+        self._open_until_s = self._first_s + (self._closed_count + 1) * self.settings.bin_s
+
+    def known(self) -> bool:
+        """Whether a whole season was seen."""
+        return self._closed_count >= self._bin_count
+
+    def per_s(self, ahead_s: float) -> float | None:
+        """The rate expected so long from the open bin on; None before a whole season was seen."""
+        if not self.known():
+            return None
+        return self._bin_ahead(max(round(ahead_s / self.settings.bin_s), 0)) / self.settings.bin_s
+
+    def highest_per_s(self, ahead_s: float) -> float | None:
+        """The highest rate expected from now until so long from now."""
+        if not self.known():
+            return None
+        bins = min(max(math.ceil(ahead_s / self.settings.bin_s), 0), LEAD_BINS_MAX)
+        return max(self._bin_ahead(number) for number in range(bins + 1)) / self.settings.bin_s
+
+    def error_fraction(self) -> float | None:
+        """Root mean square of what forecasts made `lead_s` ahead missed, over what they said."""
+        if self._miss_weight < 0.1:
+            return None
+        return math.sqrt(self._miss_square / self._miss_weight)
+
+    def _bin_ahead(self, ahead_count: int) -> float:
+        """Expected amount in the bin `ahead_count` after the open one."""
+        kept = self.settings.trend_kept_ratio
+        trend = self._trend * kept * (1 - kept**ahead_count) / (1 - kept)
+        return self._smooth(self._closed_count + ahead_count) * max(self._level + trend, 0.0)
+
+    def _smooth(self, number: int) -> float:
+        """The profile about a bin, weighed 1 : 2 : 1: less noise, and half of a peak that is one bin wide."""
+        profile, count = self._profile, self._bin_count
+        around = profile[(number - 1) % count] + profile[(number + 1) % count]
+        return 0.5 * profile[number % count] + 0.25 * around
+
+    def _close(self) -> None:
+        settings, amount = self.settings, self._amount
+        place = self._closed_count % self._bin_count
+        if self.known():
+            expected = self._smooth(self._closed_count)
+            if len(self._ahead) == self._lead_count:
+                self._missed(amount, self._ahead.popleft())
+            gain = settings.level_gain
+            self._recent += gain * (amount - self._recent)
+            self._expected += gain * (expected - self._expected)
+            if self._expected > UNIT:
+                before, self._level = self._level, self._recent / self._expected
+                self._trend += settings.trend_gain * (self._level - before - self._trend)
+            self._profile[place] += settings.profile_gain * (amount - self._profile[place])
+        else:
+            self._profile[place] = amount
+            self._recent += settings.level_gain * (amount - self._recent)
+            self._expected = self._recent
+        self._closed_count += 1
+        self._amount = 0.0
+        if self.known():
+            self._ahead.append(self._bin_ahead(self._lead_count - 1))
+
+    def _missed(self, amount: float, forecast: float) -> None:
+        if forecast <= UNIT:
+            return
+        gain = self.settings.error_gain
+        miss = (amount - forecast) / forecast
+        self._miss_square += gain * (miss * miss - self._miss_square)
+        self._miss_weight += gain * (1 - self._miss_weight)

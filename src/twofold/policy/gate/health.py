@@ -1,0 +1,108 @@
+"""Whose fault a failure is, and which circuits that opens: the gate's side towards its replicas."""
+
+from twofold.policy.gate import breaker
+from twofold.policy.gate.breaker import Circuit
+from twofold.policy.gate.events import (
+    Cause,
+    CloseCircuit,
+    Effect,
+    OpenCircuit,
+    Probe,
+    ProbeAnswered,
+    ProbeFailed,
+)
+from twofold.policy.gate.fleet_view import UNREPORTED_PROBES_MAX, Doubt, FleetView, Replica, Request
+from twofold.policy.gate.outliers import Outliers
+from twofold.policy.gate.routing import Router
+
+
+class Health:
+    """Mutable: when the next probes are due, and the number of the last; circuits are the view's.
+
+    INV-17: a refused connection and an answer that breaks off are the replica's fault. Any other failure is
+    in doubt until another replica begins to answer the same request: only then does it count. So a request
+    that fails everywhere, whoever sends it and how often, opens no circuit, and makes nobody an outlier.
+    """
+
+    def __init__(self, view: FleetView, router: Router, outliers: Outliers | None = None) -> None:
+        self._view, self._router, self._outliers = view, router, outliers
+        self.probe_at_s = 0.0
+        self._turn_number = 0  # never twice, so that a probe of a replica that is gone is nobody's
+
+    def failed(self, request: Request, cause: Cause, now_s: float) -> list[Effect]:
+        """The request's attempt failed: its replica is to blame, or in doubt."""
+        doubt = Doubt(self._view.replica_of(request), request.era, cause)
+        if request.started or cause is Cause.REFUSED:
+            return self._blamed(doubt, now_s)
+        request.doubts = (*request.doubts, doubt)
+        doubt.replica.doubted_count += 1
+        return []
+
+    def proven(self, request: Request, now_s: float) -> list[Effect]:
+        """A replica answers the request: nothing is wrong with it, and who failed it before is to blame."""
+        here = self._view.replica_of(request)
+        here.doubted_count = 0
+        if not request.doubts:
+            return []
+        doubts, request.doubts = request.doubts, ()
+        return [e for doubt in doubts if doubt.replica is not here for e in self._blamed(doubt, now_s)]
+
+    def unheard(self, request: Request, now_s: float) -> list[Effect]:
+        """Given up where one replica alone was asked: its silence counts against it, its error does not."""
+        if len({doubt.replica.replica_id for doubt in request.doubts}) != 1:
+            return []
+        silent = [doubt for doubt in request.doubts if doubt.cause is not Cause.ERROR]
+        return [effect for doubt in silent for effect in self._blamed(doubt, now_s)]
+
+    def ended(self, request: Request) -> None:
+        """An answer ended well."""
+        replica = self._view.replica_of(request)
+        if replica.circuit.opened_count:
+            replica.circuit = breaker.after_response_ended(replica.circuit, request.era)
+
+    def probed(self, replica: Replica, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
+        """One of a replica's unreported probes ended; they end in any order, as after a time-out."""
+        era = replica.probe_eras.pop(event.number)
+        if isinstance(event, ProbeAnswered):
+            if replica.circuit.until_s is None:
+                return []  # it is closed, and stays so
+            circuit = breaker.after_probe_answered(replica.circuit, era, now_s)
+        else:
+            settings = self._view.settings
+            circuit = breaker.after_probe_failed(replica.circuit, era, event.cause, now_s, settings)
+        return self._switched(replica, circuit)
+
+    def probes(self, now_s: float) -> list[Effect]:
+        """Probe everyone; the next turn is due from now on, so that a clock's leap causes no burst."""
+        self.probe_at_s = now_s + self._view.settings.probe_every_s
+        self._turn_number += 1
+        number = self._turn_number
+        effects: list[Effect] = []
+        for replica in self._view.replicas.values():
+            if not replica.draining:
+                eras = replica.probe_eras
+                if len(eras) == UNREPORTED_PROBES_MAX:
+                    del eras[next(iter(eras))]
+                eras[number] = replica.circuit.era
+                effects.append(Probe(replica.replica_id, number))
+        return effects
+
+    def _blamed(self, doubt: Doubt, now_s: float) -> list[Effect]:
+        replica, settings = doubt.replica, self._view.settings
+        if self._outliers is not None:
+            self._outliers.observe(replica.replica_id, now_s, failed=True)
+        circuit = breaker.after_request_failed(replica.circuit, doubt.era, doubt.cause, now_s, settings)
+        return self._switched(replica, circuit)
+
+    def _switched(self, replica: Replica, circuit: Circuit) -> list[Effect]:
+        """Give a replica its new circuit, and say whether it opened or closed; of a removed one, nothing."""
+        before, replica.circuit = replica.circuit, circuit
+        if replica.draining or circuit.until_s == before.until_s:
+            return []
+        self._view.count_places()
+        if circuit.until_s is None:
+            self._router.fleet_changed()
+            return [CloseCircuit(replica.replica_id)]
+        # A process that died comes back with an empty cache; of one that only failed, little is lost.
+        self._router.fleet_changed(replica.replica_id)
+        return [OpenCircuit(replica.replica_id, circuit.until_s)]

@@ -1,0 +1,181 @@
+"""Which replicas answer worse than their peers, and for how long they are spared. Mutable, bounded.
+
+The breaker sees a replica that fails alone; this sees one that is merely slow, or fails now and then: against
+the median of its peers, which are the replicas of the same pool, model and version. A release under trial is
+not compared with what runs (that is the canary's), and a fleet that is slow as a whole has no outliers.
+An ejected replica is tried again after a time that doubles with each ejection in a row.
+
+What it can see: twice the spread of chance; a replica `slow_ratio` times as slow as the median is ejected
+after about `requests_min_count` answers and two looks. A failure counts once its replica is to blame
+(`health.py`). Only those that serve are peers: what the others did before they were lost says nothing of the
+load that they left behind. At most `ejected_max_fraction` of all are out, for whatever reason.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from twofold.policy.gate.events import Effect, EjectReplica, ReadmitReplica
+from twofold.policy.gate.fleet_view import FleetView, Replica
+from twofold.policy.gate.steering_settings import OutlierSettings
+
+DOUBLINGS_MAX = 32
+SURE_SPREADS = 3.0  # standard errors that a difference must have beyond chance
+
+
+@dataclass(slots=True)
+class _Mean:
+    """A mean whose old values fade. Mutable."""
+
+    weight_value: float = 0.0
+    sum_value: float = 0.0
+    squares_value: float = 0.0
+
+    def fade(self, factor: float) -> None:
+        self.weight_value *= factor
+        self.sum_value *= factor
+        self.squares_value *= factor
+
+    def add(self, value: float) -> None:
+        self.weight_value += 1.0
+        self.sum_value += value
+        self.squares_value += value * value
+
+    def mean(self) -> float:
+        return self.sum_value / self.weight_value
+
+    def standard_error(self) -> float:
+        beyond = self.squares_value / self.weight_value - self.mean() ** 2
+        return math.sqrt(max(beyond, 0.0) / self.weight_value)
+
+
+@dataclass(slots=True)
+class _Record:
+    """What one replica did of late. Mutable."""
+
+    at_s: float
+    failed: _Mean = field(default_factory=_Mean)
+    ttft: _Mean = field(default_factory=_Mean)  # of logs
+    tpot: _Mean = field(default_factory=_Mean)  # of logs
+    looks_count: int = 0  # in a row that found it out of line
+    ejections_count: int = 0
+    readmitted_s: float = 0.0
+
+    def fade_to(self, now_s: float, window_s: float) -> None:
+        factor = math.exp(-max(now_s - self.at_s, 0.0) / window_s)
+        self.at_s = now_s
+        for mean in (self.failed, self.ttft, self.tpot):
+            mean.fade(factor)
+
+    def clear(self) -> None:
+        self.failed, self.ttft, self.tpot = _Mean(), _Mean(), _Mean()
+        self.looks_count = 0
+
+
+class Outliers:
+    """Watches the replicas of one gate; remembers those alone that the view has."""
+
+    def __init__(self, settings: OutlierSettings) -> None:
+        self.settings = settings
+        self._records: dict[str, _Record] = {}
+
+    def observe(
+        self,
+        replica_id: str,
+        now_s: float,
+        *,
+        failed: bool,
+        ttft_s: float | None = None,
+        tpot_s: float | None = None,
+    ) -> None:
+        """Fold the end of one attempt in."""
+        record = self._records.get(replica_id)
+        if record is None:
+            record = self._records[replica_id] = _Record(now_s)
+        # HOT: per attempt; what is old fades at the looks alone, which are much more frequent than it is old.
+        record.failed.add(float(failed))
+        if ttft_s is not None and ttft_s > 0:
+            record.ttft.add(math.log(ttft_s))
+        if tpot_s is not None and tpot_s > 0:
+            record.tpot.add(math.log(tpot_s))
+
+    def tick(self, view: FleetView, now_s: float) -> list[Effect]:
+        """Readmit whose time is over, then eject who is out of line, the worst first."""
+        self._records = {name: kept for name, kept in self._records.items() if name in view.replicas}
+        effects: list[Effect] = []
+        peers: dict[tuple[str, str, str], list[Replica]] = {}
+        for replica in view.replicas.values():
+            if replica.draining:
+                continue
+            peers.setdefault((replica.pool, replica.model, replica.version), []).append(replica)
+            if replica.ejected_until_s is not None and now_s >= replica.ejected_until_s:
+                effects.append(ReadmitReplica(replica.replica_id))
+                record = self._records.setdefault(replica.replica_id, _Record(now_s))
+                record.clear()
+                record.readmitted_s = now_s
+        readmitted = {effect.replica_id for effect in effects if isinstance(effect, ReadmitReplica)}
+        for group in peers.values():
+            if len(group) >= self.settings.peers_min_count:
+                effects += self._ejected(group, readmitted, now_s)
+        return effects
+
+    def _ejected(self, group: Sequence[Replica], readmitted: set[str], now_s: float) -> list[Effect]:
+        judged = []
+        for replica in group:
+            record = self._records.get(replica.replica_id)
+            if record is not None and replica.healthy:
+                record.fade_to(now_s, self.settings.window_s)
+                judged.append((replica, record))
+        excesses = self._excesses([record for _, record in judged])
+        out = sum(
+            r.circuit.until_s is not None
+            or r.zone_lost
+            or (r.ejected_until_s is not None and r.replica_id not in readmitted)
+            for r in group
+        )
+        room = max(int(self.settings.ejected_max_fraction * len(group)), 1) - out
+        effects: list[Effect] = []
+        order = sorted(zip(excesses, judged, strict=True), key=lambda each: (-each[0], each[1][0].replica_id))
+        for excess, (replica, record) in order:
+            record.looks_count = record.looks_count + 1 if excess > 0 else 0
+            if record.looks_count >= self.settings.looks_count and len(effects) < room:
+                effects.append(EjectReplica(replica.replica_id, self._until_s(record, now_s)))
+        return effects
+
+    def _until_s(self, record: _Record, now_s: float) -> float:
+        """When the replica is tried again; counts the ejection."""
+        settings = self.settings
+        if now_s - record.readmitted_s >= settings.eject_s_max:
+            record.ejections_count = 0
+        eject_s = settings.eject_s * 2.0 ** min(record.ejections_count, DOUBLINGS_MAX)
+        record.ejections_count += 1
+        record.clear()
+        return now_s + min(eject_s, settings.eject_s_max)
+
+    def _excesses(self, records: Sequence[_Record]) -> list[float]:
+        """How far each is beyond its worst limit, in units of that limit; 0 for those in line."""
+        settings = self.settings
+        found = [0.0] * len(records)
+        for means, limit in (
+            ([record.tpot for record in records], math.log(settings.slow_ratio)),
+            ([record.ttft for record in records], math.log(settings.late_ratio)),
+            ([record.failed for record in records], settings.failure_margin_fraction),
+        ):
+            for index, excess in enumerate(_beyond(means, limit, settings)):
+                found[index] = max(found[index], excess)
+        return found
+
+
+def _beyond(means: Sequence[_Mean], limit: float, settings: OutlierSettings) -> list[float]:
+    """By how many limits each mean is above the median of all, where that is no chance; else 0."""
+    known = [mean for mean in means if mean.weight_value >= settings.requests_min_count]
+    if len(known) < settings.peers_min_count:
+        return [0.0] * len(means)
+    middle = median(mean.mean() for mean in known)
+    found = []
+    for mean in means:
+        above = mean.mean() - middle if mean.weight_value >= settings.requests_min_count else 0.0
+        sure = above > limit and above > SURE_SPREADS * mean.standard_error()
+        found.append(above / limit if sure else 0.0)
+    return found

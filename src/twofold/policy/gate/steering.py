@@ -1,0 +1,296 @@
+"""All that changes the fleet by the clock, in one place: outliers, zones, releases, replicas. Mutable.
+
+The gate reports what happens to requests and replicas, and asks `tick` when something is due. Each part is a
+machine of its own (outliers.py, zones.py, canary.py, rollout.py, scaling.py); here their effects are folded
+into the view and into what the router knows. A part that is not set is not there.
+"""
+
+from collections import Counter
+
+from twofold.policy.gate.canary import Canary, Outcome
+from twofold.policy.gate.events import (
+    Effect,
+    EjectReplica,
+    FailOverZone,
+    ReadmitReplica,
+    ReplicaAdded,
+    ResponseEnded,
+    RestoreZone,
+    StopReplica,
+)
+from twofold.policy.gate.fleet_view import FleetView, Replica, Request
+from twofold.policy.gate.outliers import Outliers
+from twofold.policy.gate.pools import home_pool
+from twofold.policy.gate.rollout import Rollout
+from twofold.policy.gate.routing import Router
+from twofold.policy.gate.scaling import Scaler
+from twofold.policy.gate.settings import GateSettings
+from twofold.policy.gate.zones import ZoneWatch
+
+BEGUN_SPARE = 1000  # answers that began and were left by their clients, until they are forgotten
+CANARY_TICK_S = 5.0
+
+
+def steers(settings: GateSettings) -> bool:
+    """Whether anything is set that changes the fleet by the clock."""
+    parts = (settings.outliers, settings.zones, settings.scaling, settings.canary)
+    return any(part is not None for part in parts)
+
+
+class Steering:
+    """Bounded by the replicas and by the settings of its parts."""
+
+    def __init__(self, view: FleetView, router: Router) -> None:
+        settings = view.settings
+        self._view, self._router = view, router
+        self._rules = settings.routes.pools
+        spare_count = settings.zones.spare_zones_count if settings.zones else 0
+        self.outliers = Outliers(settings.outliers) if settings.outliers else None
+        self.zones = ZoneWatch(settings.zones) if settings.zones else None
+        self.canary = Canary(settings.canary, settings.routes.seed) if settings.canary else None
+        self.rollout = Rollout(settings.rollout) if settings.canary and settings.rollout else None
+        self.scaler = Scaler(settings.scaling, settings.warm, spare_count) if settings.scaling else None
+        # While a release is tried: of replicas time and load-seconds then, of answers those at their start.
+        self._loads_s: dict[str, tuple[float, float]] = {}
+        self._begun_s: dict[int, float] = {}
+        # Parts in the order in which they act: who is spared first, then what that leaves to be replaced.
+        self._due_s: dict[str, float] = {}
+        for name, part in (("outliers", self.outliers), ("zones", self.zones), ("canary", self.canary)):
+            if part is not None:
+                self._due_s[name] = 0.0
+        for name, machine in (("rollout", self.rollout), ("scaling", self.scaler)):
+            if machine is not None:
+                self._due_s[name] = 0.0
+        self.next_due_s = 0.0  # when `tick` has something to do
+
+    # --- what happens ---
+
+    def arrived(self, request: Request, now_s: float) -> None:
+        """A request within limits and budget: does it try a release? Refused later, it counts as load too."""
+        if self.scaler is not None:
+            self.scaler.observe_arrival(self._pool_of(request), now_s, self._work_s(request))
+        if self.canary is not None and self.canary.trials:
+            pool = self._pool_of(request)
+            request.version = self.canary.version_for(pool, request.session_id, request.request_id)
+
+    def started(self, request: Request, now_s: float) -> None:
+        """An answer began."""
+        if self.canary is not None and self.canary.trials:
+            begun_s, requests = self._begun_s, self._view.requests
+            begun_s[request.request_id] = self._load_s(self._view.replica_of(request), now_s)
+            if len(begun_s) > len(requests) + BEGUN_SPARE:
+                self._begun_s = {name: at_s for name, at_s in begun_s.items() if name in requests}
+        limit_s = request.kind.ttft_slo_s
+        if self.scaler is not None and limit_s is not None and self._alone_s(request) < limit_s:
+            late, slow = now_s - request.arrived_s > limit_s, now_s - request.sent_s > limit_s
+            self.scaler.observe_first_token(self._pool_of(request), late, slow)
+
+    def ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
+        """An answer ended, before its places are freed."""
+        replica = self._view.replica_of(request)
+        ttft_s = request.started_s - request.sent_s if request.started else None
+        tpot_s = None
+        if request.started and event.output_tokens > 1:
+            tpot_s = (now_s - request.started_s) / (event.output_tokens - 1)
+        if self.scaler is not None:
+            residence_s = now_s - request.sent_s
+            pool, work_s = self._pool_of(request), self._work_s(request)
+            self.scaler.observe_finished(pool, work_s, residence_s, replica.in_flight_count)
+        if self.outliers is not None:
+            self.outliers.observe(replica.replica_id, now_s, failed=False, ttft_s=ttft_s, tpot_s=tpot_s)
+        if self.canary is None or not self.canary.trials:
+            return []
+        # A hedge hides how late the first attempt was, and a release on few replicas is hardly ever hedged.
+        asked = request.late or request
+        outcome = Outcome(
+            False,
+            request.started_s - asked.sent_s if request.started else None,
+            tpot_s,
+            event.quality_score,
+            self._beside_count(request, replica, now_s),
+            request.input_tokens,
+            asked.beside_count,
+            asked.ahead_tokens,
+            now_s - request.sent_s,
+        )
+        return self._judged(replica, outcome, now_s)
+
+    def failed(self, request: Request, now_s: float) -> list[Effect]:
+        """An attempt failed, before its places are freed. A repeat tries no release."""
+        replica = self._view.replica_of(request)
+        request.version = None
+        if self.canary is None or not self.canary.trials:
+            return []
+        return self._judged(replica, Outcome(failed=True), now_s)
+
+    def left(self, request: Request, now_s: float) -> list[Effect]:
+        """A client left before its first token, and before its places are freed.
+
+        Why     A release that hangs is left by everybody: were that no outcome, nothing would judge it. Who
+                goes sooner than an answer can begin, by what is believed, says nothing of the replica.
+        Limits  Not for outliers: no other replica has shown that the request was not to blame (INV-17).
+        """
+        if self.canary is None or not self.canary.trials:
+            return []
+        beliefs = self._view.beliefs
+        if now_s - request.sent_s <= request.ahead_tokens * beliefs.input_token_s + beliefs.first_token_s:
+            return []
+        return self._judged(self._view.replica_of(request), Outcome(failed=True), now_s)
+
+    def added(self, event: ReplicaAdded, now_s: float) -> None:
+        """A replica is in the view."""
+        if self.scaler is not None:
+            self.scaler.replica_added(event.replica_id, now_s)
+        if self.rollout is not None and self.canary is not None:
+            self.rollout.replica_added(event.replica_id, self.canary.promoted.values())
+        if self.zones is not None:
+            self._view.replicas[event.replica_id].zone_lost = event.zone in self.zones.lost
+        self._spread_trials()
+
+    def start_failed(self, replica_id: str, now_s: float) -> bool:
+        """A start failed. Whether it was one of ours."""
+        machines = (self.scaler, self.rollout)
+        return any(machine is not None and machine.start_failed(replica_id, now_s) for machine in machines)
+
+    def offered(self, version: str, pool: str, now_s: float) -> list[Effect] | None:
+        """A release is to be tried; None: nobody tries releases here."""
+        if self.canary is None:
+            return None
+        pool = pool if self._rules is not None else ""
+        if self.rollout is not None:
+            self.rollout.offered(self._view, version, pool)
+        effects = self.canary.offered(version, pool, now_s)
+        return self._folded(effects + self._rolled_out(now_s))
+
+    def withdrawn(self, version: str, now_s: float) -> list[Effect] | None:
+        """A trial is called off; None: there is none."""
+        effects = self.canary.withdrawn(version) if self.canary is not None else []
+        return self._folded(effects + self._rolled_out(now_s)) if effects else None
+
+    # --- by the clock ---
+
+    def tick(self, now_s: float) -> list[Effect]:
+        """Whatever is due, each part from now on anew."""
+        effects: list[Effect] = []
+        for name, due_s in self._due_s.items():
+            if now_s >= due_s:
+                effects += self._acted(name, now_s)
+        self.next_due_s = min(self._due_s.values())
+        return effects
+
+    def wanted(self, now_s: float) -> list[Effect]:
+        """A request is held and no replica is there: do not wait for the scaler's turn."""
+        if self.scaler is None or any(state.starts.pending for state in self.scaler.pools.values()):
+            return []
+        return self._acted("scaling", now_s)
+
+    def _acted(self, name: str, now_s: float) -> list[Effect]:
+        view = self._view
+        settings = view.settings
+        if name == "outliers" and self.outliers is not None and settings.outliers is not None:
+            self._due_s[name] = now_s + settings.outliers.tick_s
+            return self._folded(self.outliers.tick(view, now_s))
+        if name == "zones" and self.zones is not None and settings.zones is not None:
+            self._due_s[name] = now_s + settings.zones.tick_s
+            return self._folded(self.zones.tick(view, now_s))
+        if name == "canary" and self.canary is not None:
+            self._due_s[name] = now_s + CANARY_TICK_S
+            self._spread_trials()
+            return self._folded(self.canary.tick(now_s))
+        if name == "rollout" and settings.rollout is not None:
+            self._due_s[name] = now_s + settings.rollout.tick_s
+            return self._folded(self._rolled_out(now_s))
+        assert self.scaler is not None and settings.scaling is not None
+        self._due_s[name] = now_s + settings.scaling.tick_s
+        held = Counter(self._pool_of(request) for request in view.held.values())
+        lost = self.zones.lost if self.zones is not None else ()
+        canary = self.canary
+        versions = canary.promoted if canary is not None else None
+        kept = self._router.trial_versions
+        return self._folded(self.scaler.tick(view, now_s, held, lost, versions, kept))
+
+    def _rolled_out(self, now_s: float) -> list[Effect]:
+        if self.rollout is None or self.canary is None or not self.rollout.courses:
+            return []
+        trials = self.canary.trials.values()
+        shares = {t.version: t.settings.stages[t.stage_index_value].share_fraction for t in trials}
+        scaled = self.scaler.pools if self.scaler is not None else ()
+        return self.rollout.tick(self._view, now_s, shares, self.canary.promoted.values(), scaled)
+
+    def _judged(self, replica: Replica, outcome: Outcome, now_s: float) -> list[Effect]:
+        assert self.canary is not None
+        pool = replica.pool if self._rules is not None else ""
+        if not self.canary.observe(pool, replica.version, outcome, now_s):
+            return []
+        return self._folded(self.canary.tick(now_s))
+
+    def _folded(self, effects: list[Effect]) -> list[Effect]:
+        """What the effects mean for the view and for the router."""
+        view = self._view
+        for effect in effects:
+            match effect:
+                case EjectReplica():
+                    view.replicas[effect.replica_id].ejected_until_s = effect.until_s
+                case ReadmitReplica():
+                    view.replicas[effect.replica_id].ejected_until_s = None
+                case StopReplica() if effect.replica_id in view.replicas:  # else it is not ready yet
+                    view.remove_replica(view.replicas[effect.replica_id])
+                    self._router.fleet_changed(effect.replica_id)
+                case FailOverZone() | RestoreZone():
+                    for replica in view.replicas.values():
+                        if replica.zone == effect.zone:
+                            replica.zone_lost = isinstance(effect, FailOverZone)
+                case _:
+                    pass
+        if effects:
+            self._spread_trials()
+            self._router.fleet_changed()
+            view.count_places()
+        return effects
+
+    def _spread_trials(self) -> None:
+        """Tell the router who is tried or banned, and trials what part of the places their replicas have."""
+        canary = self.canary
+        if canary is None:
+            return
+        trials = canary.trials
+        self._router.trial_versions = {trial.version for trial in trials.values()} | canary.banned.keys()
+        if not trials:
+            self._loads_s, self._begun_s = {}, {}
+        for pool, trial in trials.items():
+            members = [r for r in self._view.replicas.values() if r.healthy and (not pool or r.pool == pool)]
+            places = sum(replica.in_flight_limit for replica in members)
+            new = sum(replica.in_flight_limit for replica in members if replica.version == trial.version)
+            trial.capacity_fraction = new / places if places else 0.0
+
+    def _load_s(self, replica: Replica, now_s: float) -> float:
+        """Requests that the replica has had, times seconds, since it was first asked for.
+
+        Counts are taken to have been as they are now since the last look; looks are as frequent as answers.
+        """
+        at_s, load_s = self._loads_s.get(replica.replica_id, (now_s, 0.0))
+        load_s += (now_s - at_s) * replica.in_flight_count
+        self._loads_s[replica.replica_id] = (now_s, load_s)
+        return load_s
+
+    def _beside_count(self, request: Request, replica: Replica, now_s: float) -> float:
+        """Requests that the replica had on average while it wrote the answer."""
+        since_s = self._begun_s.pop(request.request_id, None)
+        if since_s is None or now_s <= request.started_s:
+            return float(replica.in_flight_count)
+        return (self._load_s(replica, now_s) - since_s) / (now_s - request.started_s)
+
+    def _pool_of(self, request: Request) -> str:
+        return "" if self._rules is None else home_pool(self._rules, request.class_name)
+
+    def _alone_s(self, request: Request) -> float:
+        """Until the first token on an idle replica, as is believed: more replicas make none faster."""
+        beliefs = self._view.beliefs
+        return request.input_tokens * beliefs.input_token_s + beliefs.first_token_s
+
+    def _work_s(self, request: Request) -> float:
+        beliefs = self._view.beliefs
+        return (
+            request.input_tokens * beliefs.input_token_s
+            + request.output_limit_tokens * beliefs.output_token_s
+        )

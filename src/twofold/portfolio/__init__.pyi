@@ -1,0 +1,9 @@
+from .answered import WEEK_H as WEEK_H
+from .bill import by_lease as by_lease
+from .demand import first_day as first_day
+from .join import portfolio as portfolio
+from .missed import NOT_PROMISED as NOT_PROMISED
+from .missed import uncorrected as uncorrected
+from .missed import unpromised as unpromised
+from .missed import unseen as unseen
+from .rehearse import Rehearsing as Rehearsing

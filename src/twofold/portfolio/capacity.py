@@ -1,0 +1,171 @@
+"""Tables of capacity for a portfolio, from what the searches of a plan priced: no search of its own."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from twofold.answer import Context, ServingChoice, TrainingChoice, Trial, moved_weights_tb
+from twofold.core import InputError
+from twofold.inference import Fleet, PoolChoice, replicas_for
+from twofold.portfolio.demand import Asked
+from twofold.portfolio.offers import Supplied, stands_in
+from twofold.supply import CampaignOption, CapacityOffer, ServingRate, kept_fraction
+
+# a: an offer whose place nobody states is taken to be as far from users as another continent.
+UNPLACED_RTT_S = 0.15
+BYTES_PER_TB, HOUR_S = 1e12, 3600.0
+SPOT_TERMS = ("spot", "community")
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """A pool of some fleet that a search found: its replicas on one accelerator serve a class."""
+
+    accelerator: str
+    pool: PoolChoice
+    accelerators_per_replica: int
+
+
+def pools_for(choice: ServingChoice, class_name: str) -> tuple[Pooled, ...]:
+    """Every machine's best pool for a class, as the search priced them."""
+    found: dict[tuple[str, int], Pooled] = {}
+    for fleet in fleets_of(choice):
+        for pool in fleet.pools:
+            if class_name in pool.classes:
+                size = int(np.max(pool.replica.accelerator_count))
+                name = choice.offers[pool.offer].accelerator.name
+                found.setdefault((pool.offer, size), Pooled(name, pool, size))
+    return tuple(found.values())
+
+
+def fleets_of(choice: ServingChoice) -> tuple[Fleet, ...]:
+    """Every fleet that the search found, the one that it chose first."""
+    best = (choice.result.best,) if choice.result.best else ()
+    return (*best, choice.fleet, *choice.result.alternatives)
+
+
+def best_pool(pools: Iterable[Pooled], offer: CapacityOffer) -> Pooled | None:
+    """Of the pools that a unit of an offer has room for, the one with the highest rate; None: none has."""
+    fitting = [
+        pooled
+        for pooled in pools
+        if pooled.accelerator == offer.accelerator
+        and pooled.accelerators_per_replica <= offer.accelerator_count
+    ]
+    return max(fitting, key=lambda each: _replicas(each, offer) * each.pool.limit_per_s, default=None)
+
+
+def _replicas(pooled: Pooled, offer: CapacityOffer) -> int:
+    return offer.accelerator_count // pooled.accelerators_per_replica
+
+
+def reserve_of(choice: ServingChoice, class_name: str) -> float:
+    """Replicas held over those that the peak takes: utilisation, zones and failures, as the plan has them."""
+    pool = next(pool for pool in choice.fleet.pools if class_name in pool.classes)
+    full = replicas_for(1e4, 1.0).needed / 1e4  # what balancing leaves idle
+    return full * pool.count.total / max(pool.count.needed, 1)
+
+
+def promise_of(each: Asked) -> tuple[str, float] | None:
+    """The latency that the way to users adds to: first token or whole answer, and its limit."""
+    targets = each.load.traffic.slo.targets()
+    for metric in ("ttft", "e2e"):
+        if f"{metric}_s_p95" in targets:
+            return metric, targets[f"{metric}_s_p95"]
+    return None
+
+
+def serving_rates(
+    each: Asked, choice: ServingChoice, offers: Iterable[Supplied], context: Context
+) -> list[ServingRate]:
+    """What one unit of every offer carries of a class, and how late it answers."""
+    pools = pools_for(choice, each.load.name)
+    found = []
+    for supplied in offers:
+        offer = supplied.offer
+        if offer.term in SPOT_TERMS and not each.load.is_batch:
+            continue  # what may be taken away at any minute promises nobody an answer
+        if not stands_in(supplied, choice.entry, context):
+            continue
+        pooled = best_pool(pools, offer)
+        if pooled is not None:
+            found.append(_rate(each, pooled, offer, context))
+    return found
+
+
+def _rate(each: Asked, pooled: Pooled, offer: CapacityOffer, context: Context) -> ServingRate:
+    pool = pooled.pool
+    per_s = _replicas(pooled, offer) * pool.limit_per_s * kept_fraction(offer)
+    spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
+    tokens = float(np.max(np.asarray(each.load.traffic.lengths.output_tokens, float)))
+    sent = context.catalog.economic("bytes of a streamed token").value
+    egress = tokens * sent / BYTES_PER_TB * offer.egress_usd_per_tb
+    return ServingRate(
+        offer.name,
+        each.name,
+        f"{pool.variant} {pool.replica.weights_format}",
+        per_s / spare,
+        late_s(each, pool, offer, context),
+        egress,
+    )
+
+
+def late_s(each: Asked, pool: PoolChoice, offer: CapacityOffer, context: Context) -> float | None:
+    """p95 of what the class promises, at the replica's share of the peak, the way to the users included."""
+    promise = promise_of(each)
+    if promise is None:
+        return None
+    served = getattr(pool.served, promise[0])
+    own = float(np.max(np.asarray(served.p95_s, float)))
+    # The search holds its own promise; a shared pool's figures are of all its classes together.
+    return min(own, promise[1]) + (way_s(each, offer, context) or 0.0)
+
+
+def way_s(each: Asked, offer: CapacityOffer, context: Context) -> float | None:
+    """Round trip to the users; None where they are not stated."""
+    if not each.users_region:
+        return None
+    if not offer.region:
+        return UNPLACED_RTT_S
+    try:
+        return context.catalog.rtt_s(offer.region, each.users_region)
+    except InputError:
+        return UNPLACED_RTT_S
+
+
+def training_options(
+    choice: TrainingChoice, offers: Iterable[Supplied], context: Context
+) -> tuple[CampaignOption, ...]:
+    """Sizes that the search tried, on every offer of the same node and fabric; those that end in time."""
+    limit_s = choice.entry.time_limit_s
+    found: dict[tuple[str, int], CampaignOption] = {}
+    for trial in (choice.chosen, *choice.others):
+        if trial.run is None or (limit_s is not None and trial.run.total_s > limit_s):
+            continue
+        for supplied in offers:
+            offer, node = supplied.offer, supplied.node
+            if (
+                not stands_in(supplied, choice.entry, context)
+                or node.accelerator != trial.offer.accelerator.name
+                or offer.accelerator_count != trial.offer.node.accelerator_count
+                or (trial.node_count > 1 and node.fabric != trial.offer.node.fabric)
+                or (offer.unit_limit is not None and offer.unit_limit < trial.node_count)
+            ):
+                continue
+            option = _option(trial, offer, choice)
+            if limit_s is None or option.wall_h * HOUR_S <= limit_s:
+                found.setdefault((offer.name, trial.node_count), option)
+    return tuple(found.values())
+
+
+def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice) -> CampaignOption:
+    """A run on an offer: any of its units that is taken away stops all of them.
+
+    What its checkpoints cost is the same on all offers: the bill has it, as it has that of the plan's fleet.
+    """
+    assert trial.run
+    lost = (1.0 / kept_fraction(offer) - 1.0) * trial.node_count
+    wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
+    moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
+    return CampaignOption(offer.name, trial.node_count, wall_h, moved_tb * offer.egress_usd_per_tb)

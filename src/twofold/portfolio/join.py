@@ -1,0 +1,211 @@
+"""From a plan's searches to the problem of its portfolio, its answer, and what stands in the plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+
+import numpy as np
+
+from twofold.answer import Context, ServingChoice, TrainingChoice
+from twofold.contracts.results import Portfolio, RehearsedMachine
+from twofold.contracts.spec import Supply
+from twofold.portfolio.answered import Answered
+from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, training_options
+from twofold.portfolio.demand import Asked, asked, batch_of, demand_of, first_day, repeats_of
+from twofold.portfolio.hosted import hosted
+from twofold.portfolio.offers import Supplied, refused_quotes, supplied
+from twofold.portfolio.rehearse import Rehearsing, rehearsed
+from twofold.portfolio.report import portfolio_of
+from twofold.supply import (
+    Batch,
+    Campaign,
+    CampaignOption,
+    Demand,
+    Effort,
+    Known,
+    PortfolioAnswer,
+    PortfolioProblem,
+    ServingRate,
+    conflict,
+    solve,
+)
+
+LIMIT_S = 120.0  # a guard: effort ends the search much sooner, and the same on every machine
+# What a request that nobody can serve counts, so that as few as possible stay unserved.
+SHORTAGE_USD_PER_REQUEST = 100.0
+WEEK_S = 604800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A problem and what it was made from."""
+
+    problem: PortfolioProblem
+    offers: tuple[Supplied, ...]
+    asked: tuple[Asked, ...]
+    start: date | None
+    left_out: tuple[str, ...]  # what is not in it, in words
+
+
+def portfolio(
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+    rehearsing: Rehearsing | None = None,
+    rules_usd: float = 0.0,
+) -> Portfolio | None:
+    """The portfolio of a spec's runs and services; None where nothing can be chosen for them.
+
+    `rules_usd` is what the budget must pay besides machines.
+    """
+    joined = join(runs, services, context, rules_usd)
+    if joined is None:
+        return None
+    known: Known = {}
+    answer, broken = answered(joined.problem, known)
+    if answer is None:
+        return None
+    problem = joined.problem if not broken else relaxed(joined.problem)
+    lines: tuple[str, ...] = ()
+    machines: tuple[RehearsedMachine, ...] = ()
+    if rehearsing is not None and not broken:
+        found, machines = rehearsed(
+            problem, answer, joined.asked, services, context, rehearsing, partial(_solved, known=known)
+        )
+        problem, answer, lines = found.problem, found.answer, found.lines
+    kept = {each.name for each in problem.campaigns}
+    dropped = tuple(each.name for each in joined.problem.campaigns if each.name not in kept)
+    return portfolio_of(
+        Answered(
+            problem,
+            answer,
+            joined.offers,
+            joined.asked,
+            joined.start,
+            broken,
+            joined.left_out,
+            dropped,
+            known,
+            lines,
+            machines,
+        ),
+        context,
+    )
+
+
+def join(
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+    rules_usd: float = 0.0,
+) -> Joined | None:
+    """The problem of everything that a search has priced; None where no offer of it has a price."""
+    searched = [trial.offer for choice in runs.values() for trial in (choice.chosen, *choice.others)]
+    searched += [offer for choice in services.values() for offer in choice.offers.values()]
+    start = first_day(context.spec)
+    offers = supplied(context, [offer.accelerator.name for offer in searched], searched, start)
+    if not offers:
+        return None
+    wanted = tuple(each for choice in services.values() for each in asked(choice))
+    demands, batches, rates = _serving(wanted, services, offers, context)
+    hosting, hosted_rates, remarks = hosted(wanted, services, context)
+    campaigns, left_out = _campaigns(runs, offers, context, start)
+    if not campaigns and not rates:
+        return None
+    supply = context.spec.supply
+    problem = PortfolioProblem(
+        (*(each.offer for each in offers), *hosting),
+        tuple(demands),
+        tuple(batches),
+        campaigns,
+        (*rates, *hosted_rates),
+        budget_usd=budget_for_machines(supply, rules_usd),
+        platform_limit=supply.platforms,
+    )
+    return Joined(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
+
+
+def budget_for_machines(supply: Supply, rules_usd: float) -> float | None:
+    """What the budget leaves for machines: less what the rules ask for, before the tax on what is left."""
+    if supply.budget_usd is None:
+        return None
+    return max(0.0, supply.budget_usd - rules_usd) / (1.0 + supply.economics.tax_fraction)
+
+
+def answered(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
+    """The portfolio; where there is none, what contradicts itself, and the best that can be done."""
+    answer = _solved(problem, known)
+    if answer is not None:
+        return answer, ()
+    broken = conflict(problem)
+    return _solved(relaxed(problem), known), broken or ("time: none was found in it",)
+
+
+def _solved(problem: PortfolioProblem, known: Known) -> PortfolioAnswer | None:
+    return solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL, known=known)
+
+
+def relaxed(problem: PortfolioProblem) -> PortfolioProblem:
+    """The same without a budget, and with a price on what stays unserved; runs that cannot be are dropped."""
+    offers = {offer.name: offer for offer in problem.offers}
+    possible = tuple(
+        campaign
+        for campaign in problem.campaigns
+        if any(
+            not campaign.dense or campaign.last_start(option, problem.week_count) >= campaign.first_week
+            for option in campaign.options
+            if option.offer in offers
+        )
+    )
+    return replace(
+        problem, budget_usd=None, campaigns=possible, shortage_usd_per_request=SHORTAGE_USD_PER_REQUEST
+    )
+
+
+def _serving(
+    wanted: tuple[Asked, ...],
+    services: Mapping[str, ServingChoice],
+    offers: tuple[Supplied, ...],
+    context: Context,
+) -> tuple[list[Demand], list[Batch], list[ServingRate]]:
+    demands: list[Demand] = []
+    rates: list[ServingRate] = []
+    for each in wanted:
+        choice = services[each.service]
+        rates += serving_rates(each, choice, offers, context)
+        if not each.load.is_batch:
+            promise = promise_of(each)
+            limit_s = promise[1] if promise else None
+            reserve = reserve_of(choice, each.load.name)
+            demands.append(demand_of(each, choice.entry, context.spec, reserve, limit_s))
+    quiet = sum((each.rate_per_s.mean(axis=0) for each in demands), np.zeros(24))
+    batches = [batch_of(each, quiet) for each in wanted if each.load.is_batch]
+    return demands, batches, rates
+
+
+def _campaigns(
+    runs: Mapping[str, TrainingChoice], offers: tuple[Supplied, ...], context: Context, start: date | None
+) -> tuple[tuple[Campaign, ...], tuple[str, ...]]:
+    """Every time of every run; what may pause is a tuning of one node that is over within a week.
+
+    What must be over before its first week ends has no week to pause in: it runs from start to end.
+    """
+    found: list[Campaign] = []
+    left_out: list[str] = []
+    for name, choice in runs.items():
+        options = training_options(choice, offers, context)
+        times = repeats_of(choice.entry, start)
+        if not options or not times:
+            left_out.append(f"{name}: no offer of its kind of machine has a price")
+            continue
+        dense = _is_dense(choice, options)
+        for each in times:
+            at_once = dense or each.end_week_count < each.first_week + 1
+            found.append(Campaign(each.name, each.first_week, each.end_week_count, options, at_once))
+    return tuple(found), tuple(left_out)
+
+
+def _is_dense(choice: TrainingChoice, options: tuple[CampaignOption, ...]) -> bool:
+    short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
+    return choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short

@@ -1,0 +1,182 @@
+"""Which offers a plan's portfolio chooses from: list prices, quotes, own machines and hosted APIs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+
+from twofold.answer import (
+    Context,
+    Offer,
+    all_asked_regions,
+    asked_regions,
+    in_regions,
+    node_for,
+    node_of_size,
+    own_offers,
+    priced,
+)
+from twofold.catalog import Node, Price
+from twofold.contracts.spec import Service, TrainingRun
+from twofold.facility import find_regime, permits, refusal_reason
+from twofold.supply import (
+    CapacityOffer,
+    Quote,
+    interruptions_by_place,
+    offer_of_price,
+    offer_of_quote,
+    own_offer,
+    read_quotes,
+)
+
+KEPT_PER_KIND = 3  # cheapest of an accelerator, size, place and way to pay: others lose whatever is asked
+SHOWN_REFUSED = 3  # quotes that rules forbid
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """An offer with the node that its unit is, and the region name that its price stated."""
+
+    offer: CapacityOffer
+    node: Node
+    price_region: str
+
+
+def supplied(
+    context: Context, accelerators: Iterable[str], searched: Iterable[Offer], start: date | None
+) -> tuple[Supplied, ...]:
+    """Offers of accelerators that the searches priced: quotes and own machines, then the shop's lists."""
+    names = sorted(set(accelerators))
+    held = context.spec.supply.own
+    pairs = zip(own_offers(context.catalog, context.spec.supply), held, strict=True)
+    own = [_own(offer, owned.region or "", context) for offer, owned in pairs]
+    fixed = [_named(offer, context) for offer in searched if offer.price is not None and not offer.owned]
+    listed = [each for name in names for each in _listed(name, context)]
+    quoted = [each for each in _quoted(context, start) if each.offer.accelerator in names]
+    found: dict[str, Supplied] = {}
+    for each in (*own, *quoted, *fixed, *listed):
+        found.setdefault(each.offer.name, each)
+    return tuple(found.values())
+
+
+def stands_in(each: Supplied, entry: TrainingRun | Service, context: Context) -> bool:
+    """Whether an offer counts in the regions that bind an entry.
+
+    Your own machines are bound by the service's regions alone, and count where nobody says they stand.
+    """
+    regions = asked_regions(entry, context.spec.supply)
+    if each.offer.term == "owned":
+        regions = entry.regions if isinstance(entry, Service) and each.price_region else ()
+    return not regions or in_regions(context.catalog, each.offer.provider, each.price_region, regions)
+
+
+def _own(offer: Offer, region: str, context: Context) -> Supplied:
+    node = offer.node
+    made = own_offer(
+        node.name,
+        offer.accelerator.name,
+        node.accelerator_count,
+        offer.node_count_max or 0,
+        region,
+        context.catalog,
+    )
+    return Supplied(made, node, region)
+
+
+def _named(offer: Offer, context: Context) -> Supplied:
+    """A node that a search was given, at the price that it was searched with; its size is the node's."""
+    assert offer.price
+    made = _discounted(
+        offer_of_price(offer.price, context.catalog, virtualised=offer.node.virtualised), context
+    )
+    count = offer.node.accelerator_count
+    share = offer.price.usd_per_accelerator_h * count
+    name = made.name if count == made.accelerator_count else f"{count} of {made.name}"
+    sized = replace(made, name=name, accelerator_count=count, usd_per_unit_h=share)
+    return Supplied(sized, offer.node, offer.price.region)
+
+
+def _listed(name: str, context: Context) -> list[Supplied]:
+    """List prices of one accelerator under the shop's rules, the cheapest of each kind."""
+    catalog, shop = context.catalog, context.spec.supply.shop
+    accelerator = catalog.accelerator(name)
+    often = _interruptions(context)
+    kinds: dict[tuple[object, ...], list[Supplied]] = {}
+    prices = priced(catalog, accelerator, shop, shop.terms, shop.regions)
+    for price in sorted(prices, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region)):
+        node = node_for(catalog, accelerator, price)
+        seen = often.get((price.provider, price.region, price.instance))
+        made = offer_of_price(price, catalog, virtualised=node.virtualised, interrupted_per_month=seen)
+        kind = (made.accelerator_count, made.term, made.region, node.fabric)
+        kinds.setdefault(kind, []).append(Supplied(_discounted(made, context), node, price.region))
+    return [each for group in kinds.values() for each in group[:KEPT_PER_KIND]]
+
+
+def _discounted(offer: CapacityOffer, context: Context) -> CapacityOffer:
+    """A list price with what the spec says comes off it; a quote states its own."""
+    return replace(offer, discount_fraction=context.spec.supply.economics.discount_fraction)
+
+
+def _interruptions(context: Context) -> Mapping[tuple[str, str, str], float]:
+    return interruptions_by_place(context.catalog.reliability())
+
+
+def _quoted(context: Context, start: date | None) -> list[Supplied]:
+    return [
+        _of_quote(quote, context, start) for quote in _quotes(context) if not _refused_because(quote, context)
+    ]
+
+
+def _quotes(context: Context) -> tuple[Quote, ...]:
+    file = context.spec.supply.quotes
+    return () if file is None else read_quotes(file, context.catalog, context.today)
+
+
+def refused_quotes(context: Context) -> tuple[str, ...]:
+    """The quotes that the spec's rules forbid, with row and reason; the portfolio has none of them."""
+    refused = [
+        f"{quote.place.file}:{quote.place.line} {quote.provider} {quote.instance} {quote.region}: {why}"
+        for quote in _quotes(context)
+        if (why := _refused_because(quote, context))
+    ]
+    more = len(refused) - SHOWN_REFUSED
+    return (*refused[:SHOWN_REFUSED], *([f"{more} more quotes, for the same rules"] if more > 0 else []))
+
+
+def _refused_because(quote: Quote, context: Context) -> str:
+    """Why the spec's regions or its regime forbid a quote, in words; "" where it may be taken."""
+    spec = context.spec
+    asked = all_asked_regions(spec)
+    if asked and not in_regions(context.catalog, quote.provider, quote.region, asked):
+        return f"not in {', '.join(asked)}, as far as the quote and the table of regions say"
+    if spec.compliance is None:
+        return ""
+    catalog = context.catalog
+    regime = find_regime(catalog, spec.compliance.regime)
+    region = quote.region.removeprefix(f"{quote.provider}:")
+    price = Price(
+        provider=quote.provider,
+        instance=quote.instance,
+        accelerator=quote.accelerator,
+        accelerator_count=quote.accelerator_count,
+        region=region,
+        term=quote.term,
+        usd_per_h=quote.usd_per_h,
+        usd_per_accelerator_h=quote.usd_per_h / quote.accelerator_count,
+        date=quote.date,
+        date_precision="day",
+        source=str(quote.place),
+        licence="",
+        confidence="vendor",
+    )
+    if permits(catalog, regime)(price):
+        return ""
+    rows = catalog.authorisations(regime.name)
+    return refusal_reason(quote.provider.lower(), region.lower(), regime, rows)
+
+
+def _of_quote(quote: Quote, context: Context, start: date | None) -> Supplied:
+    catalog = context.catalog
+    accelerator = catalog.accelerator(quote.accelerator)
+    named = [node for node in catalog.nodes_with(accelerator.name) if node.name == quote.instance]
+    node = named[0] if named else node_of_size(catalog, accelerator, quote.accelerator_count)
+    return Supplied(offer_of_quote(quote, catalog, start), node, quote.region)

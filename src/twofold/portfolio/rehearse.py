@@ -1,0 +1,319 @@
+"""`plan --rehearse` for the portfolio: what serves in it on the twin, its rates corrected, solved again.
+
+A machine is rehearsed as the plan rehearses its fleets: the replicas that the service's peak needs of it, the
+spares away. Where a promise breaks, more replicas are tried until it holds, and its rate falls by as many;
+where much is left of every promise, fewer are tried once.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from twofold.answer import Context, ServingChoice, metric_text, with_fleet
+from twofold.contracts.results import ClassFigures, Rehearsal, RehearsedMachine, ServicePlan
+from twofold.core import format_seconds, format_usd
+from twofold.inference import PoolChoice, replicas_for
+from twofold.portfolio.answered import HOUR_S, LEAST_UNITS
+from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
+from twofold.portfolio.demand import Asked
+from twofold.rehearse import GROWN_RATIOS, Planned, Tell, on_twin, tables_of
+from twofold.supply import PortfolioAnswer, PortfolioProblem
+
+ROUNDS_MAX = 3
+ROOM_FRACTION = 0.7  # of its limit that every p95 keeps to, for fewer replicas to be tried …
+ROOM_RATIO = 1.15  # … by as much
+LEAST_SHARE = 0.01  # of a class that a machine answers, to be worth a rehearsal
+LEAST_CORRECTION = 0.02  # below it a rate is as planned
+AS_IT_WAS = "with the corrected rates there is no portfolio: the one shown has the planned ones"
+
+Key = tuple[str, tuple[str, ...], str, int]  # service, classes of the pool, machine searched, accelerators
+Solve = Callable[[PortfolioProblem], PortfolioAnswer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsing:
+    """What a rehearsal needs besides the portfolio: the services as planned, and who hears of it."""
+
+    planned: Planned
+    services: Mapping[str, ServicePlan]
+    tell: Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the twin says of one machine: its rate over the planned one, and how it answered.
+
+    `corrected` misses at the planned rate and holds at this one; `misses` does at none that was
+    tried, or at one with which there is no portfolio.
+    """
+
+    ratio: float
+    text: str
+    verdict: Literal["holds", "corrected", "misses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A machine that was looked at, or that serves and was not; and whether it serves in the last answer."""
+
+    key: Hashable
+    seen: Seen | None
+    serves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The last problem with its answer, a line for each round, and what is known of each machine."""
+
+    problem: PortfolioProblem
+    answer: PortfolioAnswer
+    lines: tuple[str, ...]
+    looked: tuple[Looked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A pool of a service's fleets, which the portfolio rents wherever its accelerators are."""
+
+    service: str
+    pooled: Pooled
+
+    @property
+    def key(self) -> Key:
+        return self.service, self.pooled.pool.classes, self.pooled.pool.offer, self.size
+
+    @property
+    def size(self) -> int:
+        return self.pooled.accelerators_per_replica
+
+    @property
+    def name(self) -> str:
+        classes = "+".join(self.pooled.pool.classes)
+        return f"{self.service}.{classes} on {self.size} × {self.pooled.accelerator}"
+
+
+def rehearsed(
+    problem: PortfolioProblem,
+    answer: PortfolioAnswer,
+    asked: tuple[Asked, ...],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+    rehearsing: Rehearsing,
+    solve: Solve,
+) -> tuple[Rounds, tuple[RehearsedMachine, ...]]:
+    """The portfolio after its rounds on the twin, and what these saw."""
+    machines: dict[tuple[str, str], Machine] = {}
+    for each in asked:
+        pools = pools_for(services[each.service], each.load.name)
+        for offer in problem.offers:
+            pooled = best_pool(pools, offer)
+            if pooled is not None:
+                machines[offer.name, each.name] = Machine(each.service, pooled)
+    by_key = {machine.key: machine for machine in machines.values()}
+    found = rounds(
+        problem,
+        answer,
+        {which: machine.key for which, machine in machines.items()},
+        lambda key: _seen(by_key[key], services[key[0]], context, rehearsing),
+        solve,
+    )
+    return found, tuple(_row(by_key[each.key], each) for each in found.looked)  # type: ignore[index]
+
+
+def rounds(
+    problem: PortfolioProblem,
+    answer: PortfolioAnswer,
+    machines: Mapping[tuple[str, str], Hashable],
+    look: Callable[[Any], Seen],
+    solve: Solve,
+) -> Rounds:
+    """At most three rounds: look at what serves, correct its rates, solve again until nothing changes.
+
+    `machines` says what each pair of offer and demand is. A machine is looked at once, and its rate corrected
+    on every offer of it. Where the corrected tables have no answer, the last one stands and says so.
+    """
+    planned_usd = answer.usd
+    known: dict[Hashable, Seen] = {}
+    lines: list[str] = []
+    for number in range(1, ROUNDS_MAX + 1):
+        fresh = [key for key in _used(problem, answer, machines) if key not in known]
+        known |= {key: look(key) for key in fresh}
+        told = [known[key].text for key in fresh] or ["no machine that is new"]
+        lines += [f"round {number}: {format_usd(answer.usd)} of machines", *told]
+        ratios = {key: known[key].ratio for key in fresh if abs(known[key].ratio - 1) > LEAST_CORRECTION}
+        if not ratios:
+            break
+        changed = replace(
+            problem,
+            rates=tuple(
+                replace(
+                    rate,
+                    rate_per_unit_per_s=rate.rate_per_unit_per_s
+                    * ratios.get(machines.get((rate.offer, rate.demand)), 1.0),
+                )
+                for rate in problem.rates
+            ),
+        )
+        again = solve(changed)
+        if again is None:
+            lines.append(AS_IT_WAS)
+            known |= {key: replace(known[key], verdict="misses") for key in ratios if ratios[key] < 1}
+            break
+        problem, answer = changed, again
+    unseen = [key for key in _used(problem, answer, machines) if key not in known]
+    if unseen:
+        lines.append("machines that are new in its last correction were not rehearsed")
+    if _leaves_some(problem, answer, machines, known):
+        lines.append(f"machines that answer under {100 * LEAST_SHARE:.0f} % of a class were not looked at")
+    gap = answer.usd / planned_usd - 1 if planned_usd else 0.0
+    both = f"planned {format_usd(planned_usd)}, as rehearsed {format_usd(answer.usd)}"
+    serving = set(_serving(problem, answer, machines, 0.0))
+    looked = tuple(Looked(key, known.get(key), key in serving) for key in (*known, *unseen))
+    return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"), looked)
+
+
+def _row(machine: Machine, looked: Looked) -> RehearsedMachine:
+    seen = looked.seen
+    return RehearsedMachine(
+        service=machine.service,
+        classes=machine.pooled.pool.classes,
+        accelerator=machine.pooled.accelerator,
+        accelerators=machine.size,
+        verdict=seen.verdict if seen else "unseen",
+        rate_ratio=seen.ratio if seen else None,
+        serves=looked.serves,
+        text=seen.text if seen else machine.name,
+    )
+
+
+def _used(
+    problem: PortfolioProblem, answer: PortfolioAnswer, machines: Mapping[tuple[str, str], Hashable]
+) -> list[Hashable]:
+    """The machines on which the answer serves, each once, whatever offers it is rented from."""
+    return _serving(problem, answer, machines, LEAST_SHARE)
+
+
+def _leaves_some(
+    problem: PortfolioProblem,
+    answer: PortfolioAnswer,
+    machines: Mapping[tuple[str, str], Hashable],
+    known: Mapping[Hashable, Seen],
+) -> bool:
+    """Whether the answer serves on machines that were not looked at because they serve so little."""
+    worth = set(_used(problem, answer, machines))
+    return any(key not in worth and key not in known for key in _serving(problem, answer, machines, 0.0))
+
+
+def _serving(
+    problem: PortfolioProblem,
+    answer: PortfolioAnswer,
+    machines: Mapping[tuple[str, str], Hashable],
+    least_share: float,
+) -> list[Hashable]:
+    """The machines on which the answer serves more than a share of some class."""
+    found: list[Hashable] = []
+    for number, work in enumerate(problem.work_names):
+        by_offer = answer.served_per_s[:, number].sum(axis=(1, 2))
+        least = max(least_share * float(by_offer.sum()), LEAST_UNITS)
+        found += [
+            machines[offer.name, work]
+            for offer, served in zip(problem.offers, by_offer, strict=True)
+            if served >= least and (offer.name, work) in machines
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing: Rehearsing) -> Seen:
+    """What the twin says of a pool's replicas at the peak of its service."""
+    pooled = machine.pooled
+    known = _known(machine, choice, rehearsing.services.get(machine.service))
+    if known is not None:
+        return known
+    fleet = next(each for each in fleets_of(choice) if any(pool is pooled.pool for pool in each.pools))
+    rehearsing.tell(f"rehearsing the portfolio's {machine.name}")
+    own = choice if fleet is choice.fleet else with_fleet(choice, fleet, context)
+    plan = rehearsing.planned(own)
+    pool = pooled.pool
+    needed = pool.count.needed
+
+    def run(count: int) -> tuple[ClassFigures, ...]:
+        name = pool.classes[0]
+        pools = tuple(
+            replace(each, replica_count=count + each.spare_count) if each.name == name else each
+            for each in plan.pools
+        )
+        return on_twin(replace(plan, pools=pools), tables_of(choice, context), (name,))
+
+    first = run(needed)
+    said = f"{machine.name} {_words(first)}"
+    if _holds(first):
+        fewer = int(needed / ROOM_RATIO)
+        if _has_room(first) and 0 < fewer < needed and _holds(run(fewer)):
+            return Seen(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
+        return Seen(1.0, f"{said}, holds", "holds")
+    for ratio in GROWN_RATIOS:
+        more = max(needed + 1, round(needed * ratio))
+        if _holds(run(more)):
+            return Seen(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
+    least = 1 / GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
+    return Seen(least, f"{said}, misses even at {_change(least)}", "misses")
+
+
+def _change(ratio: float) -> str:
+    return f"rate {100 * (ratio - 1):+.0f} %"
+
+
+def _known(machine: Machine, choice: ServingChoice, plan: ServicePlan | None) -> Seen | None:
+    """What the plan's own rehearsal said of this machine; None where it rehearsed another."""
+    pool = machine.pooled.pool
+    chosen = next((each for each in plan.rehearsals if each.chosen), None) if plan else None
+    own = next((each for each in choice.fleet.pools if _is_same(each, pool)), None)
+    if chosen is None or own is None:
+        return None
+    needed = replicas_for(pool.peak_per_s, pool.limit_per_s).needed
+    ratio = needed / max(own.count.needed, 1)
+    said = f"{machine.name} {_recalled(chosen, pool.classes)}"
+    if not chosen.holds:
+        return Seen(ratio, f"{said}, misses", "misses")
+    what = "holds" if ratio == 1 else _change(ratio)
+    return Seen(ratio, f"{said}, {what}", "corrected" if ratio < 1 else "holds")
+
+
+def _is_same(one: PoolChoice, other: PoolChoice) -> bool:
+    return (one.classes, one.offer, one.variant) == (other.classes, other.offer, other.variant)
+
+
+def _recalled(rehearsal: Rehearsal, classes: tuple[str, ...]) -> str:
+    figures = [
+        f"{metric_text(figure.metric)} {format_seconds(figure.value_s)}"
+        for each in rehearsal.classes
+        if each.name in classes
+        for figure in each.figures
+        if figure.value_s is not None
+    ]
+    return ", ".join(figures) or "nothing promised"
+
+
+def _holds(classes: tuple[ClassFigures, ...]) -> bool:
+    return all(slo.met is not False for each in classes for slo in each.slos)
+
+
+def _has_room(classes: tuple[ClassFigures, ...]) -> bool:
+    """Whether every latency keeps well below its limit; work of a day has no such room to show."""
+    shares = [
+        slo.simulated_s / slo.limit_s
+        for each in classes
+        for slo in each.slos
+        if slo.simulated_s is not None and slo.metric != "finish_within"
+    ]
+    return bool(shares) and max(shares) <= ROOM_FRACTION
+
+
+def _words(classes: tuple[ClassFigures, ...]) -> str:
+    figures = [
+        f"{metric_text(slo.metric)} {format_seconds(slo.simulated_s)}"
+        for each in classes
+        for slo in each.slos
+        if slo.simulated_s is not None and (slo.simulated_s < HOUR_S or slo.metric == "finish_within")
+    ]
+    return ", ".join(figures) or "nothing promised"

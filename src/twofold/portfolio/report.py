@@ -1,0 +1,152 @@
+"""A solved portfolio as the plan says it."""
+
+from dataclasses import replace
+
+from twofold.answer import Context, wider_notes
+from twofold.contracts.results import Lease, Portfolio, YearScenario
+from twofold.core import TwofoldError, format_usd
+from twofold.portfolio.answered import WEEK_H, Answered
+from twofold.portfolio.bill import bill
+from twofold.portfolio.compare import considered, fleet_options, restrictions, year_scenarios
+from twofold.portfolio.tables import (
+    calendar,
+    leases,
+    materials,
+    ranking,
+    served_shares,
+    term_splits,
+    trained_shares,
+    window_costs,
+)
+from twofold.supply import PortfolioAnswer, PortfolioProblem, paid_usd, unit_usd_per_h, violations
+
+LEAST_GAP = 0.001  # of other years, that is worth saying
+HOSTED = "hosted interfaces promise no latency: their answers are taken to be in time, which nothing shows"
+OTHER_MACHINES = (
+    "above, each half is planned alone and held for its peak; here machines may be others, shared by both, "
+    "and those by the hour follow the traffic"
+)
+
+
+def portfolio_of(solved: Answered, context: Context) -> Portfolio:
+    """Everything that the plan says about its portfolio. The answer is checked first, by other code."""
+    broken = violations(*_used_part(solved))
+    if broken:
+        raise TwofoldError(
+            f"our bug, not yours: the portfolio that was found breaks what it must keep: {broken[0]}",
+            hint="please report it, with the spec",
+        )
+    found = leases(solved)
+    scenarios = () if solved.conflict else year_scenarios(solved)
+    paid = paid_usd(solved.problem, solved.answer)
+    terms = context.spec.supply.economics
+    return Portfolio(
+        start=str(solved.start or ""),
+        weeks=solved.problem.week_count,
+        usd=paid,
+        bound_usd=min(solved.answer.bound_usd, paid),
+        gap_fraction=solved.answer.gap_fraction,
+        finished=solved.answer.finished,
+        offers_count=len(solved.problem.offers),
+        kept_count=considered(solved.problem),
+        owed_usd=_owed(solved),
+        leases=found,
+        served=served_shares(solved, context),
+        calendar=calendar(solved),
+        options=fleet_options(solved, _in_words(found), terms.discount_fraction),
+        materials=materials(solved, found),
+        ranking=ranking(solved, context),
+        windows=window_costs(solved),
+        splits=term_splits(solved, found),
+        restrictions=() if solved.conflict else restrictions(solved),
+        scenarios=scenarios,
+        conflict=solved.conflict,
+        items=bill(solved, found, terms.tax_fraction),
+        notes=(
+            *_tax_note(paid, terms.tax_fraction),
+            *wider_notes(found, context.spec, context.catalog),
+            *_notes(solved, found),
+            *_year_note(scenarios),
+        ),
+        rounds=solved.rounds,
+        rehearsed=solved.rehearsed,
+        trained=trained_shares(solved),
+    )
+
+
+def _used_part(solved: Answered) -> tuple[PortfolioProblem, PortfolioAnswer]:
+    """The problem and its answer without the offers that the answer leaves alone."""
+    answer, problem = solved.answer, solved.problem
+    placed = {each.offer for each in answer.placements}
+    arrays = (
+        answer.held_units,
+        answer.hourly_units,
+        answer.served_per_s,
+        answer.paused_units,
+        answer.rented_unit_h,
+    )
+    keep = [
+        index
+        for index, offer in enumerate(problem.offers)
+        if offer.name in placed or any(each[index].max(initial=0.0) > 0 for each in arrays)
+    ]
+    offers = tuple(problem.offers[index] for index in keep)
+    names = {offer.name for offer in offers}
+    return (
+        replace(problem, offers=offers, rates=tuple(each for each in problem.rates if each.offer in names)),
+        replace(
+            answer,
+            held_units=answer.held_units[keep],
+            started_units=answer.started_units[keep],
+            hourly_units=answer.hourly_units[keep],
+            served_per_s=answer.served_per_s[keep],
+            paused_units=answer.paused_units[keep],
+            rented_unit_h=answer.rented_unit_h[keep],
+        ),
+    )
+
+
+def _in_words(found: tuple[Lease, ...]) -> str:
+    kinds = dict.fromkeys(lease.accelerator for lease in found)
+    return f"{len(found)} leases: {', '.join(kinds)}"
+
+
+def _owed(solved: Answered) -> float:
+    """What commitments longer than the plan still cost after it."""
+    weeks = solved.problem.week_count
+    return sum(
+        float(solved.answer.held_units[index].max(initial=0.0))
+        * max(0, offer.minimum_weeks - weeks)
+        * WEEK_H
+        * unit_usd_per_h(offer)
+        for index, offer in enumerate(solved.problem.offers)
+        if offer.tenure != "owned"
+    )
+
+
+def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
+    """Tax is the same on every line, so it changes no choice: amounts are before it."""
+    if not tax_fraction:
+        return ()
+    share = f"{100 * tax_fraction:.4g} %"
+    return (
+        f"amounts are before tax: {format_usd(paid * (1 + tax_fraction))} with {share}, as its bill has it",
+    )
+
+
+def _year_note(scenarios: tuple[YearScenario, ...]) -> tuple[str, ...]:
+    """How sure a regret is: other years are searched less than this one."""
+    gap = max((each.gap_fraction for each in scenarios), default=0.0)
+    if gap < LEAST_GAP:
+        return ()
+    return (f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest",)
+
+
+def _notes(solved: Answered, found: tuple[Lease, ...]) -> tuple[str, ...]:
+    notes = [f"not in it: {text}" for text in solved.left_out]
+    if not solved.answer.finished and solved.answer.gap_fraction > 0:
+        share = f"{100 * solved.answer.gap_fraction:.1f} %"
+        notes.append(f"the search was cut short: at most {share} dearer than the best there is")
+    if any(lease.term == "api" for lease in found):
+        notes.append(HOSTED)
+    return (*notes, OTHER_MACHINES)

@@ -1,0 +1,159 @@
+"""A scenario's fleet and faults in the twin's terms: zones by number, replicas by id, spans by seconds."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twofold.contracts.results import Pool
+from twofold.contracts.scenario import FaultEvent, FleetChange, Scenario
+from twofold.core import ValueRefusedError
+from twofold.twin.serving import (
+    ColdStart,
+    Drain,
+    Fault,
+    Partition,
+    RandomCrashes,
+    Release,
+    ReplicaCrash,
+    ReplicaGroup,
+    SlowReplica,
+    StorageBrownout,
+    ThermalThrottle,
+    ZoneLoss,
+)
+
+BASE_VERSION = "base"
+REPLICAS_MAX = 20_000  # of a pool: all of them are scraped and routed to
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyPool:
+    """One pool of a world, whose replicas are counted on from those of the pools before it."""
+
+    name: str  # in the twin; "" where it is the only one
+    classes: tuple[str, ...]  # that it serves
+    groups: tuple[ReplicaGroup, ...]
+
+    @property
+    def replica_count(self) -> int:
+        """When the run begins."""
+        return sum(group.count for group in self.groups)
+
+
+def replica_groups(
+    pool: Pool, planned_zones: int, change: FleetChange, name: str = ""
+) -> tuple[ReplicaGroup, ...]:
+    """The replicas of a pool, spread over its zones as evenly as whole numbers allow, fullest first.
+
+    `name` is the pool's in a world of several.
+    """
+    count = pool.replica_count
+    if change.replicas is not None:
+        count = change.replicas
+    elif change.spares is not None:
+        count = pool.replica_count - pool.spare_count + change.spares
+    if count < 1:
+        raise ValueRefusedError(
+            f"pool `{pool.name}` has no replica", hint="write `replicas: 1` or more under `fleet`"
+        )
+    if count > REPLICAS_MAX:
+        raise ValueRefusedError(
+            f"{count:,} replicas of pool `{pool.name}` are more than a rehearsal takes",
+            hint=f"write {REPLICAS_MAX:,} or fewer: a part of a fleet behaves like the whole",
+        )
+    zones = min(change.zones or planned_zones, count)
+    each, more = divmod(count, zones)
+    return tuple(
+        ReplicaGroup(each + (1 if zone < more else 0), zone_name(zone + 1), name, version=BASE_VERSION)
+        for zone in range(zones)
+    )
+
+
+def zone_name(number: int) -> str:
+    """Zones are counted from 1."""
+    return f"zone-{number}"
+
+
+def faults_of(scenario: Scenario, pools: Sequence[FaultyPool], horizon_s: float) -> tuple[Fault, ...]:
+    """What goes wrong in a world of serving pools; what concerns other pools or training is left out.
+
+    Raises ValueRefusedError for a zone or a replica that a pool does not have.
+    """
+    groups = max((pool.groups for pool in pools), key=len)
+    found: list[Fault] = []
+    if scenario.fleet.start == "cold":
+        found.append(ColdStart())
+    for event in scenario.faults:
+        if "pool" not in event.may_say:
+            found += _of_all(event, groups, horizon_s)
+            continue
+        before = 0
+        for pool in pools:
+            if event.pool is None or event.pool in pool.classes:
+                found += _of_pool(event, pool, before, horizon_s)
+            before += pool.replica_count
+    return tuple(found)
+
+
+def _of_pool(event: FaultEvent, pool: FaultyPool, before: int, horizon_s: float) -> Iterator[Fault]:
+    """What befalls some replicas of one pool, or its releases; `before` it in the world stand so many."""
+    total = pool.replica_count
+    until_s = _until_s(event, horizon_s)
+    ids = [f"r{before + number}" for number in range(event.replicas)]
+    if "replicas" in event.may_say and event.replicas > total:
+        raise ValueRefusedError(
+            f"a {event.kind} of {event.replicas} replicas, where the pool has {total}",
+            hint=f"write `replicas: {total}` or fewer",
+        )
+    match event.kind:
+        case "replica-crash":
+            yield from (ReplicaCrash(event.at_s, one, event.cause, event.back_after_s) for one in ids)
+        case "random-crashes":
+            rate_h = event.rate_per_s * 3600.0
+            back_s = 60.0 if event.back_after_s is None else event.back_after_s
+            yield RandomCrashes(rate_h, event.cause, back_s, event.at_s, event.until_s, pool.name)
+        case "slow-replica":
+            yield from (SlowReplica(event.at_s, until_s, one, event.slowdown_ratio) for one in ids)
+        case "release":
+            yield Release(
+                event.at_s,
+                event.version,
+                pool.name,
+                step_factor=event.slowdown_ratio,
+                error_fraction=event.errors_fraction,
+                quality_drop=event.quality_drop_fraction,
+            )
+        case _:
+            return
+
+
+def _of_all(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float) -> Iterator[Fault]:
+    """What befalls a zone or the store of weights, whatever pools have replicas there."""
+    until_s = _until_s(event, horizon_s)
+    match event.kind:
+        case "thermal-throttle":
+            zone = _zone(event, groups) if "zone" in event.model_fields_set else ""
+            yield ThermalThrottle(event.at_s, until_s, event.slowdown_ratio, zone)
+        case "zone-loss":
+            yield ZoneLoss(event.at_s, _zone(event, groups), event.back_after_s)
+        case "partition":
+            yield Partition(event.at_s, until_s, _zone(event, groups))
+        case "drain":
+            yield Drain(event.at_s, _zone(event, groups), event.back_after_s)
+        case "storage-brownout":
+            yield StorageBrownout(event.at_s, until_s, max(event.bandwidth_fraction, 1e-6))
+        case _:  # of training alone
+            return
+
+
+def _until_s(event: FaultEvent, horizon_s: float) -> float:
+    return min(event.until_s, max(horizon_s, event.at_s))
+
+
+def _zone(event: FaultEvent, groups: Sequence[ReplicaGroup]) -> str:
+    if event.zone > len(groups):
+        has = "1 zone" if len(groups) == 1 else f"{len(groups)} zones"
+        raise ValueRefusedError(
+            f"the {event.kind} of zone {event.zone} cannot be: the fleet has {has}",
+            hint="write a lower `zone`, or more `zones` under `fleet`",
+        )
+    return zone_name(event.zone)

@@ -1,0 +1,291 @@
+"""From what a twin's run came to, to the figures of `twofold/simulation/1`, beside what the plan says."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import isfinite, sqrt
+
+from twofold.answer import metric_text
+from twofold.contracts.results import (
+    AfterFault,
+    Bounds,
+    BrokeFirst,
+    ClassFigures,
+    ClassPlan,
+    FleetFigures,
+    LatencyFigures,
+    SloKept,
+)
+from twofold.core import format_seconds
+from twofold.rehearse.pools import PoolWorld
+from twofold.twin import Interval, Latency
+from twofold.twin.serving import BrokeFirst as Broken
+from twofold.twin.serving import ClassFigures as Counted
+from twofold.twin.serving import (
+    FleetResult,
+    FleetWorld,
+    RandomCrashes,
+    Release,
+    ReplicaModel,
+    TimelineRow,
+    fault_span_s,
+)
+
+RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
+UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
+OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
+METRICS = ("ttft", "tpot", "e2e")
+POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
+RECOVERED_FRACTION = 0.9  # of what was answered in time before
+RECOVERY_S = 10.0  # over which that is judged
+
+
+def class_figures(
+    planned: ClassPlan, counted: Counted, service: str, pool: str, result: FleetResult, world: FleetWorld
+) -> ClassFigures:
+    """One class of a run, its goals judged by the middle of what was seen."""
+    metrics = {metric: latency_figures(getattr(counted, f"{metric}_s")) for metric in METRICS}
+    span_s = max(min(world.horizon_s, result.duration_s) - world.warm_up_s, 1e-9)
+    arrived = counted.arrived_count
+    return ClassFigures(
+        name=planned.name,
+        service=service,
+        pool=pool,
+        rate_per_s=arrived / span_s,
+        arrived_count=arrived,
+        finished_count=counted.finished_count,
+        ttft_s=metrics["ttft"],
+        tpot_s=metrics["tpot"],
+        e2e_s=metrics["e2e"],
+        slos=_slos(planned, counted, metrics, result, world),
+        outcomes=dict(counted.outcomes),
+        goodput_per_s=counted.within_slo_count / span_s,
+        goodput_fraction=counted.within_slo_count / arrived if arrived else 0.0,
+        input_tokens=counted.input_tokens,
+        output_tokens=counted.output_tokens,
+    )
+
+
+def latency_figures(latency: Latency | None) -> LatencyFigures | None:
+    """One metric with its intervals; None where nothing has it."""
+    if latency is None:
+        return None
+    parts: dict[str, Interval] = {
+        name: getattr(latency, name) for name in ("p50", "p90", "p95", "p99", "mean")
+    }
+    return LatencyFigures(
+        **{name: part.value for name, part in parts.items()},
+        count=latency.count,
+        interval=Bounds(**{name: _bounds(part) for name, part in parts.items()}),
+        resolved=latency.p95.half_width_fraction <= RESOLVED_FRACTION,
+    )
+
+
+def _bounds(interval: Interval) -> tuple[float, float] | None:
+    return (interval.low, interval.high) if isfinite(interval.high) else None
+
+
+def _slos(
+    planned: ClassPlan,
+    counted: Counted,
+    metrics: Mapping[str, LatencyFigures | None],
+    result: FleetResult,
+    world: FleetWorld,
+) -> tuple[SloKept, ...]:
+    arrived = counted.arrived_count
+    promised = arrived - counted.outcomes.get(OVER_LIMIT, 0)
+    answered = counted.finished_count >= (1 - UNANSWERED_FRACTION_MAX) * promised
+    kept = []
+    for slo in planned.slos:
+        metric, _, which = slo.metric.rpartition("_")
+        latency = metrics.get(metric)
+        if slo.metric == "finish_within":
+            seen_s = _done_s(slo.limit_s, result, world)
+        else:
+            seen_s = getattr(latency, which) if latency else None
+        met: bool | None = seen_s is not None and seen_s <= slo.limit_s and answered
+        if not arrived or (metric == "tpot" and latency is None and counted.finished_count):
+            met = None  # nobody asked, or answers came whole: no token follows another
+        expected_s = slo.predicted.value if slo.predicted else None
+        kept.append(SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
+    return tuple(kept)
+
+
+def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | None:
+    """How long a day's work takes at the rate at which answers came while requests did.
+
+    Formula  window · arrived / finished, at least the window; both from the warm-up to the horizon
+    Why      Requests come at the rate that fills the window exactly; a pool that keeps up is done with it.
+    """
+    rows = [
+        row for row in result.timeline if world.warm_up_s <= row.from_s and row.until_s <= world.horizon_s
+    ]
+    arrived = sum(row.arrived_count for row in rows)
+    finished = sum(row.finished_count for row in rows)
+    if not finished:
+        return None
+    # What is under way at both ends is no backlog: only what noise of counting cannot explain counts.
+    behind: float = max(0.0, arrived - finished - 3.0 * sqrt(arrived))
+    return window_s * arrived / (arrived - behind)
+
+
+def fleet_figures(
+    service: str, accelerator: str, pool: PoolWorld, result: FleetResult, world: FleetWorld
+) -> FleetFigures:
+    """One pool over the whole run."""
+    has_price = pool.model.price_usd_per_h > 0
+    watts = power_w(result, pool.model)
+    tokens = result.output_tokens
+    return FleetFigures(
+        service=service,
+        pool=pool.pool.name,
+        accelerator=accelerator,
+        replica_count=sum(group.count for group in world.replicas),
+        replica_count_max=result.replicas_max_count,
+        duration_s=result.duration_s,
+        measured_s=result.measured_s,
+        arrived_count=result.arrived_count,
+        finished_count=result.finished_count,
+        outcomes=dict(result.outcomes),
+        retry_count=result.retry_count,
+        goodput_per_s=result.goodput_per_s,
+        input_tokens=result.input_tokens,
+        output_tokens=tokens,
+        utilisation_fraction=result.busy_fraction,
+        kv_utilisation_fraction=result.kv_used_fraction,
+        prefix_hit_fraction=result.prefix_hit_fraction,
+        computed_s=result.computed_s,
+        saved_s=result.saved_s,
+        kv_waste_fraction=result.kv_waste_fraction,
+        token_gap_p99_s=result.token_gap_p99_s,
+        token_gap_max_s=result.token_gap_max_s,
+        preempted_count=result.preempted_count,
+        started_count=result.started_count,
+        start_s_mean=result.start_s_mean,
+        accelerator_h=result.accelerator_h,
+        cost_usd=result.cost_usd if has_price else None,
+        usd_per_1k_output_tokens=result.cost_usd / tokens * 1e3 if has_price and tokens else None,
+        usd_per_request=result.cost_usd / result.finished_count
+        if has_price and result.finished_count
+        else None,
+        energy_j=result.energy_j,
+        output_tokens_per_j=tokens / result.energy_j if tokens and result.energy_j else None,
+        power_w_max=max(watts, default=0.0),
+        power_ramp_w_per_s=max((abs(b - a) / POWER_S for a, b in pairwise(watts)), default=0.0),
+        event_count=result.event_count,
+        decision_count=result.decision_count,
+        effects=dict(result.effects),
+        after_fault=after_fault(result, world),
+        little_error_fraction=result.little_error_fraction,
+        waits_for=result.waits_for,
+        broke_first=broke_first(result.broke_first),
+        power_ramp_limit_w_per_s=pool.ramp_limit_w_per_s(max(watts, default=0.0)),
+        replica_text=pool.replica_text,
+        queued_mean=result.queued_mean,
+        waiting_mean=result.waiting_mean,
+    )
+
+
+def broke_first(broken: Broken | None) -> BrokeFirst | None:
+    """The same in the schema's words."""
+    if broken is None:
+        return None
+    return BrokeFirst(broken.at_s, broken.signal, broken.value, broken.limit, broken.text)
+
+
+def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> BrokeFirst | None:
+    """The first goal of a pool's classes that was missed, for a run in which no limit was seen to break.
+
+    Why      limits are judged over spans with enough requests, goals over the whole run: few requests, and
+             those that had not ended when the run was stopped, show in the goals alone.
+    """
+    for each in classes:
+        for slo in each.slos:
+            if slo.met is False:
+                metric = slo.metric.rpartition("_")[0]
+                text, value, limit = _missed(each, slo)
+                name = slo.metric if slo.metric == "finish_within" else metric
+                return BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
+    return None
+
+
+def _missed(each: ClassFigures, slo: SloKept) -> tuple[str, float, float]:
+    """A missed goal in words, what was seen, and what it should have been."""
+    goal = f"{metric_text(slo.metric)} of {each.name}"
+    if slo.simulated_s is not None and slo.simulated_s > slo.limit_s:
+        seen, limit = format_seconds(slo.simulated_s), format_seconds(slo.limit_s)
+        return f"{goal} was {seen} over the whole run, above {limit}", slo.simulated_s, slo.limit_s
+    open_count = each.arrived_count - each.finished_count
+    text = f"{open_count:,} of {each.arrived_count:,} requests of {each.name} had no whole answer"
+    return text, open_count / each.arrived_count, UNANSWERED_FRACTION_MAX
+
+
+def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
+    """What all ready machines draw together, in the mean of each span of `POWER_S`, the last part left out.
+
+    Formula  ready replicas · (idle + busy fraction · (busy − idle))
+    """
+    rows = [
+        (row, row.ready_replica_count * (model.idle_w + row.busy_fraction * (model.busy_w - model.idle_w)))
+        for row in result.timeline
+    ]
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for row, watts in rows:
+        spans.setdefault(int(row.from_s / POWER_S), []).append((row.until_s - row.from_s, watts))
+    whole = [parts for number, parts in spans.items() if (number + 1) * POWER_S <= result.duration_s]
+    return [sum(s * w for s, w in parts) / max(sum(s for s, _ in parts), 1e-9) for parts in whole]
+
+
+def after_fault(result: FleetResult, world: FleetWorld) -> AfterFault | None:
+    """What the gate did from the first fault on; None where there was none, or it came by chance."""
+    starts = [fault_span_s(fault)[0] for fault in world.faults if not isinstance(fault, RandomCrashes)]
+    if not starts:
+        return None
+    at_s = min(starts)
+    last_s = result.missent_last_s
+    decided = {"PromoteRelease", "RollBackRelease"} & set(result.first_effects_s)
+    sent = sum(result.sent_counts.values())
+    tried = sum(count for version, count in result.sent_counts.items() if version in _releases(world))
+    return AfterFault(
+        at_s=at_s,
+        first_effects_s={name: when_s - at_s for name, when_s in result.first_effects_s.items()},
+        missent_count=result.missent_count,
+        missent_s=None if last_s is None else last_s - at_s,
+        recovered_s=_recovered_s(result.timeline, at_s, world),
+        affected_fraction=tried / sent if sent and decided else None,
+        stage_fraction=_stage_fraction(result, world),
+    )
+
+
+def _stage_fraction(result: FleetResult, world: FleetWorld) -> float | None:
+    """What the last stage that began was to get of the requests; where none did, the first."""
+    if world.gate.canary is None or not _releases(world):
+        return None
+    stages = world.gate.canary.stages
+    begun = max(1, result.effects.get("StageRelease", 0))
+    return stages[min(begun, len(stages)) - 1].share_fraction
+
+
+def _releases(world: FleetWorld) -> set[str]:
+    return {fault.version for fault in world.faults if isinstance(fault, Release)}
+
+
+def _recovered_s(rows: Sequence[TimelineRow], at_s: float, world: FleetWorld) -> float | None:
+    """From the fault until what is answered in time is back, judged over three spans in a row.
+
+    Formula  the first span from which on Σ in time ≥ 90 % · (the share in time before) · Σ arrived over three
+    """
+    kept = [row for row in rows if row.until_s <= world.horizon_s]
+    before = [row for row in kept if world.warm_up_s <= row.from_s and row.until_s <= at_s]
+    arrived = sum(row.arrived_count for row in before)
+    usual = sum(row.within_slo_count for row in before) / arrived if arrived else 1.0
+    spans: dict[int, tuple[int, int]] = {}
+    for row in kept:
+        if row.from_s >= at_s:
+            number = int((row.from_s - at_s) / RECOVERY_S)
+            within, asked = spans.get(number, (0, 0))
+            spans[number] = within + row.within_slo_count, asked + row.arrived_count
+    for number in range(len(spans) - 2):
+        parts = [spans.get(number + more, (0, 0)) for more in range(3)]
+        if sum(w for w, _ in parts) >= RECOVERED_FRACTION * usual * sum(asked for _, asked in parts):
+            return number * RECOVERY_S
+    return None

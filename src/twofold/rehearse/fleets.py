@@ -1,0 +1,248 @@
+"""`plan --rehearse`: the best fleet and its runner-up on the twin, at the peak and without their spares."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from twofold.answer import Context, ServingChoice, metric_text, model_of, one, with_fleet
+from twofold.contracts.results import (
+    ClassFigures,
+    ClassPlan,
+    LatencyFigures,
+    Rehearsal,
+    RehearsedClass,
+    RehearsedFigure,
+    ServicePlan,
+)
+from twofold.contracts.scenario import Scenario
+from twofold.inference import Fleet, PoolChoice, ReplicaCount, replicas_for
+from twofold.rehearse.pools import RehearsalTables
+from twofold.rehearse.run import Asked, PoolTask, pool_tasks, run_all
+from twofold.rehearse.simulation import simulation_of
+from twofold.rehearse.workers import Tell, Workers
+from twofold.twin.serving import FleetResult
+
+FINISHED_COUNT = 2500  # of a class and point at first: more than the 2,000 that a p95 is judged by …
+FINISHED_COUNT_MORE = 10_000  # … and where these leave it open
+GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
+TARGET_UTILISATION = 0.9  # as `replicas_for` counts
+WORKERS = Workers(2)
+# Nobody is turned away, and nothing but the fleet itself answers: what a closed form predicts.
+PLAIN = {
+    "name": "peak",
+    "fleet": {"spares": "0"},
+    "policies": {"admission": "off", "canary": "off", "zones": "off", "outliers": "off"},
+}
+Planned = Callable[[ServingChoice], ServicePlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One fleet with what the twin says of it."""
+
+    choice: ServingChoice
+    plan: ServicePlan
+    classes: tuple[ClassFigures, ...]
+
+    @property
+    def missed(self) -> tuple[ClassFigures, ...]:
+        """The classes that miss a goal."""
+        return tuple(each for each in self.classes if any(slo.met is False for slo in each.slos))
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """What trials are ranked by: money, where there are prices, then accelerators."""
+        fleet = self.choice.fleet
+        return (fleet.usd_per_h or 0.0, fleet.accelerators)
+
+
+def rehearsed_service(
+    choice: ServingChoice, planned: Planned, context: Context, tell: Tell
+) -> tuple[ServingChoice, ServicePlan]:
+    """The cheapest fleet that holds on the twin, its figures beside the plan's, and what else was tried.
+
+    The search's best and its runner-up; where the best does not hold, it grows by the replicas that it lacks
+    and is weighed against the runner-up. Where nothing holds the plan keeps the best, and says so.
+    """
+    name = choice.entry.name
+    fleets = [choice.fleet, *choice.result.alternatives[:1]]
+    trials = []
+    for number, fleet in enumerate(fleets, 1):
+        tell(f"rehearsing {name}, fleet {number} of {len(fleets)}")
+        own = choice if fleet is choice.fleet else with_fleet(choice, fleet, context)
+        trials.append(_tried(own, planned, context))
+    if trials[0].missed:
+        trials += _grown_trials(trials[0], planned, context, tell)
+    holding = [trial for trial in trials if not trial.missed]
+    best = min(holding, key=lambda trial: trial.cost, default=trials[0])
+    return best.choice, _told(best, trials)
+
+
+def _tried(choice: ServingChoice, planned: Planned, context: Context) -> Trial:
+    plan = planned(choice)
+    return Trial(choice, plan, on_twin(plan, tables_of(choice, context)))
+
+
+def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:
+    """The best fleet with more replicas in the pools that miss, until it holds."""
+    missed = {each.pool for each in first.missed}
+    tables = tables_of(first.choice, context)
+    for ratio in GROWN_RATIOS:
+        tell(f"rehearsing {first.choice.entry.name} with {100 * (ratio - 1):.0f} % more replicas")
+        grown = _grown(first.choice, missed, ratio, context)
+        counts = {pool.classes[0]: pool.count for pool in grown.fleet.pools}
+        larger = tuple(
+            replace(pool, replica_count=counts[pool.name].total, spare_count=counts[pool.name].spare)
+            for pool in first.plan.pools
+        )
+        again = {each.name: each for each in on_twin(replace(first.plan, pools=larger), tables, missed)}
+        classes = tuple(again.get(each.name, each) for each in first.classes)
+        if all(slo.met is not False for each in classes for slo in each.slos):
+            return [Trial(grown, planned(grown), classes)]
+    return []
+
+
+def _grown(choice: ServingChoice, pools: set[str], ratio: float, context: Context) -> ServingChoice:
+    """The choice with so many times the replicas in the pools that are named by their first class."""
+    grown = tuple(
+        _grown_pool(pool, ratio, choice) if pool.classes[0] in pools else pool for pool in choice.fleet.pools
+    )
+    prices = [pool.usd_per_h for pool in grown]
+    usd_per_h = None if None in prices else sum(price or 0.0 for price in prices)
+    fleet: Fleet = replace(
+        choice.fleet, pools=grown, usd_per_h=usd_per_h, accelerators=sum(pool.accelerators for pool in grown)
+    )
+    return with_fleet(choice, fleet, context)
+
+
+def _grown_pool(pool: PoolChoice, ratio: float, choice: ServingChoice) -> PoolChoice:
+    needed = max(pool.count.needed + 1, round(pool.count.needed * ratio))
+    limit_per_s = pool.peak_per_s / TARGET_UTILISATION / needed
+    count: ReplicaCount = replicas_for(
+        pool.peak_per_s,
+        limit_per_s,
+        zones=choice.entry.zones,
+        availability_fraction=choice.entry.availability_fraction,
+    )
+    usd_per_h = None if pool.usd_per_h is None else pool.usd_per_h * count.total / pool.count.total
+    return replace(pool, count=count, usd_per_h=usd_per_h)
+
+
+def on_twin(
+    plan: ServicePlan, tables: RehearsalTables, only: Collection[str] = ()
+) -> tuple[ClassFigures, ...]:
+    """The classes of a service at their peak; those that few requests leave open, with more of them.
+
+    `only` names the pools that are run; none: all.
+    """
+    scenario = Scenario.model_validate(PLAIN)
+    found = _run(scenario, _tasks(plan, scenario, FINISHED_COUNT, tables, only))
+    open_pools = {each.pool for each in found if not _decided(each)}
+    if not open_pools:
+        return found
+    again = _run(scenario, _tasks(plan, scenario, FINISHED_COUNT_MORE, tables, open_pools))
+    later = {each.name: each for each in again}
+    return tuple(later.get(each.name, each) for each in found)
+
+
+def _tasks(
+    plan: ServicePlan, scenario: Scenario, count: int, tables: RehearsalTables, only: Collection[str]
+) -> tuple[PoolTask, ...]:
+    tasks = pool_tasks(plan, Asked(scenario, finished_count=count), tables)
+    return tuple(task for task in tasks if not only or task.pool.pool.name in only)
+
+
+def _run(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[ClassFigures, ...]:
+    results: list[FleetResult] = run_all([(task, 1.0) for task in tasks], lambda _: None, WORKERS)
+    return simulation_of("", scenario, 0, tasks, {1.0: results}).classes
+
+
+def tables_of(choice: ServingChoice, context: Context) -> RehearsalTables:
+    """What a service's worlds are made from."""
+    references = [choice.entry.model, *(each.model for each in choice.entry.variants)]
+    models = {model.name: model for model in (model_of(each, context.catalog) for each in references)}
+    return RehearsalTables(context.catalog, context.constants, context.spec.supply, models.__getitem__)
+
+
+def _decided(each: ClassFigures) -> bool:
+    """Whether every p95 is known to 10 %, or misses its goal however it is read."""
+    return all(
+        figure.resolved or (figure.low_s is not None and figure.low_s > slo.limit_s)
+        for figure, slo in zip(_figures(each), each.slos, strict=True)
+        if slo.metric.endswith("_p95")
+    )
+
+
+def _figures(each: ClassFigures) -> tuple[RehearsedFigure, ...]:
+    """Each goal of a class with its interval."""
+    made = []
+    for slo in each.slos:
+        metric, _, which = slo.metric.rpartition("_")
+        latency: LatencyFigures | None = getattr(each, f"{metric}_s", None)
+        bounds = getattr(latency.interval, which) if latency else None
+        low_s, high_s = bounds or (None, None)
+        resolved = latency.resolved if latency else slo.simulated_s is not None
+        made.append(RehearsedFigure(slo.metric, slo.simulated_s, low_s, high_s, resolved, slo.met))
+    return tuple(made)
+
+
+def _told(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
+    """The best trial's plan, with what the twin says of it and of the others."""
+    others = [trial for trial in trials if trial is not best]
+    return replace(
+        best.plan,
+        classes=tuple(_beside(each, best.classes) for each in best.plan.classes),
+        rehearsals=(_rehearsal(best, True), *(_rehearsal(trial, False) for trial in others)),
+        warnings=(*best.plan.warnings, *_warnings(best, trials)),
+    )
+
+
+def _beside(planned: ClassPlan, classes: Sequence[ClassFigures]) -> ClassPlan:
+    """A class of the plan with what the twin says of each goal."""
+    own = next((each for each in classes if each.name == planned.name), None)
+    figures = {figure.metric: figure for figure in _figures(own)} if own else {}
+    slos = (replace(slo, rehearsed=figures.get(slo.metric)) for slo in planned.slos)
+    return replace(planned, slos=tuple(slos))
+
+
+def _rehearsal(trial: Trial, chosen: bool) -> Rehearsal:
+    words, accelerators = [], 0
+    for pool in trial.choice.fleet.pools:
+        size = round(one(pool.replica.accelerator_count))
+        words.append(f"{pool.count.needed} × {size}")
+        accelerators += pool.count.needed * size
+    return Rehearsal(
+        name=f"{' + '.join(words)} {trial.plan.machine.accelerator}",
+        accelerator_count=accelerators,
+        chosen=chosen,
+        holds=not trial.missed,
+        classes=tuple(
+            RehearsedClass(each.name, each.finished_count, _figures(each)) for each in trial.classes
+        ),
+    )
+
+
+def _warnings(best: Trial, trials: Sequence[Trial]) -> tuple[str, ...]:
+    """That the cheapest fleet did not hold and what is planned instead; and what is not known to 10 %."""
+    warnings = []
+    first = trials[0]
+    if first.missed:
+        goals = ", ".join(
+            f"{each.name} {metric_text(slo.metric)}"
+            for each in first.missed
+            for slo in each.slos
+            if slo.met is False
+        )
+        instead = (
+            "nothing that was tried does" if best is first else f"planned: {_rehearsal(best, True).name}"
+        )
+        name = _rehearsal(first, False).name
+        warnings.append(f"rehearsed: {name} without spares misses {goals} at the peak; {instead}")
+    vague = [
+        f"{metric_text(figure.metric)} of {each.name}"
+        for each in best.classes
+        for figure in _figures(each)
+        if not figure.resolved
+    ]
+    if vague:
+        warnings.append(f"rehearsed: unresolved, the interval is wider than 10 %: {', '.join(vague)}")
+    return tuple(warnings)

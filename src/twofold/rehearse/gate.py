@@ -1,0 +1,206 @@
+"""The gate that a rehearsal runs: a scenario's policies with settings that follow from the plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from twofold.contracts.results import ClassPlan
+from twofold.contracts.scenario import Policies, Scenario
+from twofold.policy.gate import (
+    AdmissionSettings,
+    CanarySettings,
+    ClassKind,
+    ClassSettings,
+    DegradationSettings,
+    ForecastSettings,
+    GateSettings,
+    HedgeSettings,
+    LimitSettings,
+    OutlierSettings,
+    PoolScaling,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+    RolloutSettings,
+    Routing,
+    RoutingSettings,
+    ScalingSettings,
+    WarmSettings,
+    ZoneSettings,
+)
+
+LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
+SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
+STAGE_S = 60.0  # that one stage of a release takes, where traffic is thin …
+SHARE_MAX = 0.5  # … with at most this share of it
+BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is promised
+
+
+@dataclass(frozen=True, slots=True)
+class GatedPool:
+    """One pool behind a gate."""
+
+    name: str  # "" where it is the only one
+    replica_count: int  # when the run begins
+    zones: tuple[str, ...]
+    in_flight_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """What a gate's settings follow from, besides the scenario."""
+
+    pools: tuple[GatedPool, ...]
+    classes: tuple[ClassPlan, ...]
+    version: str
+    start_s: float  # from a decision to a ready replica, as planned
+    routes: RoutingSettings
+
+    @property
+    def has_zones(self) -> bool:
+        """Whether there is another zone to go to."""
+        return any(len(pool.zones) > 1 for pool in self.pools)
+
+
+def gate_settings(scenario: Scenario, gated: Gated) -> GateSettings:
+    """What is on, with the promises of the pools' classes and limits from their peak."""
+    policies = scenario.policies
+    zones = ZoneSettings(spare_zones_count=1 if gated.has_zones else 0)
+    alike = scenario.fleet.pools == "shared"
+    return GateSettings(
+        routing=Routing(policies.routing),
+        routes=gated.routes,
+        classes=tuple(_class_settings(each, policies, alike=alike) for each in gated.classes),
+        limits=_limits(scenario, gated.classes) if policies.limits.is_on else None,
+        admission=AdmissionSettings() if policies.admission.is_on else None,
+        queue=_queue(policies),
+        degradation=DegradationSettings() if policies.degradation.is_on else None,
+        retry_budget=_retry_budget(policies),
+        hedge=HedgeSettings() if policies.hedge.is_on else None,
+        outliers=OutlierSettings() if policies.outliers.is_on else None,
+        zones=zones if policies.zones.is_on and gated.has_zones else None,
+        scaling=_scaling(scenario, gated) if policies.scaling.is_on else None,
+        warm=_warm(policies) if policies.warm.is_on else None,
+        canary=_canary(scenario, gated.classes) if policies.canary.is_on else None,
+        rollout=RolloutSettings() if policies.canary.is_on else None,
+    )
+
+
+def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> GateSettings:
+    """The same for a gateway in front of one pool on this machine: who waits, in what order, who may repeat.
+
+    Limits   what would refuse by a limit or a prediction, shorten, move or double requests is left out: `up`
+             measures what it sends. A queue that is full, and repeats beyond their budget, are still refused.
+    """
+    return GateSettings(
+        routing=Routing(policies.routing),
+        classes=tuple(_class_settings(each, policies, alike=False) for each in classes),
+        queue=_queue(policies),
+        retry_budget=_retry_budget(policies),
+    )
+
+
+def limits_of(planned: ClassPlan) -> Mapping[str, float]:
+    """The seconds within which a class's answers are to be, by metric: its p95 goal, else p99, else p50."""
+    found: dict[str, float] = {}
+    for which in ("p50", "p99", "p95"):
+        found |= {
+            slo.metric.removesuffix(f"_{which}"): slo.limit_s
+            for slo in planned.slos
+            if slo.metric.endswith(f"_{which}")
+        }
+    return found
+
+
+def is_bulk(planned: ClassPlan) -> bool:
+    """Whether only a day's end is promised, not a request's."""
+    return all(slo.metric == "finish_within" for slo in planned.slos)
+
+
+def policies_on(policies: Policies) -> tuple[str, ...]:
+    """The names of what is on, the way to route first; circuit breakers and probes always are."""
+    switched = {name: getattr(policies, name) for name in type(policies).model_fields if name != "routing"}
+    named = [name.replace("_", " ") for name, policy in switched.items() if policy.is_on]
+    return (f"{policies.routing} routing", "breaker", *named)
+
+
+def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> ClassSettings:
+    """A class's promises and its place in the queue; `alike`: the gate tells no bulk work from the rest."""
+    limits = limits_of(planned)
+    bulk = is_bulk(planned)
+    later = bulk and not alike
+    shortest = policies.degradation.shortest_fraction if policies.degradation.is_on else 1.0
+    return ClassSettings(
+        name=planned.name,
+        kind=ClassKind.BULK if later else ClassKind.LATENCY,
+        priority=1 if later else 0,
+        ttft_slo_s=limits.get("ttft"),
+        e2e_slo_s=limits.get("e2e"),
+        tpot_slo_s=limits.get("tpot"),
+        wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,
+        queue_limit_count=policies.queue.depth,
+        output_fraction_min=max(shortest, 0.01),
+    )
+
+
+def _queue(policies: Policies) -> QueueSettings | None:
+    return QueueSettings() if policies.queue.is_on else None
+
+
+def _retry_budget(policies: Policies) -> RetryBudgetSettings | None:
+    budget = policies.retry_budget
+    return RetryBudgetSettings(attempts_fraction=budget.fraction) if budget.is_on else None
+
+
+def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
+    """What is stated; where nothing is, a tenant may ask for twice its fair share of the peak."""
+    stated = scenario.policies.limits
+    known = {each.name for each in classes}
+    by_class = tuple(
+        (each.class_name, Rate(each.requests_per_s, each.tokens_per_s))
+        for each in stated.classes
+        if each.class_name in known
+    )
+    if stated.requests_per_s is None and stated.tokens_per_s is None and not stated.classes:
+        peak_per_s = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
+        sharing = max(1, len(scenario.traffic.tenants))
+        return LimitSettings(tenant=Rate(requests_per_s=LIMIT_RATIO * peak_per_s / sharing))
+    tenant = Rate(stated.requests_per_s, stated.tokens_per_s)
+    is_limited = stated.requests_per_s is not None or stated.tokens_per_s is not None
+    return LimitSettings(tenant=tenant if is_limited else None, classes=by_class)
+
+
+def _scaling(scenario: Scenario, gated: Gated) -> ScalingSettings:
+    """Bounds around the planned replicas; starts take as long as the plan says."""
+    scaling, traffic = scenario.policies.scaling, scenario.traffic
+    season_s = traffic.day_s if traffic.arrivals == "diurnal" else ForecastSettings().season_s
+    forecast = ForecastSettings(season_s=season_s, bin_s=min(60.0, season_s / 24))
+    pools = []
+    for pool in gated.pools:
+        most = scaling.most or SCALED_RATIO * pool.replica_count
+        least = min(scaling.least, most)
+        held = pool.in_flight_limit
+        pools.append(PoolScaling(pool.name, least, most, "", gated.version, pool.zones, held))
+    return ScalingSettings(
+        pools=tuple(pools),
+        start_s=gated.start_s,
+        forecast=forecast if scaling.kind == "predictive" else None,
+    )
+
+
+def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> CanarySettings:
+    """Stages as shared as they must be for their requests to come within `STAGE_S` each."""
+    usual = CanarySettings()
+    rate = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
+    stages = (
+        replace(
+            stage,
+            share_fraction=max(stage.share_fraction, min(SHARE_MAX, stage.requests_count / (rate * STAGE_S))),
+        )
+        for stage in usual.stages
+    )
+    return replace(usual, stages=tuple(sorted(stages, key=lambda stage: stage.share_fraction)))
+
+
+def _warm(policies: Policies) -> WarmSettings:
+    count = policies.warm.replicas
+    return WarmSettings() if count is None else WarmSettings(max_count=count, min_count=count)

@@ -1,0 +1,214 @@
+"""The pools of a plan as the twin runs them: each replica built again from what the plan wrote down."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+from operator import mul
+
+from twofold.answer import Offer, node_of_size, one, read_rate_bytes_per_s, serving_stack
+from twofold.catalog import Catalog, Model, Node
+from twofold.contracts.results import Machine, Pool, ServicePlan
+from twofold.contracts.scenario import EngineChange
+from twofold.contracts.spec import Supply
+from twofold.core import InputError, ValueRefusedError
+from twofold.facility import figure
+from twofold.inference import (
+    MeasuredService,
+    ModelVariant,
+    Replica,
+    ServiceTable,
+    capacity,
+    cold_start_s,
+    default_replica,
+    model_shape,
+    service_table,
+    step_s,
+    weights_bytes,
+)
+from twofold.inference import Offer as Hardware
+from twofold.perf import Constants, power_w
+from twofold.policy.gate import Beliefs
+from twofold.rehearse.engine import engine_of
+from twofold.twin.serving import ReplicaModel, StepTable
+
+# Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
+# no more, since further ones would slow all that it has.
+IN_FLIGHT_RATIO = 1.5
+OUTSIDE = ("edge", "gateway")  # parts of a request's time that are not on the replica
+CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
+AS_PLANNED = EngineChange()
+RAMP_LIMIT = "utility ramp limit (of the site's load per minute)"  # a row of the table `facility`
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalTables:
+    """What plans are made from, and where the models that they name are found."""
+
+    catalog: Catalog
+    constants: Constants
+    supply: Supply
+    model_named: Callable[[str], Model]
+    measured: Mapping[str, MeasuredService] = field(default_factory=dict)  # rows by service
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorld:
+    """One pool of a service, ready for the twin."""
+
+    pool: Pool  # its replicas as the scenario makes them of planned ones
+    model: ReplicaModel
+    beliefs: Beliefs  # true ones
+    context_tokens: float  # the longest request with its answer that a replica can hold
+    cache_tokens: float  # that a replica holds of all
+    ramp_fraction_per_s: float = 0.0  # of a site's load, that its power may change by; 0: not known
+    ramp_w_per_s: float | None = None  # instead, where a scenario states it
+    replica_text: str = ""  # how a replica is other than planned
+
+    def ramp_limit_w_per_s(self, load_w: float) -> float | None:
+        """How fast a site of such a load may change its power."""
+        if self.ramp_w_per_s is not None:
+            return self.ramp_w_per_s
+        return self.ramp_fraction_per_s * load_w or None
+
+
+def pool_world(
+    service: ServicePlan, pool: Pool, tables: RehearsalTables, change: EngineChange = AS_PLANNED
+) -> PoolWorld:
+    """A pool's replica as the plan chose it, with its step times as a table and its engine around them."""
+    replica = planned_replica(service, pool, tables)
+    if change.max_batch is not None:
+        replica = replace(replica, max_batch=float(change.max_batch))
+    if change.chunk_tokens is not None:
+        replica = replace(replica, chunk_tokens=change.chunk_tokens)
+    cache_tokens = one(capacity(replica).kv_tokens)
+    if cache_tokens < 1:
+        raise ValueRefusedError(
+            f"set as the scenario says, a replica of pool `{pool.name}` has no memory left for a cache",
+            hint="write a smaller `chunk` or `max_batch` under `engine`",
+        )
+    table = service_table(replica)
+    steps = StepTable.from_service_table(table)
+    workers = change.worker_count
+    accelerators = workers * pool.replica.accelerator_count
+    whole = power_factor(tables.constants) * accelerators
+    device, price = replica.cluster.device, service.machine.price
+    weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
+    model = ReplicaModel(
+        new_engine=engine_of(replica, steps, change),
+        in_flight_limit=workers * in_flight_limit(service, pool, one(replica.max_batch)),
+        accelerator_count=accelerators,
+        weight_bytes=workers * weights,
+        read_bytes_per_s_max=workers * read_rate_bytes_per_s(tables.catalog),
+        warm_up_s=one(cold_start_s(replica, inf)),
+        idle_w=one(power_w(device, 0.0)) * whole,
+        busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
+        price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
+    )
+    return PoolWorld(
+        grouped(pool, change),
+        model,
+        true_beliefs(replica, table),
+        min(one(replica.shape.max_context_tokens), cache_tokens),
+        cache_tokens,
+        ramp_fraction_per_s(tables.catalog),
+        replica_text=_text(change),
+    )
+
+
+def grouped(pool: Pool, change: EngineChange) -> Pool:
+    """The pool in replicas that are made of several planned ones: as many whole groups as there are.
+
+    Where fewer are needed than make a group there is one all the same.
+    """
+    workers = change.worker_count
+    needed = ceil((pool.replica_count - pool.spare_count) / workers)
+    count = max(needed, pool.replica_count // workers)
+    rate_per_s = workers * pool.rate_per_replica_per_s
+    return replace(pool, replica_count=count, spare_count=count - needed, rate_per_replica_per_s=rate_per_s)
+
+
+def _text(change: EngineChange) -> str:
+    if change.worker_count == 1:
+        return ""
+    return f"each of planned ones: {change.prefill_workers} for prompts, {change.decode_workers} for answers"
+
+
+def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
+    """Requests that one replica may have at once, so that what it has keeps its goals.
+
+    Formula  1.5 · rate within the goals · mean time of a request (Little's law), at most two batches
+    Limits   classes that only promise a day's end fill two batches: nobody waits for a token. Beside classes
+             that somebody waits for they fill one: the gate, which knows who goes first, holds the rest.
+    """
+    classes = [each for each in service.classes if each.name in pool.classes]
+    times_s = [
+        sum(part.value.value for part in each.latency_budget if part.name not in OUTSIDE) for each in classes
+    ]
+    rates = [each.peak_per_s for each in classes]
+    mean_s = sum(map(mul, times_s, rates)) / max(sum(rates), 1e-9)
+    waited_for = [any(slo.metric != "finish_within" for slo in each.slos) for each in classes]
+    batches = 2.0 if all(waited_for) or not any(waited_for) else 1.0
+    inside = IN_FLIGHT_RATIO * pool.rate_per_replica_per_s * mean_s if any(waited_for) and mean_s else inf
+    return max(1, ceil(min(inside, batches * max_batch)))
+
+
+def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
+    """What a token takes on a replica that is half full: beside its neighbours, not alone.
+
+    Formula  input: (step with a chunk − step without) / chunk; output: the step without; first token: the
+             engine's own delay and steps
+    """
+    batch = max(1.0, table.max_batch / 2)
+    held = min(float(table.context_tokens[-1]), table.kv_tokens / max(1.0, table.max_batch))
+    chunk = max(1.0, min(table.chunk_tokens, CHUNK_TOKENS))
+    plain, carrying = (one(step_s(table, tokens, batch, held)) for tokens in (0.0, chunk))
+    engine = replica.engine
+    return Beliefs(
+        input_token_s=max(0.0, carrying - plain) / chunk,
+        output_token_s=plain,
+        first_token_s=one(engine.first_token_s) + (1.0 + one(engine.first_token_steps)) * plain,
+    )
+
+
+def planned_replica(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> Replica:
+    """The replica that a pool of a plan is made of, on the same hardware and software."""
+    planned = pool.replica
+    assert planned.tp and planned.weights_format and planned.engine, "measured rows have their own world"
+    accelerator = tables.catalog.accelerator(service.machine.accelerator)
+    node = planned_node(service.machine, tables.catalog)
+    offer = Offer(accelerator, node, None, None, False, pool.virtual_overhead_fraction)
+    cluster, software = serving_stack(offer, planned.engine, tables.constants, tables.catalog, tables.supply)
+    model = tables.model_named(pool.model)
+    hardware = Hardware(accelerator.name, cluster, software, None)
+    variant = ModelVariant(pool.model, model_shape(model))
+    return replace(
+        default_replica(variant, hardware, planned.weights_format),
+        kv_format=planned.kv_format or "bf16",
+        tp=float(planned.tp),
+        pp=float(planned.pp or 1),
+        ep=float(planned.ep or 1),
+        dp=float(planned.dp or 1),
+        max_batch=float(planned.max_batch),
+        chunk_tokens=float(planned.chunk_tokens or 8192),
+    )
+
+
+def planned_node(machine: Machine, catalog: Catalog) -> Node:
+    """The node that a plan names, or the one of its size where the catalogue has none of that name."""
+    accelerator, size = catalog.accelerator(machine.accelerator), machine.accelerators_per_node
+    try:
+        node = catalog.node(machine.node)
+    except InputError:
+        return node_of_size(catalog, accelerator, size)
+    fits = node.accelerator == accelerator.name and node.accelerator_count == size
+    return node if fits else node_of_size(catalog, accelerator, size)
+
+
+def ramp_fraction_per_s(catalog: Catalog) -> float:
+    """Of a site's load, that a utility usually lets its power change by in a second."""
+    return figure(catalog, "power", RAMP_LIMIT).value
+
+
+def power_factor(constants: Constants) -> float:
+    """From an accelerator's watts to the meter's: the rest of the server, and cooling."""
+    return constants.get("node_power_factor") * constants.get("pue_ratio")

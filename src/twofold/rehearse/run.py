@@ -1,0 +1,350 @@
+"""Runs of a service's pools on the twin: each pool is a world of its own, with its classes' requests."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from pathlib import Path
+
+from twofold.contracts.results import ClassPlan, Pool, ServicePlan
+from twofold.contracts.scenario import Scenario
+from twofold.policy.gate import PoolRules, RoutingSettings
+from twofold.rehearse.arrange import arranged
+from twofold.rehearse.faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
+from twofold.rehearse.gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
+from twofold.rehearse.limits import check_ends, check_measured
+from twofold.rehearse.measured import is_measured_pool, measured_pools, measured_world
+from twofold.rehearse.pools import PoolWorld, RehearsalTables, pool_world
+from twofold.rehearse.rollout import decided_s, rollout_tally
+from twofold.rehearse.tenants import TenantTally
+from twofold.rehearse.traffic import (
+    DRAWN_BLOCK_TOKENS,
+    TRACE_BLOCK_TOKENS,
+    TracedTraffic,
+    Traffic,
+    TrafficMix,
+    drawn_parts,
+    scan_trace,
+)
+from twofold.rehearse.workers import Tell, Workers, run_calls
+from twofold.twin.serving import (
+    ClassModel,
+    ClientModel,
+    FleetResult,
+    FleetWorld,
+    ReplicaGroup,
+    RequestRecord,
+    Retry,
+    Storage,
+    simulate_fleet,
+)
+
+FINISHED_COUNT = 5000  # requests of a class that figures are made of, where no horizon is given
+WARM_UP_RATIO = 1.5  # of the longest class's e2e p95: by then those of the empty start are gone
+WARM_UP_S_MIN = 20.0  # at least; where requests are many, what so many of the rarest class need:
+WARM_UP_COUNT = 10_000
+MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
+HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
+INSTANT_S = 1e-6  # after the last request of a trace: it still arrives
+HALF = "a random half of its minutes"
+BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is rehearsed: a scenario, a seed, and whose traffic is replaced."""
+
+    scenario: Scenario = field(default_factory=Scenario)
+    seed: int = 0
+    traces: Mapping[str, Path] = field(default_factory=dict)  # by class; a `class` column wins
+    known: tuple[str, ...] = ()  # all classes of the plan, which a trace may name
+    only: str | None = None  # the one class that sends requests
+    halved: bool = False  # of each trace a half, drawn anew for each seed
+    finished_count: int = FINISHED_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTask:
+    """One run of one pool; its world and its traffic are what another process needs."""
+
+    service: ServicePlan
+    classes: tuple[ClassPlan, ...]
+    pool: PoolWorld
+    world: FleetWorld
+    traffic: TrafficMix
+    origins: Mapping[str, str]  # by class: where its requests come from
+    notes: tuple[str, ...] = ()  # what to know of their traces
+
+
+def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
+    """A task for each gate that somebody sends requests to: one for a pool, or for all as a scenario wants.
+
+    Raises ValueRefusedError for a plan of measured rows, which it does not carry, and for pools that cannot
+    be put together, TraceError for a trace that cannot be replayed.
+    """
+    tasks = []
+    for together in arranged(service, pools_of(service), asked.scenario.fleet):
+        classes = tuple(
+            each
+            for each in service.classes
+            if each.name in together.classes and asked.only in (None, each.name)
+        )
+        if classes:
+            change = asked.scenario.engine
+            make = measured_world if is_measured_pool(together.pools[0]) else pool_world
+            worlds = tuple(make(service, pool, tables, change) for pool in together.pools)
+            tasks.append(_task(service, classes, Behind(worlds, together.rules), asked))
+    return tuple(tasks)
+
+
+def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
+    """The pools of a plan; one that was written before plans had pools has one for all its classes.
+
+    Measured services have one for each class.
+    """
+    if service.pools:
+        return service.pools
+    if service.replica.tp is None:
+        return measured_pools(service)
+    names = tuple(each.name for each in service.classes)
+    rate = sum(each.rate_per_replica_per_s.value for each in service.classes)
+    return (
+        Pool(
+            names[0],
+            names,
+            service.model,
+            service.replica,
+            service.replica_count,
+            service.spare_count,
+            rate,
+            0.0,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
+
+    worlds: tuple[PoolWorld, ...]
+    rules: PoolRules | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the twin: the only pool needs none."""
+        return ("",) if self.rules is None else tuple(world.pool.name for world in self.worlds)
+
+
+def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, asked: Asked) -> PoolTask:
+    first = behind.worlds[0]
+    parts, origins, end_s, notes = _traffic(service, classes, first, asked)
+    scenario = asked.scenario
+    horizon_s, warm_up_s = _span_s(classes, end_s, asked)
+    check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, asked.seed))
+    pools = tuple(
+        FaultyPool(name, world.pool.classes, _groups(service, world, scenario, name))
+        for name, world in zip(behind.names, behind.worlds, strict=True)
+    )
+    world = FleetWorld(
+        models={(name, ""): each.model for name, each in zip(behind.names, behind.worlds, strict=True)},
+        replicas=tuple(group for pool in pools for group in pool.groups),
+        gate=gate_settings(scenario, _gated(service, classes, behind, pools, parts, asked.seed)),
+        beliefs=first.beliefs,
+        classes=tuple(_class_model(each, scenario) for each in classes),
+        storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
+        faults=faults_of(scenario, pools, horizon_s),
+        metrics_every_s=scenario.metrics.every_s,
+        metrics_delay_s=scenario.metrics.delay_s,
+        first_token_timeout_s=BULK_TIMEOUT_S if all(map(is_bulk, classes)) else 60.0,
+        prefix_block_tokens=_block_tokens(parts),
+        horizon_s=horizon_s,
+        warm_up_s=warm_up_s,
+        seed=asked.seed,
+    )
+    ramp = scenario.fleet.ramp_w_per_min
+    shown = replace(
+        first,
+        pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds)),
+        ramp_w_per_s=None if ramp is None else ramp / 60.0,
+    )
+    return PoolTask(service, classes, shown, world, TrafficMix(parts, horizon_s, asked.seed), origins, notes)
+
+
+def _groups(
+    service: ServicePlan, world: PoolWorld, scenario: Scenario, name: str
+) -> tuple[ReplicaGroup, ...]:
+    return replica_groups(world.pool, service.zones, scenario.fleet, name)
+
+
+def _traffic(
+    service: ServicePlan, classes: Sequence[ClassPlan], pool: PoolWorld, asked: Asked
+) -> tuple[tuple[Traffic, ...], dict[str, str], float | None, tuple[str, ...]]:
+    """Traces of the user, which end; then the plan's own traces; then what is drawn."""
+    known = asked.known or tuple(each.name for each in service.classes)
+    kept = tuple(each.name for each in classes)
+    longest, scenario = pool.context_tokens, asked.scenario.traffic
+    parts: list[Traffic] = []
+    origins: dict[str, str] = {}
+    end_s: float | None = None
+    notes: list[str] = []
+    for name, path in asked.traces.items():
+        found = scan_trace(path, name, known, longest)
+        notes += found.notes
+        sent = [each for each in kept if each in found.classes]
+        if sent:
+            scale, halved = scenario.scale_ratio, asked.halved
+            parts.append(TracedTraffic(path, name, kept, known, scale, False, longest, halved))
+            origins |= dict.fromkeys(sent, f"{path.name}, {HALF}" if halved else path.name)
+            end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + INSTANT_S)
+    for planned in [each for each in classes if each.name not in origins]:
+        own = Path(planned.trace) if planned.trace else None
+        if own is not None and own.is_file() and scenario.arrivals == "poisson":
+            scale = planned.trace_scale_ratio * scenario.scale_ratio
+            part = TracedTraffic(
+                own, planned.name, (planned.name,), known, scale, True, longest, asked.halved
+            )
+            parts.append(part)
+            origins[planned.name] = f"{own.name}, {HALF if asked.halved else 'as the plan'}"
+    tokens = TRACE_BLOCK_TOKENS if parts else DRAWN_BLOCK_TOKENS
+    for planned in [each for each in classes if each.name not in origins]:
+        stream = 1000 * (1 + [each.name for each in service.classes].index(planned.name))
+        parts += drawn_parts(planned, asked.scenario, longest, tokens, stream)
+        origins[planned.name] = f"drawn, {scenario.arrivals}"
+    return tuple(parts), origins, end_s, tuple(notes)
+
+
+def _gated(
+    service: ServicePlan,
+    classes: tuple[ClassPlan, ...],
+    behind: Behind,
+    pools: Sequence[FaultyPool],
+    parts: Sequence[Traffic],
+    seed: int,
+) -> Gated:
+    start, first = service.cold_start_s, behind.worlds[0]
+    gated = tuple(
+        GatedPool(
+            pool.name,
+            pool.replica_count,
+            tuple(group.zone for group in pool.groups),
+            world.model.in_flight_limit,
+        )
+        for pool, world in zip(pools, behind.worlds, strict=True)
+    )
+    return Gated(
+        gated,
+        classes,
+        BASE_VERSION,
+        start.value if start else first.model.warm_up_s,
+        replace(_routes(first, parts, seed), pools=behind.rules),
+    )
+
+
+def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:
+    """How the gate remembers prefixes: in the traffic's blocks, as many as a replica's cache holds."""
+    tokens = _block_tokens(parts)
+    held = pool.cache_tokens // tokens
+    return RoutingSettings(
+        seed=seed, prefix_block_tokens=tokens, prefix_blocks_per_replica_count=max(1, round(held))
+    )
+
+
+def _block_tokens(parts: Iterable[Traffic]) -> int:
+    traced = any(isinstance(part, TracedTraffic) for part in parts)
+    return TRACE_BLOCK_TOKENS if traced else DRAWN_BLOCK_TOKENS
+
+
+def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> tuple[float, float]:
+    """Until when requests arrive, and from when on they are in the figures.
+
+    The scenario's; else until the end of the user's traces; else what figures of the rarest class need. A
+    warm-up that the scenario names is taken as it stands; else it leaves most of what is known to end.
+    """
+    scenario = asked.scenario
+    slowest_s = max(_e2e_s(each) for each in classes)
+    level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
+    rarest = max(min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio, 1e-9)
+    warm_up_s = max(min(WARM_UP_S_MIN, WARM_UP_COUNT / rarest), WARM_UP_RATIO * slowest_s)
+    # Of requests that all come at once none is of the warm-up.
+    ends_s, most_s = end_s, 0.0 if end_s == INSTANT_S else 0.1 * (end_s or inf)
+    if scenario.horizon_s is not None:
+        ends_s, most_s = scenario.horizon_s, 0.2 * scenario.horizon_s
+    warm_up_s = min(warm_up_s, most_s) if scenario.warm_up_s is None else scenario.warm_up_s
+    if ends_s is not None:
+        check_measured(ends_s, warm_up_s, at_once=ends_s == INSTANT_S)
+        return ends_s, warm_up_s
+    measured_s = max(asked.finished_count / rarest, MEASURED_RATIO * warm_up_s)
+    return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
+
+
+def _e2e_s(planned: ClassPlan) -> float:
+    """The whole answer's p95 that the plan expects."""
+    expected = planned.percentiles.get("e2e_p95")
+    return expected.value if expected else 10.0
+
+
+def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
+    limits, clients = limits_of(planned), scenario.clients
+    client = ClientModel(
+        retry=Retry(clients.retry),
+        attempts_max=clients.attempts,
+        backoff_s=min(clients.backoff_s, 30.0),
+        patience_s=clients.patience_s or inf,
+        answer_patience_s=clients.answer_patience_s or inf,
+        timeout_s=clients.timeout_s or inf,
+    )
+    return ClassModel(
+        planned.name,
+        client,
+        output_limit_tokens=max(16, round(4 * (planned.output_tokens or 512))),
+        ttft_s=limits.get("ttft"),
+        tpot_s=limits.get("tpot"),
+        e2e_s=limits.get("e2e"),
+    )
+
+
+def run_world(
+    world: FleetWorld,
+    traffic: TrafficMix,
+    belief_factor: float,
+    record: Callable[[RequestRecord], None] | None = None,
+) -> FleetResult:
+    """One run as plain data, which another process can send back. The same world gives the same result."""
+    result = simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals(), record)
+    classes = tuple(replace(each, outcomes=dict(each.outcomes)) for each in result.classes)
+    return replace(result, classes=classes, outcomes=dict(result.outcomes), effects=dict(result.effects))
+
+
+@dataclass(frozen=True, slots=True)
+class TalliedRun:
+    """What a run came to, as plain data that another process can send back."""
+
+    result: FleetResult
+    tenants: TenantTally | None
+    release_p95_s: Mapping[str, float]  # by class and metric; empty: nothing was released
+
+
+def tallied_run(
+    world: FleetWorld,
+    traffic: TrafficMix,
+    belief_factor: float,
+    tallied_from_s: float | None,
+    record: Callable[[RequestRecord], None] | None = None,
+) -> TalliedRun:
+    """One run, what tenants got from a time on (None: nobody asks), and what a release did to latencies."""
+    tenants = None if tallied_from_s is None else TenantTally(tallied_from_s)
+    rollout = rollout_tally(world)
+    told = [each for each in (tenants and tenants.record, rollout and rollout.record, record) if each]
+
+    def tell_all(request: RequestRecord) -> None:
+        for each in told:
+            each(request)
+
+    result = run_world(world, traffic, belief_factor, tell_all if told else None)
+    return TalliedRun(result, tenants, rollout.p95_s(decided_s(result)) if rollout else {})
+
+
+def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, workers: Workers) -> list[FleetResult]:
+    """The results of tasks with their belief factors, in their order, whatever finishes first."""
+    calls = [partial(run_world, task.world, task.traffic, factor) for task, factor in tasks]
+    return run_calls(calls, tell, workers)

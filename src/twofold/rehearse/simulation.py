@@ -1,0 +1,124 @@
+"""Runs of all pools put together: one simulation, its beliefs beside each other, and two scenarios paired."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from twofold.contracts.results import SIMULATION_SCHEMA as SCHEMA
+from twofold.contracts.results import BeliefRun, BrokeFirst, ClassFigures, FleetFigures, Simulation
+from twofold.contracts.scenario import Scenario
+from twofold.rehearse.figures import class_figures, fleet_figures, missed_goal
+from twofold.rehearse.gate import policies_on
+from twofold.rehearse.run import PoolTask
+from twofold.twin.serving import FleetResult
+
+METRICS = ("ttft", "tpot", "e2e")
+Results = Sequence[FleetResult]
+
+
+def simulation_of(
+    name: str,
+    scenario: Scenario,
+    seed: int,
+    tasks: Sequence[PoolTask],
+    runs: Mapping[float, Results],
+) -> Simulation:
+    """The figures of runs by belief factor; those with perfect beliefs are the ones in front."""
+    results = runs[1.0]
+    classes = _classes(tasks, results)
+    fleets = tuple(
+        _named(
+            fleet_figures(task.service.name, task.service.machine.accelerator, task.pool, result, task.world),
+            classes,
+            task,
+        )
+        for task, result in zip(tasks, results, strict=True)
+    )
+    broken = [fleet.broke_first for fleet in fleets if fleet.broke_first is not None]
+    return Simulation(
+        schema=SCHEMA,
+        name=name,
+        twofold="",
+        plan_digest="",
+        scenario=scenario.name,
+        about=scenario.about,
+        seed=seed,
+        horizon_s=max((task.world.horizon_s for task in tasks), default=0.0),
+        warm_up_s=max((task.world.warm_up_s for task in tasks), default=0.0),
+        traffic={each: origin for task in tasks for each, origin in task.origins.items()},
+        policies=policies_on(scenario.policies) if tasks else (),
+        classes=classes,
+        fleets=fleets,
+        beliefs=tuple(_belief_run(factor, tasks, found) for factor, found in runs.items()) if tasks else (),
+        training=None,
+        slos_met=_met(classes),
+        broke_first=_first(broken),
+        event_count=sum(fleet.event_count for fleet in fleets),
+        decision_count=sum(fleet.decision_count for fleet in fleets),
+        notes=(*dict.fromkeys(note for task in tasks for note in task.notes), *_notes(classes)),
+    )
+
+
+def _classes(tasks: Sequence[PoolTask], results: Results) -> tuple[ClassFigures, ...]:
+    return tuple(
+        class_figures(planned, counted, task.service.name, task.pool.pool.name, result, task.world)
+        for task, result in zip(tasks, results, strict=True)
+        for planned, counted in zip(task.classes, result.classes, strict=True)
+    )
+
+
+def _named(fleet: FleetFigures, classes: Sequence[ClassFigures], task: PoolTask) -> FleetFigures:
+    """With what broke first where a goal is missed: if no limit was seen to break, that goal."""
+    own = [each for each in classes if (each.service, each.pool) == (fleet.service, fleet.pool)]
+    return replace(fleet, broke_first=fleet.broke_first or missed_goal(own, task.world))
+
+
+def _met(classes: Sequence[ClassFigures]) -> bool:
+    """Whether no goal is missed, and one at least was judged where there are any: no evidence is no proof."""
+    verdicts = {slo.met for each in classes for slo in each.slos}
+    return False not in verdicts and verdicts != {None}
+
+
+def _first(broken: Sequence[BrokeFirst]) -> str | None:
+    return min(broken, key=lambda one: one.at_s).text if broken else None
+
+
+def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
+    """Of which classes nothing was measured, and which p95 the run is too short for."""
+    idle = [each.name for each in classes if each.slos and all(slo.met is None for slo in each.slos)]
+    return (
+        *(f"no request of {name} came after the warm-up: not judged" for name in idle),
+        *_open_notes(classes),
+    )
+
+
+def _open_notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
+    open_ones = [
+        f"{metric.upper()} of {each.name}"
+        for each in classes
+        for metric in METRICS
+        if any(slo.metric == f"{metric}_p95" for slo in each.slos)
+        and (figures := getattr(each, f"{metric}_s")) is not None
+        and not figures.resolved
+    ]
+    if not open_ones:
+        return ()
+    return (f"not resolved to 10 %: p95 of {', '.join(open_ones)}; a longer `horizon` narrows it",)
+
+
+def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> BeliefRun:
+    classes = _classes(tasks, results)
+    arrived = sum(each.arrived_count for each in classes)
+    within = sum(each.goodput_fraction * each.arrived_count for each in classes)
+
+    def p95_s(metric: str) -> dict[str, float | None]:
+        found = {each.name: getattr(each, f"{metric}_s") for each in classes}
+        return {name: figures.p95 if figures else None for name, figures in found.items()}
+
+    return BeliefRun(
+        factor,
+        within / arrived if arrived else 0.0,
+        p95_s("ttft"),
+        p95_s("tpot"),
+        p95_s("e2e"),
+        _met(classes),
+    )

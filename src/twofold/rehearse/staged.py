@@ -1,0 +1,138 @@
+"""Rehearsals before they happen: the runs that each needs, all of them at once, and what they make."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from twofold.contracts.results import FleetFigures, Simulation, TenantFigures, TrainingFigures, TrainingPlan
+from twofold.contracts.scenario import Scenario
+from twofold.rehearse.pools import RehearsalTables
+from twofold.rehearse.run import PoolTask, TalliedRun, tallied_run
+from twofold.rehearse.simulation import simulation_of
+from twofold.rehearse.tenants import TenantTally
+from twofold.rehearse.training import HORIZON_S, left_out, rehearse_training
+from twofold.rehearse.watch import OnJob
+from twofold.rehearse.workers import HERE, Call, Tell, Workers, run_calls
+from twofold.twin.serving import FleetResult, RequestRecord
+
+Record = Callable[[RequestRecord], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One rehearsal of a fleet or of a cluster: everything that its runs need."""
+
+    name: str  # of the plan
+    scenario: Scenario
+    seed: int
+    tasks: tuple[PoolTask, ...] = ()
+    factors: tuple[float, ...] = (1.0,)  # of the gate's beliefs; the first is of perfect ones
+    training: Call | None = None  # instead of tasks
+    notes: tuple[str, ...] = ()  # what to know of it
+
+    def calls(self) -> tuple[Call, ...]:
+        """Its runs: of every task for each belief, or of the cluster."""
+        if self.training is not None:
+            return (self.training,)
+        from_s = self._tallied_from_s()
+        return tuple(
+            partial(tallied_run, task.world, task.traffic, factor, None if number else from_s)
+            for number, factor in enumerate(self.factors)
+            for task in self.tasks
+        )
+
+    def _tallied_from_s(self) -> float | None:
+        """From when on tenants are told apart, where the scenario names some."""
+        if not self.scenario.traffic.tenants:
+            return None
+        return max((task.world.warm_up_s for task in self.tasks), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of a rehearsal."""
+
+    simulation: Simulation
+    results: tuple[FleetResult, ...]  # with perfect beliefs, by task
+
+
+def staged_training(
+    name: str,
+    scenario: Scenario,
+    seed: int,
+    runs: Sequence[TrainingPlan],
+    tables: RehearsalTables,
+    on_job: OnJob | None = None,
+) -> Staged:
+    """A rehearsal of the cluster. With `on_job` it can only happen in this process."""
+    call = partial(rehearse_training, runs, scenario, seed, tables.catalog, tables.constants, on_job)
+    assert scenario.cluster is not None
+    return Staged(name, scenario, seed, training=call, notes=left_out(runs, scenario.cluster))
+
+
+def rehearsed(
+    staged: Sequence[Staged], tell: Tell, workers: Workers = HERE, record: Record | None = None
+) -> list[Performed]:
+    """All of them, in their order: every run of every one may happen beside every other.
+
+    With `record` the first one's runs with perfect beliefs happen here, and each request is told.
+    """
+    calls = [call for one in staged for call in one.calls()]
+    told = len(staged[0].tasks) if record is not None else 0
+    if told:
+        tell("rehearsing, every request recorded")
+    first = [call(record=record) for call in calls[:told]]  # type: ignore[call-arg]  # partial of tallied_run
+    results = [*first, *run_calls(calls[told:], tell, workers)]
+    made, begin = [], 0
+    for one in staged:
+        end = begin + len(one.calls())
+        made.append(_performed(one, results[begin:end]))
+        begin = end
+    return made
+
+
+def _performed(one: Staged, results: Sequence[Any]) -> Performed:
+    if one.training is not None:
+        return Performed(_of_training(one, *results), ())
+    count, runs = len(one.tasks), list[TalliedRun](results)
+    found = [run.result for run in runs]
+    by_factor = {
+        factor: found[index * count : (index + 1) * count] for index, factor in enumerate(one.factors)
+    }
+    made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
+    fleets = (_with_release(fleet, run) for fleet, run in zip(made.fleets, runs[:count], strict=True))
+    tenants = _tenants([run.tenants for run in runs[:count] if run.tenants is not None])
+    return Performed(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
+
+
+def _with_release(fleet: FleetFigures, run: TalliedRun) -> FleetFigures:
+    after = fleet.after_fault
+    if after is None:
+        return fleet
+    return replace(fleet, after_fault=replace(after, release_p95_s=dict(run.release_p95_s)))
+
+
+def _tenants(tallies: Sequence[TenantTally]) -> tuple[TenantFigures, ...]:
+    """Of all pools together."""
+    if not tallies:
+        return ()
+    whole = TenantTally(tallies[0].warm_up_s)
+    for tally in tallies:
+        whole.add(tally)
+    return whole.figures()
+
+
+def _of_training(one: Staged, figures: TrainingFigures) -> Simulation:
+    made = simulation_of(one.name, one.scenario, one.seed, (), {1.0: ()})
+    return replace(
+        made,
+        training=figures,
+        horizon_s=one.scenario.horizon_s or HORIZON_S,
+        slos_met=not figures.missed,
+        event_count=figures.event_count,
+        decision_count=figures.decision_count,
+        policies=("cluster brain",),
+        broke_first=next(iter((*figures.missed, *figures.alarms)), None),
+        notes=(*one.notes, *made.notes),
+    )

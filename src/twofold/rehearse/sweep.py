@@ -1,0 +1,189 @@
+"""A sweep of one key of a scenario: figures at each value, and what the values say together."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log, sqrt
+
+from twofold.contracts.results import SWEEP_SCHEMA as SCHEMA
+from twofold.contracts.results import Simulation, Sweep, SweepFinding, SweepPoint, Swept
+from twofold.core import format_seconds, format_si
+from twofold.rehearse.flat import Flat, flat_figures, mean_interval
+from twofold.rehearse.sweep_training import training_findings
+
+GROWTH = 1.0  # of ln(latency) per ln(throughput): from here on latency grows faster
+KV_FULL_FRACTION = 0.9
+BUSY_FRACTION = 0.9
+RATE_KEYS = ("traffic.scale",)
+SPARES_KEY = "fleet.spares"
+Runs = Sequence[Sequence[Simulation]]  # by value, then by seed
+
+
+def swept(key: str, values: Sequence[str], runs: Runs) -> Sweep:
+    """Every value's figures over its seeds, and the findings. `runs[i][j]`: value i under seed j."""
+    flat = [[flat_figures(run) for run in of_value] for of_value in runs]
+    points = tuple(
+        SweepPoint(value, _over_seeds(figures), all(run.slos_met for run in of_value))
+        for value, figures, of_value in zip(values, flat, runs, strict=True)
+    )
+    first = runs[0][0]
+    findings = (
+        training_findings(key, points) if first.training else _serving_findings(key, points, flat, runs)
+    )
+    seeds = tuple(run.seed for run in runs[0])
+    return Sweep(SCHEMA, first.name, "", "", first.scenario, key, seeds, points, tuple(findings))
+
+
+def _over_seeds(flat: Sequence[Flat]) -> dict[str, Swept]:
+    names = [name for name in flat[0] if all(name in each for each in flat)]
+    return {name: Swept(*mean_interval([each[name] for each in flat])) for name in names}
+
+
+def _serving_findings(
+    key: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]], runs: Runs
+) -> list[SweepFinding]:
+    findings = []
+    if key in RATE_KEYS:
+        for each in runs[0][0].classes:
+            findings += _knee(each.name, points, flat)
+        return [*findings, *_target_utilisation(points)]
+    return [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(key, points)]
+
+
+def _knee(name: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]]) -> list[SweepFinding]:
+    """The rate from which a class's p95 grows faster than what the fleet puts out, and what would move it.
+
+    Formula  between neighbouring rates, Δ ln p95 > Δ ln output, p95 of the first token or of the answer; the
+             knee is at the geometric middle of the two
+    Interval the knees of the single seeds: mean ± t·s/√n
+    """
+    knees = []
+    for seed in range(len(flat[0])):
+        found = _knee_of(name, sorted((one[seed] for one in flat), key=lambda one: one[f"{name}.rate_per_s"]))
+        if found is not None:
+            knees.append(found)
+    if len(knees) < len(flat[0]):
+        text = f"{name}: p95 grows no faster than throughput up to here"
+        return [SweepFinding("knee", text, None, None, None)]
+    knee, low, high = mean_interval(knees)
+    low = max(low, 0.0)
+    rate, span = format_si(knee, "1/s"), f"{format_si(low, '1/s')} to {format_si(high, '1/s')}"
+    text = f"{name}: from {rate} [{span}] p95 grows faster than throughput"
+    return [SweepFinding("knee", text, knee, low, high), _remedy(name, points, knee)]
+
+
+def _knee_of(name: str, ordered: Sequence[Flat]) -> float | None:
+    """Figures of one seed by rising rate."""
+    rate = f"{name}.rate_per_s"
+    for before, after in pairwise(ordered):
+        more = log(max(after["output_tokens_per_s"], 1e-9) / max(before["output_tokens_per_s"], 1e-9))
+        for metric in (f"{name}.e2e_p95_s", f"{name}.ttft_p95_s"):
+            if metric not in before or metric not in after or not after[rate] > before[rate] > 0:
+                continue
+            if log(max(after[metric], 1e-9) / max(before[metric], 1e-9)) > GROWTH * max(more, 0.0):
+                return sqrt(before[rate] * after[rate])
+    return None
+
+
+def _remedy(name: str, points: Sequence[SweepPoint], knee_per_s: float) -> SweepFinding:
+    """What is short beyond the knee, and what gives more of it."""
+    beyond = next((one for one in points if one.figures[f"{name}.rate_per_s"].mean > knee_per_s), points[-1])
+    kv, used = beyond.figures["kv_fraction"].mean, beyond.figures["used_fraction"].mean
+    if kv > KV_FULL_FRACTION:
+        why = f"the KV cache is {100 * kv:.0f} % full: quantise it, shorten contexts, or add replicas"
+    elif used > BUSY_FRACTION:
+        why = f"replicas compute {100 * used:.0f} % of the time: add replicas, or faster ones"
+    else:
+        why = (
+            f"replicas compute {100 * used:.0f} % of the time and their caches are {100 * kv:.0f} % full: "
+            "bursts queue; spread them, hold them at the gate, or add replicas"
+        )
+    return SweepFinding("remedy", f"{name}: beyond its knee {why}", None, None, None)
+
+
+def _target_utilisation(points: Sequence[SweepPoint]) -> list[SweepFinding]:
+    """The highest utilisation before the p99 of any class takes off: read from the curve, not a constant."""
+    names = [name for name in points[0].figures if name.endswith(".e2e_p99_s")]
+    held: SweepPoint | None = points[0] if points[0].slos_met else None
+    for before, after in pairwise(points):
+        if not after.slos_met or any(_takes_off(before, after, name) for name in names):
+            break
+        held = after
+    if held is None:
+        return [SweepFinding("target", "no swept load meets every goal", None, None, None)]
+    most = max(one.figures["output_tokens_per_s"].mean for one in points)
+    part = held.figures["output_tokens_per_s"]
+    value, low, high = (figure / max(most, 1e-12) for figure in (part.mean, part.low, part.high))
+    why = "the highest load swept" if held is points[-1] else "beyond it p99 takes off or a goal is missed"
+    text = f"aim for {100 * value:.0f} % of the most output that was reached (at {held.value}): {why}"
+    return [SweepFinding("target", text, value, low, high)]
+
+
+def _takes_off(before: SweepPoint, after: SweepPoint, name: str) -> bool:
+    rate = f"{name.split('.')[0]}.rate_per_s"
+    if name not in before.figures or name not in after.figures:
+        return False
+    slower = after.figures[name].mean / max(before.figures[name].mean, 1e-12)
+    more = after.figures[rate].mean / max(before.figures[rate].mean, 1e-12)
+    return more > 1 and log(max(slower, 1e-12)) > GROWTH * log(more)
+
+
+def _cheapest(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
+    """The cheapest value that meets every goal under every seed, or that none does."""
+    measure = "cost_usd" if all("cost_usd" in one.figures for one in points) else "accelerator_h"
+    kept = [one for one in points if one.slos_met]
+    if not kept:
+        return [SweepFinding("cheapest", f"no value of {key} meets every goal", None, None, None)]
+    best = min(kept, key=lambda one: one.figures[measure].mean)
+    others = "" if len(kept) == len(points) else f"; missed at {', '.join(_missed(points))}"
+    text = f"cheapest that meets every goal: {key} {best.value}{others}"
+    return [SweepFinding("cheapest", text, None, None, None)]
+
+
+def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFinding]:
+    """Replicas beyond those that serve without spares, of all: what the scenario's faults and bursts ask for.
+
+    Formula  (replicas with the fewest spares that meet every goal − replicas with none) / the former
+    """
+    kept = [index for index, one in enumerate(points) if one.slos_met]
+    if key != SPARES_KEY or not kept:
+        return []
+    counts = [sum(fleet.replica_count for fleet in of_value[0].fleets) for of_value in runs]
+    held = min(counts[index] for index in kept)
+    bare = min(count - int(one.value) for count, one in zip(counts, points, strict=True))
+    part = (held - bare) / held
+    text = f"hold {held - bare} of {held} replicas back, {100 * part:.0f} %, for what happens here"
+    return [SweepFinding("buffer", text, part, None, None)]
+
+
+def _missed(points: Sequence[SweepPoint]) -> list[str]:
+    return [one.value for one in points if not one.slos_met]
+
+
+def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
+    """Values that no other beats in both output and the slowest class's e2e p95, and the one to choose."""
+    names = [name for name in points[0].figures if name.endswith(".e2e_p95_s")]
+    if key in RATE_KEYS or not names:
+        return []
+
+    def worth(one: SweepPoint) -> tuple[float, float]:
+        known = [one.figures[name].mean for name in names if name in one.figures]
+        slowest = max(known, default=float("inf"))  # nothing finished
+        return one.figures["output_tokens_per_s"].mean, -slowest
+
+    front = [
+        one
+        for one in points
+        if not any(_beats(worth(other), worth(one)) for other in points if other is not one)
+    ]
+    allowed = [one for one in front if one.slos_met] or front
+    chosen = max(allowed, key=worth)
+    output, slowest = worth(chosen)
+    text = (
+        f"no other beats {', '.join(one.value for one in front)}; chosen {chosen.value}: "
+        f"{output:,.0f} output tok/s, e2e p95 {format_seconds(-slowest)}"
+    )
+    return [SweepFinding("pareto", text, None, None, None)]
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] >= other[0] and one[1] >= other[1] and one != other

@@ -1,0 +1,211 @@
+"""The requests that a rehearsal sends: a plan's own rates and lengths, or the rows of a trace."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from twofold.answer import LONGEST_RATIO, p95_ratio_of
+from twofold.contracts.results import ClassPlan
+from twofold.contracts.rows import PutRight, ordered_arrivals
+from twofold.contracts.scenario import Scenario
+from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged
+
+TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them …
+DRAWN_BLOCK_TOKENS = 64  # … and where all requests are drawn
+MINUTE_S = 60.0
+INPUT_FRACTION = 0.75  # of the context, that a drawn prompt has at most; the rest is its answer's
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTraffic:
+    """Requests of one class and tenant, made from the plan's rates and lengths."""
+
+    model: TrafficModel
+    stream: int  # tells streams of one seed apart
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTraffic:
+    """Requests of a file. Rows of a class of their own keep it, the others are of `class_name`."""
+
+    path: Path
+    class_name: str
+    kept: tuple[str, ...]  # classes that this stream sends
+    known: tuple[str, ...]  # classes that rows may name
+    scale_ratio: float  # factor on the rate
+    repeats: bool  # begins again at its end
+    context_tokens: float
+    halved: bool = False  # of its minutes a random half, so that another seed is another trace
+
+
+Traffic = DrawnTraffic | TracedTraffic
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficMix:
+    """All requests of one pool until a horizon, in the order that they arrive."""
+
+    parts: tuple[Traffic, ...]
+    horizon_s: float
+    seed: int
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Again the same with every call. Raises TraceError where a trace cannot be read further."""
+        for arrival in merged(*(self._stream(part) for part in self.parts)):
+            if arrival.arrival_s >= self.horizon_s:
+                return
+            yield arrival
+
+    def _stream(self, part: Traffic) -> Iterator[Arrival]:
+        if isinstance(part, TracedTraffic):
+            return _halved(_traced(part), self.seed) if part.halved else _traced(part)
+        return generate(part.model, (self.seed << 20) + part.stream, self.horizon_s)
+
+
+def drawn_parts(
+    planned: ClassPlan, scenario: Scenario, context_tokens: float, block_tokens: int, first_stream: int
+) -> tuple[DrawnTraffic, ...]:
+    """The streams of a class, one for each tenant: a burst may be one tenant's alone."""
+    shares = [(tenant.name, tenant.share_fraction) for tenant in scenario.traffic.tenants]
+    rest = 1.0 - sum(share for _, share in shares)
+    shares += [("", rest)] if rest > 1e-9 else []
+    return tuple(
+        DrawnTraffic(
+            _model(planned, scenario, tenant, share, context_tokens, block_tokens), first_stream + index
+        )
+        for index, (tenant, share) in enumerate(shares)
+        if share > 0
+    )
+
+
+def _model(
+    planned: ClassPlan,
+    scenario: Scenario,
+    tenant: str,
+    share: float,
+    context_tokens: float,
+    block_tokens: int,
+) -> TrafficModel:
+    traffic = scenario.traffic
+    is_day = traffic.arrivals == "diurnal"
+    rate = planned.rate_per_s if is_day or traffic.level == "mean" else planned.peak_per_s
+    sessions = None
+    input_tokens, output_tokens = planned.input_tokens or 1.0, planned.output_tokens or 1.0
+    if traffic.arrivals == "sessions":
+        sessions = Sessions(float(traffic.turns), max(traffic.think_s, 1e-3))
+        # A turn holds all that was said before: what it adds is the mean of a turn less the answer before it.
+        input_tokens = max(1.0, input_tokens / traffic.turns - output_tokens)
+    most = max(2, int(context_tokens))
+    inputs = _lengths(input_tokens, planned.input_spread_ratio, int(most * INPUT_FRACTION))
+    if sessions is not None:  # what was said so far may fill the context, whatever one turn adds
+        inputs = replace(inputs, max_tokens=int(most * INPUT_FRACTION))
+    return TrafficModel(
+        rate_per_s=rate * share * traffic.scale_ratio,
+        input=inputs,
+        output=_lengths(output_tokens, planned.output_spread_ratio, most - int(most * INPUT_FRACTION)),
+        class_name=planned.name,
+        gap_cv=traffic.burstiness_ratio if traffic.arrivals == "gamma" else 1.0,
+        profile=Profile(planned.profile) if is_day else Profile.FLAT,
+        peak_ratio=max(1.0, planned.peak_per_s / planned.rate_per_s),
+        day_s=traffic.day_s,
+        surges=tuple(
+            Surge(burst.at_s, burst.at_s + burst.for_s, burst.rate_ratio)
+            for burst in traffic.bursts
+            if burst.class_name in (None, planned.name) and burst.tenant in (None, tenant)
+        ),
+        tenants=((tenant, 1.0),) if tenant else (),
+        shared_prefix_fraction=min(planned.shared_prefix_fraction, 0.99),
+        block_tokens=block_tokens,
+        sessions=sessions,
+    )
+
+
+def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengths:
+    """Log-normal lengths of this mean and spread; none is far longer than most."""
+    p95_tokens = mean_tokens * p95_ratio_of(spread_ratio)
+    longest = max(LONGEST_RATIO * p95_tokens, mean_tokens)
+    return Lengths(mean_tokens, p95_tokens, max(1, min(most_tokens, round(longest))))
+
+
+def _traced(part: TracedTraffic) -> Iterator[Arrival]:
+    """A file's requests of the kept classes, again and again where it repeats."""
+    begins_s = last_s = 0.0
+    while True:
+        sent = 0
+        for row in ordered_arrivals(part.path, part.context_tokens, part.known):
+            last_s = begins_s + row.arrival_s / part.scale_ratio
+            class_name = row.class_name or part.class_name
+            if class_name in part.kept:
+                sent += 1
+                yield Arrival(
+                    last_s,
+                    max(1, round(row.input_tokens)),
+                    max(1, round(row.output_tokens)),
+                    class_name,
+                    row.tenant,
+                    row.session_id,
+                    row.prefix_blocks,
+                )
+        if not part.repeats or not sent or last_s <= begins_s:
+            return
+        begins_s = last_s  # the last request of one round stands for the first of the next
+
+
+def _halved(arrivals: Iterator[Arrival], seed: int) -> Iterator[Arrival]:
+    """A random half of a trace's minutes, in their order, one after the other; read as a stream.
+
+    Why     a trace is one draw of its traffic. What holds on most halves is no accident of a few minutes; on
+            half of the minutes a figure scatters more than on all, so that intervals are rather too wide.
+    Source  Politis & Romano 1994, "Large sample confidence regions based on subsamples"
+    Limits  a session's turns in minutes left out are missing; no minute comes twice, or its prefixes would
+            lie in caches that only the copy had filled.
+    """
+    generator = np.random.default_rng(seed)
+    pair, keeps_first = -1, True
+    for arrival in arrivals:
+        minute = int(arrival.arrival_s // MINUTE_S)
+        while pair < minute // 2:  # of every two minutes one
+            pair += 1
+            keeps_first = bool(generator.random() < 0.5)
+        if keeps_first == (minute % 2 == 0):
+            earlier_s = (minute - minute // 2) * MINUTE_S  # each two minutes before it are one
+            yield arrival._replace(arrival_s=arrival.arrival_s - earlier_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceScan:
+    """What is known of a trace before it is replayed."""
+
+    end_s: float  # when its last request arrives, at its own rate
+    classes: frozenset[str]  # whose requests it holds
+    notes: tuple[str, ...] = ()  # what of it is replayed other than it stands there
+
+
+def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
+    """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
+    end_s, seen, put_right, empty_count = 0.0, set(), PutRight(), 0
+    for row in ordered_arrivals(path, context_tokens, known, put_right):
+        end_s = row.arrival_s
+        seen.add(row.class_name or class_name)
+        empty_count += round(row.output_tokens) < 1
+    notes = (_put_right_note(path, put_right), _empty_note(path, empty_count))
+    return TraceScan(end_s, frozenset(seen), tuple(note for note in notes if note))
+
+
+def _put_right_note(path: Path, rows: PutRight) -> str:
+    if not rows.row_count:
+        return ""
+    those = "1 row was" if rows.row_count == 1 else f"{rows.row_count:,} rows were"
+    return (
+        f"{path.name}: {those} not in order of time and put right, the first one on line {rows.first_line:,}"
+    )
+
+
+def _empty_note(path: Path, count: int) -> str:
+    """An engine ends an answer with a token: it computes one at least."""
+    if not count:
+        return ""
+    those = "1 answer of no token is" if count == 1 else f"{count:,} answers of no token are"
+    return f"{path.name}: {those} replayed with one, which ends it"

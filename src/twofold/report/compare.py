@@ -1,0 +1,145 @@
+"""The screens of `compare`: the 2×2 with its penalties, and ladders as tables."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from twofold.core import Estimate, format_bytes, format_count
+from twofold.planner import Comparison, Crossed, Ladder, Ladders, Rung
+from twofold.report.estimate_train import note_lines
+from twofold.report.figures import percent, ranged
+from twofold.report.lines import both_ends, field, heading, table
+
+VERBS = {"training": "TRAIN", "serving": "SERVE"}
+
+
+def _text(value: object) -> str:
+    return f"{value}"
+
+
+def _share(value: object) -> str:
+    return percent(float(value)) if isinstance(value, (int, float)) else "–"
+
+
+def _added(value: object) -> str:
+    number = float(value) if isinstance(value, (int, float)) else 0.0
+    return f"{100 * number:+.1f} %" if abs(number) >= 5e-4 else "0 %"
+
+
+def _bytes(value: object) -> str:
+    return format_bytes(float(value)) if isinstance(value, (int, float)) else "–"
+
+
+def _count(value: object) -> str:
+    return format_count(float(value)) if isinstance(value, (int, float)) else "–"
+
+
+# Keys of a rung's values -> how a screen heads and writes them; estimates write themselves.
+COLUMNS: MappingProxyType[str, tuple[str, Callable[[object], str]]] = MappingProxyType(
+    {
+        "step_s": ("step", _text),
+        "added_fraction": ("added", _added),
+        "exposed_fraction": ("exposed", _share),
+        "switch_count": ("switches", _count),
+        "cable_count": ("cables", _count),
+        "switch": ("switch", _text),
+        "accelerator_count": ("devices", _count),
+        "tokens_per_s": ("tokens", _text),
+        "efficiency_fraction": ("efficiency", _share),
+        "batch_sequences": ("batch", _count),
+        "memory_bytes": ("memory", _bytes),
+        "layout": ("layout", _text),
+        "overhead_fraction": ("overhead", _share),
+        "wall_s": ("run", _text),
+        "accelerator_h": ("GPU-h", _text),
+        "cost_usd": ("cost", _text),
+        "kv_bytes_per_user": ("KV per user", _bytes),
+        "ttft_s": ("TTFT", _text),
+        "tpot_s": ("TPOT p50", _text),
+        "users_count": ("users", _count),
+        "native": ("native", _text),
+        "weights_bytes": ("weights", _bytes),
+        "sequences_count": ("requests", _count),
+        "output_tokens_per_s": ("output", _text),
+        "usd_per_1k_tokens": ("per Mtok", _text),
+        "weights_format": ("format", _text),
+        "feasible_formats": ("feasible", _text),
+        "tokens_per_s_per_accelerator": ("per device", _text),
+        "bound_by": ("bound by", _text),
+    }
+)
+
+
+def comparison_lines(answer: Comparison) -> list[str]:
+    """The 2×2, then what each half pays on the other's fleet."""
+    if not answer.rows:
+        return [*both_ends(answer.name, "each half on the other's fleet"), *note_lines(answer.warnings)]
+    rows = [_crossed_cells(row) for row in answer.rows]
+    return [
+        *both_ends(answer.name, "each half on the other's fleet"),
+        *field("training", [f"{fleet} fleet" for fleet in answer.training_fleets]),
+        *field("serving", [f"{fleet} fleet" for fleet in answer.serving_fleets]),
+        "",
+        *table(("", "on the training fleet", "on the serving fleet"), rows),
+        "",
+        *(line for row in answer.rows for line in heading(VERBS[row.half], _penalty(row))),
+        *note_lines(answer.warnings),
+    ]
+
+
+def _crossed_cells(row: Crossed) -> tuple[str, str, str]:
+    cells = {cell.fleet: cell.text for cell in (row.own, row.other)}
+    return row.name, cells["training"], cells["serving"]
+
+
+def _penalty(row: Crossed) -> list[str]:
+    """`pretrain elsewhere: 9.1× the time, +38 % cost 0.84 M$ [0.7–1.0] f`."""
+    metric = "time" if row.half == "training" else "TPOT p95"
+    pieces = [f"{row.name} on the other fleet"]
+    figure = row.other.wall_s or row.other.latency_s
+    if figure and row.time_penalty_fraction is not None:
+        pieces.append(f"{metric} {ranged(figure)}, {_times(row.time_penalty_fraction)}")
+    if row.other.cost_usd and row.cost_penalty_fraction is not None:
+        pieces.append(f"cost {ranged(row.other.cost_usd)}, {_added(row.cost_penalty_fraction)}")
+    return pieces if row.other.feasible else [*pieces, "misses what the spec asks"]
+
+
+def _times(fraction: float) -> str:
+    return f"{1 + fraction:.2g} times" if fraction >= 1 else _added(fraction)
+
+
+def ladder_lines(answer: Ladders) -> list[str]:
+    """Every table of the axis, one below the other."""
+    blocks = [both_ends(answer.name, f"ladder: {answer.axis}")]
+    blocks += [_ladder(ladder) for ladder in answer.ladders]
+    blocks.append(note_lines(answer.warnings))
+    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+
+
+def _ladder(ladder: Ladder) -> list[str]:
+    headings = ["", *(COLUMNS[key][0] for key in ladder.columns)]
+    rows = [[rung.label, *(_cell(rung, key) for key in ladder.columns)] for rung in ladder.rungs]
+    noted = [f"{rung.label}: {rung.note}" for rung in ladder.rungs if rung.note]
+    return [
+        *heading(VERBS[ladder.half], [f"{ladder.name}: {ladder.title}"]),
+        *table(headings, rows),
+        *(line for note in (*noted, *ladder.notes) for line in field("", [note])),
+    ]
+
+
+def _estimate(key: str, value: Estimate) -> str:
+    """Hours are of devices; tokens of a table are paid by the million, where digits are not all zeros."""
+    if key == "accelerator_h":
+        return ranged(value, "GPU-h")
+    if key != "usd_per_1k_tokens":
+        return ranged(value)
+    low, middle, high = (1e3 * usd for usd in (value.low, value.value, value.high))
+    return ranged(Estimate(middle, low, high, "USD", value.source))
+
+
+def _cell(rung: Rung, key: str) -> str:
+    value = rung.values.get(key)
+    if value is None:
+        return "no price" if "usd" in key and not rung.note else "–"
+    if isinstance(value, Estimate):
+        return _estimate(key, value)
+    return COLUMNS[key][1](value)

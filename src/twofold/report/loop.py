@@ -1,0 +1,78 @@
+"""The page of the loop as text: planned beside measured, then what the doctor saw."""
+
+from collections.abc import Iterable
+
+from twofold.contracts.results import LoopPage, Recovery, Row
+from twofold.core import format_range, format_si
+from twofold.report.lines import both_ends, heading, table
+
+ABSENT = "–"
+
+
+def loop_lines(page: LoopPage) -> list[str]:
+    """The whole page, at most 100 columns wide."""
+    lines = [*both_ends(f"{page.name} · planned, then real", page.machine), ""]
+    for half in ("training", "serving"):
+        lines += [half.upper(), *_half(row for row in page.rows if row.half == half), ""]
+    for run in page.training:
+        if run.recovery:
+            lines += heading("RECOVERED", _recovered(run.recovery))
+    for service in page.serving:
+        sent, finished, refused, failed = (
+            sum(getattr(load, name) for load in service.loads)
+            for name in ("sent", "finished", "refused", "failed")
+        )
+        lines += heading(
+            "SERVED",
+            [
+                f"{sent:,} requests = {finished:,} finished + {refused:,} refused + {failed:,} failed",
+                f"{service.replica_count} replicas of {service.engine}",
+                f"artefact {service.artefact[:19]}…",
+            ],
+        )
+    for finding in page.findings:
+        mark = "ok" if finding.verdict == "ok" else "warn"
+        advice = [finding.advice] if finding.advice else []
+        lines += heading("DOCTOR", [f"{mark} {finding.rule}: {finding.saw}", *advice])
+    lines += [line for note in page.notes for line in heading("NOTE", [note])]
+    return lines
+
+
+def _half(rows: Iterable[Row]) -> list[str]:
+    shown = [
+        [row.name, _planned(row), _measured(row), _verdict(row)]
+        for row in rows
+        if row.planned is not None or row.measured is not None
+    ]
+    return table(["", "planned, 80 % range", "measured", ""], shown)
+
+
+def _planned(row: Row) -> str:
+    planned = row.planned
+    if planned is None:
+        return ABSENT
+    if planned.low == planned.high:
+        return format_si(planned.value, row.unit)  # counted, not estimated: no letter
+    return f"{format_range(planned.value, planned.low, planned.high, row.unit)} {planned.source}"
+
+
+def _measured(row: Row) -> str:
+    return ABSENT if row.measured is None else f"{format_si(row.measured, row.unit)} m"
+
+
+def _verdict(row: Row) -> str:
+    """How far off the plan was: nothing to say without both."""
+    if row.planned is None or row.measured is None or not row.planned.value:
+        return ""
+    ratio = row.measured / row.planned.value
+    return f"×{ratio:.2f} outside" if row.inside is False else f"×{ratio:.2f}"
+
+
+def _recovered(recovery: Recovery) -> list[str]:
+    same = "the same losses, bit for bit" if recovery.equal_losses else "OTHER LOSSES"
+    return [
+        f"rank {recovery.killed_rank} killed after step {recovery.killed_after_step}",
+        f"resumed from step {recovery.resumed_from_step}",
+        f"{recovery.repeated_steps} steps repeated: {same}",
+        f"next step after {format_si(recovery.kill_to_step_s, 's')}",
+    ]

@@ -1,0 +1,190 @@
+"""The block MONEY of a plan's screen; what `--money` adds stands in `screen_money_details`."""
+
+from twofold.contracts.results import (
+    ApiComparison,
+    ClassMoney,
+    Crossing,
+    LineItem,
+    Money,
+    Owning,
+    RatioRow,
+    ServiceMoney,
+    SpareStep,
+    cents,
+    total_usd,
+)
+from twofold.core import DAY_S, Estimate, format_seconds, format_si, format_usd
+from twofold.report.figures import percent, ranged
+from twofold.report.lines import both_ends, field
+
+HOUR_S = 3600.0
+
+
+def money_lines(money: Money) -> list[str]:
+    """The bill by kind, hosted against own, owning against renting, outages; `more_money` has the rest."""
+    lines = both_ends(
+        "MONEY        first year of the fleets above",
+        f"{dollars(money.total_usd)} v{_other(money)}",
+    )
+    lines += field("bill", _kinds(money))
+    for service in money.services:
+        if service.api:
+            lines += field("hosted", _hosted(service, service.api))
+    if money.owning:
+        lines += field("own", _own(money.owning)[:1])
+    for service in money.services:
+        lines += field("outages", _outages(service)[:-1]) if service.spares else []
+    return lines
+
+
+def more_money_lines(money: Money) -> list[str]:
+    """What `--details` and `--money` add: how the total follows, queries, watts, lifetime, owning, ratios."""
+    lines = field("adds up", [money.difference] if money.difference else [])
+    queries = [_class_text(one) for service in money.services for one in service.classes]
+    lines += field("1k queries", [*queries, "at the goals above"]) if queries else []
+    rates = _per_watt(money)
+    lines += field("tok/s/W", [*rates, "at the meter"]) if rates else []
+    lines += _lifetime(money)
+    if money.owning:
+        lines += field("own", _own(money.owning)[1:])
+    for service in money.services:
+        lines += field("nines", _outages(service)[-1:]) if service.spares else []
+    if money.ratios:
+        lines += field("ratios", [_ratio(row) for row in money.ratios])
+    return ["MORE MONEY", *lines] if lines else []
+
+
+def dollars(usd: float) -> str:
+    """To the cent: `2,303,477.52 $`."""
+    return f"{cents(usd):,.2f} $"
+
+
+def _other(money: Money) -> str:
+    """The same in the spec's currency."""
+    if money.currency == "USD":
+        return ""
+    return f" = {money.total_usd * money.exchange_ratio:,.2f} {money.currency} at {money.exchange_ratio:g}"
+
+
+def _kinds(money: Money) -> list[str]:
+    """The sum of each kind of line; discount and tax as they are in it."""
+    kinds: dict[str, list[LineItem]] = {}
+    for line in money.lines:
+        kinds.setdefault(line.category, []).append(line)
+    words = [f"{kind} {dollars(total_usd(lines))}" for kind, lines in kinds.items()]
+    terms = f"discount {percent(money.discount_fraction)}, tax {percent(money.tax_fraction)} in it"
+    return (
+        [*words, terms] if money.discount_fraction or money.tax_fraction else [*words, "no discount, no tax"]
+    )
+
+
+def _class_text(one: ClassMoney) -> str:
+    """`chat 0.92 $ [0.68–1.75] f, 0.671 $/Mtok`."""
+    tokens = f", {one.usd_per_mtok.value:.3g} $/Mtok" if one.usd_per_mtok else ""
+    return f"{one.name} {thousand_queries(one)}{tokens}"
+
+
+def thousand_queries(one: ClassMoney) -> str:
+    """What a thousand queries cost: a single one is a fraction of a cent."""
+    low, value, high = (
+        1e3 * part for part in (one.usd_per_query.low, one.usd_per_query.value, one.usd_per_query.high)
+    )
+    return ranged(Estimate(value, low, high, "USD", one.usd_per_query.source))
+
+
+def _per_watt(money: Money) -> list[str]:
+    rates = [(each.name, each.output_tokens_per_s_per_w) for each in money.services]
+    rates += [(each.name, each.tokens_per_s_per_w) for each in money.runs]
+    return [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in rates if rate]
+
+
+def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:
+    """The cheapest API for this mix, and the volume from which the own fleet costs less."""
+    like = "" if api.same_model else " (as large)"
+    volume = api.break_even_mtok_per_month
+    if volume is None:
+        when = "the API stays cheaper at any volume"
+    else:
+        has = format_si(api.mtok_per_month * 1e6, "tok")
+        when = f"own is cheaper from {format_si(volume * 1e6, 'tok')} a month; it has {has}"
+    back = []
+    if api.once_usd and api.pays_back_months is not None:
+        day = f", on {api.pays_back_date}" if api.pays_back_date else ""
+        back = [f"the run is paid back in {api.pays_back_months:.3g} months{day}"]
+    elif api.once_usd and volume is not None:
+        back = ["the run is never paid back"]
+    asked = f"{api.provider} {api.model}{like} {api.usd_per_mtok:.3g} $/Mtok ({api.date})"
+    return [
+        f"{service.name}: {asked}",
+        f"{format_usd(api.api_usd_per_year)}/y against the fleet's {format_usd(api.own_usd_per_year)}/y",
+        when,
+        *back,
+    ]
+
+
+def _lifetime(money: Money) -> list[str]:
+    lines: list[str] = []
+    for run in money.runs:
+        if run.crossing_days is not None:
+            day = f" ({run.crossing_date})" if run.crossing_date else ""
+            after = format_seconds(run.crossing_days * DAY_S)
+            text = f"{run.served_by} has cost as much as {run.name} after {after} of serving{day}"
+            lines += field("lifetime" if not lines else "", [text])
+    return lines
+
+
+def _own(owning: Owning) -> list[str]:
+    """Both totals over the years, and for each machine the use from which owning is cheaper."""
+    totals = f"{format_usd(owning.owned_usd)} owned, {format_usd(owning.rented_usd)} rented"
+    return [
+        f"over {owning.years} years {totals}",
+        *(_crossing(row) for row in owning.crossings),
+        *owning.left_out,
+    ]
+
+
+def _crossing(row: Crossing) -> str:
+    used = f"used {percent(row.used_fraction)}"
+    if not row.rented_usd_per_accelerator_h:
+        return f"{row.name}: {used}, no rent to compare"
+    if row.utilisation_fraction > 1:
+        return f"{row.name}: {used}, renting is cheaper at any use"
+    return f"{row.name}: {used}, owning pays above {percent(row.utilisation_fraction)} of the year"
+
+
+def _outages(service: ServiceMoney) -> list[str]:
+    """What an hour costs, the spares that make the sum least, and what the next nine is worth."""
+    planned, best = (
+        next(step for step in service.spares if getattr(step, key)) for key in ("planned", "best")
+    )
+    assumed = " a" if service.downtime_source.startswith("assumed") else ""
+    hour = f"{service.name}: an hour down {format_usd(service.downtime_usd_per_h)}{assumed}"
+    whose = f"{service.spares_of}: " if service.spares_of else ""
+    choice = f"{whose}least cost with {best.spare_count} spare ({_down(best)})"
+    if planned.spare_count != best.spare_count:
+        choice += f", planned {planned.spare_count} ({_down(planned)})"
+    nine = service.nines[1]
+    worth = f"{share_text(nine.from_fraction)} to {share_text(nine.to_fraction)} is worth"
+    return [hour, choice, f"{service.name}: {worth} {format_usd(nine.worth_usd_per_year)}/y"]
+
+
+def _down(step: SpareStep) -> str:
+    down = format_seconds(step.outage_h_per_year * HOUR_S)
+    return f"{format_usd(step.total_usd_per_year)}/y, {down} down"
+
+
+def share_text(fraction: float) -> str:
+    """Availability with all its nines: `99.99 %`."""
+    return f"{100 * fraction:.6g} %"
+
+
+def _ratio(row: RatioRow) -> str:
+    what = row.name if row.name != "lifetime" else "serving over training in all years"
+    return (
+        f"{what} {number_text(row.ratio)}× ({row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict})"
+    )
+
+
+def number_text(value: float) -> str:
+    """Four digits, or all of them before the point."""
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

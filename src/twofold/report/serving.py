@@ -1,0 +1,158 @@
+"""The SERVING block of the one-screen plan."""
+
+from collections.abc import Iterator
+
+from twofold.answer import SHARED_POOL, metric_text
+from twofold.contracts.results import ClassPlan, ServicePlan, SloOutcome
+from twofold.core import format_seconds, format_si
+from twofold.report.figures import percent, ranged
+from twofold.report.lines import DOT, both_ends, field, table
+from twofold.report.training import bound_pieces, cost_text, memory_lines, price_pieces
+
+HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
+
+
+def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
+    """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
+    fleet = f"SERVING   {service.name}: {_fleet(service)}"
+    limits = [f"batch limited by {service.batch_limit}"] if service.batch_limit else []
+    return [
+        *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
+        *field("replica", _replica_pieces(service)),
+        *_class_table(service),
+        *(
+            memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes)
+            if service.memory_bytes
+            else []
+        ),
+        *field("fleet", _fleet_pieces(service)),
+        *field("cost", _cost_pieces(service)),
+        *field("price", price_pieces(service.machine.price)),
+        *field("bound by", [*bound_pieces(service.bounds), *limits]),
+        *_rehearsed_lines(service, rehearsed),
+    ]
+
+
+def _class_table(service: ServicePlan) -> list[str]:
+    """The classes; where the service was rehearsed, what the twin says stands beside the plan's."""
+    rows = [row for one in service.classes for row in _class_rows(one)]
+    if not service.rehearsals:
+        return table(HEADINGS, rows, numbers=(1, 4))
+    twin = [_rehearsed(slo) for one in service.classes for slo in one.slos]
+    beside = [(*row[:4], seen, *row[4:]) for row, seen in zip(rows, twin, strict=True)]
+    return table((*HEADINGS[:4], "rehearsed", *HEADINGS[4:]), beside, numbers=(1, 5))
+
+
+def _rehearsed(slo: SloOutcome) -> str:
+    """`326 ms ±4 % ✓`: the twin's figure and half of its interval."""
+    seen = slo.rehearsed
+    if seen is None or seen.value_s is None or seen.met is None:
+        return "–"
+    mark = "✓" if seen.met else "✗"
+    if seen.low_s is None or seen.high_s is None or not seen.value_s:
+        vague = "" if seen.resolved else " unresolved"
+        return f"{format_seconds(seen.value_s)}{vague} {mark}"
+    half = (seen.high_s - seen.low_s) / 2 / seen.value_s
+    return f"{format_seconds(seen.value_s)} ±{100 * half:.0f} % {mark}"
+
+
+def _rehearsed_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
+    """Each fleet that was tried on the twin, the planned one first; or that none was."""
+    if not service.rehearsals:
+        return field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"])
+    words = [
+        f"{one.name} {'holds' if one.holds else 'misses a goal'}{' (planned)' if one.chosen else ''}"
+        for one in service.rehearsals
+    ]
+    return field("rehearsed", ["at the peak, spares away", *words])
+
+
+def _fleet(service: ServicePlan) -> str:
+    """`14 × 4 H200-SXM-141GB (fp8), 2 of them spare, 3 zones`."""
+    replica, machine = service.replica, service.machine
+    size = f"{service.replica_count} × {replica.accelerator_count} {machine.accelerator}"
+    if (
+        service.replica_count * replica.accelerator_count != machine.accelerator_count
+    ):  # replicas of two kinds
+        size = f"{service.replica_count} replicas on {machine.accelerator_count} {machine.accelerator}"
+    spare = f", {service.spare_count} spare" if service.spare_count else ""
+    zones = f", {service.zones} zones" if service.zones > 1 else ""
+    return f"{size} ({replica.weights_format or 'measured'}){spare}{zones}"
+
+
+def _replica_pieces(service: ServicePlan) -> list[str]:
+    plain = ("", service.replica.text)
+    others = [one for one in service.classes if one.replica_text not in plain]
+    if len({one.replica_text for one in service.classes}) == 1 and len(service.classes) > 1:
+        others = others[:0]  # one pool for all: the table says so
+    return [
+        *service.replica.text.split(DOT),
+        *_model_pieces(service),
+        *([f"quality: {service.quality_note}"] if service.quality_note else []),
+        *(f"{one.name} on {one.replica_text.replace(DOT, ', ')}" for one in others),
+    ]
+
+
+def _model_pieces(service: ServicePlan) -> list[str]:
+    """What a model says of a replica; measured times say nothing of memory, tokens and starts."""
+    pieces = [service.replica.engine] if service.replica.engine else []
+    if service.output_tokens_per_s_per_accelerator:
+        pieces.append(f"{ranged(service.output_tokens_per_s_per_accelerator, 'tok/s')} per device")
+    exposed = service.communication_exposed_fraction
+    return pieces if exposed is None else [*pieces, f"exposed communication {percent(exposed)}"]
+
+
+def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
+    """A row for each goal; the first one carries what belongs to the class."""
+    peak = format_si(latency_class.peak_per_s, "1/s")
+    shared = " shared" if SHARED_POOL in latency_class.replica_text else ""
+    replicas, holds = f"{latency_class.replica_count}{shared}", ranged(latency_class.holds_until_per_s, "1/s")
+    own = (latency_class.name, peak), (replicas, holds)
+    for slo in latency_class.slos:
+        (name, rate), rest = own
+        yield name, rate, _goal(slo), _predicted(slo), *rest
+        own = ("", ""), ("", "")
+
+
+def _predicted(slo: SloOutcome) -> str:
+    """`410 ms [360–460] f ✓`; measured rows may hold no such time."""
+    if slo.predicted is None or slo.met is None:
+        return "not measured"
+    return f"{ranged(slo.predicted)} {'✓' if slo.met else '✗'}"
+
+
+def _goal(slo: SloOutcome) -> str:
+    """`TTFT p95 ≤ 500 ms`."""
+    return f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
+
+
+def _fleet_pieces(service: ServicePlan) -> list[str]:
+    modelled = []
+    if service.cold_start_s:
+        modelled.append(f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}")
+    if service.kv_utilisation_fraction is not None:
+        modelled.append(f"KV cache {percent(service.kv_utilisation_fraction)} full at peak")
+    return [
+        f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
+        *modelled,
+        *pooling_pieces(service),
+        *([f"regions {', '.join(service.regions)}"] if service.regions else []),
+    ]
+
+
+def pooling_pieces(service: ServicePlan) -> list[str]:
+    """What a pool for each class costs against one for all; nothing where there is one class to pool."""
+    loss = service.pooling_loss_fraction or 0.0
+    if loss > 0:
+        return [f"a pool per class would need {percent(loss)} more accelerators than this one pool"]
+    return [f"one pool for all would need {percent(1 / (1 + loss) - 1)} more accelerators"] if loss else []
+
+
+def _cost_pieces(service: ServicePlan) -> list[str]:
+    """What a thousand tokens of each class cost; nothing without a price."""
+    costs = [
+        f"{one.name} {ranged(one.usd_per_1k_output_tokens, 'USD')}"
+        for one in service.classes
+        if one.usd_per_1k_output_tokens
+    ]
+    return [f"per 1k output tokens: {costs[0]}", *costs[1:]] if costs else []

@@ -1,0 +1,292 @@
+"""The screen of a rehearsal: goals by class, what became of all requests, what broke first."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.answer import metric_text, unit_of
+from twofold.contracts.results import (
+    AfterFault,
+    BeliefRun,
+    ClassFigures,
+    Comparison,
+    FleetFigures,
+    LatencyFigures,
+    Simulation,
+    SloKept,
+    TenantFigures,
+)
+from twofold.core import format_seconds, format_si, format_usd
+from twofold.report.figures import percent, share
+from twofold.report.lines import both_ends, field, heading, table
+from twofold.report.simulate_cluster import training_lines
+
+HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
+MARKS = {True: "✓", False: "✗", None: "–"}
+FINISHED = "finished"
+# What a person wants to know the time of.
+TOLD_EFFECTS = (
+    *("OpenCircuit", "EjectReplica", "FailOverZone", "RestoreZone", "CloseCircuit", "StartReplica"),
+    *("StageRelease", "RollBackRelease", "PromoteRelease"),
+)
+ALWAYS_COMPARED = ("ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "goodput_fraction", "cost_usd", "retries")
+COMPARED_WHERE_OTHER = ("output_tokens_per_s", "prefix_hit_fraction", "unanswered_fraction", "start_s")
+
+
+def simulation_lines(simulation: Simulation) -> list[str]:
+    """The whole screen, at most 100 columns wide."""
+    training = simulation.training
+    span = format_seconds(training.duration_s if training else simulation.horizon_s)
+    lines = [
+        *both_ends(f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"),
+        *field("", [simulation.about]),
+    ]
+    for fleet in simulation.fleets:
+        own = [
+            each for each in simulation.classes if (each.service, each.pool) == (fleet.service, fleet.pool)
+        ]
+        lines += ["", *_fleet_lines(fleet, own, simulation)]
+    if simulation.tenants:
+        lines += ["", *_tenant_lines(simulation.tenants)]
+    if training:
+        lines += ["", *training_lines(training)]
+    if len(simulation.beliefs) > 1:
+        lines += ["", *_belief_lines(simulation)]
+    if simulation.comparison:
+        lines += ["", *_comparison_lines(simulation.comparison)]
+    lines += ["", *_verdict_lines(simulation)]
+    return lines
+
+
+def _fleet_lines(fleet: FleetFigures, classes: Sequence[ClassFigures], simulation: Simulation) -> list[str]:
+    name = fleet.service if fleet.pool in ("", fleet.service) else f"{fleet.service}/{fleet.pool}"
+    count = f"{fleet.replica_count} replicas" if fleet.replica_count != 1 else "1 replica"
+    most = f", {fleet.replica_count_max} at most" if fleet.replica_count_max > fleet.replica_count else ""
+    cost = format_usd(fleet.cost_usd) if fleet.cost_usd is not None else "no price"
+    kept = format_si(sum(each.goodput_per_s for each in classes), "1/s")
+    asked = format_si(sum(each.rate_per_s for each in classes), "1/s")
+    rows = [row for each in classes for row in _class_rows(each, simulation)]
+    return [
+        *both_ends(f"SERVING   {name}: {count} on {fleet.accelerator}{most}", cost),
+        *table(HEADINGS, rows, numbers=(1, 3, 4, 6)),
+        *(field("replica", [fleet.replica_text]) if fleet.replica_text else []),
+        *field("outcomes", _outcome_pieces(fleet)),
+        *field("goodput", [f"{kept} of {asked} within every goal", *_token_pieces(fleet)]),
+        *field("used", _use_pieces(fleet)),
+        *(field("fault", _fault_pieces(fleet.after_fault)) if fleet.after_fault else []),
+    ]
+
+
+def _class_rows(each: ClassFigures, simulation: Simulation) -> Iterator[tuple[str, ...]]:
+    """A row for each goal; the first one carries what belongs to the class."""
+    name, asked = each.name, format_si(each.rate_per_s, "1/s")
+    for slo in each.slos or (None,):
+        yield name, asked, *_goal_cells(each, slo)
+        name = asked = ""
+    origin = simulation.traffic.get(each.name, "")
+    if not origin.startswith("drawn"):
+        yield "", "", f"from {origin}", "", "", "", "", ""
+
+
+def _goal_cells(each: ClassFigures, slo: SloKept | None) -> tuple[str, ...]:
+    metric = slo.metric.split("_")[0] if slo else "e2e"
+    figures: LatencyFigures | None = getattr(each, f"{metric}_s", None)
+    goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}" if slo else "no goal"
+    planned = format_seconds(slo.planned_s) if slo and slo.planned_s is not None else "–"
+    mark = MARKS[slo.met] if slo else ""
+    if slo and slo.metric == "finish_within":
+        seen = format_seconds(slo.simulated_s) if slo.simulated_s is not None else "–"
+        return goal, planned, "", seen, "", mark
+    if figures is None:
+        return goal, planned, "–", "–", "–", mark
+    return (
+        goal,
+        planned,
+        format_seconds(figures.p50),
+        _with_interval(figures),
+        format_seconds(figures.p99),
+        mark,
+    )
+
+
+def _with_interval(figures: LatencyFigures) -> str:
+    """`380 ms ±4 %`; without an interval where there are too few requests for one."""
+    found = figures.interval.p95
+    if found is None:
+        return f"{format_seconds(figures.p95)} ±?"
+    half = (found[1] - found[0]) / 2 / figures.p95 if figures.p95 else 0.0
+    return f"{format_seconds(figures.p95)} ±{100 * half:.0f} %"
+
+
+def _outcome_pieces(fleet: FleetFigures) -> list[str]:
+    """Every way in which requests ended, the most frequent first."""
+    total = max(1, sum(fleet.outcomes.values()))
+    ordered = sorted(fleet.outcomes.items(), key=lambda item: (item[0] != FINISHED, -item[1]))
+    pieces = [f"{name} {share(count / total)}" for name, count in ordered if count]
+    retried = [f"{fleet.retry_count:,} retries of clients"] if fleet.retry_count else []
+    return [f"{fleet.arrived_count:,} requests", *pieces, *retried]
+
+
+def _token_pieces(fleet: FleetFigures) -> list[str]:
+    rate = fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0
+    pieces = [format_si(rate, "tok/s")]
+    if fleet.usd_per_1k_output_tokens is not None:
+        pieces.append(f"{format_usd(fleet.usd_per_1k_output_tokens)} per 1k output tokens")
+    if fleet.usd_per_request is not None:
+        pieces.append(f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests")
+    most, ramp = format_si(fleet.power_w_max, "W"), format_si(fleet.power_ramp_w_per_s, "W/s")
+    power = f"{most} at most, changing by {ramp}"
+    if fleet.power_ramp_limit_w_per_s is not None:
+        power += f"; a site may by {format_si(fleet.power_ramp_limit_w_per_s, 'W/s')}"
+    return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh"), power]
+
+
+def _use_pieces(fleet: FleetFigures) -> list[str]:
+    pieces = [
+        f"busy {percent(fleet.utilisation_fraction)}",
+        f"KV cache {percent(fleet.kv_utilisation_fraction)}",
+        f"prefix hits {percent(fleet.prefix_hit_fraction)}",
+    ]
+    if fleet.saved_s:
+        pieces.append(
+            f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
+        )
+    pieces.append(f"{percent(fleet.kv_waste_fraction)} of held cache empty")
+    if fleet.token_gap_p99_s is not None and fleet.token_gap_max_s is not None:
+        usual, longest = (format_seconds(gap_s) for gap_s in (fleet.token_gap_p99_s, fleet.token_gap_max_s))
+        pieces.append(f"between tokens {usual} in 99 %, {longest} at most")
+    if fleet.preempted_count:
+        pieces.append(f"{fleet.preempted_count:,} preempted")
+    if fleet.started_count:
+        pieces.append(f"{fleet.started_count} starts of {format_seconds(fleet.start_s_mean)}")
+    decisions = [f"{name} {count:,}" for name, count in fleet.effects.items() if name not in ("Probe",)]
+    return [*pieces, f"gate: {fleet.event_count:,} events", *decisions]
+
+
+def _fault_pieces(after: AfterFault) -> list[str]:
+    """What the gate did, by when, and what was lost on the way."""
+    pieces = [f"at {format_seconds(after.at_s)}"]
+    for name in TOLD_EFFECTS:
+        if name in after.first_effects_s:
+            pieces.append(f"{name} after {format_seconds(after.first_effects_s[name])}")
+    last = f", the last after {format_seconds(after.missent_s)}" if after.missent_s is not None else ""
+    pieces.append(f"{after.missent_count} sent where nobody could hear{last}")
+    if after.affected_fraction is not None:
+        stage = f", at a stage of {share(after.stage_fraction)}" if after.stage_fraction else ""
+        pieces.append(f"the release got {share(after.affected_fraction)} of the requests until then{stage}")
+    if after.release_p95_s:
+        named = (name.split(".") for name in after.release_p95_s)
+        seen = zip(named, after.release_p95_s.values(), strict=True)
+        told = [f"{name} {metric.upper()} {format_seconds(value)}" for (name, metric), value in seen]
+        pieces.append(f"p95 meanwhile: {', '.join(told)}")
+    recovered = after.recovered_s
+    back = f"recovered after {format_seconds(recovered)}" if recovered is not None else "not recovered"
+    return [*pieces, back]
+
+
+def _tenant_lines(tenants: Sequence[TenantFigures]) -> list[str]:
+    rows = [
+        (
+            tenant.name or "others",
+            f"{tenant.arrived_count:,}",
+            share(tenant.finished_count / max(1, tenant.arrived_count)),
+            "–" if tenant.ttft_p95_s is None else format_seconds(tenant.ttft_p95_s),
+            "–" if tenant.e2e_p95_s is None else format_seconds(tenant.e2e_p95_s),
+            "–" if tenant.fair_fraction is None else share(tenant.fair_fraction),
+        )
+        for tenant in tenants
+    ]
+    titles = ("TENANTS", "requests", "finished", "TTFT p95", "E2E p95", "of its fair share")
+    return table(titles, rows, numbers=(1, 2, 3, 4, 5))
+
+
+def _belief_lines(simulation: Simulation) -> list[str]:
+    """The same run with beliefs put off, side by side."""
+    runs = sorted(simulation.beliefs, key=lambda run: abs(run.belief_factor - 1.0))
+    rows = [
+        (f"{each.name} {metric_text(slo.metric)}", *(_believed(run, each, slo) for run in runs))
+        for each in simulation.classes
+        for slo in each.slos
+        if slo.metric.endswith("_p95")
+    ]
+    rows.append(("within every goal", *(share(run.goodput_fraction) for run in runs)))
+    rows.append(("all goals", *("met" if run.slos_met else "missed" for run in runs)))
+    return table(("BELIEFS", *map(_belief_text, runs)), rows, numbers=tuple(range(1, len(runs) + 1)))
+
+
+def _believed(run: BeliefRun, each: ClassFigures, slo: SloKept) -> str:
+    by_metric = {"ttft": run.ttft_p95_s, "tpot": run.tpot_p95_s, "e2e": run.e2e_p95_s}
+    value = by_metric[slo.metric.removesuffix("_p95")].get(each.name)
+    return "–" if value is None else format_seconds(value)
+
+
+def _belief_text(run: BeliefRun) -> str:
+    off = run.belief_factor - 1.0
+    return "perfect" if abs(off) < 1e-9 else f"{100 * off:+.0f} % off"
+
+
+def _comparison_lines(comparison: Comparison) -> list[str]:
+    """What people ask for in any case; how much else differs beyond chance is counted.
+
+    Where every seed gives the same, as a trace under faults at fixed times does, nothing speaks of chance.
+    """
+    rows, others = [], 0
+    drawn = any(one.low < one.high for one in comparison.differences)
+    for one in comparison.differences:
+        differs = drawn and not one.low <= 0 <= one.high
+        is_shown = one.figure.endswith(ALWAYS_COMPARED)
+        if not is_shown and not (differs and one.figure.endswith(COMPARED_WHERE_OTHER)):
+            others += differs
+            continue
+        a, b, gap, low, high = (
+            _signed(one.figure, value) for value in (one.a, one.b, one.difference, one.low, one.high)
+        )
+        rows.append((one.figure, a, b, gap, f"{low} to {high}" if drawn else "–", "*" if differs else ""))
+    names = ("COMPARED", comparison.a, comparison.b, "difference", "95 % interval", "")
+    paired = f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"
+    pieces = [paired if drawn else "the same under every seed: nothing is drawn, so there is no interval"]
+    pieces += [f"so do {others} further figures: `--json`"] if others else []
+    return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", pieces)]
+
+
+def _signed(figure: str, value: float) -> str:
+    """A figure in the unit that its name ends with, its sign kept."""
+    sign, size = ("−" if value < 0 else ""), abs(value)
+    unit = unit_of(figure)
+    if unit == "fraction":
+        return f"{sign}{100 * size:.2f} %"
+    if figure.endswith("_usd"):
+        return f"{sign}{format_usd(size)}"
+    return f"{sign}{format_si(size, unit)}" if unit else f"{sign}{size:,.4g}"
+
+
+def _is_unanswered(one: ClassFigures) -> bool:
+    """Whether a goal is missed though all that was answered kept it."""
+    kept = [slo for slo in one.slos if slo.simulated_s is not None and slo.simulated_s <= slo.limit_s]
+    return any(slo.met is False for slo in kept)
+
+
+def _verdict_lines(simulation: Simulation) -> list[str]:
+    missed = [
+        f"{each.name} {metric_text(slo.metric)}"
+        for each in simulation.classes
+        for slo in each.slos
+        if slo.met is False
+    ]
+    stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
+    if simulation.training and simulation.training.waits_for:
+        stuck.append(simulation.training.waits_for)
+    lines = heading("BROKE FIRST", [simulation.broke_first or "nothing: every limit held"])
+    if simulation.classes:
+        whose = f"of {simulation.scenario}: " if simulation.comparison else ""
+        verdict = (
+            "all met" if simulation.slos_met else f"missed: {', '.join(missed)}" if missed else "not judged"
+        )
+        few = [each.name for each in simulation.classes if _is_unanswered(each)]
+        why = [f"{name}: fewer were answered than a p95 promises" for name in few]
+        lines += heading("GOALS", [f"{whose}{verdict}", *why])
+    if simulation.training and simulation.training.missed:
+        lines += heading("GOALS", [f"missed: {'; '.join(simulation.training.missed)}"])
+    lines += heading("WAITS FOR", stuck) if stuck else []
+    lines += heading("POLICIES", simulation.policies)
+    for note in simulation.notes:
+        lines += heading("NOTE", [note])
+    return lines

@@ -1,0 +1,118 @@
+"""The screen of a sweep: a row for each value, and what the values say together."""
+
+from collections.abc import Sequence
+
+from twofold.contracts.results import Sweep, SweepPoint, Swept
+from twofold.core import format_seconds, format_si, format_usd
+from twofold.report.lines import both_ends, heading, table
+
+COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen
+# What a person looks at first, where it is there and differs.
+SERVING_ENDS = ("e2e_p95_s", "ttft_p95_s", "tpot_p95_s", "e2e_p99_s", "goodput_fraction")
+SERVING_WHOLE = ("output_tokens_per_s", "used_fraction", "kv_fraction", "prefix_hit_fraction", "cost_usd")
+SERVING_OF = {  # by key: what it is swept for, before the rest
+    "engine.reserve": ("kv_waste_fraction",),
+    "fleet.pools": ("cost_usd",),
+}
+TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
+STEP = ("step_p99_s", "step_inflation_fraction")
+TRAINING_OF = {  # by key: what it is swept for
+    "cluster.jitter": (*STEP, "slowdown_factor", "goodput_fraction"),
+    "cluster.files": (
+        "checkpoint_files_count",
+        "checkpoint_metadata_s",
+        "checkpoint_data_s",
+        "goodput_fraction",
+    ),
+    "cluster.run_nodes": (
+        *("run_accelerators", "step_compute_s", "step_communication_s", "step_input_s", "step_sync_s"),
+        "step_p99_s",
+    ),
+}
+SHORT = {
+    "output_tokens_per_s": "output tok/s",
+    "used_fraction": "computing",
+    "kv_fraction": "KV cache",
+    "prefix_hit_fraction": "cache hits",
+    "cost_usd": "cost",
+    "kv_waste_fraction": "cache empty",
+    "training.work_fraction": "work of all paid",
+    "training.step_inflation_fraction": "over undisturbed",
+    "training.slowdown_factor": "times as long",
+    "training.checkpoint_files_count": "files in all",
+    "training.checkpoint_metadata_s": "to create them",
+    "training.checkpoint_data_s": "to write bytes",
+    "training.run_accelerators": "accelerators",
+    "training.step_compute_s": "compute",
+    "training.step_communication_s": "network",
+    "training.step_input_s": "input",
+    "training.step_sync_s": "sync",
+}
+
+
+def sweep_lines(sweep: Sweep) -> list[str]:
+    """The whole screen, at most 100 columns wide."""
+    seeds = f"{len(sweep.seeds)} seeds" if len(sweep.seeds) > 1 else f"seed {sweep.seeds[0]}"
+    names = _columns(sweep.key, sweep.points)
+    heads = (sweep.key.split(".")[-1], *(_short(name) for name in names), "goals")
+    rows = [
+        (point.value, *(_cell(name, point.figures.get(name)) for name in names), _verdict(point))
+        for point in sweep.points
+    ]
+    lines = [
+        *both_ends(f"{sweep.name} · {sweep.scenario} · {sweep.key}", seeds),
+        "",
+        *table(heads, rows, numbers=tuple(range(1, len(names) + 1))),
+    ]
+    for finding in sweep.findings:
+        lines += ["", *heading(finding.rule.upper(), [finding.text])]
+    for note in sweep.notes:
+        lines += heading("NOTE", [note])
+    return lines
+
+
+def _columns(key: str, points: Sequence[SweepPoint]) -> list[str]:
+    """The figures to show: those of the first class and of the whole that differ between the values."""
+    known = list(points[0].figures)
+    training = [f"training.{name}" for name in TRAINING_OF.get(key, TRAINING) if f"training.{name}" in known]
+    if training:
+        return training[:COLUMNS_MAX]
+    first = next((name.split(".")[0] for name in known if "." in name), "")
+    wanted = [f"{first}.{name}" for name in SERVING_ENDS if f"{first}.{name}" in known]
+    unanswered = f"{first}.unanswered_fraction"
+    asked = [name for name in SERVING_OF.get(key, ()) if name in known]
+    others = [name for name in (unanswered, *SERVING_WHOLE) if name in known and name not in asked]
+    whole = [name for name in others if _differs(name, points)]
+    return [*wanted[:3], *asked, *whole][:COLUMNS_MAX]
+
+
+def _differs(name: str, points: Sequence[SweepPoint]) -> bool:
+    values = [point.figures[name].mean for point in points if name in point.figures]
+    return max(values) - min(values) > 0.005 * max(abs(max(values)), 1e-12)
+
+
+def _short(name: str) -> str:
+    if name in SHORT:
+        return SHORT[name]
+    last = name.split(".")[-1]
+    for ending in ("_s_mean", "_fraction", "_s", "_h"):
+        last = last.removesuffix(ending)
+    words = last.replace("_", " ").split()
+    return " ".join(word.upper() if word in ("ttft", "tpot") else word for word in words)
+
+
+def _cell(name: str, figure: Swept | None) -> str:
+    if figure is None:
+        return "–"
+    value = figure.mean
+    if name.endswith(("_s", "_s_mean")) and not name.endswith("per_s"):
+        return format_seconds(value)
+    if name.endswith("_fraction"):
+        return f"{100 * value:.1f} %"
+    if name.endswith("_usd"):
+        return format_usd(value)
+    return f"{value:,.0f} h" if name.endswith("_h") else format_si(value, "").strip()
+
+
+def _verdict(point: SweepPoint) -> str:
+    return "all met" if point.slos_met else "missed"

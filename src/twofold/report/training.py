@@ -1,0 +1,152 @@
+"""The TRAINING block of the one-screen plan, and the pieces of text that both halves share."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from twofold.contracts.results import Bound, Checkpoints, Machine, Part, PriceUsed, Run, TrainingPlan
+from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
+from twofold.report.figures import apportioned, hours_unit, percent, ranged, shares, summed
+from twofold.report.lines import DOT, both_ends, field
+
+GIB = 2.0**30
+SHOWN_BOUNDS = 3
+LEAST_GAIN_FRACTION = 0.005
+RARE_COUNT = 0.05  # interruptions of a run
+# What 20 % more of a resource is called, after its name in `Bound`.
+MORE_OF = MappingProxyType(
+    {
+        "compute": "FLOP/s",
+        "memory bandwidth": "memory bandwidth",
+        "memory capacity": "memory",
+        "link": "scale-up bandwidth",
+        "fabric": "bandwidth between nodes",
+        "host": "host speed",
+    }
+)
+
+
+def training_lines(run: TrainingPlan) -> list[str]:
+    """One training run: what to rent for how long, and how it runs there."""
+    return [
+        *both_ends(f"TRAINING  {run.name}: {_reservation(run)}", cost_text(run.cost_usd)),
+        *_layout_lines(run),
+        *field("step", _step_pieces(run)),
+        *field("", [share for share in step_shares(run) if not share.endswith(" 0 %")]),
+        *(
+            memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes)
+            if run.memory_bytes
+            else []
+        ),
+        *field("run", _run_pieces(run.run, run.machine.accelerator), separator="; "),
+        *field("failures", _failure_pieces(run.run)),
+        *field("price", price_pieces(run.machine.price)),
+        *field("bound by", bound_pieces(run.bounds)),
+    ]
+
+
+def _layout_lines(run: TrainingPlan) -> list[str]:
+    """How the run is split and on what software; or, where steps were measured, on how many accelerators."""
+    if run.layout:
+        return field("layout", filter(None, [*run.layout.text.split(DOT), run.precision, run.framework]))
+    counts = [f"{point.accelerator_count:,}" for point in run.scaling]
+    sizes = f"{', '.join(counts[:-1])} and {counts[-1]}" if len(counts) > 1 else "".join(counts)
+    batch = f"batch of {run.batch_samples:,}" if run.batch_samples else ""
+    return field("measured", filter(None, [f"rows of {run.model}", f"{sizes} accelerators", batch]))
+
+
+def _step_pieces(run: TrainingPlan) -> list[str]:
+    pieces = [f"{ranged(run.step_s)} each", f"{run.run.steps:,.0f} steps"]
+    pieces += [f"MFU {ranged(run.mfu_fraction)}"] if run.mfu_fraction else []
+    exposed = run.communication_exposed_fraction
+    return pieces if exposed is None else [*pieces, f"exposed communication {percent(exposed)}"]
+
+
+def step_shares(run: TrainingPlan) -> list[str]:
+    """The parts of a step, 100 % together."""
+    return shares([(part.name, part.value.value) for part in run.step_parts])
+
+
+def cost_text(cost: Estimate | None, unit: str = "USD") -> str:
+    return ranged(cost, unit) if cost else "no price"
+
+
+def machine_text(machine: Machine) -> str:
+    """`64 × 8 H100-SXM5-80GB`: nodes × accelerators of each."""
+    nodes = f"{machine.node_count:,} × " if machine.node_count > 1 else ""
+    return f"{nodes}{machine.accelerators_per_node} {machine.accelerator}"
+
+
+def memory_lines(total: Estimate, parts: Sequence[Part], capacity_bytes: float) -> list[str]:
+    """The memory of one device, and its parts, which add up."""
+    texts = apportioned([part.value.value / GIB for part in parts], 1)
+    named = [f"{part.name} {text}" for part, text in zip(parts, texts, strict=True)]
+    return field(
+        "memory", [f"{ranged(total, 'memory B')} of {format_memory(capacity_bytes)} per device", *named]
+    )
+
+
+def price_pieces(price: PriceUsed | None) -> list[str]:
+    """Which row of the catalogue the cost was made with: what it buys, where, on which terms."""
+    if price is None:
+        return ["no price: this part is planned in accelerator-hours"]
+    offer = " ".join(filter(None, (price.provider, price.instance)))
+    where = f" in {price.region}" if price.region and price.region != "all" else ""
+    terms = [price.term.replace("_", " "), f"listed {price.date}" if price.date else ""]
+    each = f"{ranged(price.usd_per_accelerator_h, 'USD/h')} each"
+    return list(filter(None, (each, f"{offer}{where}", ", ".join(filter(None, terms)))))
+
+
+def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
+    """`compute: 20 % more FLOP/s gains 15 %`, then what the next resources would gain."""
+    gains = [
+        f"20 % more {MORE_OF.get(bound.resource, bound.resource)} gains {percent(bound.gain_fraction)}"
+        for place, bound in enumerate(bounds[:SHOWN_BOUNDS])
+        if place == 0 or bound.gain_fraction >= LEAST_GAIN_FRACTION
+    ]
+    return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else []
+
+
+def _reservation(run: TrainingPlan) -> str:
+    machines = machine_text(run.machine)
+    if run.release_after_s is None:
+        return f"on {machines} for {format_seconds(run.run.total_s.value)}"
+    return f"reserve {machines} for {format_seconds(run.release_after_s)}, then release"
+
+
+def _run_pieces(run: Run, accelerator: str) -> list[str]:
+    """From compute to the accelerator-hours that are paid: each sum is shown with its terms."""
+    base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
+    base.append(("failures", run.failure_s.value))
+    headroom = " + ".join(f"{percent(part.value.value)} {part.name}" for part in run.headroom)
+    return [
+        summed(base, run.wall_s),
+        f"with headroom {headroom or 'none'} = {ranged(run.total_s)}",
+        ranged(run.accelerator_h, hours_unit(accelerator)),
+    ]
+
+
+def _failure_pieces(run: Run) -> list[str]:
+    saved, rare = run.checkpoints, run.interruptions.high < RARE_COUNT
+    return [
+        "none expected" if rare else ranged(run.interruptions, "interruptions"),
+        f"goodput {ranged(run.goodput_fraction)}",
+        *_checkpoint_pieces(saved),
+    ]
+
+
+def _checkpoint_pieces(saved: Checkpoints) -> list[str]:
+    """Size and cadence; what was not measured is not said."""
+    every, pause = f"every {ranged(saved.interval_s)}", f"written in {format_seconds(saved.write_s)}"
+    if saved.size_bytes is None or saved.write_bytes_per_s is None:
+        pieces = [f"checkpoint {every}", pause, "its size was not measured"]
+    else:
+        rate = format_si(saved.write_bytes_per_s, "B/s")
+        pieces = [f"checkpoint of {format_bytes(saved.size_bytes)} {every}", f"{pause} at {rate}"]
+    return pieces
+
+
+def storage_text(saved: Checkpoints) -> str:
+    """The rate that a run asks of its file system; empty where it is not known."""
+    if saved.storage_bytes_per_s is None:
+        return ""
+    return f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"

@@ -1,0 +1,261 @@
+"""The screens of `validate`: goals, figures by group, the gate, findings of a lint. 100 columns wide."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from twofold.measure import FIGURES, Column, Finding, Gate, Judged, Line, Reached, Refusals, Score
+from twofold.report.lines import WIDTH, both_ends, field, table
+from twofold.report.shown import as_html
+
+NONE = "–"
+COLUMN_HEADS: Mapping[Column, str] = {
+    Column.SEEN: "SEEN",
+    Column.LEFT_OUT: "LEFT OUT",
+    Column.CALIBRATED: "AFTER 10",
+    Column.PRIORS: "PRIORS",
+}
+COLUMN_WORDS: Mapping[Column, str] = {
+    Column.SEEN: "seen",
+    Column.LEFT_OUT: "left out",
+    Column.CALIBRATED: "after",
+    Column.PRIORS: "priors",
+}
+COUNTS = {"groups off", "constants above 1", "priors better"}
+RATIOS = {"Spearman in sources", "Spearman in clusters", "width"}
+WORST_LINES = 40  # of one figure on the screen; `--json` has them all
+WORST_FINDINGS = 60
+KEY = (
+    "SEEN: other configurations of the row's source were fitted. LEFT OUT: nothing of its source was.",
+    "AFTER 10: as left out, then calibrated with ten rows, where a source has 20 of one stack. PRIORS:",
+    "nothing was fitted. Errors, biases and shares in %, of goals the mean over sources, medians over all",
+    "rows. s: stated rows, a: rows with assumptions. rank: Spearman. ≤10/20/30: rows within so many %.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """Scores by group, goals, refusals, and the gate where it was asked for."""
+
+    data: str
+    row_counts: Mapping[str, int]  # scored, by half
+    context_rows: int  # left out for their tier
+    by: tuple[str, ...]
+    goals: tuple[Judged, ...]
+    groups: tuple[Line, ...]
+    refusals: tuple[Refusals, ...]
+    gate: Gate | None
+    unkept: tuple[str, ...]  # halves whose constants without a source are not kept
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Goals first, then every figure by group, those that are furthest off first."""
+        return tuple(validation_lines(self))
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Everything, for `--json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """What is wrong, or odd, with the rows of one table."""
+
+    file: str
+    half: str
+    row_count: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The findings, the gravest first."""
+        return tuple(lint_lines(self))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+def validation_lines(shown: Validated) -> Iterator[str]:
+    """The whole screen."""
+    rows = ", ".join(f"{count:,} {half}" for half, count in shown.row_counts.items())
+    said = f"{shown.data}: {rows} rows" if rows else f"{shown.data}: kernels"
+    yield from both_ends(said, f"{shown.context_rows:,} of context left out")
+    for refused in shown.refusals:
+        codes = [f"{count:,} refused ({code})" for code, count in refused.by_code.items()]
+        codes.append(f"{refused.not_fitting:,} of {refused.rows:,} called too large, although they ran")
+        yield from field(refused.half, codes)
+        if refused.half in shown.unkept:
+            yield from field(
+                "", ["no fit that missed a source is kept here: LEFT OUT shows the fit's own errors"]
+            )
+    yield ""
+    yield from goal_lines(shown.goals)
+    for figure, lines in groupby(shown.groups, key=lambda line: line.figure):
+        yield ""
+        yield from group_lines(figure, list(lines), shown.by)
+    if shown.gate:
+        yield ""
+        yield from gate_lines(shown.gate)
+    yield ""
+    yield from KEY
+
+
+def goal_lines(goals: Sequence[Judged]) -> list[str]:
+    """One line a goal: what each column reached, and beside it the limit and by how much it is missed."""
+    columns = [column for column in COLUMN_HEADS if any(column in goal.reached for goal in goals)]
+    heads, numbers = ["GOALS"], []
+    for column in columns:
+        numbers.append(len(heads))
+        heads += [COLUMN_HEADS[column]] + ([] if column is Column.PRIORS else ["goal"])
+    rows = []
+    for goal in goals:
+        cells = [goal.title]
+        for column in columns:
+            reached = goal.reached.get(column)
+            cells.append(_figure(goal, reached.value) if reached else NONE)
+            if column is not Column.PRIORS:
+                cells.append(_limit(goal, reached) if reached else "")
+        rows.append(cells)
+    return table(heads, rows, numbers=numbers)
+
+
+def _figure(goal: Judged, value: float | None) -> str:
+    if value is None:
+        return NONE
+    if goal.statistic in COUNTS:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f}"
+
+
+def _limit(goal: Judged, reached: Reached) -> str:
+    """`≤6 met`, `≤6 +2.1`: the limit, and how far the figure is beyond it."""
+    if reached.limit is None or reached.missed_by is None:
+        return ""
+    plain = goal.statistic in COUNTS or goal.statistic in RATIOS
+    sign = "≥" if goal.at_least else "≤"
+    limit = f"{reached.limit if plain else 100 * reached.limit:.4g}"
+    if not reached.missed_by:
+        return f"{sign}{limit} met"
+    places = 0 if goal.statistic in COUNTS else 2 if plain else 1
+    missed = reached.missed_by if plain else 100 * reached.missed_by
+    return f"{sign}{limit} {'−' if goal.at_least else '+'}{missed:.{places}f}"
+
+
+def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
+    """Errors, one line a group, furthest off first; then ranges of the same groups in the same order."""
+    head = headline(lines)
+    title = next((each.title for each in FIGURES if each.name == figure), f"{figure} above 50 µs")
+    words = " · ".join("class" if lines[0].half == "kernels" and name == "source" else name for name in by)
+    others = [
+        column for column in COLUMN_WORDS if column is not head and any(column in x.scores for x in lines)
+    ]
+    kept = [line for line in lines if line.scores[head].rows]
+    shown = kept[:WORST_LINES]
+    heads = [
+        "",
+        "",
+        "rows",
+        "mean",
+        "med.",
+        "bias",
+        "rank",
+        "≤10/20/30",
+        *(COLUMN_WORDS[each] for each in others),
+    ]
+    rows = [_errors(line, head, others) for line in shown]
+    found = [f"{title} by {words}", *table(heads, rows, numbers=range(2, len(heads)))]
+    if any(line.scores[head].coverage_80 is not None for line in shown):
+        heads = ["its ranges", "", "in 80 %", "high/low", "above", "in 95 %", "high/low"]
+        found += table(heads, [_ranges(line, head) for line in shown], numbers=range(2, len(heads)))
+    if len(kept) > WORST_LINES:
+        found.append(f"  and {len(kept) - WORST_LINES} groups that are nearer; `--json` has them")
+    return found
+
+
+def headline(lines: Sequence[Line]) -> Column:
+    """The column that a table is about: sources left out, wherever there are such predictions."""
+    return Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
+
+
+def _errors(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
+    score = line.scores[head]
+    within = "/".join(_percent(each) for each in (score.within_10, score.within_20, score.within_30))
+    return [
+        *_name(line),
+        f"{score.rows:,}",
+        _percent(score.mean_error, 1),
+        _percent(score.median_error, 1),
+        NONE if score.bias is None else f"{100 * score.bias:+.1f}",
+        NONE if score.spearman is None else f"{score.spearman:.2f}",
+        within,
+        *(_percent(_mean(line.scores, each), 1) for each in others),
+    ]
+
+
+def _ranges(line: Line, head: Column) -> list[str]:
+    score = line.scores[head]
+    widths = [NONE if each is None else f"{each:.2f}" for each in (score.width_80, score.width_95)]
+    shares = [_percent(each) for each in (score.coverage_80, score.above_80, score.coverage_95)]
+    return [*_name(line), shares[0], widths[0], shares[1], shares[2], widths[1]]
+
+
+def _name(line: Line) -> tuple[str, str]:
+    return " · ".join(each or NONE for each in line.group), line.basis[:1]
+
+
+def _mean(scores: Mapping[Column, Score], column: Column) -> float | None:
+    return scores[column].mean_error if column in scores else None
+
+
+def _percent(fraction: float | None, places: int = 0) -> str:
+    return NONE if fraction is None else f"{100 * fraction:.{places}f}"
+
+
+def gate_lines(gate: Gate) -> list[str]:
+    """Whether the gate holds, and every group that moved."""
+    holds = f"fails: {gate.failure}" if gate.failure else "holds"
+    found = [f"GATE {holds} · {gate.compared} groups compared, {len(gate.moved)} moved"]
+    rows = [
+        (
+            each.name,
+            f"{each.rows:,}",
+            f"{100 * each.before:.1f} %",
+            f"{100 * each.after:.1f} %",
+            f"{each.points:+.1f}",
+            f"{each.lost} rows fewer answered" if each.lost else "",
+        )
+        for each in gate.moved
+    ]
+    found += table(("left out", "rows", "committed", "now", "points", ""), rows, numbers=(1, 2, 3, 4))[
+        : 1 + len(rows) if rows else 0
+    ]
+    return found + [f"  other rows than committed: {name}" for name in gate.unlike]
+
+
+def lint_lines(shown: Linted) -> Iterator[str]:
+    """Findings by line of the file, the gravest first."""
+    counts = {
+        name: sum(each.severity == name for each in shown.findings)
+        for name in ("impossible", "suspect", "note")
+    }
+    said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    yield from both_ends(f"{shown.file}: {shown.row_count:,} {shown.half} rows", said)
+    for finding in shown.findings[:WORST_FINDINGS]:
+        where = f"line {finding.line}" + (f" ({finding.row_id})" if finding.row_id else "")
+        yield f"{finding.severity}: {where}: {finding.rule}"[:WIDTH]
+        yield from field("", [finding.message])
+        if finding.hint:
+            yield from field("  hint", [finding.hint])
+    if len(shown.findings) > WORST_FINDINGS:
+        yield f"and {len(shown.findings) - WORST_FINDINGS} more; `--json` has them"

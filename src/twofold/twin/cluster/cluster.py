@@ -1,0 +1,223 @@
+"""A training cluster, or a pool shared with serving: the world around the real cluster brain.
+
+The loop takes what comes next (the heap, the store, the time at which the brain asked to be woken), changes
+the truth, tells the brain what it could know, and does what it answers. Steps are never simulated: a job's
+progress is one rate between two events.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count as counter
+from math import inf
+from typing import assert_never
+
+import numpy as np
+
+from twofold.policy.cluster import (
+    ClusterEffect,
+    GrantServing,
+    JobRefusal,
+    JobSubmitted,
+    NodeAdded,
+    PartitionNode,
+    QuarantineNode,
+    ReclaimServing,
+    RefuseJob,
+    RefusePartition,
+    ReleaseNode,
+    ResizeJob,
+    SaveCheckpoint,
+    StartJob,
+    StopJob,
+    SwapNode,
+)
+from twofold.policy.gate import Woke
+from twofold.twin.cluster.attempts import begin, end, finish, launched, save, snapped, stop, transferred
+from twofold.twin.cluster.job import Job
+from twofold.twin.cluster.jobs import JobArrival
+from twofold.twin.cluster.node_events import NodeEvents
+from twofold.twin.cluster.result import cluster_result
+from twofold.twin.cluster.state import ARRIVAL, FINISHED, LAUNCHED, SNAPPED, TICK, ClusterState
+from twofold.twin.cluster.types import ClusterMachine, ClusterResult, ClusterWorld, JobRecord, RunEnd
+
+WAKES_MAX = 10_000  # at one time, in a row: then the machine asks to be woken without getting anywhere
+
+
+def simulate_cluster(
+    world: ClusterWorld, jobs: Iterable[JobArrival], on_job: Callable[[JobRecord], None] | None = None
+) -> ClusterResult:
+    """Run `jobs`, in order of time, on the world's cluster under its brain; a pure function of both.
+
+    `on_job` is called for every job at its end, and for what is left when the run is over.
+    """
+    run = _Run(world, iter(jobs), on_job)
+    run.go()
+    return cluster_result(run.state, run.nodes.account, run.more)
+
+
+class _Run:
+    """One run: the loop, arrivals, and the brain's effects. Mutable."""
+
+    def __init__(
+        self,
+        world: ClusterWorld,
+        arrivals: Iterator[JobArrival],
+        on_job: Callable[[JobRecord], None] | None,
+    ) -> None:
+        self.state = ClusterState(world, on_job)
+        self.nodes = NodeEvents(self.state)
+        self.more = True  # arrivals to come
+        self._world, self._arrivals = world, arrivals
+        self._brain: ClusterMachine = world.new_brain()
+        self._numbers = counter(1)
+        self._guess = np.random.default_rng([world.seed, 13])
+        self._last_submit_s = 0.0
+
+    def go(self) -> None:
+        """From the first second to the end."""
+        world, state = self._world, self.state
+        for node in state.nodes:
+            state.inbox.append(NodeAdded(node.node_id, node.accelerator_count, node.domain))
+        self.nodes.begin()
+        every_s = world.horizon_s / world.timeline_count
+        for number in range(1, world.timeline_count + 1):
+            state.heap.push(number * every_s, TICK, None)
+        self._next_arrival()
+        self._tell()
+        wakes, ends_early = 0, world.ends is RunEnd.LAST_JOB
+        while not (ends_early and not self.more and not state.jobs):
+            asked_s = self._brain.wake_at_s()
+            wake_s = inf if asked_s is None else max(asked_s, state.now_s)
+            stored_s = min(state.data.next_at_s(), state.metadata.next_at_s())
+            due = state.heap.pop_until(min(wake_s, stored_s, world.horizon_s))
+            if due is not None:
+                wakes, state.now_s = 0, max(due[0], state.now_s)
+                self._happen(due[2], due[3])
+            elif min(wake_s, stored_s) > world.horizon_s:
+                break
+            elif stored_s <= wake_s:
+                wakes, state.now_s = 0, max(stored_s, state.now_s)
+                self._stored()
+            else:
+                wakes = wakes + 1 if wake_s == state.now_s else 0
+                assert wakes < WAKES_MAX, f"the machine asks to be woken at {asked_s} again and again"
+                state.now_s = wake_s
+                state.inbox.append(Woke())
+            self._tell()
+        if not ends_early or state.jobs:
+            state.now_s = world.horizon_s
+
+    def _tell(self) -> None:
+        """The brain hears what is new, one event after the other, and what it answers is done."""
+        state = self.state
+        inbox = state.inbox
+        while inbox:
+            effects = self._brain.handle(inbox.popleft(), state.now_s)
+            state.figures.decided(effects)
+            for effect in effects:
+                self._do(effect)
+
+    def _happen(self, kind: int, subject: object) -> None:
+        state = self.state
+        if kind in (LAUNCHED, FINISHED, SNAPPED):
+            job = state.jobs[str(subject)]
+            {LAUNCHED: launched, FINISHED: finish, SNAPPED: snapped}[kind](state, job)
+        elif kind == ARRIVAL:
+            assert isinstance(subject, JobArrival)
+            self._submit(subject)
+        elif kind == TICK:
+            self.nodes.tick()
+        else:
+            self.nodes.happen(kind, subject)
+
+    def _stored(self) -> None:
+        state = self.state
+        for job_id in state.metadata.advance(state.now_s):
+            state.transfer_bytes(state.jobs[job_id])
+        for job_id in state.data.advance(state.now_s):
+            transferred(state, state.jobs[job_id])
+
+    def _next_arrival(self) -> None:
+        arrival = next(self._arrivals, None)
+        self.more = arrival is not None
+        if arrival is not None:
+            assert arrival.submit_s >= self._last_submit_s, "jobs are not in order of time"
+            self._last_submit_s = arrival.submit_s
+            self.state.heap.push(arrival.submit_s, ARRIVAL, arrival)
+
+    def _submit(self, arrival: JobArrival) -> None:
+        """A job arrives; what the brain hears of its length is what its owner says."""
+        state, world = self.state, self._world
+        job_id = arrival.job_id or f"j{next(self._numbers)}"
+        job = Job(job_id, arrival, state.pace.scaling_efficiency(arrival.accelerator_count))
+        assert job_id not in state.jobs, f"two jobs are called {job_id}"
+        state.jobs[job_id] = job
+        state.figures.entered_queue(job, state.now_s)
+        expected_s = arrival.expected_s
+        if expected_s is None:
+            sigma = world.estimate_sigma
+            # The error has no bias in the mean: owners are wrong both ways.
+            error = float(np.exp(sigma * self._guess.standard_normal() - sigma * sigma / 2)) if sigma else 1.0
+            expected_s = arrival.duration_s * error
+        state.inbox.append(
+            JobSubmitted(
+                job_id=job_id,
+                team=arrival.team,
+                accelerator_count=arrival.accelerator_count,
+                minimum_count=arrival.minimum_count or arrival.accelerator_count,
+                priority=arrival.priority,
+                expected_s=max(expected_s, 1e-3),
+                checkpoint_write_s=self._write_s(arrival),
+                restart_s=world.checkpoint.restart_s,
+                preemptible=arrival.preemptible,
+            )
+        )
+        self._next_arrival()
+
+    def _write_s(self, arrival: JobArrival) -> float:
+        """How long a checkpoint stops the job when nobody else writes: what its owner would say."""
+        checkpoint, store = self._world.checkpoint, self._world.store
+        if checkpoint.snapshot_s is not None:
+            return checkpoint.snapshot_s
+        count = arrival.accelerator_count
+        size = arrival.checkpoint_bytes
+        size = checkpoint.bytes_per_accelerator * count if size is None else size
+        rate = min(store.bytes_per_s, checkpoint.bytes_per_s_per_accelerator_max * count)
+        return size / rate + checkpoint.files_per_accelerator * count / store.operations_per_s
+
+    def _do(self, effect: ClusterEffect) -> None:
+        """What the brain ordered happens now; orders for jobs that have ended meanwhile come to nothing."""
+        state = self.state
+        match effect:
+            case StartJob() | SaveCheckpoint() | StopJob() | ResizeJob() | SwapNode() | RefuseJob():
+                job = state.jobs.get(effect.job_id)
+                if job is not None:
+                    self._do_job(job, effect)
+            case QuarantineNode() | ReleaseNode() | GrantServing() | ReclaimServing():
+                self.nodes.do(effect)
+            case PartitionNode() | RefusePartition():
+                pass  # parts of accelerators are serving's own affair
+            case _:
+                assert_never(effect)
+
+    def _do_job(
+        self, job: Job, effect: StartJob | SaveCheckpoint | StopJob | ResizeJob | SwapNode | RefuseJob
+    ) -> None:
+        state = self.state
+        match effect:
+            case StartJob() | ResizeJob():
+                begin(state, job, effect.placement, effect.attempt)
+            case SaveCheckpoint():
+                save(state, job)
+            case StopJob():
+                stop(state, job, effect.reason)
+            case SwapNode():
+                placement = tuple(
+                    (effect.spare_node_id if node_id == effect.failed_node_id else node_id, part)
+                    for node_id, part in job.placement
+                )
+                begin(state, job, placement, effect.attempt)
+            case RefuseJob():
+                if effect.reason is not JobRefusal.DUPLICATE:
+                    end(state, job, "refused")
+            case _:
+                assert_never(effect)

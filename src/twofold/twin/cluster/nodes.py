@@ -1,0 +1,199 @@
+"""Nodes of a cluster in truth, and a ledger that knows at every second what each accelerator does."""
+
+from collections.abc import Iterable, Iterator
+
+from twofold.policy.cluster import Placement
+from twofold.twin.cluster.types import NodeGroup, Use
+
+USES = tuple(Use)
+BUSY, SLOWED, LOST, CHECKPOINTING, RESTARTING, SERVING, IDLE, QUARANTINED, DOWN = range(len(USES))
+
+
+class Ledger:
+    """Accelerator-seconds by use. Mutable.
+
+    `move` counts time as it passes; `transfer` renames time that has passed, as work that turns out lost.
+    Neither makes nor loses any, so all uses always sum to accelerators times seconds.
+    """
+
+    __slots__ = ("_renamed_s", "_seconds", "counts")
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(USES)
+        self._seconds = [0.0] * len(USES)
+        self._renamed_s = [0.0] * len(USES)
+
+    def add(self, count: int, use: int, now_s: float) -> None:
+        """New accelerators, at the start."""
+        self.counts[use] += count
+        self._seconds[use] -= count * now_s
+
+    def move(self, count: int, source: int, target: int, now_s: float) -> None:
+        """So many accelerators do something else from now on."""
+        # HOT: per change of any job or node; a use's seconds are what left less what came, until `passed_s`.
+        if source != target:
+            self.counts[source] -= count
+            self.counts[target] += count
+            moved_s = count * now_s
+            self._seconds[source] += moved_s
+            self._seconds[target] -= moved_s
+
+    def transfer(self, seconds: float, source: int, target: int) -> None:
+        """So many accelerator-seconds of the past were something else."""
+        self._renamed_s[source] -= seconds
+        self._renamed_s[target] += seconds
+
+    def passed_s(self, now_s: float) -> list[float]:
+        """By use until now, as it passed: nothing is renamed."""
+        return [past + count * now_s for past, count in zip(self._seconds, self.counts, strict=True)]
+
+    def total_s(self, now_s: float) -> list[float]:
+        """By use until now, as it turned out."""
+        return [sum(pair) for pair in zip(self.passed_s(now_s), self._renamed_s, strict=True)]
+
+
+class Node:
+    """One node in truth. Mutable: `Nodes` alone changes what the ledger counts."""
+
+    __slots__ = (
+        "accelerator_count",
+        "device_factor",
+        "domain",
+        "down",
+        "index",
+        "is_lemon",
+        "job_counts",
+        "link_factor",
+        "node_id",
+        "quarantined",
+        "ready",
+        "serving",
+        "used_count",
+    )
+
+    def __init__(self, node_id: str, index: int, group: NodeGroup) -> None:
+        self.node_id, self.index = node_id, index
+        self.accelerator_count, self.domain = group.accelerator_count, group.domain
+        self.used_count = 0
+        self.job_counts: dict[str, int] = {}  # accelerators of each job on it
+        self.down = self.quarantined = self.serving = self.ready = self.is_lemon = False
+        self.device_factor = self.link_factor = 1.0
+
+    @property
+    def free_count(self) -> int:
+        """Accelerators that no job has."""
+        return self.accelerator_count - self.used_count
+
+    @property
+    def free_use(self) -> int:
+        """What its accelerators are that no job has."""
+        if self.down:
+            return DOWN
+        if self.quarantined:
+            return QUARANTINED
+        return SERVING if self.serving else IDLE
+
+
+class Nodes:
+    """All nodes, by name. Mutable."""
+
+    def __init__(self, groups: Iterable[NodeGroup]) -> None:
+        self.ledger = Ledger()
+        self._by_id: dict[str, Node] = {}
+        self.domain_counts: dict[tuple[str, ...], int] = {}  # accelerators
+        self.domain_serving: dict[tuple[str, ...], int] = {}
+        for group in groups:
+            for number in range(group.first, group.first + group.count):
+                node = Node(f"{group.name}{number}", len(self._by_id), group)
+                assert node.node_id not in self._by_id, f"two nodes are called {node.node_id}"
+                self._by_id[node.node_id] = node
+                self.ledger.add(node.accelerator_count, IDLE, 0.0)
+                self.domain_counts[node.domain] = (
+                    self.domain_counts.get(node.domain, 0) + node.accelerator_count
+                )
+                self.domain_serving[node.domain] = 0
+        self.accelerator_count = sum(self.domain_counts.values())
+
+    def __getitem__(self, node_id: str) -> Node:
+        return self._by_id[node_id]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def hold(self, job_id: str, placement: Placement, use: int, now_s: float) -> None:
+        """A job has these accelerators from now on; each belongs to one job (INV: no two)."""
+        for node_id, count in placement:
+            node = self._by_id[node_id]
+            assert 0 < count <= node.free_count, f"{node_id} has no {count} free"
+            assert not node.serving, f"{node_id} is serving's"
+            self.ledger.move(count, node.free_use, use, now_s)
+            node.used_count += count
+            node.job_counts[job_id] = node.job_counts.get(job_id, 0) + count
+
+    def free(self, job_id: str, placement: Placement, use: int, now_s: float) -> None:
+        """A job gives these accelerators back."""
+        for node_id, count in placement:
+            node = self._by_id[node_id]
+            self.ledger.move(count, use, node.free_use, now_s)
+            node.used_count -= count
+            node.job_counts.pop(job_id, None)
+            assert node.used_count >= 0, node_id
+
+    def set_down(self, node: Node, now_s: float) -> None:
+        """It fails. Jobs on it keep their parts until they are ended."""
+        before = node.free_use
+        node.down, node.ready = True, False
+        self._changed(node, before, now_s)
+
+    def set_up(self, node: Node, now_s: float) -> None:
+        """It is repaired."""
+        before = node.free_use
+        node.down = False
+        self._changed(node, before, now_s)
+
+    def set_quarantined(self, node: Node, now_s: float) -> None:
+        """It is kept from jobs."""
+        before = node.free_use
+        node.quarantined = True
+        self._changed(node, before, now_s)
+
+    def set_released(self, node: Node, now_s: float) -> None:
+        """It is no longer kept from jobs."""
+        before = node.free_use
+        node.quarantined = False
+        self._changed(node, before, now_s)
+
+    def grant(self, node: Node, now_s: float) -> None:
+        """It is serving's; no job may have a part of it."""
+        assert node.used_count == 0, f"{node.node_id} has {node.job_counts} and was granted to serving"
+        before = node.free_use
+        if not node.serving:
+            self.domain_serving[node.domain] += node.accelerator_count
+        node.serving = True
+        self._changed(node, before, now_s)
+
+    def reclaim(self, node: Node, now_s: float) -> None:
+        """It is training's again."""
+        before = node.free_use
+        if node.serving:
+            self.domain_serving[node.domain] -= node.accelerator_count
+        node.serving = node.ready = False
+        self._changed(node, before, now_s)
+
+    def _changed(self, node: Node, before: int, now_s: float) -> None:
+        self.ledger.move(node.free_count, before, node.free_use, now_s)
+
+    def free_blocks(self) -> tuple[int, int, int]:
+        """Free accelerators, those on whole free nodes, and the most of these in one domain (R-016)."""
+        free_count = whole_count = 0
+        blocks: dict[tuple[str, ...], int] = {}
+        for node in self._by_id.values():
+            if node.free_use == IDLE:
+                free_count += node.free_count
+                if not node.used_count:
+                    whole_count += node.accelerator_count
+                    blocks[node.domain] = blocks.get(node.domain, 0) + node.accelerator_count
+        return free_count, whole_count, max(blocks.values(), default=0)

@@ -1,0 +1,97 @@
+"""All that one run of a cluster changes, and the few ways in which it does."""
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+
+import numpy as np
+
+from twofold.policy.cluster import ClusterEvent
+from twofold.twin import Heap, SharedStore
+from twofold.twin.cluster.figures import ClusterFigures
+from twofold.twin.cluster.job import Job
+from twofold.twin.cluster.nodes import Nodes
+from twofold.twin.cluster.pace import Pace
+from twofold.twin.cluster.types import ClusterWorld, JobRecord
+
+WITHOUT_LIMIT = 1e30  # stands for infinity where it is divided by
+# Kinds of entries of the heap.
+(
+    ARRIVAL,
+    NODE_FAILS,
+    NODE_KNOWN,
+    NODE_REPAIRED,
+    NODE_INSPECTED,
+    JOB_KNOWN,
+    LAUNCHED,
+    FINISHED,
+    SNAPPED,
+    SERVES,
+    ASKED,
+    NEEDED,
+    SLOWED_FROM,
+    SLOWED_UNTIL,
+    BROWNOUT,
+    TICK,
+) = range(16)
+
+
+class ClusterState:
+    """One run. Mutable. `inbox` holds what the brain is to be told at this time, in order."""
+
+    __slots__ = (
+        "data",
+        "figures",
+        "heap",
+        "inbox",
+        "jobs",
+        "metadata",
+        "nodes",
+        "now_s",
+        "pace",
+        "starting",
+        "world",
+        "write_luck",
+    )
+
+    def __init__(self, world: ClusterWorld, on_job: Callable[[JobRecord], None] | None) -> None:
+        self.world = world
+        self.now_s = 0.0
+        self.heap = Heap()
+        self.inbox: deque[ClusterEvent] = deque()
+        self.nodes = Nodes(world.nodes)
+        self.pace = Pace(world.step, self.nodes)
+        self.jobs: dict[str, Job] = {}  # that have not ended
+        self.data = SharedStore(min(world.store.bytes_per_s, WITHOUT_LIMIT))
+        self.metadata = SharedStore(min(world.store.operations_per_s, WITHOUT_LIMIT))
+        self.figures = ClusterFigures(world, self.nodes, on_job)
+        self.starting: dict[str, int] = {}  # granted nodes that do not serve yet, by their heap entry
+        self.write_luck = np.random.default_rng([world.seed, 12])
+
+    def later(self, after_s: float, kind: int, subject: object) -> int:
+        """Let something happen; what lies beyond the horizon is kept too, and never comes."""
+        return self.heap.push(self.now_s + after_s, kind, subject)
+
+    def transfer(self, job: Job) -> None:
+        """Move a job's checkpoint to or from the store: first its files, then its bytes."""
+        checkpoint, count = self.world.checkpoint, job.arrival.accelerator_count
+        files = checkpoint.files_per_accelerator * count
+        if files > 0 and self.world.store.operations_per_s < inf:
+            self.metadata.start(job.job_id, files, self.now_s)
+        else:
+            self.transfer_bytes(job)
+
+    def transfer_bytes(self, job: Job) -> None:
+        """The bytes alone."""
+        checkpoint, arrival = self.world.checkpoint, job.arrival
+        size = arrival.checkpoint_bytes
+        if size is None:
+            size = checkpoint.bytes_per_accelerator * arrival.accelerator_count
+        limit = checkpoint.bytes_per_s_per_accelerator_max * job.held_count
+        self.data.start(job.job_id, size, self.now_s, min(limit, WITHOUT_LIMIT))
+
+    def no_transfer(self, job: Job) -> None:
+        """Whatever of it runs ends without effect."""
+        self.metadata.cancel(job.job_id, self.now_s)
+        self.data.cancel(job.job_id, self.now_s)
+        job.writing = False

@@ -1,0 +1,270 @@
+"""A training cluster in plain values: nodes, steps, checkpoints, faults, and what a run answers.
+
+The world's truth (durations, speeds, faults) stands here; what the brain may know goes through its events.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from twofold.policy import Machine
+from twofold.policy.cluster import ClusterEffect, ClusterEvent, FaultCause, Placement
+from twofold.training import Reliability
+from twofold.twin.cluster.node_faults import FaultRates
+
+ClusterMachine = Machine[ClusterEvent, ClusterEffect]
+
+
+class Use(Enum):
+    """What an accelerator's time goes into. Every second of every accelerator is exactly one."""
+
+    BUSY = "busy"  # work that counts, at the speed of sound accelerators side by side
+    SLOWED = "slowed"  # the rest of the time of work that counts: stragglers, spread, jitter, neighbours
+    LOST = "lost"  # work since the last checkpoint, before a failure or a stop
+    CHECKPOINTING = "checkpointing"  # standing still for a write
+    RESTARTING = "restarting"  # from a failure until its job goes on, or gives its accelerators back
+    SERVING = "serving"
+    IDLE = "idle"
+    QUARANTINED = "quarantined"
+    DOWN = "down"  # being repaired
+
+
+class RunEnd(Enum):
+    """When a run is over."""
+
+    HORIZON = "horizon"  # at the horizon
+    LAST_JOB = "last-job"  # when the last job has ended, at the latest at the horizon
+
+
+# --- the world ---
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Equal nodes that stand together: name0, name1, … or on from another number."""
+
+    name: str
+    count: int
+    accelerator_count: int = 8
+    domain: tuple[str, ...] = ()  # where they stand, outer to inner
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.count >= 0 and self.accelerator_count >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNode:
+    """A node whose devices or links take so many times as long, for a while."""
+
+    node_id: str
+    from_s: float = 0.0
+    until_s: float = inf
+    device_factor: float = 1.0
+    link_factor: float = 1.0  # 2.0: a link at half speed
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.from_s < self.until_s and min(self.device_factor, self.link_factor) >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoss:
+    """A node that fails at a known time, whatever its rates say; where it is down by then, it stays so."""
+
+    at_s: float
+    node_id: str
+    cause: FaultCause = FaultCause.HOST
+    back_after_s: float = inf  # infinity: never; nobody repairs it before the failure is known
+
+    def __post_init__(self) -> None:
+        assert self.at_s >= 0 and self.back_after_s >= 0, self
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """What a step's time is made of, relative to sound accelerators side by side."""
+
+    communication_fraction: float = 0.2  # of a step, that it waits for the network
+    # Outer to inner level of the nodes' domains: how much longer communication takes across its borders.
+    crossing_fractions: tuple[float, ...] = ()
+    contention_fraction: float = 0.0  # longer communication across borders, were all others across them too
+    jitter_fraction: float = 0.0  # one accelerator's spread of step times over their mean
+    efficiency_by_count: tuple[tuple[int, float], ...] = ()  # of work per accelerator; none: it scales fully
+    straggler_fraction: float = 0.0  # of nodes that are slow from the start …
+    straggler_factor: float = 1.0  # … and take so many times as long
+    training_interference_fraction: float = 0.0  # longer communication beside serving in the same domain
+    serving_interference_fraction: float = 0.0  # longer service times beside training in the same domain
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointModel:
+    """What a checkpoint is, and what a restart takes before it is read."""
+
+    bytes_per_accelerator: float = 0.0
+    snapshot_s: float | None = None  # how long training stops; None: for the whole write
+    files_per_accelerator: float = 1.0
+    bytes_per_s_per_accelerator_max: float = inf  # that the hosts can write or read
+    failed_fraction: float = 0.0  # of writes, that come to nothing
+    restart_s: float = Reliability().restart_s
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStore:
+    """What all writes and reads share."""
+
+    bytes_per_s: float = inf
+    operations_per_s: float = inf  # files created or opened
+    brownouts: tuple[tuple[float, float, float], ...] = ()  # from, until, factor (below 1) of the bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLoad:
+    """What serving needs of the pool: steps of (from second, accelerators)."""
+
+    needed: tuple[tuple[float, int], ...]  # in truth
+    asked: tuple[tuple[float, int], ...]  # what its autoscaler asks for: a forecast, with its lead
+    start_s: float = 60.0  # from a grant until the node serves
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWorld:
+    """All of one run except its jobs."""
+
+    nodes: tuple[NodeGroup, ...]
+    new_brain: Callable[[], ClusterMachine]
+    horizon_s: float
+    ends: RunEnd = RunEnd.HORIZON
+    faults: FaultRates = field(default_factory=FaultRates)
+    slow_nodes: tuple[SlowNode, ...] = ()
+    losses: tuple[NodeLoss, ...] = ()
+    step: StepModel = StepModel()
+    checkpoint: CheckpointModel = CheckpointModel()
+    store: CheckpointStore = CheckpointStore()
+    serving: ServingLoad | None = None
+    quotas: Mapping[str, float] | None = None  # of the whole cluster, by team: what shares are held against
+    estimate_sigma: float = 0.0  # of the logarithm of what owners say against what their jobs take
+    idle_w: float = 0.0  # one accelerator with its share of the host
+    busy_w: float = 0.0
+    timeline_count: int = 120
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        assert 0 < self.horizon_s < inf and self.timeline_count >= 1, self
+
+
+# --- what comes out ---
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long jobs of one size or team waited for their first start."""
+
+    name: str
+    count: int
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TeamShare:
+    """What a team had of all training time, while every team with a quota had jobs waiting."""
+
+    team: str
+    accelerator_h: float  # over the whole run
+    share: float | None  # None: at no time did all of them wait
+    quota_fraction: float | None
+    deviation_fraction: float | None  # share over quota less one
+    waits: Waits
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """One bucket of the timeline: mean accelerators by use, and the state at its end."""
+
+    from_s: float
+    until_s: float
+    training_count: float
+    serving_count: float
+    idle_count: float
+    away_count: float  # down or quarantined
+    queued_count: int
+    running_count: int
+    largest_free_count: int  # accelerators of whole free nodes in one domain
+    fragmentation_fraction: float  # of free accelerators, that are on nodes which others use too
+    needed_count: int  # by serving
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job that ended, or was there at the end; None where it did not come so far."""
+
+    job_id: str
+    team: str
+    accelerator_count: int
+    state: str  # completed, failed, cancelled, refused, gave-up, running, queued
+    submit_s: float
+    started_s: float | None  # first
+    ended_s: float | None
+    waited_s: float  # until it was first started, or until now
+    completion_s: float | None  # from submission to its end
+    busy_s: float  # accelerator-seconds of work kept
+    lost_s: float  # accelerator-seconds
+    attempts: int
+    preempted_count: int
+    failures_count: int
+    checkpoints_count: int
+    slowest_node: str  # that set its pace last; "": none did
+    tokens_per_s: float | None  # from its first start to its end
+    samples_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingFigures:
+    """What serving needed and had of the pool."""
+
+    needed_h: float  # accelerator-hours
+    granted_h: float  # ready ones
+    shortfall_h: float  # accelerator-hours that were needed and not ready
+    shortfall_s: float  # time in which any was missing: a stand-in for time outside its SLO
+    slowdown_factor: float  # of service times beside training; 1: none
+    ready_steps: tuple[tuple[float, int], ...]  # ready accelerators, for the fleet's own world
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResult:
+    """What a run came to; equal inputs give an equal result."""
+
+    duration_s: float
+    accelerator_count: int
+    accelerator_h: Mapping[Use, float]  # by use; they sum to the capacity
+    capacity_h: float
+    goodput_fraction: float  # work kept, of the time that jobs held accelerators
+    utilisation_fraction: float  # accelerators that trained or served, of the capacity
+    energy_j: float
+    jobs: Mapping[str, int]  # by state
+    waits_by_size: tuple[Waits, ...]
+    teams: tuple[TeamShare, ...]
+    preempted_count: int
+    restart_count: int  # attempts after the first
+    failure_count: int  # that hit a running job
+    node_failure_count: int
+    failures_by_cause: Mapping[str, int]
+    checkpoint_count: int
+    checkpoint_failed_count: int
+    checkpoint_s_mean: float  # of a write, from its order to its end
+    lost_s_mean: float  # wall seconds per failure
+    recovery_s_mean: float  # from a failure until its job goes on: the time to repair, for jobs
+    slowdown_factor: float  # of training steps, over sound accelerators side by side
+    pace_setters: tuple[tuple[str, float], ...]  # nodes that held others up, and by how many accelerator-h
+    fragmentation_fraction_mean: float
+    serving: ServingFigures | None
+    placement: tuple[tuple[str, Placement], ...]  # what runs where at the end
+    waiting_for: str  # what a run that was cut off was still waiting for; "": nothing
+    event_count: int  # that the brain handled
+    decision_count: int  # effects that it answered
+    effects: Mapping[str, int]  # by name
+    timeline: tuple[ClusterRow, ...]

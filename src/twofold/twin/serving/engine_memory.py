@@ -1,0 +1,190 @@
+"""Who holds which part of one engine's cache: running requests, prompts that they share, idle prompts."""
+
+from math import ceil
+
+from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Reservation
+from twofold.twin.serving.kv_blocks import KvBlocks
+from twofold.twin.serving.prefix_cache import PrefixCache
+
+WAITING, PREFILLING, DECODING, SWAPPED, HANDED, GONE = range(6)  # where a request is
+
+
+class Running:
+    """One request in the engine, and what it holds. Mutable."""
+
+    __slots__ = (
+        "admitted", "base_tokens", "finish_clock", "first_s", "hashes", "left_tokens", "place",
+        "reserved_blocks", "submitted_s", "target_tokens", "todo_tokens", "work",
+    )  # fmt: skip
+
+    def __init__(self, work: EngineWork, now_s: float) -> None:
+        self.work = work
+        self.submitted_s = now_s
+        self.place = WAITING
+        self.first_s = -1.0  # when its first token is seen; -1: it is not made yet
+        self.admitted = 0  # a rising number, new at every admission
+        self.target_tokens = work.input_tokens  # in the cache when its prefill ends
+        self.todo_tokens = 0  # of them, not computed yet
+        self.left_tokens = work.output_tokens  # to be generated when that begins to decode
+        self.base_tokens = 0  # held, less the token clock: once it decodes
+        self.finish_clock = 0
+        self.reserved_blocks = 0  # from the start on; 0: it grows
+        self.hashes: tuple[int, ...] = ()  # of shared blocks that it holds
+
+
+class EngineMemory:
+    """The cache of one engine. Held blocks, and those that lie idle, never exceed what there is."""
+
+    __slots__ = (
+        "_cache", "_every_hash", "_growing_limit_tokens", "_hash_tokens", "_idle_limit", "_most_gain",
+        "_per_hash", "_settings", "_watermark", "kv", "step_blocks",
+    )  # fmt: skip
+
+    def __init__(self, kv_tokens: int, settings: EngineSettings) -> None:
+        self.kv = KvBlocks(kv_tokens, settings.block_tokens)
+        self._settings = settings
+        self._watermark = int(self.kv.total_count * settings.watermark_fraction)
+        self._most_gain = ceil(settings.gained_tokens)
+        self.step_blocks = -(-self._most_gain // settings.block_tokens)  # of one sequence, at most
+        grows = settings.reservation is Reservation.PROMPT
+        room_tokens = self.kv.total_count * settings.block_tokens - self._most_gain
+        self._growing_limit_tokens = min(room_tokens, settings.context_tokens) if grows else None
+        self._cache = PrefixCache() if settings.prefix_cache_tokens else None
+        self._idle_limit = settings.prefix_cache_tokens // settings.block_tokens
+        self._hash_tokens = 0  # that one hash of a request stands for, once one was seen
+        self._every_hash = 1  # which of them are kept
+        self._per_hash = 0  # blocks that one that is kept stands for
+
+    @property
+    def used_fraction(self) -> float:
+        """Of the cache, held by running requests."""
+        return self.kv.held_count / max(1, self.kv.total_count)
+
+    def can_ever_hold(self, work: EngineWork) -> bool:
+        """Whether the request fits an empty engine, to its last token."""
+        whole = work.input_tokens + work.output_tokens
+        if self._growing_limit_tokens is not None:
+            return whole <= self._growing_limit_tokens
+        fits = max(self._reserved_blocks(work), self.kv.blocks_of(whole)) <= self.kv.total_count
+        return fits and whole <= self._settings.context_tokens
+
+    def admit(self, running: Running, clock_tokens: int, beside_count: int) -> bool:
+        """Give the request room for its prompt, if there is some beside what the others need for a step."""
+        kv, work = self.kv, running.work
+        reserved = 0 if self._growing_limit_tokens is not None else self._reserved_blocks(work)
+        blocks = reserved or -(-running.target_tokens // kv.block_tokens)
+        free = kv.total_count - kv.held_count
+        if beside_count:
+            # Whoever decodes at once may need blocks for its very next step.
+            free -= self._watermark + self.step_blocks * (running.place in (SWAPPED, HANDED))
+            if free - blocks < kv.growing_count * self.step_blocks:  # rarely: then count exactly
+                free -= kv.growth_count(clock_tokens, self._most_gain)
+        cache = self._cache
+        whole: tuple[int, ...] = ()
+        if cache is not None and work.prefix_blocks:
+            whole = self._whole_blocks(running)
+            # Hits make it smaller. Looking does not touch them: who asks in vain changes nothing.
+            if blocks > free and blocks - cache.held_hit_count(whole) * self._per_hash > free:
+                return False
+        elif blocks > free:
+            return False
+        kv.held_count += blocks
+        running.reserved_blocks = reserved
+        running.todo_tokens = running.target_tokens
+        if whole and cache is not None:
+            self._take_hits(running, whole, cache)
+        if kv.idle_count and kv.held_count + kv.idle_count > kv.total_count:
+            self.evict()
+        return True
+
+    def _take_hits(self, running: Running, whole: tuple[int, ...], cache: PrefixCache) -> None:
+        """Hold what is cached of a prompt's blocks; what others held already needs no room again."""
+        hits, idle = cache.take_hits(whole)
+        if hits:
+            running.hashes = whole[:hits]
+            hit_tokens = hits * self._hash_tokens * self._every_hash
+            running.todo_tokens = max(1, running.target_tokens - hit_tokens)
+            self.kv.held_count -= (hits - idle) * self._per_hash
+            self.kv.idle_count = cache.idle_count * self._per_hash
+
+    def share(self, running: Running) -> None:
+        """The prompt is computed: its whole blocks become others' too; copies of what they have are freed."""
+        if self._cache is None or not running.work.prefix_blocks:
+            return
+        whole = self._whole_blocks(running)
+        if len(whole) > len(running.hashes):
+            rest = whole[len(running.hashes) :]
+            taken = self._cache.take(rest)
+            self.kv.held_count += (taken - len(rest)) * self._per_hash
+            self.kv.idle_count = self._cache.idle_count * self._per_hash
+            running.hashes = whole
+
+    def release(self, running: Running, clock_tokens: int, answered: tuple[int, ...] = ()) -> None:
+        """Take back all that a request holds; blocks of its prompt (and of `answered`) stay, idle."""
+        kv = self.kv
+        if running.reserved_blocks:
+            blocks = running.reserved_blocks
+        elif running.place == DECODING:
+            blocks = -(-(clock_tokens + running.base_tokens) // kv.block_tokens)
+            kv.leave(running.base_tokens)
+        else:
+            blocks = -(-running.target_tokens // kv.block_tokens)
+        kv.held_count -= blocks
+        hashes = running.hashes
+        if self._cache is None or not (hashes or answered):
+            return
+        kept = hashes
+        if answered:
+            whole = self._filled(running.work, answered, clock_tokens + running.base_tokens)
+            if len(whole) > len(hashes) and whole[: len(hashes)] == hashes:
+                kept = whole
+                kv.held_count += self._cache.take(kept[len(hashes) :]) * self._per_hash
+        # Shared blocks were counted once by the cache, and once more in what was just taken back.
+        kv.held_count += (len(hashes) - self._cache.give_back(kept)) * self._per_hash
+        running.hashes = ()
+        kv.idle_count = self._cache.idle_count * self._per_hash
+        if kv.idle_count > min(self._idle_limit, kv.total_count - kv.held_count):
+            self.evict()
+
+    def evict(self) -> None:
+        """Idle prompts go where memory is needed, and beyond what may lie idle."""
+        cache, kv = self._cache, self.kv
+        if cache is not None and self._per_hash:
+            cache.shrink(min(kv.total_count - kv.held_count, self._idle_limit) // self._per_hash)
+            kv.idle_count = cache.idle_count * self._per_hash
+
+    def clear(self) -> None:
+        """The engine ended: nothing is held, nothing is cached."""
+        settings, total = self._settings, self.kv.total_count
+        self.kv = KvBlocks(total * settings.block_tokens, settings.block_tokens)
+        if self._cache is not None:
+            self._cache = PrefixCache()
+
+    def _whole_blocks(self, running: Running) -> tuple[int, ...]:
+        """The hashes of blocks that the prompt fills to their end."""
+        return self._filled(running.work, running.work.prefix_blocks, running.target_tokens)
+
+    def _filled(self, work: EngineWork, hashes: tuple[int, ...], tokens: int) -> tuple[int, ...]:
+        """Of hashes from the start on, those that stand for blocks which `tokens` fill to their end."""
+        if work.block_tokens != self._hash_tokens:
+            self._learn_blocks(work.block_tokens)
+        every = self._every_hash
+        if every == 1:
+            return hashes[: tokens // self._hash_tokens]
+        return hashes[every - 1 : tokens // self._hash_tokens : every]
+
+    def _learn_blocks(self, hash_tokens: int) -> None:
+        """A hash may stand for many of the engine's blocks; where a block takes many, the last one counts."""
+        assert not self._hash_tokens, "all requests of one engine have hashes of blocks of one length"
+        self._hash_tokens = hash_tokens
+        self._every_hash = max(1, ceil(self._settings.block_tokens / hash_tokens))
+        self._per_hash = self._every_hash * hash_tokens // self._settings.block_tokens
+
+    def _reserved_blocks(self, work: EngineWork) -> int:
+        """Blocks that the request gets at once and for good; 0 where it grows."""
+        settings = self._settings
+        if settings.reservation is Reservation.PROMPT:
+            return 0
+        if settings.reservation is Reservation.CONTEXT:
+            return self.kv.blocks_of(settings.context_tokens)
+        return self.kv.blocks_of(work.input_tokens + max(work.output_tokens, work.output_limit_tokens))

@@ -1,0 +1,228 @@
+"""What goes wrong in a serving world, when, and what of it the gate's events show."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+from twofold.core import ValueRefusedError
+from twofold.policy.gate import Cause, Event, ReleaseOffered, ReleaseWithdrawn, ReplicaRemoved, StartReplica
+from twofold.twin import Heap
+from twofold.twin.serving.fault_types import (
+    ColdStart,
+    Drain,
+    Fault,
+    Partition,
+    RandomCrashes,
+    Release,
+    ReplicaCrash,
+    SlowReplica,
+    StorageBrownout,
+    ThermalThrottle,
+    ZoneLoss,
+)
+from twofold.twin.serving.fleet_replicas import REPLICA_CAUSES, Fleet
+from twofold.twin.serving.fleet_state import Attempt, Kind, Replica
+from twofold.twin.serving.types import FleetWorld
+
+
+@dataclass(slots=True)
+class Struck:
+    """What a fault does at once: attempts that fail, what the gate hears, replicas that can speak again."""
+
+    failed: list[tuple[Attempt, Cause]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    freed: list[Replica] = field(default_factory=list)
+
+
+def check(world: FleetWorld) -> None:
+    """Raises ValueRefusedError where a fault can never be what it says."""
+    zones = {group.zone for group in world.replicas} | _later_zones(world)
+    known = {f"r{number}" for number in range(sum(group.count for group in world.replicas))}
+    for number, fault in enumerate(world.faults, 1):
+        what = f"fault {number}, {type(fault).__name__}"
+        from_s, until_s = fault_span_s(fault)
+        if not isfinite(from_s) or from_s < 0 or until_s < from_s:
+            raise ValueRefusedError(f"{what}: from {from_s:g} s until {until_s:g} s is no span of time")
+        zone = getattr(fault, "zone", "")
+        if zone and zone not in zones:
+            raise ValueRefusedError(f"{what}: there is no zone `{zone}`", hint=f"zones: {_listed(zones)}")
+        replica_id = getattr(fault, "replica_id", None)
+        if replica_id is not None and replica_id not in known:
+            last = f"r0 to r{len(known) - 1}" if known else "none"
+            raise ValueRefusedError(f"{what}: there is no replica `{replica_id}`", hint=f"replicas: {last}")
+        cause = getattr(fault, "cause", None)
+        if cause is not None and cause not in REPLICA_CAUSES:
+            raise ValueRefusedError(
+                f"{what}: `{cause}` is no cause", hint=f"causes: {_listed(REPLICA_CAUSES)}"
+            )
+        factor = getattr(fault, "factor", getattr(fault, "step_factor", 1.0))
+        if not 0.0 < factor < inf:
+            raise ValueRefusedError(f"{what}: a factor of {factor:g} is not above 0")
+        if isinstance(fault, RandomCrashes) and not 0.0 < fault.rate_per_replica_h < inf:
+            raise ValueRefusedError(f"{what}: a rate of {fault.rate_per_replica_h:g} per hour is not above 0")
+        if isinstance(fault, Release) and not 0.0 <= fault.error_fraction <= 1.0:
+            raise ValueRefusedError(f"{what}: {fault.error_fraction:g} is no fraction of errors")
+
+
+def fault_span_s(fault: Fault) -> tuple[float, float]:
+    """From when until when; infinity: it does not end by itself."""
+    match fault:
+        case ReplicaCrash(at_s=at_s) | ColdStart(at_s=at_s):
+            return at_s, at_s
+        case ZoneLoss(at_s=at_s, back_after_s=back_s) | Drain(at_s=at_s, back_after_s=back_s):
+            return at_s, inf if back_s is None else at_s + back_s
+        case Release(at_s=at_s, withdrawn_s=withdrawn_s):
+            return at_s, inf if withdrawn_s is None else withdrawn_s
+        case _:
+            return fault.from_s, fault.until_s
+
+
+def spoken(fault: Fault) -> str:
+    """A fault in words, for what broke first."""
+    match fault:
+        case ReplicaCrash():
+            return f"replica {fault.replica_id} went down ({fault.cause})"
+        case SlowReplica():
+            return f"replica {fault.replica_id} became {fault.factor:g} times slower"
+        case ThermalThrottle():
+            return (
+                f"{f'zone {fault.zone}' if fault.zone else 'the fleet'} was throttled {fault.factor:g} times"
+            )
+        case ZoneLoss():
+            return f"zone {fault.zone} was lost"
+        case ColdStart():
+            return "the fleet started cold"
+        case Partition():
+            return f"zone {fault.zone} was cut off"
+        case Drain():
+            return f"zone {fault.zone} was drained"
+        case StorageBrownout():
+            return f"storage fell to {fault.factor:.0%} of its bandwidth"
+        case Release():
+            return f"release {fault.version} was offered"
+        case RandomCrashes():
+            return "replicas crash by chance"
+
+
+def schedule(world: FleetWorld, heap: Heap) -> None:
+    """Put every fault's begin and end on the heap; those of chance are drawn per replica and life."""
+    for number, fault in enumerate(world.faults):
+        if isinstance(fault, RandomCrashes):
+            continue
+        from_s, until_s = fault_span_s(fault)
+        heap.push(from_s, Kind.FAULT_BEGINS, (number, fault))
+        if until_s < inf and not isinstance(fault, (ReplicaCrash, ColdStart)):
+            heap.push(until_s, Kind.FAULT_ENDS, (number, fault))
+
+
+def begin(fleet: Fleet, number: int, fault: Fault, world: FleetWorld, heap: Heap, now_s: float) -> Struck:
+    """Let a fault happen."""
+    struck = Struck()
+    match fault:
+        case ReplicaCrash():
+            replica = fleet.replicas.get(fault.replica_id)
+            if replica is not None:
+                _crash(fleet, replica, fault.cause, fault.back_after_s, now_s, struck)
+        case ZoneLoss():
+            fleet.lose_zone(fault.zone, fault_span_s(fault)[1])
+            for replica in _in_zone(fleet, fault.zone):
+                _crash(fleet, replica, "power", fault.back_after_s, now_s, struck)
+        case ColdStart():
+            for replica in list(fleet.replicas.values()):
+                _crash(fleet, replica, "power", 0.0, now_s, struck)
+        case SlowReplica():
+            replica = fleet.replicas.get(fault.replica_id)
+            if replica is not None:
+                _slow(fleet, replica, number, fault.factor, now_s)
+        case ThermalThrottle():
+            fleet.throttles[number] = (fault.zone, fault.factor)
+            for replica in _in_zone(fleet, fault.zone):
+                _slow(fleet, replica, number, fault.factor, now_s)
+        case Partition():
+            _cut(fleet, fault.zone, world, heap, now_s)
+        case Drain():
+            _drain(fleet, number, fault, now_s, struck)
+        case StorageBrownout():
+            fleet.brown_out(number, fault.factor, now_s)
+        case Release():
+            struck.events.append(ReleaseOffered(fault.version, fault.pool))
+        case RandomCrashes():
+            pass
+    return struck
+
+
+def end(fleet: Fleet, number: int, fault: Fault, now_s: float) -> Struck:
+    """Let a fault be over."""
+    struck = Struck()
+    match fault:
+        case ZoneLoss():
+            fleet.find_zone(fault.zone, now_s)
+        case SlowReplica() | ThermalThrottle():
+            fleet.throttles.pop(number, None)
+            for replica in fleet.replicas.values():
+                if replica.factors.pop(number, None) is not None:
+                    fleet.set_speed(replica, now_s)
+        case Partition():
+            fleet.cut_zones[fault.zone] -= 1
+            for replica in _in_zone(fleet, fault.zone):
+                replica.cut -= 1
+                if not replica.cut:
+                    struck.freed.append(replica)
+        case Drain():
+            for place, replica_id in fleet.drained.pop(number, []):
+                fleet.start(StartReplica(replica_id, *place), now_s)
+        case StorageBrownout():
+            fleet.brown_out(number, None, now_s)
+        case Release():
+            struck.events.append(ReleaseWithdrawn(fault.version))
+        case _:
+            pass
+    return struck
+
+
+def _crash(
+    fleet: Fleet, replica: Replica, cause: str, back_after_s: float | None, now_s: float, struck: Struck
+) -> None:
+    attempts, failure = fleet.crash(replica, cause, back_after_s, now_s)
+    struck.failed += [(attempt, failure) for attempt in attempts]
+
+
+def _slow(fleet: Fleet, replica: Replica, number: int, factor: float, now_s: float) -> None:
+    replica.factors[number] = factor
+    fleet.set_speed(replica, now_s)
+
+
+def _cut(fleet: Fleet, zone: str, world: FleetWorld, heap: Heap, now_s: float) -> None:
+    """Nothing passes between gateway and zone: answers that had begun stall until it ends, or for good."""
+    fleet.cut_zones[zone] = fleet.cut_zones.get(zone, 0) + 1
+    for replica in _in_zone(fleet, zone):
+        replica.cut += 1
+        replica.stamp += 1
+        for attempt in replica.attempts.values():
+            if attempt.begun:
+                heap.push(now_s + world.stall_timeout_s, Kind.STALLED, (attempt, replica, replica.stamp))
+
+
+def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck) -> None:
+    """The gate hears at once that nothing new may come; machines of other names stand for these later."""
+    drained = []
+    for replica in _in_zone(fleet, fault.zone):
+        struck.events.append(ReplicaRemoved(replica.replica_id))
+        place = (replica.pool, replica.zone, replica.model_name, replica.version)
+        drained.append((place, f"{replica.replica_id}-again"))
+        fleet.stop(replica, now_s)
+    fleet.drained[number] = drained
+
+
+def _in_zone(fleet: Fleet, zone: str) -> list[Replica]:
+    return [replica for replica in fleet.replicas.values() if zone in ("", replica.zone)]
+
+
+def _later_zones(world: FleetWorld) -> set[str]:
+    """Zones that the gate may start replicas in."""
+    scaling = world.gate.scaling
+    return {zone for pool in scaling.pools for zone in pool.zones} if scaling is not None else set()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(name or '""' for name in names)) or "none"

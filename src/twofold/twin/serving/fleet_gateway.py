@@ -1,0 +1,373 @@
+"""The gateway of a serving world: tells the gate what a live one would, and does what it says.
+
+An engine's clock is behind by one network delay, so that it has a request at the moment when the gateway
+sends it; what it then says is heard a whole round trip later. The gate sees what it would with a delay each
+way, for two entries of the heap less per request.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from twofold.policy import Machine
+from twofold.policy.gate import (
+    Cancel,
+    Cause,
+    ClientLeft,
+    Effect,
+    Event,
+    GiveUp,
+    Hold,
+    Probe,
+    PromoteRelease,
+    Refuse,
+    RequestArrived,
+    ResponseEnded,
+    ResponseFailed,
+    ResponseStarted,
+    RollBackRelease,
+    Send,
+    StartReplica,
+    StopReplica,
+)
+from twofold.twin import Heap
+from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
+from twofold.twin.serving.fleet_chance import Purpose, score, unit
+from twofold.twin.serving.fleet_clients import Clients
+from twofold.twin.serving.fleet_replicas import Fleet
+from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Replica, Visit
+from twofold.twin.serving.types import FleetWorld
+
+
+@dataclass(slots=True)
+class SinceFault:
+    """What the gate did since the first fault began; without one, since the run did. Mutable."""
+
+    began: bool = False
+    first_s: dict[type, float] = field(default_factory=dict)  # when each effect was first answered
+    sent_counts: dict[str, int] = field(default_factory=dict)  # by version, until a release is decided
+    missent_count: int = 0  # requests sent to replicas that could not hear them
+    missent_last_s: float | None = None
+
+    def begins(self) -> None:
+        """A fault happens; the first one is what all is counted from."""
+        if not self.began:
+            self.began = True
+            self.first_s.clear()
+            self.sent_counts.clear()
+            self.missent_count, self.missent_last_s = 0, None
+
+    def sends(self, version: str) -> None:
+        """A request goes to a replica of this version."""
+        if PromoteRelease not in self.first_s and RollBackRelease not in self.first_s:
+            self.sent_counts[version] = self.sent_counts.get(version, 0) + 1
+
+    def misses(self, now_s: float) -> None:
+        """It was sent where nobody can hear it."""
+        self.missent_count += 1
+        self.missent_last_s = now_s
+
+
+class Gateway:
+    """The gate, the attempts that it sent, and what becomes of them. Mutable."""
+
+    def __init__(
+        self, world: FleetWorld, gate: Machine[Event, Effect], heap: Heap, fleet: Fleet, clients: Clients
+    ) -> None:
+        self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
+        self.event_count = 0
+        self.effects: dict[type, int] = {}
+        self.since_fault = SinceFault()
+        self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
+        self.asking: Visit | None = None  # whose request the gate has not named yet
+        self.probing: list[Probe] = []  # asked for at this moment
+        self.round_trip_s = 2.0 * world.network_s
+        self._given_keys = 0
+        self._timeouts_s = [each.client.timeout_s for each in world.classes]
+        self._silent: deque[tuple[float, Attempt]] = deque()  # by when each is to have begun
+        self._silent_set = False
+        releases = fleet.releases.values()
+        self._judges = world.quality_spread > 0.0 or any(release.quality_drop for release in releases)
+        self._errs = world.error_fraction > 0.0 or any(release.error_fraction for release in releases)
+        self._do: dict[type, Callable[[Any, float], None]] = {
+            Send: self._send,
+            Hold: self._hold,
+            Refuse: self._refused,
+            GiveUp: self._given_up,
+            Cancel: self._cancelled,
+            Probe: self._probe,
+            StartReplica: fleet.start,
+            StopReplica: self._stop,
+        }
+
+    # --- what the gate is told, and does ---
+
+    def ask(self, visit: Visit, now_s: float) -> None:
+        """One request for what a visit wants."""
+        visit.tries = tries = visit.tries + 1
+        self.asking = visit
+        timeout_s = self._timeouts_s[visit.class_number]
+        if timeout_s < inf:
+            self.heap.push(now_s + timeout_s, Kind.TIMEOUT, (visit, tries))
+        _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _ = visit.arrival
+        limit_tokens = visit.output_limit_tokens
+        self.tell(
+            RequestArrived(
+                input_tokens,
+                limit_tokens,
+                tenant,
+                class_name,
+                session_id,
+                blocks,
+                model,
+                zone,
+                None,
+                tries - 1,
+            ),
+            now_s,
+        )
+
+    def timed_out(self, subject: tuple[Visit, int], now_s: float) -> None:
+        """A client breaks off a request that is still open, and may ask anew."""
+        visit, tries = subject
+        if visit.waits and visit.tries == tries and self.visits.get(visit.request_id) is visit:
+            self.leave(visit, now_s)
+            self.clients.again_or_never(visit, "left", None, now_s)
+
+    def leave(self, visit: Visit, now_s: float) -> None:
+        """Its client waits no more."""
+        if self.visits.get(visit.request_id) is visit:
+            self.tell(ClientLeft(visit.request_id), now_s)
+            self.visits.pop(visit.request_id, None)
+        self._drop_all(visit, now_s)
+
+    def tell(self, event: Event, now_s: float) -> None:
+        """An event comes to the gate; what it answers is done at once."""
+        self.event_count += 1
+        effects = self.gate.handle(event, now_s)
+        if effects:
+            self._act(effects, now_s)
+
+    def _act(self, effects: list[Effect], now_s: float) -> None:
+        counts, first_s = self.effects, self.since_fault.first_s
+        for effect in effects:
+            made = type(effect)
+            counts[made] = counts.get(made, 0) + 1
+            if made not in first_s:
+                first_s[made] = now_s
+            done = self._do.get(made)
+            if done is not None:
+                done(effect, now_s)
+
+    def _visit_of(self, request_id: int) -> Visit:
+        """Whose request this is; a new id is that of the visit which is asking."""
+        visit = self.visits.get(request_id)
+        if visit is None:
+            visit, self.asking = self.asking, None
+            assert visit is not None, f"request {request_id} is not open"
+            visit.request_id = request_id
+            self.visits[request_id] = visit
+        return visit
+
+    def _send(self, effect: Send, now_s: float) -> None:
+        visit = self._visit_of(effect.request_id)
+        tokens, limit = visit.arrival.output_tokens, effect.output_limit_tokens
+        if limit is not None and limit < tokens:
+            tokens = limit
+        self._given_keys = key = self._given_keys + 1
+        replica = self.fleet.replicas.get(effect.replica_id)
+        if replica is None:
+            replica = self.fleet.ended[effect.replica_id]
+        self.since_fault.sends(replica.version)
+        attempt = Attempt(key, visit, effect.attempt, replica, tokens)
+        visit.attempts.append(attempt)
+        visit.replica_id = effect.replica_id
+        silent = self._silent
+        while silent and (silent[0][1].begun or not silent[0][1].live):
+            silent.popleft()
+        silent.append((now_s + self.world.first_token_timeout_s, attempt))
+        if not self._silent_set:
+            self._silent_set = True
+            self.heap.push(silent[0][0], Kind.SILENT, None)
+        engine = replica.engine
+        if engine is None or replica.cut:
+            self.since_fault.misses(now_s)
+            dark = replica.cut or replica.silent
+            cause = Cause.TIMEOUT if dark else Cause.REFUSED
+            in_s = self.world.connect_timeout_s if dark else self.round_trip_s
+            self.heap.push(now_s + in_s, Kind.FAIL, (attempt, cause))
+            return
+        if self._errs and self._is_error(attempt, replica):
+            self.heap.push(now_s + self.round_trip_s, Kind.FAIL, (attempt, Cause.ERROR))
+            return
+        arrival, turn = visit.arrival, visit.next_turn
+        replica.attempts[key] = attempt
+        engine.submit(
+            EngineWork._make(  # half of the time of a call with arguments
+                (
+                    key,
+                    arrival.input_tokens,
+                    tokens,
+                    arrival.prefix_blocks,
+                    self.world.prefix_block_tokens,
+                    visit.output_limit_tokens,
+                    turn.prefix_blocks if turn is not None else (),
+                )
+            ),
+            now_s,
+        )
+        self.fleet.retime(replica)
+
+    def _hold(self, effect: Hold, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
+        self._visit_of(effect.request_id)
+
+    def _refused(self, effect: Refuse, now_s: float) -> None:
+        visit = self._visit_of(effect.request_id)
+        del self.visits[effect.request_id]
+        self.clients.refused(visit, effect, now_s)
+
+    def _given_up(self, effect: GiveUp, now_s: float) -> None:
+        visit = self.visits.pop(effect.request_id)
+        self._drop_all(visit, now_s)
+        self.clients.again_or_never(visit, f"failed: {effect.cause.value}", None, now_s)
+
+    def _cancelled(self, effect: Cancel, now_s: float) -> None:
+        visit = self.visits.get(effect.request_id)
+        for attempt in visit.attempts if visit else ():
+            if attempt.number == effect.attempt:
+                self._drop(attempt, now_s)
+                return
+
+    def _probe(self, effect: Probe, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
+        self.probing.append(effect)
+
+    def _stop(self, effect: StopReplica, now_s: float) -> None:
+        replica = self.fleet.replicas.get(effect.replica_id)
+        if replica is not None:
+            self.fleet.stop(replica, now_s)
+
+    # --- engines ---
+
+    # HOT: almost three times per request; with `heard`, `tell` and `retime` for each output 1.2 times slower
+    def engine_due(self, replica: Replica, now_s: float) -> None:
+        """A replica's engine may have something to say."""
+        engine, attempts, handle = replica.engine, replica.attempts, self.gate.handle
+        assert engine is not None
+        due_s = replica.timer_s
+        replica.timer = 0
+        replica.timer_s = inf
+        for output in engine.advance(due_s):
+            attempt = attempts.get(output.key)
+            if attempt is None:
+                continue
+            if replica.cut:
+                replica.held.append((output, attempt))
+            elif type(output) is FirstToken:
+                attempt.begun = True
+                visit = attempt.visit
+                if visit.begun_s is None:
+                    visit.begun_s = now_s
+                self.event_count += 1
+                effects = handle(ResponseStarted(visit.request_id, attempt.number), now_s)
+                if effects:
+                    self._act(effects, now_s)
+            else:
+                self._ended(attempt, output.output_tokens, now_s)  # type: ignore[union-attr]
+        if replica.timer or replica.engine is not engine:
+            self.fleet.retime(replica)
+        else:
+            at_s = engine.next_at_s()
+            if at_s is not None:
+                replica.timer_s = at_s
+                replica.timer = self.heap.push(at_s + self.round_trip_s, Kind.ENGINE, replica)
+
+    def heard(self, output: Output, attempt: Attempt, now_s: float) -> None:
+        """The gateway has the beginning or the end of an answer that it was cut off from."""
+        if isinstance(output, FirstToken):
+            attempt.begun = True
+            if attempt.visit.begun_s is None:
+                attempt.visit.begun_s = now_s
+            self.tell(ResponseStarted(attempt.visit.request_id, attempt.number), now_s)
+        else:
+            self._ended(attempt, output.output_tokens, now_s)
+
+    def _ended(self, attempt: Attempt, tokens: int, now_s: float) -> None:
+        """The gateway has the whole answer."""
+        if not tokens and attempt.output_tokens:
+            self.failed(attempt, Cause.ERROR, now_s)  # it can never fit this engine
+            return
+        visit = attempt.visit
+        request_id = visit.request_id
+        self._forget(attempt, now_s)
+        score = self._score(visit, attempt.replica) if self._judges else None
+        self.tell(ResponseEnded(request_id, tokens, score, attempt.number), now_s)
+        del self.visits[request_id]
+        if visit.attempts:
+            self._drop_all(visit, now_s)
+        self.clients.finished(visit, tokens, now_s)
+
+    def fails(self, subject: tuple[Attempt, Cause], now_s: float) -> None:
+        if subject[0].live:
+            self.failed(*subject, now_s)
+
+    def failed(self, attempt: Attempt, cause: Cause, now_s: float) -> None:
+        self._drop(attempt, now_s)
+        self.tell(ResponseFailed(attempt.visit.request_id, cause, attempt.number), now_s)
+
+    def stalled(self, subject: tuple[Attempt, Replica, int], now_s: float) -> None:
+        attempt, replica, stamp = subject
+        lost = attempt.key not in replica.attempts
+        if attempt.live and (lost or (replica.cut and replica.stamp == stamp)):
+            self.failed(attempt, Cause.TIMEOUT, now_s)
+
+    def silence(self, _: None, now_s: float) -> None:
+        """The oldest attempts have had their time to begin in."""
+        silent = self._silent
+        while silent:
+            due_s, attempt = silent[0]
+            if attempt.live and not attempt.begun and due_s > now_s:
+                self.heap.push(due_s, Kind.SILENT, None)
+                return
+            silent.popleft()
+            if attempt.live and not attempt.begun:
+                self.failed(attempt, Cause.TIMEOUT, now_s)
+        self._silent_set = False
+
+    def _forget(self, attempt: Attempt, now_s: float) -> None:
+        """The gateway waits for it no more."""
+        attempt.live = False
+        attempt.visit.attempts.remove(attempt)
+        replica = attempt.replica
+        replica.attempts.pop(attempt.key, None)
+        if replica.life is Life.DRAINING:
+            self.fleet.end_if_drained(replica, now_s)
+
+    def _drop(self, attempt: Attempt, now_s: float) -> None:
+        """… and closes its connection, which an engine that can be reached notices."""
+        replica = attempt.replica
+        engine = replica.engine
+        if engine is not None and attempt.key in replica.attempts and not replica.cut:
+            engine.cancel(attempt.key, now_s)
+            self.fleet.retime(replica)
+        self._forget(attempt, now_s)
+
+    def _drop_all(self, visit: Visit, now_s: float) -> None:
+        for attempt in list(visit.attempts):
+            self._drop(attempt, now_s)
+
+    def _is_error(self, attempt: Attempt, replica: Replica) -> bool:
+        fraction = self.world.error_fraction
+        release = self.fleet.releases.get(replica.version)
+        if release is not None:
+            fraction += release.error_fraction
+        visit = attempt.visit
+        return (
+            unit(self.world.seed, Purpose.ERROR, visit.number, 64 * visit.tries + attempt.number) < fraction
+        )
+
+    def _score(self, visit: Visit, replica: Replica) -> float:
+        world, release = self.world, self.fleet.releases.get(replica.version)
+        mean = world.quality_mean - (release.quality_drop if release is not None else 0.0)
+        return score(world.seed, visit.number, min(max(mean, 0.0), 1.0), world.quality_spread)

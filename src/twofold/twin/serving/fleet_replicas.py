@@ -1,0 +1,356 @@
+"""The replicas of a serving world: how they start, slow down, end and come back, and what they cost."""
+
+from dataclasses import dataclass, field
+from math import inf, log
+
+from twofold.core import ValueRefusedError
+from twofold.policy.gate import Cause, Event, ReplicaAdded, ReplicaRemoved, ReplicaStartFailed, StartReplica
+from twofold.twin import Heap, Histogram, SharedStore
+from twofold.twin.serving.fault_types import RandomCrashes, Release
+from twofold.twin.serving.fleet_chance import Purpose, unit
+from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Replica
+from twofold.twin.serving.types import FleetWorld, ReplicaModel, Start
+
+# What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
+# being refused), and whether its machine has to read the weights again.
+REPLICA_CAUSES: dict[str, tuple[Cause, bool, bool]] = {
+    "process": (Cause.BROKEN, False, False),
+    "kv": (Cause.ERROR, False, False),  # the cache is corrupt; the engine fails all and starts anew
+    "accelerator": (Cause.BROKEN, False, True),
+    "node": (Cause.TIMEOUT, True, True),
+    "power": (Cause.TIMEOUT, True, True),
+    "network": (Cause.TIMEOUT, True, False),
+}
+ENDED_MAX = 256  # replicas that are remembered after their end
+WORLD, VERSION = -1, -2  # what slows a replica besides faults, which have numbers from 0
+
+
+@dataclass(slots=True)
+class Spent:
+    """What all engines and machines came to. Mutable: grows as they end."""
+
+    busy_s: float = 0.0
+    ready_s: float = 0.0  # that engines were up
+    prefill_tokens: float = 0.0
+    hit_tokens: float = 0.0
+    preempted_count: int = 0
+    saved_s: float = 0.0  # by cached prompts
+    held_token_s: float = 0.0  # of caches, by running requests …
+    used_token_s: float = 0.0  # … and of that, filled
+    gaps: Histogram = field(default_factory=Histogram)  # seconds between the tokens of an answer
+    granted_s: float = 0.0
+    accelerator_s: float = 0.0
+    cost_usd: float = 0.0
+    energy_j: float = 0.0
+    started_count: int = 0
+    start_s: float = 0.0  # of all those together
+
+
+class Fleet:
+    """All replicas. Mutable; every method is told the time, and returns what the gate is to be told."""
+
+    def __init__(self, world: FleetWorld, heap: Heap) -> None:
+        self._world, self._heap = world, heap
+        self._round_trip_s = 2.0 * world.network_s
+        self.replicas: dict[str, Replica] = {}
+        self.ended: dict[str, Replica] = {}  # the latest ones; the gate may not have heard of it yet
+        self.spent = Spent()
+        self.releases = {fault.version: fault for fault in world.faults if isinstance(fault, Release)}
+        self.crashes = [fault for fault in world.faults if isinstance(fault, RandomCrashes)]
+        self.throttles: dict[int, tuple[str, float]] = {}  # zone and factor by fault
+        self.lost_zones: dict[str, float] = {}  # until when
+        self.cut_zones: dict[str, int] = {}
+        self.drained: dict[
+            int, list[tuple[tuple[str, str, str, str], str]]
+        ] = {}  # by fault: place and next id
+        self.max_count = 0
+        self._given_numbers = 0
+        shares = world.storage.bytes_per_s < inf
+        self._store = SharedStore(world.storage.bytes_per_s) if shares else None
+        self._store_timer = 0
+        self._brownouts: dict[int, float] = {}
+
+    # --- starting ---
+
+    def boot(self) -> list[Event]:
+        """The replicas that are ready when the run begins."""
+        events: list[Event] = []
+        for group in self._world.replicas:
+            place = (group.zone, group.pool, group.model, group.version)
+            for _ in range(group.count):
+                replica = self._granted(f"r{self._given_numbers}", place, 0.0)
+                if group.start is Start.READY:
+                    events += self._up(replica, 0.0)
+                else:
+                    self._start(replica, 0.0, reads=True)
+        return events
+
+    def start(self, asked: StartReplica, now_s: float) -> None:
+        """A machine is granted, or the gate hears that none comes."""
+        if asked.replica_id in self.replicas:
+            return  # the same twice is the same once
+        if asked.zone in self.lost_zones:
+            at_s = now_s + self._world.connect_timeout_s
+            self._heap.push(at_s, Kind.EVENTS, [ReplicaStartFailed(asked.replica_id)])
+            return
+        place = (asked.zone, asked.pool, asked.model, asked.version)
+        self._start(self._granted(asked.replica_id, place, now_s), now_s, reads=True)
+
+    def read(self, now_s: float) -> None:
+        """The store finished somebody's weights: it warms up, and may pass them on to its peers."""
+        self._store_timer = 0
+        assert self._store is not None
+        for replica_id in self._store.advance(now_s):
+            replica = self.replicas[replica_id]
+            replica.seeds = True
+            self._warm(replica, now_s)
+        self._share(now_s)
+
+    def ready(self, replica: Replica, life: int, now_s: float) -> list[Event]:
+        """A start has ended, if it is still wanted."""
+        if replica.lives != life or replica.life is not Life.STARTING:
+            return []
+        return self._up(replica, now_s)
+
+    def restart(self, replica: Replica, life: int, now_s: float) -> None:
+        """A replica that went down begins to come back: where its zone is lost, when that is over."""
+        if replica.lives != life or replica.life is not Life.DOWN:
+            return
+        lost_until_s = self.lost_zones.get(replica.zone)
+        if lost_until_s is None:
+            self._start(replica, now_s, reads=replica.reads)
+        else:
+            self._comes_back(replica, lost_until_s, now_s)
+
+    def _comes_back(self, replica: Replica, at_s: float, now_s: float) -> None:
+        """What is down starts then; if never, it is announced as removed."""
+        if at_s < inf:
+            self._heap.push(at_s, Kind.RESTART, (replica, replica.lives))
+        else:
+            self._heap.push(now_s + self._world.lost_after_s, Kind.LOST, (replica, replica.lives))
+
+    def lose_zone(self, zone: str, until_s: float) -> None:
+        """Nothing starts in the zone before; of two losses at once the longer one counts."""
+        self.lost_zones[zone] = max(until_s, self.lost_zones.get(zone, 0.0))
+
+    def find_zone(self, zone: str, now_s: float) -> None:
+        """A loss of the zone is over, and with the last one the zone is back."""
+        if self.lost_zones.get(zone, inf) <= now_s:
+            del self.lost_zones[zone]
+
+    def _granted(self, replica_id: str, place: tuple[str, str, str, str], now_s: float) -> Replica:
+        model = model_of(self._world, place[1], place[2])
+        replica = Replica(replica_id, self._given_numbers, model, place, now_s)
+        self._given_numbers += 1
+        self.replicas[replica_id] = replica
+        self.max_count = max(self.max_count, len(self.replicas))
+        replica.cut = self.cut_zones.get(replica.zone, 0)
+        replica.factors[WORLD] = self._world.world_factor
+        if replica.version in self.releases:
+            replica.factors[VERSION] = self.releases[replica.version].step_factor
+        for number, (zone, factor) in self.throttles.items():
+            if zone in ("", replica.zone):
+                replica.factors[number] = factor
+        return replica
+
+    def _start(self, replica: Replica, now_s: float, *, reads: bool) -> None:
+        replica.life, replica.asked_s = Life.STARTING, now_s
+        replica.lives += 1
+        if not reads or not replica.model.weight_bytes:
+            self._warm(replica, now_s)
+        elif self._store is None:
+            self._warm(replica, now_s, replica.model.weight_bytes / replica.model.read_bytes_per_s_max)
+        else:
+            replica.seeds = False
+            limit = replica.model.read_bytes_per_s_max
+            self._store.start(replica.replica_id, replica.model.weight_bytes, now_s, limit)
+            self._share(now_s)
+
+    def _warm(self, replica: Replica, now_s: float, read_s: float = 0.0) -> None:
+        at_s = now_s + read_s + replica.model.warm_up_s
+        self._heap.push(at_s, Kind.READY, (replica, replica.lives))
+
+    def _up(self, replica: Replica, now_s: float) -> list[Event]:
+        """It answers from now on. The gate is told of a new one; one that is back, its probes find."""
+        known = replica.life is Life.STARTING and replica.lives > 1
+        replica.lives = max(replica.lives, 1)
+        replica.life, replica.silent, replica.seeds = Life.READY, False, True
+        replica.engine = replica.model.new_engine()
+        replica.up_s = now_s
+        self.set_speed(replica, now_s)
+        if now_s > 0.0:
+            self.spent.started_count += 1
+            self.spent.start_s += now_s - replica.asked_s
+        for number, fault in enumerate(self.crashes):
+            if fault.pool in ("", replica.pool):
+                self._draw_crash(replica, number, fault, now_s)
+        self._share(now_s)
+        if known:
+            return []
+        place = (replica.zone, replica.pool, replica.model_name, replica.version)
+        return [ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *place)]
+
+    def _draw_crash(self, replica: Replica, number: int, fault: RandomCrashes, now_s: float) -> None:
+        chance = unit(self._world.seed + number, Purpose.CRASH, replica.number, replica.lives)
+        at_s = max(now_s, fault.from_s) - log(chance) * 3600.0 / fault.rate_per_replica_h
+        if at_s < fault.until_s:
+            self._heap.push(at_s, Kind.CRASH, (replica, replica.lives, fault))
+
+    # --- ending ---
+
+    def stop(self, replica: Replica, now_s: float) -> None:
+        """Drains; what has nothing to do ends at once."""
+        if replica.life is Life.STARTING or replica.life is Life.DOWN:
+            self.end(replica, now_s)
+        elif replica.life is Life.READY:
+            replica.life = Life.DRAINING
+            self.end_if_drained(replica, now_s)
+
+    def end_if_drained(self, replica: Replica, now_s: float) -> None:
+        """After an attempt left a draining replica."""
+        if replica.life is Life.DRAINING and not replica.attempts:
+            self.end(replica, now_s)
+
+    def end(self, replica: Replica, now_s: float) -> None:
+        """Its machine is given back; the gate hears of it."""
+        self._take_down(replica, now_s)
+        replica.life = Life.GONE
+        self._bill(replica, now_s)
+        del self.replicas[replica.replica_id]
+        self.ended[replica.replica_id] = replica
+        if len(self.ended) > ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
+        self._heap.push(now_s, Kind.EVENTS, [ReplicaRemoved(replica.replica_id)])
+        self._share(now_s)
+
+    def crash(
+        self, replica: Replica, cause: str, back_after_s: float | None, now_s: float
+    ) -> tuple[list[Attempt], Cause]:
+        """It is down, with all that it had. Returns the attempts that end now, and how they fail.
+
+        Where nobody answers for it, those that had begun stall, and the others wait for their time-out; that
+        a first start is dead shows when it has been missed for long enough.
+        """
+        failure, silent, reads = REPLICA_CAUSES[cause]
+        attempts = list(replica.attempts.values())
+        was = replica.life
+        if was is Life.GONE:
+            return [], failure
+        if was is Life.DOWN:  # it comes back when it was to, from what the second blow left
+            replica.silent, replica.reads = replica.silent or silent, replica.reads or reads
+            return [], failure
+        self._take_down(replica, now_s)
+        if was is Life.STARTING and replica.lives == 1:
+            replica.life = Life.DOWN
+            del self.replicas[replica.replica_id]
+            self._bill(replica, now_s)
+            told_s = now_s + self._world.lost_after_s if silent else now_s
+            self._heap.push(told_s, Kind.EVENTS, [ReplicaStartFailed(replica.replica_id)])
+            return [], failure
+        if was is Life.DRAINING:
+            self.end(replica, now_s)
+            return attempts, failure
+        replica.life, replica.silent, replica.reads = Life.DOWN, silent, reads
+        self._comes_back(replica, inf if back_after_s is None else now_s + back_after_s, now_s)
+        if not silent:
+            return attempts, failure
+        for attempt in attempts:
+            if attempt.begun:
+                self._heap.push(now_s + self._world.stall_timeout_s, Kind.STALLED, (attempt, replica, 0))
+        return [], failure
+
+    def _take_down(self, replica: Replica, now_s: float) -> None:
+        if self._store is not None:
+            self._store.cancel(replica.replica_id, now_s)
+        if replica.timer:
+            self._heap.cancel(replica.timer)
+            replica.timer, replica.timer_s = 0, inf
+        replica.attempts = {}
+        replica.held = []
+        engine, replica.engine = replica.engine, None
+        if engine is not None:
+            spent = self.spent
+            spent.busy_s += engine.busy_s
+            spent.ready_s += now_s - replica.up_s
+            spent.prefill_tokens += engine.prefill_tokens
+            spent.hit_tokens += engine.hit_tokens
+            spent.preempted_count += engine.preempted_count
+            spent.saved_s += engine.saved_s
+            spent.held_token_s += engine.held_token_s
+            spent.used_token_s += engine.used_token_s
+            spent.gaps.merge(engine.gaps)
+            spent.energy_j += engine.busy_s * (replica.model.busy_w - replica.model.idle_w)
+
+    def _bill(self, replica: Replica, now_s: float) -> None:
+        granted_s, model, spent = now_s - replica.granted_s, replica.model, self.spent
+        spent.granted_s += granted_s
+        spent.accelerator_s += granted_s * model.accelerator_count
+        spent.cost_usd += granted_s / 3600.0 * model.price_usd_per_h
+        spent.energy_j += granted_s * model.idle_w
+
+    def close(self, now_s: float) -> None:
+        """The run is over: everything is billed up to now."""
+        for replica in self.replicas.values():
+            self._take_down(replica, now_s)
+            self._bill(replica, now_s)
+
+    # --- speed and storage ---
+
+    def set_speed(self, replica: Replica, now_s: float) -> None:
+        """Tell its engine how much slower than its table it is."""
+        if replica.engine is not None:
+            factor = 1.0
+            for each in replica.factors.values():
+                factor *= each
+            replica.engine.set_speed(1.0 / factor, now_s)
+            self.retime(replica)
+
+    def retime(self, replica: Replica) -> None:
+        """After anything that may change when its engine has something to say."""
+        engine = replica.engine
+        at_s = engine.next_at_s() if engine is not None else None
+        if at_s is None:
+            at_s = inf
+        if at_s == replica.timer_s:
+            return
+        if replica.timer:
+            self._heap.cancel(replica.timer)
+        replica.timer_s = at_s
+        heard_s = at_s + self._round_trip_s
+        replica.timer = self._heap.push(heard_s, Kind.ENGINE, replica) if at_s < inf else 0
+
+    def brown_out(self, number: int, factor: float | None, now_s: float) -> None:
+        """A fault takes a part of the store's bandwidth, or (None) gives it back."""
+        if factor is None:
+            self._brownouts.pop(number, None)
+        else:
+            self._brownouts[number] = factor
+        self._share(now_s)
+
+    def _share(self, now_s: float) -> None:
+        """The store's rate as it is now, with what ready peers add, and when its next transfer ends."""
+        if self._store is None or not (len(self._store) or self._store_timer):
+            return
+        rate = self._world.storage.bytes_per_s
+        for factor in self._brownouts.values():
+            rate *= factor
+        peer = self._world.storage.peer_bytes_per_s
+        if peer:
+            rate += peer * sum(
+                replica.seeds for replica in self.replicas.values() if replica.life is not Life.DOWN
+            )
+        self._store.set_rate(rate, now_s)
+        if self._store_timer:
+            self._heap.cancel(self._store_timer)
+            self._store_timer = 0
+        if len(self._store):
+            self._store_timer = self._heap.push(self._store.next_at_s(), Kind.READ, None)
+
+
+def model_of(world: FleetWorld, pool: str, model: str) -> ReplicaModel:
+    """The replica of a pool and a model; the most exact key that is there."""
+    for key in ((pool, model), ("", model), (pool, ""), ("", "")):
+        if key in world.models:
+            return world.models[key]
+    what = f"pool `{pool}` and model `{model}`"
+    raise ValueRefusedError(f"no replica is described for {what}", hint="describe one, or one for any")

@@ -1,0 +1,197 @@
+"""From what was counted to what a run came to, and to what broke first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from twofold.twin.serving.fleet_replicas import Fleet
+from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
+from twofold.twin.serving.metrics_timeline import METRICS, Bucket
+from twofold.twin.serving.metrics_types import BrokeFirst, ClassFigures, FleetResult
+from twofold.twin.serving.types import FleetWorld
+
+LITTLE_ERROR_MAX = 1e-6
+JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span
+REFUSED_FRACTION_MAX = 0.01  # of what ended; also of failed ones, and of those whose clients left
+UNANSWERED = (("queue", "were refused"), ("failures", "failed"), ("patience", "were left by their clients"))
+NOTES_MAX_COUNT = 3  # of one moment that are named
+KV_FRACTION_MAX = 0.98
+
+
+def fleet_result(
+    world: FleetWorld,
+    fleet: Fleet,
+    metrics: Metrics,
+    now_s: float,
+    event_count: int,
+    effects: Mapping[str, int],
+    waits_for: str | None,
+) -> FleetResult:
+    """All figures of a run that has ended at `now_s`."""
+    spent, measured_s = fleet.spent, max(now_s - world.warm_up_s, 0.0)
+    outcomes = {FINISHED: metrics.finished, **dict(sorted(metrics.outcomes.items()))}
+    still_open = metrics.arrived - sum(outcomes.values())
+    assert still_open >= 0, outcomes
+    if still_open:
+        outcomes[OPEN] = still_open
+    samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
+    read_tokens = spent.prefill_tokens + spent.hit_tokens
+    return FleetResult(
+        duration_s=now_s,
+        measured_s=measured_s,
+        classes=tuple(_class_figures(tally, measured_s) for tally in metrics.classes),
+        outcomes=MappingProxyType(outcomes),
+        arrived_count=metrics.arrived,
+        finished_count=metrics.finished,
+        retry_count=metrics.retries,
+        goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
+        output_tokens=metrics.output_tokens,
+        input_tokens=metrics.input_tokens,
+        prefix_hit_fraction=spent.hit_tokens / read_tokens if read_tokens else 0.0,
+        preempted_count=spent.preempted_count,
+        busy_fraction=spent.busy_s / spent.ready_s if spent.ready_s else 0.0,
+        kv_used_fraction=metrics.kv_sum / metrics.kv_samples if metrics.kv_samples else 0.0,
+        waits_for=waits_for,
+        replica_h=spent.granted_s / 3600.0,
+        accelerator_h=spent.accelerator_s / 3600.0,
+        cost_usd=spent.cost_usd,
+        energy_j=spent.energy_j,
+        energy_j_per_output_token=spent.energy_j / metrics.output_tokens if metrics.output_tokens else 0.0,
+        replicas_max_count=fleet.max_count,
+        started_count=spent.started_count,
+        start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
+        event_count=event_count,
+        # A probe is no decision: it is sent to every replica at its time, whatever happens.
+        decision_count=sum(count for name, count in effects.items() if name != "Probe"),
+        effects=MappingProxyType(dict(sorted(effects.items()))),
+        little_error_fraction=little_error(metrics, now_s),
+        broke_first=broke_first(metrics),
+        timeline=metrics.timeline.rows(now_s),
+        queued_mean=sum(bucket.queued for bucket in metrics.timeline.buckets) / samples,
+        waiting_mean=sum(bucket.waiting for bucket in metrics.timeline.buckets) / samples,
+        computed_s=spent.busy_s,
+        saved_s=spent.saved_s,
+        token_gap_p99_s=spent.gaps.quantile(0.99) if spent.gaps.count else None,
+        token_gap_max_s=spent.gaps.quantile(1.0) if spent.gaps.count else None,
+        kv_waste_fraction=max(0.0, 1.0 - spent.used_token_s / spent.held_token_s)
+        if spent.held_token_s
+        else 0.0,
+    )
+
+
+def little_error(metrics: Metrics, now_s: float) -> float:
+    """How far the time average of open visits is from their rate times their mean stay.
+
+    Formula  |∫ N dt − Σ stays| / Σ stays, those still open up to now
+    Why      Little's law, exact over any span that begins empty. N comes from how many began and ended in
+             each bucket, the stays from each visit: one that is lost, or ends twice or elsewhere, shows.
+    """
+    open_count = metrics.arrived - metrics.finished - sum(metrics.outcomes.values())
+    stays_s = metrics.visit_s + open_count * now_s - (metrics.arrivals_s - metrics.ended_arrivals_s)
+    if stays_s <= 0.0:
+        return 0.0
+    error = abs(metrics.timeline.open_s(now_s) - stays_s) / stays_s
+    assert error < LITTLE_ERROR_MAX, f"Little's law is off by {error:g}"
+    return error
+
+
+@dataclass(slots=True)
+class _Window:
+    """Buckets in a row with enough requests to be judged. Mutable."""
+
+    from_s: float = 0.0  # where the first bad one is
+    count: int = 0
+    bad: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def add(self, from_s: float, count: int, bad: Sequence[int]) -> bool:
+        """One bucket more; whether there is enough to judge now."""
+        if self.count >= JUDGED_MIN_COUNT or not self.count:
+            self.count, self.bad = 0, [0] * len(bad)
+        if not any(self.bad):
+            self.from_s = from_s
+        self.count += count
+        self.bad = [before + now for before, now in zip(self.bad, bad, strict=True)]
+        return self.count >= JUDGED_MIN_COUNT
+
+
+def broke_first(metrics: Metrics) -> BrokeFirst | None:
+    """The first limit that did not hold, and when; of several at once, the likelier cause."""
+    width_s = metrics.timeline.width_s
+    ends, answers = _Window(), [_Window() for _ in metrics.classes]
+    for number, bucket in enumerate(metrics.timeline.buckets):
+        at_s = number * width_s
+        kv = bucket.kv / bucket.samples if bucket.samples else 0.0
+        if kv >= KV_FRACTION_MAX and bucket.waiting:
+            text = f"KV caches were {kv:.0%} full and requests waited"
+            return _told(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
+        found = _lost(ends) if ends.add(at_s, bucket.ended, _unanswered(bucket)) else None
+        for tally, window in zip(metrics.classes, answers, strict=True):
+            late = bucket.late[3 * tally.number : 3 * tally.number + 3]
+            if found is None and window.add(at_s, bucket.done[tally.number], late):
+                found = _late(window, tally)
+        if found is not None:
+            return _told(found, width_s, metrics)
+    return None
+
+
+def _unanswered(bucket: Bucket) -> tuple[int, int, int]:
+    return bucket.turned_away, bucket.failed, bucket.left
+
+
+def _lost(window: _Window) -> BrokeFirst | None:
+    """Of requests that ended, too many without an answer; a client's askings of one thing are one request."""
+    for (signal, what), count in zip(UNANSWERED, window.bad, strict=True):
+        part = count / window.count
+        if part > REFUSED_FRACTION_MAX:
+            text = f"{count} of {window.count} requests that ended {what}"
+            return BrokeFirst(window.from_s, signal, part, REFUSED_FRACTION_MAX, text)
+    return None
+
+
+def _late(window: _Window, tally: ClassTally) -> BrokeFirst | None:
+    model = tally.model
+    allowed = 1.0 - model.attained_fraction
+    name = f"{model.name} " if model.name else ""
+    limits = (model.ttft_s, model.tpot_s, model.e2e_s)
+    for metric, limit_s, count in zip(METRICS, limits, window.bad, strict=True):
+        late = count / window.count
+        if limit_s is not None and late > allowed + 1e-9:
+            text = f"{late:.0%} of {name}answers had a {metric.upper()} above {limit_s:g} s"
+            return BrokeFirst(window.from_s, f"slo {name}{metric}", late, allowed, text)
+    return None
+
+
+def _told(broke: BrokeFirst, width_s: float, metrics: Metrics) -> BrokeFirst:
+    """With when, and with all that befell the world at the last moment before that bucket's end."""
+    until_s = broke.at_s + width_s
+    before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < until_s]
+    after = f", after {_noted(before)} at {before[-1][0]:g} s" if before else ""
+    return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
+
+
+def _noted(notes: Sequence[tuple[float, str]]) -> str:
+    """Everything of the last moment: which of several did it nobody can tell."""
+    last_s = notes[-1][0]
+    said = list(dict.fromkeys(note for noted_s, note in notes if noted_s == last_s))
+    more = len(said) - NOTES_MAX_COUNT
+    return " and ".join(said[:NOTES_MAX_COUNT]) + (f" and {more} more" if more > 0 else "")
+
+
+def _class_figures(tally: ClassTally, measured_s: float) -> ClassFigures:
+    outcomes = {FINISHED: tally.finished, **dict(sorted(tally.outcomes.items()))}
+    still_open = tally.arrived - sum(outcomes.values())
+    if still_open:
+        outcomes[OPEN] = still_open
+    return ClassFigures(
+        name=tally.model.name,
+        arrived_count=tally.arrived,
+        finished_count=tally.finished,
+        within_slo_count=tally.within,
+        goodput_per_s=tally.within / measured_s if measured_s else 0.0,
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
+        ttft_s=tally.ttft.latency(),
+        tpot_s=tally.tpot.latency(),
+        e2e_s=tally.e2e.latency(),
+        outcomes=MappingProxyType(outcomes),
+    )

@@ -1,0 +1,250 @@
+"""Requests that arrive: made from rates, bursts, days and lengths; one by one, and again from the same seed.
+
+Sources  lengths are lognormal with the mean and 95th percentile that a spec or a trace states; bursts are
+         gamma renewals, whose gaps have the stated coefficient of variation (ServeGen finds 1 to 12 per
+         client); days are raised cosines, whose busiest moment is the stated ratio over the mean.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from math import cos, exp, inf, log, pi, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.twin.serving.types import Arrival, Turn
+
+DRAWN_COUNT = 4096  # numbers drawn at once: memory does not grow with the traffic
+NORMAL_P95 = 1.6448536
+HOURS = 24
+PREFIX_STEP = 1 << 24  # ids of a session's or a prompt's blocks; further ones would be another's
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of one side of the requests."""
+
+    mean_tokens: float
+    p95_tokens: float
+    max_tokens: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        assert 0 < self.mean_tokens < inf and 0 < self.p95_tokens < inf and self.max_tokens >= 1, self
+
+    @property
+    def sigma(self) -> float:
+        """Of the logarithm: p95/mean = exp(1.645 s − s²/2), its smaller root; 1.645 where there is none."""
+        ratio = max(self.p95_tokens / self.mean_tokens, 1.0)
+        return NORMAL_P95 - sqrt(max(0.0, NORMAL_P95**2 - 2.0 * log(ratio)))
+
+    def drawn(self, generator: np.random.Generator) -> Iterator[int]:
+        """Whole tokens from 1 to the most, without end."""
+        sigma = self.sigma
+        middle = log(self.mean_tokens) - sigma**2 / 2.0
+        while True:
+            tokens = np.exp(generator.normal(middle, sigma, DRAWN_COUNT))
+            yield from np.clip(np.rint(tokens), 1, self.max_tokens).astype(int).tolist()
+
+
+class Profile(Enum):
+    """The shape of a week, in the hours of whoever sends. Time 0 is midnight before Monday."""
+
+    FLAT = "flat"
+    CONSUMER = "consumer"  # busiest at 20 h, every day
+    BUSINESS = "business"  # busiest at 14 h, weekends as quiet as nights
+
+
+@dataclass(frozen=True, slots=True)
+class Surge:
+    """The rate is `factor` times as high for a while."""
+
+    from_s: float
+    until_s: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Requests come as conversations: each turn holds all that was said before."""
+
+    turns_mean: float = 5.0  # geometric
+    think_s_mean: float = 20.0  # exponential, from an answer to the next request
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficModel:
+    """One class's traffic."""
+
+    rate_per_s: float  # requests, in the mean over the profile
+    input: Lengths = Lengths(1155.0, 4083.0)  # Azure 2023, conversations
+    output: Lengths = Lengths(211.0, 451.0)
+    class_name: str = ""
+    gap_cv: float = 1.0  # of the gaps between arrivals: 1 is Poisson, more comes in clumps
+    profile: Profile = Profile.FLAT
+    peak_ratio: float = 2.0  # of the profile, over its mean
+    day_s: float = 86400.0  # how long a day of it takes
+    surges: tuple[Surge, ...] = ()
+    tenants: tuple[tuple[str, float], ...] = ()  # names and shares; none: one without a name
+    shared_prefix_fraction: float = 0.0  # of the mean input: a prompt that many requests begin with
+    prompt_count: int = 4  # different such prompts
+    block_tokens: int = 512
+    sessions: Sessions | None = None
+    zones: tuple[str, ...] = ()  # where requests come from, evenly
+
+    def __post_init__(self) -> None:
+        assert self.rate_per_s > 0 and self.gap_cv > 0 and self.peak_ratio >= 1 and self.day_s > 0, self
+        assert 0 <= self.shared_prefix_fraction < 1 and self.prompt_count >= 1, self
+
+
+def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0) -> Iterator[Arrival]:
+    """Arrivals of one class in order of time; equal arguments give equal arrivals.
+
+    Each kind of number has a generator of its own, so that another rate leaves the lengths as they are.
+    """
+    times, inputs, outputs, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
+    input_tokens, output_tokens = model.input.drawn(inputs), model.output.drawn(outputs)
+    prompt_blocks = int(model.shared_prefix_fraction * model.input.mean_tokens) // model.block_tokens
+    names = [name for name, _ in model.tenants]
+    shares = np.array([share for _, share in model.tenants])
+    zone_count = max(len(model.zones), 1)
+    chances = _uniforms(rest, 3)
+    share = 1.0 / model.sessions.turns_mean if model.sessions is not None else 1.0
+    ends = np.cumsum(shares / shares.sum()) if names else shares
+    for number, at_s in enumerate(arrival_times(model, times, from_s, until_s, share)):
+        of_tenant, of_prompt, of_zone = next(chances)
+        tenant = names[int(np.searchsorted(ends, of_tenant))] if names else ""
+        zone = model.zones[int(of_zone * zone_count)] if model.zones else ""
+        first = int(of_prompt * model.prompt_count) * PREFIX_STEP
+        tokens = next(input_tokens)
+        base = Arrival(at_s, tokens, next(output_tokens), model.class_name, tenant, zone=zone)
+        if model.sessions is None:
+            blocks = min(prompt_blocks, tokens // model.block_tokens)
+            yield base._replace(prefix_blocks=tuple(range(first, first + blocks)))
+        else:
+            speech = _Speech(model, (first, (model.prompt_count + number) * PREFIX_STEP), prompt_blocks)
+            own = np.random.default_rng((seed, number))
+            yield speech.begun(base, number, own)
+
+
+def arrival_times(
+    model: TrafficModel, generator: np.random.Generator, from_s: float, until_s: float, share: float = 1.0
+) -> Iterator[float]:
+    """When they come: gamma gaps of mean 1 on a clock that runs as fast as the rate.
+
+    Why      On such a clock the stream is stationary, so a day's shape changes how many come and not how
+             clumped they are; thinning would make a clumped stream Poisson where it is thin.
+    """
+    shape = 1.0 / model.gap_cv**2
+    gaps = _gamma_gaps(generator, shape)
+    wanted = next(gaps)
+    for begin_s, end_s, rate in rate_pieces(model, from_s, until_s):
+        ahead = (end_s - begin_s) * rate * share
+        while wanted <= ahead:
+            yield begin_s + wanted / (rate * share)
+            wanted += next(gaps)
+        wanted -= ahead
+
+
+def rate_pieces(model: TrafficModel, from_s: float, until_s: float) -> Iterator[tuple[float, float, float]]:
+    """From when, until when, and the rate between: hours of the profile, cut at the surges' edges."""
+    hour_s = model.day_s / HOURS
+    week = hourly_weights(model.profile, model.peak_ratio)
+    edges = sorted(
+        {s for surge in model.surges for s in (surge.from_s, surge.until_s) if from_s < s < until_s}
+    )
+    begin_s = from_s
+    while begin_s < until_s:
+        hour = int((begin_s + 1e-9 * hour_s) // hour_s)
+        end_s = until_s if model.profile is Profile.FLAT else min((hour + 1) * hour_s, until_s)
+        for a_s, b_s in pairwise([begin_s, *(s for s in edges if begin_s < s < end_s), end_s]):
+            rate = model.rate_per_s * week[hour % len(week)]
+            for surge in model.surges:
+                if surge.from_s <= a_s < surge.until_s:
+                    rate *= surge.factor
+            if rate > 0.0:
+                yield a_s, b_s, rate
+        begin_s = end_s
+
+
+def hourly_weights(profile: Profile, peak_ratio: float) -> list[float]:
+    """The rate of each hour of a week over its mean; the highest is `peak_ratio`.
+
+    Formula  w = b^p, b = 1.05 + cos(2π (hour − busiest) / 24), p so that max(w) = peak_ratio · mean(w)
+    """
+    if profile is Profile.FLAT or peak_ratio <= 1.0:
+        return [1.0]
+    busiest = 20 if profile is Profile.CONSUMER else 14
+    day = [1.05 + cos(2.0 * pi * (hour - busiest) / HOURS) for hour in range(HOURS)]
+    quiet = [min(day)] * HOURS if profile is Profile.BUSINESS else day
+    week = day * 5 + quiet * 2
+    low, high = 0.0, 64.0
+    for _ in range(60):
+        power = (low + high) / 2.0
+        shaped = [base**power for base in week]
+        if max(shaped) * len(shaped) < peak_ratio * sum(shaped):
+            low = power
+        else:
+            high = power
+    mean = sum(shaped) / len(shaped)
+    return [weight / mean for weight in shaped]
+
+
+class _Speech:
+    """One conversation: its prompt, and what was said so far."""
+
+    def __init__(self, model: TrafficModel, firsts: tuple[int, int], prompt_blocks: int) -> None:
+        assert model.sessions is not None
+        self._model, self._sessions = model, model.sessions
+        self._prompt, self._own = firsts
+        self._prompt_blocks = prompt_blocks
+        self._said_tokens = 0
+
+    def begun(self, base: Arrival, number: int, generator: np.random.Generator) -> Arrival:
+        """Its first request, with the others to come."""
+        name = f"{self._model.class_name or 'session'}-{number}"
+        begun = base._replace(session_id=name, prefix_blocks=self._blocks(base.input_tokens))
+        self._said_tokens = base.input_tokens + base.output_tokens
+        return begun._replace(turns=self._turns(generator))
+
+    def _turns(self, generator: np.random.Generator) -> Iterator[Turn]:
+        model, sessions = self._model, self._sessions
+        count = int(generator.geometric(1.0 / sessions.turns_mean))
+        outputs = _some(model.output, generator)
+        inputs = _some(model.input, generator)
+        for _ in range(count - 1):
+            said = self._said_tokens
+            tokens = min(said + next(inputs), model.input.max_tokens)
+            if tokens <= said:  # the context is full
+                return
+            answer = next(outputs)
+            turn = Turn(generator.exponential(sessions.think_s_mean), tokens, answer, self._blocks(tokens))
+            self._said_tokens = tokens + answer
+            yield turn
+
+    def _blocks(self, tokens: int) -> tuple[int, ...]:
+        """Ids of all whole blocks: the shared prompt's, then the session's own."""
+        count = min(tokens // self._model.block_tokens, PREFIX_STEP)
+        shared = min(self._prompt_blocks, count)
+        own = range(self._own, self._own + count - shared)
+        return (*range(self._prompt, self._prompt + shared), *own)
+
+
+def _some(lengths: Lengths, generator: np.random.Generator) -> Iterator[int]:
+    """As `drawn`, one at a time: a session needs few."""
+    sigma = lengths.sigma
+    middle = log(lengths.mean_tokens) - sigma**2 / 2.0
+    while True:
+        yield min(max(round(exp(generator.normal(middle, sigma))), 1), lengths.max_tokens)
+
+
+def _gamma_gaps(generator: np.random.Generator, shape: float) -> Iterator[float]:
+    while True:
+        yield from generator.gamma(shape, 1.0 / shape, DRAWN_COUNT).tolist()
+
+
+def _uniforms(generator: np.random.Generator, width: int) -> Iterator[list[float]]:
+    while True:
+        block: NDArray[np.float64] = generator.random((DRAWN_COUNT, width))
+        yield from block.tolist()

@@ -1,0 +1,216 @@
+"""The serving world in plain values: traffic, clients, replicas, and all of a run.
+
+The world's truth (lengths, speeds, faults) stands here; what the gate may know of it goes through its events.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+from typing import NamedTuple, Protocol
+
+from twofold.policy.gate import Beliefs, GateSettings
+from twofold.twin import Histogram
+from twofold.twin.serving.engine_types import EngineWork, Output
+from twofold.twin.serving.fault_types import Fault
+
+
+class ServingEngine(Protocol):
+    """One replica's serving software: `engine.Engine`, a disaggregated pair, or a fixed service time.
+
+    `advance` returns first tokens and finishes in order of time, none later than `now_s`; `next_at_s` says
+    when the next one comes if nothing else does, None while there is nothing to do.
+    """
+
+    def submit(self, work: EngineWork, now_s: float) -> None: ...
+
+    def cancel(self, key: int, now_s: float) -> None: ...
+
+    def advance(self, now_s: float) -> list[Output]: ...
+
+    def next_at_s(self) -> float | None: ...
+
+    def set_speed(self, factor: float, now_s: float) -> None: ...
+
+    def report(self) -> tuple[int, int, float]: ...
+
+    @property
+    def busy_s(self) -> float: ...
+
+    @property
+    def prefill_tokens(self) -> float: ...
+
+    @property
+    def decode_tokens(self) -> float: ...
+
+    @property
+    def hit_tokens(self) -> float: ...
+
+    @property
+    def preempted_count(self) -> int: ...
+
+    @property
+    def saved_s(self) -> float: ...
+
+    @property
+    def held_token_s(self) -> float: ...
+
+    @property
+    def used_token_s(self) -> float: ...
+
+    @property
+    def gaps(self) -> Histogram: ...
+
+
+# --- traffic ---
+
+
+class Turn(NamedTuple):
+    """A further request of a session, sent `think_s` after the answer before it."""
+
+    think_s: float
+    input_tokens: int
+    output_tokens: int
+    prefix_blocks: tuple[int, ...] = ()
+
+
+class Arrival(NamedTuple):
+    """One request as the world knows it: its true output length is never told to a policy.
+
+    A closed-loop session is its first request with `turns`: each follows the answer before it, and none
+    follows a request that failed for good. `turns` may be a generator; it is read as the session goes on.
+    """
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    class_name: str = ""
+    tenant: str = ""
+    session_id: str = ""
+    prefix_blocks: tuple[int, ...] = ()  # hashes of the prompt's leading blocks; equal ones are shared
+    output_limit_tokens: int | None = None  # None: the class's
+    model: str = ""
+    zone: str = ""
+    turns: Iterable[Turn] = ()
+
+
+class Retry(Enum):
+    """What a client does when it is refused or its request fails."""
+
+    NEVER = "never"
+    IMMEDIATE = "immediate"  # at once, whatever Retry-After says: what makes retry storms
+    BACKOFF = "backoff"  # the longer of Retry-After and a doubling wait, with jitter
+
+
+@dataclass(frozen=True, slots=True)
+class ClientModel:
+    """How the clients of a class behave."""
+
+    retry: Retry = Retry.NEVER
+    attempts_max: int = 1  # requests of one intent, the first one counted
+    backoff_s: float = 0.5  # before the second request; doubles
+    backoff_s_max: float = 30.0
+    patience_s: float = inf  # leaves when the first token has not come by then
+    answer_patience_s: float = inf  # leaves when the whole answer has not come by then
+    timeout_s: float = inf  # breaks off one request whose whole answer has not come by then: that failed
+
+    def __post_init__(self) -> None:
+        assert self.attempts_max >= 1 and 0 <= self.backoff_s <= self.backoff_s_max, self
+        assert self.patience_s > 0 and self.answer_patience_s > 0 and self.timeout_s > 0, self
+
+
+@dataclass(frozen=True, slots=True)
+class ClassModel:
+    """One latency class: its clients and what it promises. An answer within all limits is goodput."""
+
+    name: str
+    client: ClientModel = ClientModel()
+    output_limit_tokens: int = 2048  # that its clients ask for; the true length where that is more
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+    attained_fraction: float = 0.95  # of its answers that are to be within each limit
+
+
+# --- replicas ---
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaModel:
+    """One kind of replica: how it serves, starts, draws power and costs."""
+
+    new_engine: Callable[[], ServingEngine]  # cold; e.g. functools.partial(Engine, table, settings)
+    in_flight_limit: int
+    accelerator_count: int = 1
+    weight_bytes: float = 0.0  # read from the store (or from peers) at a start
+    read_bytes_per_s_max: float = inf  # that one machine can take in
+    warm_up_s: float = 30.0  # of a start, after its weights are read
+    idle_w: float = 0.0  # all accelerators and their share of the host
+    busy_w: float = 0.0
+    price_usd_per_h: float = 0.0
+
+
+class Start(Enum):
+    """How a run finds its replicas."""
+
+    READY = "ready"
+    COLD = "cold"  # all are started at time 0, and read their weights at once
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Replicas that the run begins with: r0, r1, … counted over all groups."""
+
+    count: int
+    zone: str = ""
+    pool: str = ""
+    model: str = ""
+    version: str = ""
+    start: Start = Start.READY
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where weights come from at a start. Starts share it evenly, each up to what its machine takes in.
+
+    With peers, every ready replica of the same model also uploads, one stream's worth each (R-062).
+    """
+
+    bytes_per_s: float = inf
+    peer_bytes_per_s: float = 0.0  # that a ready replica uploads; 0: no fan-out among peers
+
+
+# --- the world ---
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWorld:
+    """All of one run except its arrivals. `models` by (pool, model); "" in a key stands for any."""
+
+    models: Mapping[tuple[str, str], ReplicaModel]
+    replicas: tuple[ReplicaGroup, ...]
+    gate: GateSettings
+    beliefs: Beliefs  # true ones; the gate's are `belief_factor` times these
+    classes: tuple[ClassModel, ...] = (ClassModel(""),)
+    belief_factor: float = 1.0
+    world_factor: float = 1.0  # of the true step times against the engines' tables
+    storage: Storage = Storage()
+    faults: tuple[Fault, ...] = ()
+    network_s: float = 0.001  # one way between gateway and replica
+    metrics_every_s: float = 5.0  # how often a replica is scraped
+    metrics_delay_s: float = 1.0  # from the scrape until the gate knows it
+    # What the gateway waits for, as the live one does by default.
+    probe_timeout_s: float = 0.25
+    connect_timeout_s: float = 1.0
+    first_token_timeout_s: float = 60.0
+    stall_timeout_s: float = 30.0  # of an answer that has begun and goes no further
+    lost_after_s: float = 60.0  # after which a replica that does not come back is announced as removed
+    prefix_block_tokens: int = 512  # that one of an arrival's prefix blocks stands for
+    error_fraction: float = 0.0  # of requests that fail at a sound replica
+    quality_mean: float = 0.8  # of an answer's score, where scores are drawn; 0 spread: none are
+    quality_spread: float = 0.0
+    horizon_s: float = inf  # later arrivals are not let in
+    drain_s: float = 3600.0  # without an arrival or an answer, after which the run is stopped
+    warm_up_s: float = 0.0  # requests that arrive earlier are not in the figures
+    timeline_count: int = 120  # buckets of the timeline
+    seed: int = 0

@@ -1,0 +1,260 @@
+"""The language of predicates: comparisons of named quantities, `catalog('L4').tdp_w in 300..450`.
+
+It is a small part of Python's grammar, read by `ast` and walked here; nothing is compiled or executed. Names
+are case variables, units and the ends of the claim's own range; calls reach the table of quantities alone;
+attributes reach the public fields and properties of what these return.
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.verdicts.quantity import MissingFigure
+from twofold.verdicts.units import NAMED
+
+LENGTH_MAX = 2000
+DEPTH_MAX = 40
+PERCENT = re.compile(r"(?<!\w)(\d+(?:\.\d+)?)\s*%")
+RANGE = re.compile(r"\bin\s+([^\s()'\"]+?)\.\.([^\s()'\"]+)")
+TEXT = re.compile(r"('[^']*'|\"[^\"]*\")")
+SIMPLE: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"min": min, "max": max, "abs": abs, "round": round}
+ALLOWED = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Compare,
+    ast.In, ast.NotIn, ast.Call, ast.keyword, ast.Attribute, ast.Name, ast.Load, ast.Constant, ast.List,
+    ast.Tuple, *SIMPLE,
+)  # fmt: skip
+
+Call = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
+"""Asks a quantity by name: the evaluator knows no quantity itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an expression came to: whether it holds, and the quantity that its first comparison is about.
+
+    A comparison with what does not exist is neither true nor false, so it does not hold.
+    """
+
+    holds: bool
+    value: Any
+
+
+def parse(text: str) -> ast.expr:
+    """The expression as a tree of nothing but what the language has.
+
+    `15%` is 0.15, and `in A..B` a closed interval. Raises ValueRefusedError with what is wrong.
+    """
+    if len(text) > LENGTH_MAX:
+        raise ValueRefusedError(f"an expression of {len(text):,} letters is too long")
+    parts = [part if part[:1] in "'\"" else _rewritten(part) for part in TEXT.split(text.strip()) if part]
+    try:
+        tree = ast.parse("".join(parts), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueRefusedError(
+            f"`{text[:80]}` is not an expression", hint="write for example `catalog('L4').tdp_w in 300..450`"
+        ) from None
+    if _depth(tree) > DEPTH_MAX:
+        raise ValueRefusedError(f"`{text[:80]}` is nested deeper than {DEPTH_MAX}")
+    for node in ast.walk(tree):
+        if not isinstance(node, ALLOWED):
+            raise ValueRefusedError(f"`{type(node).__name__}` is not part of the language of claims")
+        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name):
+            raise ValueRefusedError("only quantities can be called, by their names")
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            raise ValueRefusedError(f"`{node.attr}` is not public")
+        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, bool)):
+            raise ValueRefusedError(f"`{node.value!r}` is neither a number nor a text")
+    return tree.body
+
+
+def _rewritten(code: str) -> str:
+    """Percentages and ranges as Python writes them; texts are not touched."""
+    return RANGE.sub(r"in (\1, \2)", PERCENT.sub(r"\1/100", code))
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of nesting, found without recursion."""
+    deepest, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, level = waiting.pop()
+        deepest = max(deepest, level)
+        waiting += [(child, level + 1) for child in ast.iter_child_nodes(node)]
+    return deepest
+
+
+def names_in(tree: ast.expr) -> set[str]:
+    """Free names of an expression: variables, units and quantities."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def calls_in(tree: ast.expr) -> list[ast.Call]:
+    """Quantities that an expression asks, the outermost first."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def subject(tree: ast.expr) -> ast.expr:
+    """What an expression is about: the left side of its first comparison, else the whole of it."""
+    node = tree
+    while True:
+        if isinstance(node, ast.BoolOp):
+            node = node.values[0]
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node = node.operand
+        elif isinstance(node, ast.Compare):
+            node = node.left
+        else:
+            return node
+
+
+def bound(tree: ast.expr, variables: Mapping[str, Any]) -> str:
+    """The expression as text with its variables written out."""
+
+    class Writer(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return ast.Constant(variables[node.id]) if node.id in variables else node
+
+    return ast.unparse(Writer().visit(ast.parse(ast.unparse(tree), mode="eval")))
+
+
+def evaluate(tree: ast.expr, variables: Mapping[str, Any], call: Call) -> Any:
+    """The value of an expression. What does not exist is None, through arithmetic, comparisons and `not`."""
+    return _Walk(variables, call).value(tree)
+
+
+def judge_expression(tree: ast.expr, variables: Mapping[str, Any], call: Call) -> Outcome:
+    """Whether a predicate holds, and the quantity that it is about."""
+    walk = _Walk(variables, call)
+    holds = walk.value(tree)
+    return Outcome(bool(holds), walk.value(subject(tree)))
+
+
+@dataclass(slots=True)
+class _Walk:
+    variables: Mapping[str, Any]
+    call: Call
+
+    def value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self._named(node.id)
+            case ast.List() | ast.Tuple():
+                return tuple(self.value(each) for each in node.elts)
+            case ast.Call():
+                return self._called(node)
+            case ast.Attribute():
+                return _attribute(self.value(node.value), node.attr)
+            case ast.UnaryOp():
+                operand = self.value(node.operand)
+                if isinstance(node.op, ast.Not):
+                    return None if operand is None else not operand
+                return None if operand is None else -operand
+            case ast.BinOp():
+                return _calculated(SIMPLE[type(node.op)], self.value(node.left), self.value(node.right))
+            case ast.BoolOp():
+                return self._joined(node.values, decides=isinstance(node.op, ast.Or))
+            case ast.Compare():
+                return self._compared(node)
+        raise AssertionError(f"parse lets no {type(node).__name__} through")
+
+    def _named(self, name: str) -> Any:
+        if name in self.variables:
+            return self.variables[name]
+        if name in NAMED:
+            return NAMED[name]
+        known = [*self.variables, *NAMED]
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "names: " + ", ".join(known)
+        raise UnknownNameError(f"`{name}` is neither a variable nor a unit", hint=hint)
+
+    def _called(self, node: ast.Call) -> Any:
+        assert isinstance(node.func, ast.Name)
+        arguments = [self.value(each) for each in node.args]
+        named = {each.arg: self.value(each.value) for each in node.keywords if each.arg}
+        if node.func.id in FUNCTIONS:
+            return None if None in arguments else FUNCTIONS[node.func.id](*arguments)
+        return self.call(node.func.id, arguments, named)
+
+    def _joined(self, nodes: Sequence[ast.expr], *, decides: bool) -> bool | None:
+        """`or` is decided by one that is true, `and` by one that is false; else None if any part is None."""
+        unknown = False
+        for node in nodes:
+            part = self.value(node)
+            if part is None:
+                unknown = True
+            elif bool(part) == decides:
+                return decides
+        return None if unknown else not decides
+
+    def _compared(self, node: ast.Compare) -> bool | None:
+        left = self.value(node.left)
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.value(right_node)
+            if left is None or right is None:
+                return None
+            if isinstance(op, (ast.In, ast.NotIn)):
+                inside = _inside(left, right, interval=isinstance(right_node, ast.Tuple))
+                holds = inside if isinstance(op, ast.In) else not inside
+            elif isinstance(op, (ast.Eq, ast.NotEq)):
+                holds = SIMPLE[type(op)](left, right)
+            else:
+                holds = _ordered(SIMPLE[type(op)], left, right)
+            if not holds:
+                return False
+            left = right
+        return True
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    if owner is None:
+        return None
+    found = getattr(owner, name, _attribute) if is_dataclass(owner) else _attribute
+    if callable(found):
+        raise UnknownNameError(f"`{type(owner).__name__}` has no figure `{name}`")
+    if found is None and "usd" in name:
+        raise MissingFigure("no list price")
+    return found
+
+
+def _calculated(function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return None
+    if not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
+        raise ValueRefusedError(f"cannot calculate with a {_kind(left)} and a {_kind(right)}")
+    return None if right == 0 and function is operator.truediv else function(left, right)
+
+
+def _kind(value: Any) -> str:
+    return "number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "whole row"
+
+
+def _ordered(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
+    if isinstance(left, str) != isinstance(right, str) or is_dataclass(left) or is_dataclass(right):
+        raise ValueRefusedError(f"cannot compare a {_kind(left)} with a {_kind(right)}")
+    return bool(function(left, right))
+
+
+def _inside(value: Any, ends: Any, *, interval: bool) -> bool:
+    """Membership of a list or a text, or of a closed interval whose missing ends are open."""
+    if not interval:
+        return bool(value in ends)
+    low, high = ends
+    return (low is None or value >= low) and (high is None or value <= high)

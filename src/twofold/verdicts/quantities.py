@@ -1,0 +1,110 @@
+"""The one table of named quantities, and how they are asked."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.verdicts.quantities_catalog import CATALOG
+from twofold.verdicts.quantities_cluster import CLUSTER
+from twofold.verdicts.quantities_cost import COST
+from twofold.verdicts.quantities_facility import FACILITY
+from twofold.verdicts.quantities_hardware import HARDWARE
+from twofold.verdicts.quantities_rules import RULES
+from twofold.verdicts.quantities_serving import SERVING
+from twofold.verdicts.quantities_serving_fleet import SERVING_FLEET
+from twofold.verdicts.quantities_serving_memory import SERVING_MEMORY
+from twofold.verdicts.quantities_training import TRAINING
+from twofold.verdicts.quantities_training_memory import TRAINING_MEMORY
+from twofold.verdicts.quantities_training_run import TRAINING_RUN
+from twofold.verdicts.quantity import Quantity
+from twofold.verdicts.world import World
+
+QUANTITIES: Mapping[str, Quantity] = {
+    **CATALOG,
+    **TRAINING,
+    **TRAINING_MEMORY,
+    **TRAINING_RUN,
+    **SERVING,
+    **SERVING_MEMORY,
+    **SERVING_FLEET,
+    **HARDWARE,
+    **COST,
+    **CLUSTER,
+    **FACILITY,
+    **RULES,
+}
+
+MAY_BE_NONE = {"zero", "slow_count"}
+TOO_MANY = 1e30  # no figure that a quantity takes is so large
+
+
+def ask(world: World, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """One quantity of these arguments; None where nothing is feasible. Asked twice, it is computed once."""
+    quantity = QUANTITIES.get(name)
+    if quantity is None:
+        near = get_close_matches(name, QUANTITIES, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "quantities: " + ", ".join(sorted(QUANTITIES))
+        raise UnknownNameError(f"`{name}` is not a quantity", hint=hint)
+    if None in arguments or None in named.values():
+        return None
+    given = _checked(name, quantity, arguments, named)
+    return world.once((name, *given.items()), lambda: _feasible(name, quantity, world, given))
+
+
+def _checked(
+    name: str, quantity: Quantity, arguments: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arguments by name, each of the kind that the quantity takes."""
+    try:
+        found = inspect.signature(quantity.function).bind(None, *arguments, **named).arguments
+    except TypeError as error:
+        raise ValueRefusedError(f"`{name}`: {error}") from None
+    hints = get_type_hints(quantity.function)
+    given = {key: value for key, value in found.items() if key != "world"}
+    for key, value in given.items():
+        if not _is_of(hints[key], value):
+            raise ValueRefusedError(f"`{name}`: `{key}` is not {_kind_of(hints[key])}")
+        if isinstance(value, (int, float)) and not _least(key, hints[key]) <= value < TOO_MANY:
+            raise ValueRefusedError(f"`{name}`: no `{key}` of {value:g}")
+    return given
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value of an expression is what an argument takes; whole numbers count as any number."""
+    if get_origin(kind) is Sequence:
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+    kinds = set(get_args(kind) or (kind,))
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, str):
+        return str in kinds
+    if not isinstance(value, (int, float)):
+        return False
+    whole = int in kinds and float(value).is_integer()
+    return float in kinds or whole
+
+
+def _least(key: str, kind: Any) -> int:
+    """Counts begin at 1, except those that may be none; other numbers at 0."""
+    return int(int in (get_args(kind) or (kind,)) and key not in MAY_BE_NONE)
+
+
+def _kind_of(kind: Any) -> str:
+    words = {str: "a text", int: "a whole number", float: "a number", bool: "True or False"}
+    if get_origin(kind) is Sequence:
+        return "a list of texts"
+    return words[next(each for each in get_args(kind) or (kind,) if each in words)]
+
+
+def _feasible(name: str, quantity: Quantity, world: World, given: Mapping[str, Any]) -> Any:
+    try:
+        with np.errstate(all="ignore"):  # what is not finite is shown as none
+            return quantity.function(world, **given)
+    except InfeasibleError:
+        return None
+    except (ValueError, ArithmeticError) as error:  # figures that no formula takes, such as a rate below 0
+        raise ValueRefusedError(f"`{name}` has no value for these arguments: {error}") from None

@@ -1,0 +1,151 @@
+"""Quantities of queues, gangs, faults, engines and arithmetic: small laws, and what the twin knows."""
+
+# ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
+
+from collections.abc import Mapping
+from math import ceil, comb
+
+import numpy as np
+
+from twofold.answer import given
+from twofold.core import InfeasibleError, ValueRefusedError
+from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
+from twofold.perf import ridge_flops_per_byte
+from twofold.training import straggler_loss_fraction
+from twofold.twin.cluster import Ring, rising_shares, scaling_parts
+from twofold.twin.serving import PRESETS, PrefillMode
+from twofold.verdicts.quantities_serving import replica
+from twofold.verdicts.quantity import MissingFigure, Quantity, one_of
+from twofold.verdicts.world import World
+
+SIZES = (8, 16, 32, 64)
+ACCUMULATED_MAX = 1 << 16
+COUNTED_MAX = 10_000  # servers or accelerators that the small laws below are summed over
+
+
+def wait_share(world: World, servers: int, utilisation: float) -> float:
+    """Mean wait of random arrivals at `servers` equal servers, in service times.
+
+    Formula  C(c, a) / (c·(1 − ρ)), a = c·ρ, C Erlang's probability of waiting, by B(c) = a·B/(c + a·B)
+    Source   Erlang 1917; M/M/c.
+    """
+    if not 0 < utilisation < 1 or not 0 < servers <= COUNTED_MAX:
+        raise InfeasibleError("a queue without end, or of more servers than are counted")
+    load, blocked = servers * utilisation, 1.0
+    for count in range(1, servers + 1):
+        blocked = load * blocked / (count + load * blocked)
+    waiting = blocked / (1.0 - utilisation * (1.0 - blocked))
+    return waiting / (servers * (1.0 - utilisation))
+
+
+def servers_for(world: World, load: float, wait: float) -> int:
+    """The fewest equal servers for a load of so many busy ones whose mean wait is at most `wait` services."""
+    if not 0 < load < COUNTED_MAX or wait <= 0:
+        raise InfeasibleError("no such number of servers")
+    count = int(load) + 1
+    while wait_share(world, count, load / count) > wait:
+        count += 1
+    return count
+
+
+def stuck_share(world: World, gpus: int, needs: int) -> float:
+    """How often two jobs of `needs` accelerators each deadlock on `gpus` when processes start one by one.
+
+    Formula  1 − 2·C(m, n−m) / C(2m, n) for m ≤ n < 2m: n starts drawn from 2m, one job complete among them
+    Why      Each job holds what it got and waits for the rest; no one gives up.
+    """
+    if not needs <= gpus < 2 * needs:
+        return 0.0
+    if needs > COUNTED_MAX:
+        raise ValueRefusedError(f"jobs of more than {COUNTED_MAX:,} accelerators are not counted")
+    return 1.0 - 2.0 * comb(needs, gpus - needs) / comb(2 * needs, gpus)
+
+
+def straggler_loss(world: World, slower: float, slow_count: int, count: int) -> float:
+    """Throughput that a job of `count` loses because `slow_count` of them take `slower` times as long."""
+    return straggler_loss_fraction(np.array([1.0, slower]), [count - slow_count, slow_count])
+
+
+def left_after_zone(world: World, replicas: int, zones: int) -> int:
+    """Replicas that are left when the fullest of so many zones is lost."""
+    return replicas - ceil(replicas / zones)
+
+
+def beside_bulk(
+    world: World, model: str, on: str, rate: float, bulk_rate: float, input: int = 500, bulk_input: int = 8000
+) -> float:
+    """p95 of the first token of short requests that share a replica with long ones, over having it alone."""
+    made = replica(world, model, on)
+    lengths = Lengths(float(input), 200.0)
+    short = TrafficClass("short", lengths, rate, Slo())
+    long = TrafficClass("long", Lengths(float(bulk_input), 500.0), bulk_rate, Slo())
+    shared = shared_load(made, [short, long], short, rate + bulk_rate)
+    alone = open_loop(made, lengths, rate)
+    ratio = float(np.ravel(shared.ttft.p95_s)[0]) / float(np.ravel(alone.ttft.p95_s)[0])
+    if not np.isfinite(ratio):
+        raise InfeasibleError("the shared replica saturates")
+    return ratio
+
+
+def batches_continuously(world: World, engine: str) -> bool:
+    """Whether the twin's engine mixes new prompts into running batches; not known of one it has not."""
+    if engine not in PRESETS:
+        raise MissingFigure(f"the twin has no {engine}")
+    return PRESETS[engine].prefill_mode is PrefillMode.MIXED
+
+
+def growing_part(world: World, jitter: float, input_s: float) -> str:
+    """Which share of a step the twin sees rise from 8 to 64 ranks, under jitter or input that grows."""
+
+    def ring(count: int) -> Ring:
+        return Ring(1e9, count, 50e9, 1e-5, compute_s=0.5)
+
+    parts = scaling_parts(ring, SIZES, lambda n: jitter * n / 64, lambda n: input_s * n / 64)
+    return ", ".join(dict.fromkeys(each.part for each in rising_shares(parts))) or "none"
+
+
+def ridge(world: World, gpu: str) -> float:
+    """FLOPs per byte above which 16-bit arithmetic binds, by the vendor's peaks."""
+    return float(ridge_flops_per_byte(given(f"1x{gpu}", world.catalog, world.constants).cluster.device))
+
+
+def passes(world: World, input: int, output: int, chunk: int = 8192) -> int:
+    """Times that a request goes through the network: chunks of its prompt, then one for each token."""
+    return ceil(input / chunk) + output - 1
+
+
+def sum_error(world: World, number_format: str, count: int) -> float:
+    """Relative error of adding 0.1 so many times, the sum kept in a format (`bf16`, `fp16` or `fp32`)."""
+    if not 0 < count <= ACCUMULATED_MAX:
+        raise ValueRefusedError(f"at most {ACCUMULATED_MAX:,} numbers are added")
+    one_of(number_format, ("bf16", "fp16", "fp32"), "format of a sum")
+    total = np.float32(0.0)
+    for _ in range(count):
+        total = _rounded(np.float32(total + np.float32(0.1)), number_format)
+    return abs(float(total) - 0.1 * count) / (0.1 * count)
+
+
+def _rounded(value: np.float32, number_format: str) -> np.float32:
+    """A 32-bit number to the nearest of the format; bf16 keeps the upper half of the bits."""
+    if number_format == "fp16":
+        return np.float32(np.float16(value))
+    if number_format == "fp32":
+        return value
+    bits = int(np.frombuffer(value.tobytes(), np.uint32)[0])
+    kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return np.float32(np.frombuffer(np.uint32(kept).tobytes(), np.float32)[0])
+
+
+CLUSTER: Mapping[str, Quantity] = {
+    "wait_share": Quantity(wait_share),
+    "servers_for": Quantity(servers_for),
+    "stuck_share": Quantity(stuck_share),
+    "straggler_loss": Quantity(straggler_loss),
+    "left_after_zone": Quantity(left_after_zone),
+    "beside_bulk": Quantity(beside_bulk),
+    "batches_continuously": Quantity(batches_continuously),
+    "growing_part": Quantity(growing_part),
+    "ridge": Quantity(ridge),
+    "passes": Quantity(passes),
+    "sum_error": Quantity(sum_error),
+}

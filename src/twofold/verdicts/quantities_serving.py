@@ -1,0 +1,372 @@
+"""Quantities of serving: iterations, loads, limits and layouts of a replica, by the models that plans use."""
+
+# ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from twofold.answer import NEWEST_RELEASES
+from twofold.core import InfeasibleError
+from twofold.inference import (
+    CacheOptions,
+    Lengths,
+    Replica,
+    ReplicaCount,
+    Served,
+    Slo,
+    TrafficClass,
+    bottleneck,
+    closed_loop,
+    communication_bytes_per_token,
+    default_activation_format,
+    engine,
+    fleet_cost,
+    iteration_s,
+    layout_table,
+    max_sequences,
+    max_throughput,
+    model_kind,
+    model_shape,
+    open_loop,
+    rate_limit,
+    static_batch,
+)
+from twofold.verdicts.machines import machines, price_usd_per_h
+from twofold.verdicts.quantity import Quantity, first_value, one_of, options
+from twofold.verdicts.world import World
+
+PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
+"""What a choice of hardware must carry: p95 of 1 s to the first token and 50 ms for each further one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What one replica gives under a load."""
+
+    tpot_s: float
+    ttft_s: float
+    e2e_s: float
+    ttft_s_p50: float
+    ttft_s_p95: float
+    ttft_s_p99: float
+    tpot_s_p95: float
+    e2e_s_p50: float
+    e2e_s_p95: float
+    e2e_s_p99: float
+    requests_per_s: float
+    tokens_per_s: float
+    batch: float
+    utilisation: float
+    mfu: float
+    power_w: float
+    tokens_per_j: float
+    usd_per_mtok: float | None
+    usd_per_request: float | None
+    accelerators: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Seconds of one step that only decodes, and shares of it."""
+
+    total_s: float
+    communication_fraction: float
+    host_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one replica carries within its promises."""
+
+    requests_per_s: float
+    batch: float
+    binding: str  # the promise that breaks next, or throughput
+    knee_fraction: float  # of saturation, where p95 begins to grow faster than throughput
+    saturation_per_s: float
+
+
+def replica(
+    world: World,
+    model: str,
+    on: str,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    engine_name: str = "vllm",
+    tp: int | None = None,
+    max_batch: int = 1024,
+    prefix: float = 0.0,
+    offload: float = 0.0,
+    scale: str = "",
+) -> Replica:
+    """One copy of a model on all given accelerators, split by tensors unless `tp` says otherwise.
+
+    Raises InfeasibleError where weights or the cache of one short request do not fit.
+    """
+    found, shape = machines(world, on, scale=scale), world.catalog.model(model)
+    family, ranks = found.cluster.device.family, tp or found.accelerator_count
+    if found.accelerator_count % ranks or shape.heads % ranks:
+        raise InfeasibleError(f"{ranks} ranks do not divide {found.accelerator_count} devices or {model}")
+    software = engine(
+        world.constants, engine_name, NEWEST_RELEASES.get(engine_name), family=family, model=model_kind(shape)
+    )
+    made = Replica(
+        model_shape(shape),
+        found.cluster,
+        software,
+        weights,
+        default_activation_format(found.cluster.device, weights),
+        kv,
+        tp=float(ranks),
+        pp=float(found.accelerator_count // ranks),
+        max_batch=float(max_batch),
+        cache=CacheOptions(shared_prefix_fraction=prefix, offload_bytes=offload),
+    )
+    if float(max_sequences(made, 256.0)) < 1:
+        raise InfeasibleError(f"{model} in {weights} does not fit {on}")
+    return made
+
+
+def serve(
+    world: World,
+    model: str,
+    on: str,
+    input: int = 1000,
+    output: int = 200,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    engine: str = "vllm",
+    tp: int | None = None,
+    prefix: float = 0.0,
+    offload: float = 0.0,
+    scale: str = "",
+    spread: float = 0.0,
+) -> Serving:
+    """One replica under `concurrency` clients, a `rate` of arrivals, or as much as it carries.
+
+    `spread` is the deviation of output lengths over their mean.
+    """
+    made = replica(world, model, on, weights, kv, engine, tp, prefix=prefix, offload=offload, scale=scale)
+    lengths = Lengths(float(input), float(output), 0.0, spread)
+    if float(max_sequences(made, float(input + output))) < 1:
+        raise InfeasibleError(f"{on} does not hold one request")
+    if concurrency is not None:
+        load = closed_loop(made, lengths, float(concurrency))
+    elif rate is not None:
+        load = open_loop(made, lengths, rate)
+    else:
+        load = max_throughput(made, lengths)
+    if not np.all(np.isfinite(np.asarray(load.e2e.mean_s, float))):
+        raise InfeasibleError(f"{on} saturates below {rate:g} requests/s")
+    return _serving(world, made, load, model, on, lengths)
+
+
+def _serving(world: World, made: Replica, load: Served, model: str, on: str, lengths: Lengths) -> Serving:
+    found = machines(world, on)
+    price, count = price_usd_per_h(found), int(first_value(made.accelerator_count))
+    requests, tokens = first_value(load.requests_per_s), first_value(load.output_tokens_per_s)
+    cost = fleet_cost(made, load, ReplicaCount(1, 0, 1), price, requests)
+    peak = found.cluster.device.peak_flops_per_s.get("bf16", np.nan)
+    flops = 2.0 * world.catalog.model(model).parameters_active
+    work = requests * (first_value(lengths.input_tokens) + first_value(lengths.output_tokens)) * flops
+    return Serving(
+        tpot_s=first_value(load.tpot.mean_s),
+        ttft_s=first_value(load.ttft.mean_s),
+        e2e_s=first_value(load.e2e.mean_s),
+        ttft_s_p50=first_value(load.ttft.p50_s),
+        ttft_s_p95=first_value(load.ttft.p95_s),
+        ttft_s_p99=first_value(load.ttft.p99_s),
+        tpot_s_p95=first_value(load.tpot.p95_s),
+        e2e_s_p50=first_value(load.e2e.p50_s),
+        e2e_s_p95=first_value(load.e2e.p95_s),
+        e2e_s_p99=first_value(load.e2e.p99_s),
+        requests_per_s=requests,
+        tokens_per_s=tokens,
+        batch=first_value(load.batch_sequences),
+        utilisation=first_value(load.utilisation_fraction),
+        mfu=work / (count * first_value(peak)),
+        power_w=cost.power_w,
+        tokens_per_j=cost.tokens_per_s_per_w,
+        usd_per_mtok=None if price is None else price * count / 3600 / tokens * 1e6,
+        usd_per_request=None if price is None else price * count / 3600 / requests,
+        accelerators=count,
+    )
+
+
+def decode_step(
+    world: World,
+    model: str,
+    on: str,
+    batch: int = 1,
+    context: int = 1000,
+    weights: str = "bf16",
+    scale: str = "",
+) -> Step:
+    """One step that decodes `batch` sequences of `context` tokens each, none prefilled."""
+    made = replica(world, model, on, weights, scale=scale)
+    step = iteration_s(made, 0.0, 0.0, float(batch), float(context))
+    total_s = first_value(step.total_s)
+    return Step(total_s, first_value(step.communication_s) / total_s, first_value(step.host_s) / total_s)
+
+
+def prefill_s(
+    world: World, model: str, on: str, tokens: int, weights: str = "bf16", scale: str = ""
+) -> float:
+    """Seconds of one step that prefills so many tokens and decodes none."""
+    made = replica(world, model, on, weights, scale=scale)
+    return first_value(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
+
+
+def static_tokens_per_s(
+    world: World,
+    model: str,
+    on: str,
+    batch: int,
+    input: int = 1000,
+    output: int = 200,
+    spread: float = 0.0,
+    weights: str = "bf16",
+) -> float:
+    """Useful output tokens/s of one batch that starts and ends together.
+
+    With lengths of deviation `spread` over their mean, the batch lasts as long as its longest answer, the
+    expected maximum of a log-normal: mean · exp(σ√(2 ln batch) − σ²/2), σ² = ln(1 + spread²).
+    """
+    made = replica(world, model, on, weights, max_batch=batch)
+    sigma = float(np.sqrt(np.log1p(spread**2)))
+    longest = float(np.exp(sigma * np.sqrt(2.0 * np.log(max(batch, 1))) - sigma**2 / 2.0)) if spread else 1.0
+    load = static_batch(made, Lengths(float(input), output * longest), float(batch))
+    return first_value(load.output_tokens_per_s) / longest
+
+
+def limit(
+    world: World,
+    model: str,
+    on: str,
+    ttft_s: float | None = 1.0,
+    tpot_s: float | None = 0.05,
+    e2e_s: float | None = None,
+    input: int = 1000,
+    output: int = 200,
+    quantile: str = "p95",
+    weights: str = "bf16",
+    prefix: float = 0.0,
+) -> Limit:
+    """Requests/s of one replica within promises on a quantile of first token, token and whole answer."""
+    made = replica(world, model, on, weights, prefix=prefix)
+    one_of(quantile, ("p50", "p95", "p99"), "quantile")
+    promised = {"ttft": ttft_s or None, "tpot": tpot_s or None, "e2e": e2e_s or None}
+    slo = Slo(**{f"{name}_s_{quantile}": value for name, value in promised.items()})
+    found = rate_limit(made, TrafficClass("all", Lengths(float(input), float(output)), 1.0, slo, prefix))
+    saturation = first_value(found.saturation_requests_per_s)
+    return Limit(
+        first_value(found.requests_per_s),
+        first_value(found.met_sequences),
+        str(np.ravel(found.binding)[0]),
+        first_value(found.knee_requests_per_s) / saturation if saturation else 0.0,
+        saturation,
+    )
+
+
+def serving_gains(
+    world: World, model: str, on: str, input: int = 1000, output: int = 200, weights: str = "bf16"
+) -> Mapping[str, float]:
+    """Requests/s within promises that 20 % more gains, of bandwidth, compute, capacity, link and host."""
+
+    def compute() -> Mapping[str, float]:
+        traffic = replace(PROMISED, lengths=Lengths(float(input), float(output)))
+        return bottleneck(replica(world, model, on, weights), traffic)
+
+    return world.once(("serving gains", model, on, input, output, weights), compute)
+
+
+def serving_gain(
+    world: World,
+    model: str,
+    on: str,
+    resource: str,
+    input: int = 1000,
+    output: int = 200,
+    weights: str = "bf16",
+) -> float:
+    """Requests/s within promises that 20 % more of one resource gains, as a share."""
+    gains = serving_gains(world, model, on, input, output, weights)
+    return gains[one_of(resource, gains, "resource")]
+
+
+def serving_needs_first(
+    world: World, model: str, on: str, input: int = 1000, output: int = 200, weights: str = "bf16"
+) -> str:
+    """The resource of which 20 % more carries most further requests."""
+    gains = serving_gains(world, model, on, input, output, weights)
+    return max(gains, key=lambda name: gains[name])
+
+
+def step_bound(world: World, model: str, on: str, phase: str, batch: int = 1, weights: str = "bf16") -> str:
+    """The resource of which 20 % more shortens a `decode` step most, or a `prefill` of 1,000 tokens each."""
+
+    one_of(phase, ("decode", "prefill"), "phase")
+
+    def seconds(scale: str) -> float:
+        if phase == "decode":
+            return decode_step(world, model, on, batch, 1000, weights, scale).total_s
+        return prefill_s(world, model, on, 1000 * batch, weights, scale)
+
+    names = {"compute": "compute", "bandwidth": "memory_bandwidth", "link": "link"}
+    plain = seconds("")
+    gains = {name: plain - seconds(f"{resource}=1.2") for name, resource in names.items()}
+    return max(gains, key=lambda name: gains[name])
+
+
+def sent_per_token(world: World, model: str, on: str, tp: int | None = None) -> float:
+    """Bytes that one accelerator sends for every token of a replica."""
+    return first_value(communication_bytes_per_token(replica(world, model, on, tp=tp)))
+
+
+def serving_layout(world: World, model: str, on: str, metric: str = "latency") -> str:
+    """The split of a replica that is best for `latency` of a token or for `throughput`: TP, PP or both."""
+    made = replica(world, model, on)
+    one_of(metric, ("latency", "throughput"), "metric")
+    count = int(first_value(made.accelerator_count))
+    pairs = [(tp, count // tp) for tp in (1, 2, 4, 8) if count % tp == 0]
+    rows = [row for row in layout_table(made, Lengths(1000.0, 200.0), pairs) if row.fits]
+    if not rows:
+        raise InfeasibleError("nothing fits")
+    best = min(rows, key=lambda row: row.tpot_s if metric == "latency" else -row.output_tokens_per_s)
+    return " and ".join(name for name, size in (("TP", best.tp), ("PP", best.pp)) if size > 1) or "neither"
+
+
+def _shown(arguments: Mapping[str, Any], asked: str) -> str:
+    """The command that shows a load, where `estimate serve` has its arguments."""
+    if (arguments["concurrency"] is None and arguments["rate"] is None) or arguments["spread"]:
+        return ""
+    told = {
+        **arguments,
+        "rate": f"{arguments['rate']:g} /s" if arguments["rate"] is not None else None,
+        "prefix": f"{arguments['prefix']:.0%}" if arguments["prefix"] else None,
+        "offload": f"{arguments['offload'] / 1e9:g} GB" if arguments["offload"] else None,
+        "kv": None if arguments["kv"] == "bf16" else arguments["kv"],
+        "engine": None if arguments["engine"] == "vllm" else arguments["engine"],
+    }
+    names = "on input output concurrency rate weights kv engine tp prefix offload scale"
+    return f"twofold estimate serve {arguments['model']}" + options(
+        told, {n: f"--{n}" for n in names.split()}
+    )
+
+
+SERVING: Mapping[str, Quantity] = {
+    "serve": Quantity(serve, _shown),
+    "decode_step": Quantity(decode_step),
+    "prefill_s": Quantity(prefill_s),
+    "static_tokens_per_s": Quantity(static_tokens_per_s),
+    "limit": Quantity(limit),
+    "serving_gain": Quantity(serving_gain),
+    "serving_needs_first": Quantity(serving_needs_first),
+    "step_bound": Quantity(step_bound),
+    "sent_per_token": Quantity(sent_per_token),
+    "serving_layout": Quantity(serving_layout),
+}

@@ -1,0 +1,93 @@
+"""Quantities of what serving must hold: weights, caches, and how many sequences fit."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from twofold.core import InfeasibleError
+from twofold.inference import CacheOptions, capacity, kv_bytes, max_sequences, model_shape, weights_bytes
+from twofold.verdicts.quantities_serving import replica
+from twofold.verdicts.quantity import Quantity, first_value
+from twofold.verdicts.world import World
+
+
+def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences: int = 1) -> float:
+    """Cache bytes of sequences of `context` tokens."""
+    return sequences * first_value(kv_bytes(model_shape(world.catalog.model(model)), kv, float(context)))
+
+
+def kv_cache_without_groups(world: World, model: str, context: int) -> float:
+    """Cache bytes of one sequence, were every query head to keep keys and values of its own."""
+    shape = model_shape(world.catalog.model(model))
+    return first_value(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
+
+
+def weights(world: World, model: str, number_format: str = "bf16") -> float:
+    """Bytes of a model's weights, scales included."""
+    return first_value(weights_bytes(model_shape(world.catalog.model(model)), number_format).total_bytes)
+
+
+def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
+    """Share of a model's weights that each token of a decode step of `batch` sequences accounts for.
+
+    Every weight is read once for the whole batch; of the experts those that any sequence visits.
+    """
+    shape = world.catalog.model(model)
+    if not shape.experts:
+        return 1.0 / batch
+    parts = weights_bytes(model_shape(shape), "bf16")
+    touched = 1.0 - (1.0 - shape.experts_topk / shape.experts) ** batch
+    total, experts = first_value(parts.total_bytes), first_value(parts.experts_bytes)
+    return (total - experts + experts * touched) / total / batch
+
+
+def sequences(
+    world: World,
+    model: str,
+    on: str,
+    context: int,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    block: int = 16,
+    offload: float = 0.0,
+) -> float:
+    """Sequences of `context` tokens that the cache holds at once; `block` tokens are set aside together."""
+    made = replica(world, model, on, weights, kv)
+    made = replace(made, cache=CacheOptions(block_tokens=float(block), offload_bytes=offload))
+    return first_value(max_sequences(made, float(context)))
+
+
+def holds(
+    world: World, model: str, on: str, weights: str = "bf16", context: int = 4096, users: int = 1
+) -> bool:
+    """Whether weights and the cache of so many users fit the machines."""
+    try:
+        return sequences(world, model, on, context, weights) >= users
+    except InfeasibleError:
+        return False
+
+
+def gpus_to_serve(
+    world: World, model: str, gpu: str, weights: str = "bf16", context: int = 4096, users: int = 8
+) -> int:
+    """The fewest accelerators, a power of two, that hold the weights and `users` of `context` tokens."""
+    for count in (1, 2, 4, 8, 16, 32):
+        if holds(world, model, f"1x{count}x{gpu}", weights, context, users):
+            return count
+    raise InfeasibleError(f"{model} does not fit 32 {gpu}")
+
+
+def buffers_bytes(world: World, model: str, on: str) -> float:
+    """Bytes of one accelerator beside weights and cache: a chunk's activations, logits, graphs."""
+    return first_value(capacity(replica(world, model, on)).buffers_bytes)
+
+
+SERVING_MEMORY: Mapping[str, Quantity] = {
+    "kv_cache": Quantity(kv_cache),
+    "kv_cache_without_groups": Quantity(kv_cache_without_groups),
+    "weights": Quantity(weights),
+    "weights_read_fraction": Quantity(weights_read_fraction),
+    "sequences": Quantity(sequences),
+    "holds": Quantity(holds),
+    "gpus_to_serve": Quantity(gpus_to_serve),
+    "buffers_bytes": Quantity(buffers_bytes),
+}

@@ -1,0 +1,295 @@
+"""Quantities of training: steps, layouts and what limits them, by the models that plans use."""
+
+# ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from twofold.answer import Given
+from twofold.core import InfeasibleError
+from twofold.perf import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s, scale_cluster
+from twofold.training import (
+    Candidate,
+    Limits,
+    Priced,
+    Recompute,
+    Stack,
+    TrainingJob,
+    candidate,
+    load_stack,
+    model_flops_utilisation,
+    price_layouts,
+    scale_stack,
+    step_time,
+    workload,
+)
+from twofold.verdicts.machines import machines, price_usd_per_h
+from twofold.verdicts.quantity import Quantity, first_value, one_of, options, sizes_of
+from twofold.verdicts.world import World
+
+KINDS = ("pretrain", "finetune", "lora")
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
+RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
+RELIEF = 1.2  # how much more of a resource `training_needs` tries
+RESOURCES = ("compute", "memory_bandwidth", "link", "fabric", "host")
+LAYOUT_SIZES = ("tp", "cp", "ep", "pp", "vpp", "dp", "micro_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The fastest layout of a job that fits, and its step; parts are shares of the step."""
+
+    step_s: float
+    tokens_per_s: float
+    mfu: float
+    compute_fraction: float  # arithmetic of the model and of recomputation
+    matrix_fraction: float  # matrix products and attention alone
+    communication_fraction: float  # exposed
+    bubble_fraction: float
+    optimizer_fraction: float
+    host_fraction: float
+    input_fraction: float
+    memory_bytes: float  # of one accelerator, the upper end by which it is judged to fit
+    weights_bytes: float
+    activations_bytes: float
+    accelerators: int
+    tp: int
+    pp: int
+    cp: int
+    dp: int
+    usd_per_mtok: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A job on machines with its software, and every layout that it may take."""
+
+    job: TrainingJob
+    found: Given
+    stack: Stack
+    priced: Priced
+
+    @property
+    def fitting(self) -> np.ndarray[Any, np.dtype[np.intp]]:
+        return np.flatnonzero(self.priced.high_bytes <= self.found.cluster.device.memory_bytes)
+
+
+def train(
+    world: World,
+    model: str,
+    on: str,
+    batch: int = 512,
+    sequence: int = 8192,
+    precision: str = "bf16",
+    kind: str = "pretrain",
+    framework: str = "megatron-core",
+    recompute: str = "",
+    zero: int | None = None,
+    layout: str = "",
+    scale: str = "",
+    oversubscription: float = 1.0,
+    fabric: str = "",
+    nic: str = "",
+    virtual: str = "",
+    offload: bool = False,
+    slower_latency: float = 1.0,
+) -> Trained:
+    """The fastest training step of a model on machines; `layout` fixes sizes, as in `tp=8,pp=4`."""
+    found = machines(
+        world,
+        on,
+        scale=scale,
+        oversubscription=oversubscription,
+        fabric=fabric,
+        nic=nic,
+        virtual=virtual,
+        slower_latency=slower_latency,
+    )
+    job = job_of(world, model, batch, sequence, precision, kind, framework, offload)
+    stated = {name: int(size) for name, size in sizes_of(layout, LAYOUT_SIZES, "size of a layout").items()}
+    if recompute:
+        stated["recompute"] = RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")]
+    if zero is not None:
+        stated["zero_stage"] = zero
+    site = _site(world, job, found, stated)
+    return _trained(site, _best(site))
+
+
+def step_once(world: World, model: str, on: str, batch: int) -> Trained:
+    """`train` without further wishes, computed once."""
+    return world.once(("step", model, on, batch), lambda: train(world, model, on, batch))
+
+
+def job_of(
+    world: World,
+    model: str,
+    batch: int,
+    sequence: int,
+    precision: str,
+    kind: str,
+    framework: str,
+    offload: bool,
+) -> TrainingJob:
+    one_of(precision, PRECISIONS, "precision")
+    one_of(kind, KINDS, "kind of run")
+    return TrainingJob(
+        world.catalog.model(model), kind, sequence, batch, precision, framework,  # type: ignore[arg-type]
+        lora_rank=16 if kind == "lora" else 0, optimizer_place="host" if offload else "device",
+    )  # fmt: skip
+
+
+def _site(world: World, job: TrainingJob, found: Given, stated: Mapping[str, int]) -> _Site:
+    stack = load_stack(world.constants, job.framework, job.precision, found.accelerator.family)
+    recompute = tuple(
+        Recompute(mode) for mode in ((stated["recompute"],) if "recompute" in stated else (0, 1, 2))
+    )
+    limits = Limits(
+        tp_max=stated.get("tp"),
+        cp_max=stated.get("cp"),
+        pp_max=stated.get("pp", Limits().pp_max),
+        zero_stages=(stated["zero_stage"],) if "zero_stage" in stated else None,
+        recompute=recompute,
+    )
+    priced = price_layouts(job, found.cluster, stack, limits)
+    agrees = np.ones(len(priced.layouts), bool)
+    for name, size in stated.items():
+        agrees &= getattr(priced.layouts, name) == size
+    kept = Priced(
+        priced.layouts.take(agrees), priced.step_s[agrees], priced.high_bytes[agrees], priced.refused
+    )
+    return _Site(job, found, stack, kept)
+
+
+def _best(site: _Site) -> Candidate:
+    fitting = site.fitting
+    if not len(fitting):
+        raise InfeasibleError(
+            f"{site.job.model.name} does not fit {site.found.accelerator_count} accelerators"
+        )
+    index = int(fitting[np.argmin(site.priced.step_s[fitting])])
+    return candidate(site.job, site.priced.layouts.row(index), site.found.cluster, site.stack)
+
+
+def _trained(site: _Site, best: Candidate) -> Trained:
+    step, held, total_s = best.step, best.memory, best.step_s
+
+    def share(*parts: Any) -> float:
+        return sum(first_value(part) for part in parts) / total_s
+
+    rate = site.job.tokens_per_step / total_s
+    count = site.found.accelerator_count
+    price = price_usd_per_h(site.found)
+    return Trained(
+        step_s=total_s,
+        tokens_per_s=rate,
+        mfu=first_value(
+            model_flops_utilisation(workload(site.job), best.layouts, site.found.cluster, total_s)
+        ),
+        compute_fraction=share(step.compute_s, step.recompute_s, step.head_s),
+        matrix_fraction=share(step.gemm_s, step.attention_s, step.experts_s),
+        communication_fraction=share(step.communication_s),
+        bubble_fraction=share(step.bubble_s),
+        optimizer_fraction=share(step.optimizer_s),
+        host_fraction=share(step.host_s),
+        input_fraction=share(step.data_s),
+        memory_bytes=best.high_bytes,
+        weights_bytes=first_value(held.weights_bytes),
+        activations_bytes=first_value(held.activations_bytes),
+        accelerators=count,
+        **{name: int(first_value(getattr(best.layouts, name))) for name in ("tp", "pp", "cp", "dp")},
+        usd_per_mtok=None if price is None else price * count / 3600 / rate * 1e6,
+    )
+
+
+def trains(
+    world: World, model: str, on: str, offload: bool = False, framework: str = "megatron-core"
+) -> bool:
+    """Whether any layout of a 16-bit pre-training run fits the memory of the machines."""
+    job = job_of(world, model, 512, 8192, "bf16", "pretrain", framework, offload)
+    return bool(len(_site(world, job, machines(world, on), {}).fitting))
+
+
+def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
+    """The slowest over the fastest step of all layouts that fit."""
+    job = job_of(world, model, batch, 8192, "bf16", "pretrain", "megatron-core", False)
+    site = _site(world, job, machines(world, on), {})
+    times = site.priced.step_s[site.fitting]
+    if not len(times):
+        raise InfeasibleError("nothing fits")
+    return float(np.max(times) / np.min(times))
+
+
+def training_gain(world: World, model: str, on: str, resource: str, batch: int = 512) -> float:
+    """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
+    one_of(resource, RESOURCES, "resource")
+    return training_gains(world, model, on, batch)[resource]
+
+
+def training_gains(world: World, model: str, on: str, batch: int = 512) -> Mapping[str, float]:
+    """The same for every resource, of the fastest layout."""
+
+    def compute() -> Mapping[str, float]:
+        job = job_of(world, model, batch, 8192, "bf16", "pretrain", "megatron-core", False)
+        site = _site(world, job, machines(world, on), {})
+        best = _best(site)
+        gains = {}
+        for name in RESOURCES:
+            cluster = scale_cluster(site.found.cluster, {name: RELIEF})
+            relieved = step_time(job, best.layouts, cluster, scale_stack(site.stack, {name: RELIEF}))
+            gains[name] = 1 - first_value(relieved.total_s) / best.step_s
+        return gains
+
+    return world.once(("gains", model, on, batch), compute)
+
+
+def training_needs_first(world: World, model: str, on: str, batch: int = 512) -> str:
+    """The resource of which 20 % more shortens a training step most."""
+    gains = training_gains(world, model, on, batch)
+    return max(gains, key=lambda name: gains[name])
+
+
+def collective_s(world: World, operation: str, size: float, on: str, slower_latency: float = 1.0) -> float:
+    """Seconds of one all_reduce, all_gather, reduce_scatter or all_to_all of `size` bytes among all ranks."""
+    found = machines(world, on, slower_latency=slower_latency)
+    kinds = {
+        "all_reduce": all_reduce_s,
+        "all_gather": all_gather_s,
+        "reduce_scatter": reduce_scatter_s,
+        "all_to_all": all_to_all_s,
+    }
+    one_of(operation, kinds, "collective")
+    return first_value(kinds[operation](found.cluster.network, size, float(found.accelerator_count)))
+
+
+def _shown(arguments: Mapping[str, Any], asked: str) -> str:
+    """The command that shows a step, where `estimate train` has its arguments."""
+    if arguments.get("offload") or arguments.get("slower_latency", 1.0) != 1.0:
+        return ""
+    told = dict(arguments) | {
+        "batch": f"{arguments['batch']} seq",
+        "sequence": None if arguments["sequence"] == 8192 else f"{arguments['sequence']} tok",
+        "precision": None if arguments["precision"] == "bf16" else arguments["precision"],
+        "kind": None if arguments["kind"] == "pretrain" else arguments["kind"],
+        "framework": None if arguments["framework"] == "megatron-core" else arguments["framework"],
+        "oversubscription": None if arguments["oversubscription"] == 1.0 else arguments["oversubscription"],
+    }
+    names = (
+        "on batch sequence precision kind framework recompute zero layout scale oversubscription fabric nic "
+        "virtual"
+    )
+    return f"twofold estimate train {arguments['model']}" + options(
+        told, {n: f"--{n}" for n in names.split()}
+    )
+
+
+TRAINING: Mapping[str, Quantity] = {
+    "train": Quantity(train, _shown),
+    "trains": Quantity(trains),
+    "layout_spread": Quantity(layout_spread),
+    "training_gain": Quantity(training_gain),
+    "training_needs_first": Quantity(training_needs_first),
+    "collective_s": Quantity(collective_s),
+}

@@ -1,0 +1,83 @@
+"""A region that is asked is kept: what is offered elsewhere does not count, and says where it is."""
+
+import re
+
+import pytest
+
+from twofold.answer.region_supply import offered_where_asked, wider_notes
+from twofold.catalog import Catalog
+from twofold.contracts.results import Lease
+from twofold.contracts.spec import parse_spec
+from twofold.core import InfeasibleError
+
+SERVICE = """serving:
+  model: llama-3.1-8b
+  regions: [REGIONS]
+  classes:
+    chat:
+      traffic: {rate: 1 /s, input: {mean: 500 tok}, output: {mean: 100 tok}}
+      slo: {ttft_p95: 1 s}
+"""
+RUN = "training: {model: llama-3.1-8b, tokens: 1 Gtok, deadline: 30 d}\n"
+
+
+def checked(text: str, catalog: Catalog) -> Catalog:
+    return offered_where_asked(parse_spec(text, "twofold.yaml"), catalog)
+
+
+def refusal(text: str, catalog: Catalog) -> InfeasibleError:
+    with pytest.raises(InfeasibleError) as caught:
+        checked(text, catalog)
+    return caught.value
+
+
+def test_a_region_without_an_offer_is_refused_with_what_is_nearest(catalog: Catalog) -> None:
+    shop = "supply: {shop: {accelerators: [L40S], terms: [on_demand]}}\n"
+    error = refusal(SERVICE.replace("REGIONS", "FIN-03") + shop, catalog)
+    assert error.exit_code == 3 and "FIN-03 can serve `serve`" in error.message
+    near = dict(error.lines)["nearest"]
+    assert near.startswith("primeintellect FIN-02 (FI)") and "nebius eu-north1 (FI, " in near
+    assert "`regions: [FIN-02]`" in error.hint and "[FI]" in error.hint
+    for other in ("FIN-02", "nebius:eu-north1", "FI"):
+        assert checked(SERVICE.replace("REGIONS", other) + shop, catalog) is catalog
+
+
+def test_a_run_is_bound_by_the_shops_regions(catalog: Catalog) -> None:
+    shop = "supply: {shop: {accelerators: [MI300X], regions: [FIN-03]}}\n"
+    assert "can train `pretrain`" in refusal(RUN + shop, catalog).message
+    assert checked(RUN + shop.replace("FIN-03", "us"), catalog) is catalog
+
+
+def test_what_a_refusal_says_to_write_is_taken(catalog: Catalog) -> None:
+    """It told to ask for a place that sells only inference parts, and then again for that same place."""
+    run = RUN + "supply: {shop: {regions: [REGION]}}\n"
+    error = refusal(run.replace("REGION", "me-central1"), catalog)
+    written = re.findall(r"`regions: \[(.+?)\]`", error.hint)
+    assert written and not {"me-central1", "gcp:me-central1", "gcp:me-central2"} & set(written)
+    assert " L4 " not in dict(error.lines)["nearest"] and " A30 " not in dict(error.lines)["cheapest"]
+    for region in written:
+        assert checked(run.replace("REGION", region), catalog) is catalog
+
+
+def test_leases_at_prices_that_name_no_region_asked_are_noted(catalog: Catalog) -> None:
+    spec = parse_spec(SERVICE.replace("REGIONS", "us-east"), "twofold.yaml")
+    named, listed = (
+        Lease(
+            f"{who} box", who, "H100", 8, "on_demand", "serving", "chat", 1, 0, 52, "", 1.0, 1.0, 1.0, place
+        )
+        for who, place in (("lambda", "us-east-1"), ("crusoe", ""))
+    )
+    (note,) = wider_notes([named, listed, listed], spec, catalog)
+    assert "crusoe box says no region" in note and "us-east" in note
+    assert wider_notes([listed], parse_spec(RUN, "twofold.yaml"), catalog) == ()
+
+
+def test_machines_by_name_need_a_price_there_and_own_ones_need_none(catalog: Catalog) -> None:
+    on = RUN.replace("30 d}", "30 d, on: {node: p5.48xlarge, count: 2}}")
+    shop = "supply: {shop: {regions: [verda:FIN-03]}}\n"
+    assert "aws" in dict(refusal(on + shop, catalog).lines)["nearest"]
+    own = "supply: {own: [{node: DGX-H100, count: 4}], shop: {accelerators: [MI300X], regions: [FIN-03]}}\n"
+    assert checked(RUN + own, catalog) is catalog
+    far = "supply: {own: [{node: DGX-H100, count: 4, region: us-east-1}], shop: {accelerators: [MI300X]}}\n"
+    assert "serve `serve`" in refusal(SERVICE.replace("REGIONS", "FIN-03") + far, catalog).message
+    assert checked(SERVICE.replace("REGIONS", "FI") + far.replace("us-east-1", "FIN-03"), catalog) is catalog

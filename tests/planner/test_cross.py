@@ -1,0 +1,28 @@
+from twofold.contracts.results import Plan
+
+
+def test_a_half_on_its_own_fleet_is_as_planned(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        for cell in plan.cross:
+            if cell.half != cell.fleet:
+                continue
+            if cell.half == "training":
+                run = next(run for run in plan.training if run.name == cell.name)
+                assert (cell.wall_s, cell.cost_usd) == (run.run.total_s, run.cost_usd)
+            else:
+                service = next(service for service in plan.serving if service.name == cell.name)
+                assert cell.cost_usd == service.cost_usd_per_year
+
+
+def test_a_service_on_training_nodes_may_use_parts_of_them(examples: dict[str, Plan]) -> None:
+    plan = examples["finetune"]
+    elsewhere = next(cell for cell in plan.cross if (cell.half, cell.fleet) == ("serving", "training"))
+    home = plan.serving[0].cost_usd_per_year
+    # An 8B model needs one H100 a replica, not the eight of a node: a few times an L40S, not twelve times.
+    assert home and elsewhere.cost_usd and elsewhere.cost_usd.value < 5 * home.value
+
+
+def test_what_does_not_fit_says_why(examples: dict[str, Plan]) -> None:
+    refused = [cell for plan in examples.values() for cell in plan.cross if not cell.feasible]
+    assert refused
+    assert all("misses" in cell.text or "does not fit" in cell.text for cell in refused)

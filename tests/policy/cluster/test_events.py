@@ -1,0 +1,49 @@
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twofold.core import ShapeError
+from twofold.policy import Entry
+from twofold.policy.cluster import ClusterEffect, ClusterEvent
+from twofold.policy.cluster.events import CLUSTER_LINES
+from twofold.policy.gate import Woke
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+TIMES = ("expected_s", "checkpoint_write_s", "restart_s", "write_s", "until_s")
+
+
+def of(union: Any) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.builds(kind, **{name: NUMBERS for name in TIMES if name in kind.__dataclass_fields__})
+        for kind in get_args(union)
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(NUMBERS, of(ClusterEvent), st.lists(of(ClusterEffect), max_size=3))
+def test_an_entry_comes_back_as_what_it_was(now_s: float, event: Any, effects: list[Any]) -> None:
+    entry = Entry(now_s, event, tuple(effects))
+    line = CLUSTER_LINES.to_line(entry)
+    assert CLUSTER_LINES.entry_from_line(line) == entry
+    assert len(line.splitlines()) == 1 and line.isascii()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"type":"StartJob","job_id":"a","placement":[["n",8,1]],"attempt":1}',
+        '{"type":"StartJob","job_id":"a","placement":[[8,"n"]],"attempt":1}',
+        '{"type":"NodeFailed","node_id":"n","cause":"bored"}',
+        '{"type":"NodeAdded","node_id":"n","accelerator_count":8,"domain":"zone"}',
+        '{"type":"RequestArrived","input_tokens":1,"output_limit_tokens":1}',
+    ],
+)
+def test_a_line_of_another_kind_is_refused(line: str) -> None:
+    with pytest.raises(ShapeError, match="not a line of a policy log"):
+        CLUSTER_LINES.from_line(line)
+
+
+def test_the_two_machines_share_one_waking() -> None:
+    assert Woke in get_args(ClusterEvent)

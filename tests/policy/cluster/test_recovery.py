@@ -1,0 +1,224 @@
+"""What becomes of jobs and nodes after failures, event by event."""
+
+from typing import Any
+
+import pytest
+
+from twofold.policy.cluster import (
+    CheckpointFailed,
+    CheckpointWritten,
+    ClusterBrain,
+    ClusterSettings,
+    FaultCause,
+    FaultSettings,
+    JobFailed,
+    JobStarted,
+    JobSubmitted,
+    NodeAdded,
+    NodeFailed,
+    NodeRepaired,
+    QuarantineNode,
+    ReleaseNode,
+    RepairKind,
+    ResizeJob,
+    SaveCheckpoint,
+    StartJob,
+    StopJob,
+    StopReason,
+    SwapNode,
+)
+from twofold.policy.cluster.placement import NodeUse
+from twofold.policy.cluster.recovery import backoff_s
+from twofold.policy.cluster.settings import CheckpointLost, PreemptionSettings
+from twofold.policy.gate import Woke
+
+HOST, SOFTWARE = FaultCause.HOST, FaultCause.SOFTWARE
+
+
+def a_brain(
+    nodes: int, spares: int | None = 0, preemption: PreemptionSettings | None = None, **faults: Any
+) -> ClusterBrain:
+    settings = ClusterSettings(
+        faults=FaultSettings(spare_count=spares, **faults),
+        preemption=preemption or PreemptionSettings(minimum_run_s=0.0),
+    )
+    brain = ClusterBrain(settings)
+    for index in range(nodes):
+        brain.handle(NodeAdded(f"n{index}", 4, (f"rail-{index % 2}",)), 0.0)
+    return brain
+
+
+def submitted(
+    brain: ClusterBrain, name: str, size: int, now_s: float = 0.0, **other: Any
+) -> tuple[tuple[str, int], ...]:
+    given = {"minimum_count": size, "priority": 0, "preemptible": True, **other}
+    asked = JobSubmitted(
+        name, "red", accelerator_count=size, expected_s=1e6, checkpoint_write_s=10.0, restart_s=20.0, **given
+    )
+    brain.handle(asked, now_s)
+    brain.handle(JobStarted(name), now_s)
+    return brain.view.jobs[name].placement
+
+
+def test_a_spare_of_the_same_domain_takes_a_failed_nodes_place() -> None:
+    brain = a_brain(5, spares=2)
+    (first, _), *rest = submitted(brain, "job", 12)
+    spares = {node.domain: node.node_id for node in brain.view.nodes.values() if node.use is NodeUse.SPARE}
+    domain = brain.view.nodes[first].domain
+    [swapped] = brain.handle(NodeFailed(first, HOST), 100.0)
+    assert swapped == SwapNode("job", first, spares[domain], 2)
+    assert set(brain.view.jobs["job"].placement) == {(spares[domain], 4), *rest}
+    # The repaired node is the next spare.
+    brain.handle(NodeRepaired(first), 200.0)
+    assert brain.view.nodes[first].use is NodeUse.SPARE
+    assert brain.handle(NodeRepaired(first), 201.0) == [] and brain.view.counts.ignored == 1
+
+
+def test_without_a_spare_an_elastic_job_shrinks_and_a_rigid_one_waits() -> None:
+    brain = a_brain(4)
+    (first, _), *rest = submitted(brain, "elastic", 8, minimum_count=4)
+    (other, _), *_ = submitted(brain, "rigid", 8)
+    assert brain.handle(NodeFailed(first, HOST), 100.0) == [ResizeJob("elastic", tuple(rest), 2)]
+    assert brain.handle(NodeFailed(other, HOST), 200.0) == [StopJob("rigid", StopReason.FAILED)]
+    assert brain.handle(NodeFailed(other, HOST), 201.0) == []
+    [started] = brain.handle(NodeRepaired(first), 300.0)
+    assert isinstance(started, StartJob) and (started.job_id, started.attempt) == ("rigid", 2)
+
+
+def test_a_job_that_needs_the_whole_cluster_has_the_spares_given_back() -> None:
+    brain = a_brain(4, spares=1)
+    assert len(brain.view.spares) == 1
+    assert len(submitted(brain, "all", 16)) == 4 and not brain.view.spares
+
+
+def test_as_many_spares_are_kept_as_failures_suggest() -> None:
+    brain = a_brain(40, spares=None)
+    assert not brain.view.spares
+    for step in range(80):  # one an hour, each away for half of it: 0.5 on average
+        brain.handle(NodeFailed(f"n{step % 40}", FaultCause.MEMORY), 3600.0 * (step + 1))
+        brain.handle(NodeRepaired(f"n{step % 40}", RepairKind.REPLACED), 3600.0 * (step + 1) + 1800.0)
+    assert 1 <= len(brain.view.spares) <= 4
+
+
+def test_a_crash_is_repeated_at_once_then_later_and_then_no_more() -> None:
+    brain = a_brain(1, restart_limit=3, backoff_s=100.0, hold_s=150.0)
+    placement = submitted(brain, "job", 4)
+    assert brain.handle(JobFailed("job", SOFTWARE), 10.0) == [StartJob("job", placement, 2)]
+    brain.handle(JobStarted("job"), 20.0)
+    assert brain.handle(JobFailed("job", SOFTWARE), 30.0) == []
+    assert brain.view.jobs["job"].placement == placement and brain.wake_at_s() == 130.0
+    assert brain.handle(JobFailed("job", SOFTWARE), 40.0) == []  # it has failed already
+    assert brain.handle(Woke(), 130.0) == [StartJob("job", placement, 3)]
+    assert brain.handle(JobFailed("job", SOFTWARE, attempt=2), 135.0) == []  # late
+    # A long pause keeps nothing.
+    assert brain.handle(JobFailed("job", SOFTWARE), 140.0) == []
+    assert brain.view.jobs["job"].placement == () and brain.view.free.free_count == 4
+    assert brain.handle(Woke(), 340.0) == [StartJob("job", placement, 4)]
+    assert brain.handle(JobFailed("job", SOFTWARE), 350.0) == [StopJob("job", StopReason.GAVE_UP)]
+    assert brain.view.counts.failed == 1 and not brain.view.jobs
+
+
+def test_a_job_that_gets_on_between_failures_is_never_given_up() -> None:
+    brain = a_brain(1, restart_limit=1)
+    submitted(brain, "job", 4)
+    for step in range(10):
+        brain.handle(JobFailed("job", HOST), 1000.0 * step + 100.0)
+        brain.handle(JobStarted("job"), 1000.0 * step + 200.0)
+        brain.handle(CheckpointWritten("job", 10.0), 1000.0 * step + 900.0)
+    assert brain.view.counts.interrupted == 10 and brain.view.jobs["job"].attempt == 11
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    faults = FaultSettings(backoff_s=30.0, backoff_s_max=200.0)
+    assert [backoff_s(count, faults) for count in (1, 2, 3, 4, 5, 5000)] == [
+        0.0,
+        30.0,
+        60.0,
+        120.0,
+        200.0,
+        200.0,
+    ]
+
+
+def test_a_node_that_fails_beyond_chance_is_set_apart_and_comes_back() -> None:
+    brain = a_brain(20, quarantine_s=5000.0)
+    effects = []
+    for step in range(3):
+        effects += brain.handle(NodeFailed("n3", FaultCause.MEMORY), 1000.0 * step + 100.0)
+        effects += brain.handle(NodeRepaired("n3"), 1000.0 * step + 200.0)
+    assert effects == [QuarantineNode("n3", 7100.0)]
+    assert not brain.view.nodes["n3"].usable
+    assert brain.handle(Woke(), 7100.0) == [ReleaseNode("n3")]
+    assert brain.view.nodes["n3"].usable
+    # It fails once more: out at once; replaced, it is a new node.
+    [quarantined] = brain.handle(NodeFailed("n3", FaultCause.MEMORY), 8000.0)
+    assert isinstance(quarantined, QuarantineNode)
+    assert brain.handle(NodeRepaired("n3", RepairKind.REPLACED), 9000.0) == [ReleaseNode("n3")]
+    assert brain.handle(NodeFailed("n3", FaultCause.MEMORY), 9500.0) == []
+
+
+@pytest.mark.parametrize("cause", [FaultCause.SOFTWARE, FaultCause.MAINTENANCE])
+def test_what_is_not_the_nodes_fault_sets_no_node_apart(cause: FaultCause) -> None:
+    brain = a_brain(20)
+    for step in range(9):
+        assert brain.handle(NodeFailed("n3", cause), 1000.0 * step + 100.0) == []
+        brain.handle(NodeRepaired("n3"), 1000.0 * step + 200.0)
+
+
+def test_the_fleet_is_never_emptied_by_quarantine() -> None:
+    brain = a_brain(20, quarantine_fraction_max=0.1)
+    for step in range(5):
+        for index in range(20):
+            brain.handle(NodeFailed(f"n{index}", HOST), 100.0 * step + index)
+            brain.handle(NodeRepaired(f"n{index}"), 100.0 * step + index + 0.5)
+    assert brain.view.counts.quarantined <= 2
+
+
+@pytest.mark.parametrize("lost", CheckpointLost)
+def test_a_checkpoint_that_does_not_come_is_not_waited_for_for_ever(lost: CheckpointLost) -> None:
+    rules = PreemptionSettings(minimum_run_s=0.0, checkpoint_lost=lost)
+    brain = a_brain(2, preemption=rules)
+    submitted(brain, "low-a", 4)
+    submitted(brain, "low-b", 4)
+    asked = JobSubmitted("high", "red", 4, 4, 1, 1000.0, 10.0, 20.0, True)
+    [saving] = brain.handle(asked, 1000.0)
+    assert isinstance(saving, SaveCheckpoint)
+    effects = brain.handle(CheckpointFailed(saving.job_id), 1100.0)
+    if lost is CheckpointLost.STOP_FROM_LAST:
+        assert [type(effect) for effect in effects] == [StopJob, StartJob]
+    else:
+        [other] = effects
+        assert isinstance(other, SaveCheckpoint) and other.job_id != saving.job_id
+        # Nor does the other one's come, and nobody says so.
+        brain.handle(Woke(), 1100.0 + brain.view.settings.cadence.wait_s)
+        assert brain.view.counts.checkpoints_lost == 2
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_what_a_failed_attempt_had_asked_for_says_nothing_of_the_next_ones_work(written: bool) -> None:
+    brain = a_brain(2)
+    submitted(brain, "low", 8)
+    asked_s = brain.wake_at_s()
+    assert asked_s is not None and brain.handle(Woke(), asked_s) == [SaveCheckpoint("low")]
+    brain.handle(JobFailed("low", FaultCause.SOFTWARE, attempt=1), asked_s + 5.0)
+    brain.handle(JobStarted("low", 2), asked_s + 20.0)
+    more_urgent = JobSubmitted("high", "red", 8, 8, 1, 1000.0, 10.0, 20.0, True)
+    assert brain.handle(more_urgent, asked_s + 1000.0) == [SaveCheckpoint("low")]
+    late = CheckpointWritten("low", 60.0, 1) if written else CheckpointFailed("low", 1)
+    assert brain.handle(late, asked_s + 1001.0) == []
+    job = brain.view.jobs["low"]
+    assert job.done_s == 0.0 and job.saving_since_s == asked_s + 1000.0  # INV-34: it is still waited for
+    stopped, _ = brain.handle(CheckpointWritten("low", 30.0, 2), asked_s + 1030.0)
+    assert stopped == StopJob("low", StopReason.PREEMPTED) and job.done_s == 980.0
+
+
+def test_checkpoints_are_asked_for_on_time_and_not_while_one_is_written() -> None:
+    brain = a_brain(1)
+    submitted(brain, "job", 4)
+    wake_s = brain.wake_at_s()
+    assert wake_s == brain.view.settings.cadence.interval_s_max  # four accelerators hardly ever fail
+    assert brain.handle(Woke(), wake_s) == [SaveCheckpoint("job")]
+    assert brain.handle(Woke(), wake_s + 1.0) == []
+    assert brain.handle(CheckpointWritten("job", 30.0), wake_s + 30.0) == []
+    assert brain.wake_at_s() == wake_s + 30.0 + brain.view.settings.cadence.interval_s_max
+    assert brain.view.jobs["job"].done_s == wake_s and brain.view.jobs["job"].write_s == pytest.approx(16.0)

@@ -1,0 +1,103 @@
+import json
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.core import ShapeError
+from twofold.policy import Entry
+from twofold.policy.gate import Effect, Event, to_line
+from twofold.policy.gate.events import entry_from_line, from_line
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+KINDS = (*get_args(Event), *get_args(Effect))
+
+
+def of(union: Any) -> st.SearchStrategy[Any]:
+    """Any value of any class, every field given: a float is a finite number."""
+    plain = {float: NUMBERS, float | None: st.none() | NUMBERS}
+    return st.one_of(
+        st.builds(kind, **{f.name: plain.get(f.type, st.from_type(f.type)) for f in fields(kind)})
+        for kind in get_args(union)
+    )
+
+
+EVENTS, EFFECTS = of(Event), of(Effect)
+
+
+@given(EVENTS | EFFECTS)
+def test_a_line_comes_back_as_what_it_was(value: Any) -> None:
+    line = to_line(value)
+    back = from_line(line)
+    assert back == value and type(back) is type(value) and to_line(back) == line
+    assert len(line.splitlines()) == 1 and line.isascii()
+
+
+@given(NUMBERS, EVENTS, st.lists(EFFECTS, max_size=4))
+def test_an_entry_comes_back_as_what_it_was(now_s: float, event: Any, effects: list[Any]) -> None:
+    entry = Entry(now_s, event, tuple(effects))
+    assert entry_from_line(to_line(entry)) == entry
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "[]",
+        '"Woke"',
+        '{"type": "Slept"}',
+        '{"type": ["Woke"]}',
+        '{"type": "Woke", "at_s": 1}',
+        '{"type": "ClientLeft"}',
+        '{"type": "ClientLeft", "request_id": 1, "attempt": 1}',
+        '{"type": "ClientLeft", "request_id": "1"}',
+        '{"type": "ClientLeft", "request_id": true}',
+        '{"type": "ClientLeft", "request_id": 1.0}',
+        '{"type": "ReplicaRemoved", "replica_id": 7}',
+        '{"type": "ProbeFailed", "replica_id": "a", "number": 1, "cause": "bored"}',
+        '{"type": "ProbeFailed", "replica_id": "a", "number": 1, "cause": []}',
+        '{"type": "OpenCircuit", "replica_id": "a", "until_s": NaN}',
+        '{"type": "OpenCircuit", "replica_id": "a", "until_s": 1e999}',
+        '{"type": "OpenCircuit", "replica_id": "a", "until_s": 1' + "0" * 400 + "}",
+        '{"type": "OpenCircuit", "replica_id": "a", "until_s": "1"}',
+    ],
+)
+def test_a_line_of_another_kind_is_refused(line: str) -> None:
+    with pytest.raises(ShapeError, match="not a line of a policy log"):
+        from_line(line)
+    with pytest.raises(ShapeError, match="not a line of a policy log"):
+        entry_from_line(line)
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"now_s": "0"}, "now_s"),
+        ({"now_s": 10**400}, "now_s"),
+        ({"event": {"type": "Probe", "replica_id": "a", "number": 1}}, "`type` is none of RequestArrived"),
+        ({"effects": [{"type": "Woke"}]}, "`type` is none of Send"),
+        ({"effects": {}}, "effects"),
+        ({"more": 1}, "entry"),
+    ],
+)
+def test_an_entry_keeps_events_and_effects_apart(change: dict[str, Any], names: str) -> None:
+    entry = {"now_s": 0.0, "event": {"type": "Woke"}, "effects": []}
+    assert entry_from_line(json.dumps(entry)).effects == ()
+    with pytest.raises(ShapeError, match=names):
+        entry_from_line(json.dumps(entry | change))
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_no_text_ends_in_anything_but_an_error_that_can_be_read(text: str) -> None:  # INV-8
+    with pytest.raises(ShapeError):
+        from_line(text)
+
+
+def test_a_time_that_is_no_number_is_never_written() -> None:
+    kind = next(kind for kind in KINDS if kind.__name__ == "OpenCircuit")
+    with pytest.raises(ValueError):
+        to_line(kind("a", float("nan")))

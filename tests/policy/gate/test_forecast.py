@@ -1,0 +1,85 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.policy.gate.forecast import Forecast
+from twofold.policy.gate.scaling_settings import ForecastSettings
+
+SETTINGS = ForecastSettings(bin_s=60.0, season_s=3600.0)
+
+
+def day(at_s: float) -> float:
+    """A rate that repeats each hour."""
+    return 10.0 + 6.0 * math.sin(2 * math.pi * at_s / 3600.0)
+
+
+def fed(until_s: float, scale: float = 1.0, noise: float = 0.0, lead_s: float = 300.0) -> Forecast:
+    forecast, draws = Forecast(SETTINGS, lead_s), np.random.default_rng(1)
+    for step in range(int(until_s / 10.0)):
+        at_s = step * 10.0
+        factor = scale if at_s > 3600.0 else 1.0
+        forecast.observe(at_s, day(at_s) * 10.0 * factor * draws.lognormal(0, noise))
+    return forecast
+
+
+def test_there_is_no_forecast_before_a_whole_season() -> None:
+    assert fed(3590.0).per_s(0.0) is None and fed(3590.0).highest_per_s(600.0) is None
+    assert fed(3700.0).per_s(0.0) is not None
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 300.0, 1200.0])
+@pytest.mark.parametrize("until_s", [7200.0, 7900.0, 9500.0])
+def test_a_rate_that_repeats_is_foretold(until_s: float, ahead_s: float) -> None:
+    forecast = fed(until_s)
+    forecast.advance(until_s)
+    said = forecast.per_s(ahead_s)
+    assert said == pytest.approx(day(until_s // 60.0 * 60.0 + ahead_s + 30.0), rel=0.05)
+
+
+def test_a_day_that_is_busier_as_a_whole_is_foretold_busier() -> None:
+    said = fed(9000.0, scale=1.5).per_s(300.0)
+    assert said == pytest.approx(1.5 * day(9330.0), rel=0.1)
+
+
+def test_the_highest_rate_ahead_sees_a_peak_between() -> None:
+    forecast = fed(7200.0)
+    said = forecast.highest_per_s(1800.0)
+    assert said == pytest.approx(16.0, rel=0.03) and said > (forecast.per_s(1800.0) or 0.0)
+
+
+def test_the_error_is_what_forecasts_missed() -> None:
+    assert (fed(4 * 3600.0).error_fraction() or 0.0) < 0.05
+    rough = Forecast(SETTINGS, 300.0)
+    draws = np.random.default_rng(2)
+    for number in range(400):
+        rough.observe(number * 60.0, 100.0 * (1 + draws.choice([-0.3, 0.3])))
+    assert rough.error_fraction() == pytest.approx(0.3, rel=0.3)
+    assert fed(3700.0).error_fraction() is None
+
+
+def test_after_two_seasons_of_silence_it_begins_anew() -> None:
+    forecast = fed(7200.0)
+    forecast.advance(7200.0 + 3 * 3600.0)
+    assert not forecast.known() and forecast.per_s(0.0) is None
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 900.0), st.floats(0.0, 1e6)), max_size=60))
+def test_forecasts_are_never_negative_nor_nan_whatever_comes(steps: list[tuple[float, float]]) -> None:
+    forecast, now_s = Forecast(ForecastSettings(bin_s=60.0, season_s=600.0), 120.0), 5.0
+    for gap_s, amount in steps:
+        now_s += gap_s
+        forecast.observe(now_s, amount)
+        for said in (forecast.per_s(60.0), forecast.highest_per_s(600.0), forecast.error_fraction()):
+            assert said is None or 0.0 <= said < math.inf
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"bin_s": 0.0}, {"season_s": 30.0}, {"bin_s": 1.0, "season_s": 1e6}, {"level_gain": 0.0}],
+)
+def test_bins_that_could_not_work_are_our_mistake(wrong: dict[str, float]) -> None:
+    with pytest.raises(AssertionError):
+        ForecastSettings(**wrong)

@@ -1,0 +1,116 @@
+"""An engine is set as the scenario says, and parted by prompt and answer where it says that."""
+
+import pickle
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from twofold.app.simulate_inputs import Rehearsable, rehearsable
+from twofold.app.simulating import SimulateOptions, simulate
+from twofold.contracts.results import Simulation
+from twofold.contracts.scenario import EngineChange, Scenario
+from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.core import InputErrors
+from twofold.rehearse.engine import changed_engine, engine_of, transfer_token_s
+from twofold.rehearse.pools import grouped, planned_replica, pool_world
+from twofold.twin.serving import DisaggregatedEngine, Engine, EngineSettings, PrefillMode, StepTable
+
+SPEC = """\
+name: helpdesk
+model: llama-3.1-8b
+serving:
+  zones: 2
+  on: 1xL4
+  classes:
+    chat:
+      traffic: {rate: 2 /s, peak: 2x, input: 900 tok, output: 60 tok}
+      slo: {ttft_p95: 3 s, tpot_p95: 100 ms}
+"""
+
+
+@pytest.fixture(scope="module")
+def given() -> Rehearsable:
+    return rehearsable(SPEC)
+
+
+def scenario(text: str = "") -> Scenario:
+    return parse_scenario(f"horizon: 60 s\nwarm_up: 10 s\nbeliefs: {{error: 0 %}}\n{text}", "s.yaml")
+
+
+def change(**keys: object) -> EngineChange:
+    return EngineChange.model_validate(keys)
+
+
+def test_what_a_scenario_does_not_say_stays_as_the_software_sets_it() -> None:
+    preset = EngineSettings(prefill_mode=PrefillMode.EXCLUSIVE, prefix_cache_tokens=64)
+    assert changed_engine(preset, EngineChange()) == preset
+    changed = changed_engine(preset, change(prefill="mixed", prefix_cache="off"))
+    assert (changed.prefill_mode, changed.prefix_cache_tokens) == (PrefillMode.MIXED, 0)
+
+
+def test_a_group_costs_and_draws_what_its_workers_do(given: Rehearsable) -> None:
+    (service,) = given.plan.serving
+    (pool,) = service.pools
+    plain = pool_world(service, pool, given.tables)
+    apart = pool_world(service, pool, given.tables, change(prefill="separate", decode_workers="2"))
+    for name in ("accelerator_count", "weight_bytes", "idle_w", "busy_w", "price_usd_per_h"):
+        assert getattr(apart.model, name) == pytest.approx(3 * getattr(plain.model, name)), name
+    assert apart.model.warm_up_s == plain.model.warm_up_s
+    engine = pickle.loads(pickle.dumps(apart.model.new_engine))()
+    assert isinstance(engine, DisaggregatedEngine)
+    assert isinstance(plain.model.new_engine(), Engine)
+
+
+@pytest.mark.parametrize(
+    ("total", "spare", "groups"), [(6, 2, (3, 1)), (5, 2, (2, 0)), (1, 0, (1, 0)), (7, 1, (3, 0))]
+)
+def test_as_many_whole_groups_as_there_are_replicas_for(
+    given: Rehearsable, total: int, spare: int, groups: tuple[int, int]
+) -> None:
+    pool = replace(given.plan.serving[0].pools[0], replica_count=total, spare_count=spare)
+    made = grouped(pool, change(prefill="separate"))
+    assert (made.replica_count, made.spare_count) == groups
+    assert grouped(pool, EngineChange()) == pool
+
+
+def test_the_cache_of_a_token_moves_at_the_network_card_s_rate(given: Rehearsable) -> None:
+    (service,) = given.plan.serving
+    replica = planned_replica(service, service.pools[0], given.tables)
+    # 32 layers, 8 heads of 128 for keys and for values, 2 bytes each.
+    expected_s = 32 * 2 * 8 * 128 * 2 / float(replica.cluster.network.nic_bytes_per_s)
+    assert transfer_token_s(replica) == pytest.approx(expected_s)
+    steps = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
+    made = engine_of(replica, steps, change(prefill="separate"))
+    assert isinstance(made, partial)
+
+
+def test_answers_that_no_prompt_disturbs_are_steadier_and_the_figures_say_how_they_were_made(
+    given: Rehearsable,
+) -> None:
+    def ran(text: str) -> Simulation:
+        return simulate(given.plan, SimulateOptions(scenario(text))).data
+
+    mixed = ran("fleet: {replicas: 4}")
+    apart = ran("fleet: {replicas: 2}\nengine: {prefill: separate}")
+    gaps = [made.classes[0].tpot_s for made in (mixed, apart)]
+    assert gaps[0] is not None and gaps[1] is not None
+    assert gaps[1].p99 - gaps[1].p50 < gaps[0].p99 - gaps[0].p50
+    assert apart.fleets[0].accelerator_h == pytest.approx(mixed.fleets[0].accelerator_h, rel=0.05)
+    assert apart.fleets[0].replica_text == "each of planned ones: 1 for prompts, 1 for answers"
+    assert mixed.fleets[0].replica_text == ""
+    assert sum(apart.fleets[0].outcomes.values()) == apart.fleets[0].arrived_count
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("engine: {prefill: mixed, decode_workers: 2}", "belongs to `prefill: separate`"),
+        ("engine: {prefill: separate, batching: static}", "a static batch runs to its end where it began"),
+        ("engine: {prefill: separate, prefill_workers: 0}", "prefill_workers"),
+    ],
+)
+def test_engines_that_contradict_themselves_are_refused(text: str, says: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        scenario(text)
+    assert says in str(caught.value.errors[0])

@@ -1,0 +1,107 @@
+"""The requests of a rehearsal: rates and lengths as planned, bursts where they are, traces at their pace."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twofold.contracts.results import ClassPlan
+from twofold.contracts.scenario import Scenario
+from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.core import Estimate
+from twofold.rehearse.traffic import TracedTraffic, TrafficMix, drawn_parts, scan_trace
+
+ONE = Estimate(1.0, 1.0, 1.0, "1/s")
+CHAT = ClassPlan(
+    "chat", 20.0, 40.0, 500.0, 100.0, {}, (), 1, ONE, ONE, None, None, (),
+    input_spread_ratio=0.8, output_spread_ratio=0.4, shared_prefix_fraction=0.25,
+)  # fmt: skip
+
+
+def mix(scenario: Scenario, horizon_s: float = 100.0, seed: int = 0) -> TrafficMix:
+    return TrafficMix(drawn_parts(CHAT, scenario, 32_768, 64, 0), horizon_s, seed)
+
+
+def test_rates_and_lengths_are_the_plans() -> None:
+    arrivals = list(mix(Scenario()).arrivals())
+    assert len(arrivals) == pytest.approx(4000, rel=0.06)
+    assert sum(each.input_tokens for each in arrivals) / len(arrivals) == pytest.approx(500, rel=0.06)
+    assert sum(each.output_tokens for each in arrivals) / len(arrivals) == pytest.approx(100, rel=0.06)
+    assert all(each.input_tokens + each.output_tokens <= 32_768 for each in arrivals)
+    assert {each.class_name for each in arrivals} == {"chat"}
+
+
+def test_a_seed_repeats_and_another_differs() -> None:
+    assert list(mix(Scenario(), 10).arrivals()) == list(mix(Scenario(), 10).arrivals())
+    assert list(mix(Scenario(), 10).arrivals()) != list(mix(Scenario(), 10, seed=1).arrivals())
+
+
+def test_a_burst_of_a_tenant_is_its_own() -> None:
+    text = (
+        "traffic: {level: mean, tenants: [{name: noisy, share: 50 %}], "
+        "bursts: {at: 50 s, for: 50 s, rate: 4x, tenant: noisy}}"
+    )
+    counts: dict[tuple[str, bool], int] = {}
+    for each in mix(parse_scenario(text, "s.yaml")).arrivals():
+        key = (each.tenant, each.arrival_s >= 50)
+        counts[key] = counts.get(key, 0) + 1
+    assert counts["noisy", True] == pytest.approx(2000, rel=0.1)
+    assert counts["noisy", False] == pytest.approx(500, rel=0.15)
+    assert counts["", True] == pytest.approx(500, rel=0.15)
+
+
+def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n5,10,1\n6,20,1\n7,30,0\n")
+    assert scan_trace(path, "chat", ("chat",), 1000).end_s == 2.0
+    part = TracedTraffic(path, "chat", ("chat",), ("chat",), 2.0, True, 1000)
+    again = list(TrafficMix((part,), 2.5, 0).arrivals())
+    assert [each.arrival_s for each in again] == [0, 0.5, 1, 1, 1.5, 2, 2]
+    assert [each.input_tokens for each in again] == [10, 20, 30, 10, 20, 30, 10]
+    assert min(each.output_tokens for each in again) == 1  # an answer has a token
+    once = list(TrafficMix((replace(part, repeats=False),), 9.0, 0).arrivals())
+    assert len(once) == 3
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((5, 6, 6, 7), ""),
+        ((5, 7, 6, 8), "t.csv: 1 row was not in order of time and put right, the first one on line 4"),
+        ((9, 5, 7, 8), "t.csv: 3 rows were not in order of time and put right, the first one on line 3"),
+    ],
+    ids=["sorted", "one", "most"],
+)
+def test_rows_that_are_put_right_are_counted_and_the_first_is_named(
+    tmp_path: Path, times: tuple[int, ...], said: str
+) -> None:
+    """They were sorted without a word."""
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},10,1\n" for at in times))
+    scan = scan_trace(path, "chat", ("chat",), 1000)
+    assert (scan.notes, scan.end_s) == ((said,) if said else (), max(times) - min(times))
+
+
+def test_answers_of_no_token_are_told_as_what_they_are_replayed_as(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n1,10,0\n2,10,1\n3,10,0\n")
+    scan = scan_trace(path, "chat", ("chat",), 1000)
+    assert scan.notes == ("t.csv: 2 answers of no token are replayed with one, which ends it",)
+
+
+def test_a_halved_trace_keeps_one_of_each_two_minutes_in_order_and_another_seed_other_ones(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{30 * index},{index + 1},1" for index in range(80)]  # two requests a minute, for 40 min
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows, ""]))
+    part = TracedTraffic(path, "chat", ("chat",), ("chat",), 1.0, False, 1000, halved=True)
+    seen = []
+    for seed in range(4):
+        arrivals = list(TrafficMix((part,), 9e9, seed).arrivals())
+        assert [each.arrival_s for each in arrivals] == [30.0 * index for index in range(40)]
+        minutes = [(each.input_tokens - 1) // 2 for each in arrivals]
+        assert [minute // 2 for minute in minutes] == [index // 2 for index in range(40)]
+        assert list(TrafficMix((part,), 9e9, seed).arrivals()) == arrivals
+        seen.append(tuple(minutes))
+    assert len(set(seen)) == 4

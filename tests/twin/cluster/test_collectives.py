@@ -1,0 +1,76 @@
+"""Collectives hop by hop: the formula when nothing disturbs, a tail when something does."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from twofold.perf import Network, all_reduce_s
+from twofold.twin.cluster import Ring, StepParts, jitter_sweep, rising_shares, scaling_parts
+from twofold.twin.cluster.collectives import pairs_exchange_s, ring_reduce_s
+
+RING = Ring(payload_bytes=1e9, rank_count=64, link_bytes_per_s=50e9, hop_latency_s=5e-6, compute_s=0.5)
+
+
+def quiet(rank_count: int) -> Network:
+    """Links without protocol losses, all ranks in one domain."""
+    return Network(
+        node_size=rank_count,
+        domain_size=rank_count,
+        link_bytes_per_s=50e9,
+        link_latency_s=5e-6,
+        link_half_bytes=0.0,
+        nic_bytes_per_s=1e9,
+        nic_latency_s=0.0,
+        jitter_fraction=0.0,
+        fabric="",
+        launch_s=0.0,
+        pair_loss_fraction=0.0,
+    )
+
+
+@pytest.mark.parametrize("rank_count", [2, 8, 64])
+def test_an_idle_ring_takes_what_the_formula_says(rank_count: int) -> None:  # R-011
+    ring = replace(RING, rank_count=rank_count)
+    simulated = ring_reduce_s(ring, 0.0, np.random.default_rng(0), 1)[0]
+    formula = float(all_reduce_s(quiet(rank_count), ring.payload_bytes, rank_count))
+    assert simulated == pytest.approx(formula, rel=0.01)
+
+
+def test_an_idle_exchange_sends_all_but_the_own_part() -> None:
+    expected = 63 * (5e-6 + 1e9 / 64 / 50e9)
+    assert pairs_exchange_s(RING, 0.0, np.random.default_rng(0), 1)[0] == pytest.approx(expected)
+
+
+def test_jitter_raises_the_tail_and_rings_beyond_five_percent() -> None:  # R-014
+    rows = jitter_sweep(RING, repeat_count=50)
+    assert rows[0].inflation_fraction == pytest.approx(0.0, abs=1e-9)
+    tails = [row.step_s_p99 for row in rows]
+    assert tails == sorted(tails)
+    assert [row.alarm for row in rows] == [row.inflation_fraction > 0.05 for row in rows]
+    assert not rows[1].alarm and rows[-1].alarm
+    assert all(row.collective_s_p99 >= row.collective_s_p50 for row in rows)
+
+
+def test_a_fault_that_grows_with_scale_is_found_at_the_size_where_it_was_put() -> None:  # R-142
+    counts = (8, 16, 32, 64, 128)
+
+    def faulty(count: int) -> float:
+        return 0.1 if count >= 64 else 0.0
+
+    parts = scaling_parts(
+        lambda count: replace(RING, rank_count=count), counts, faulty, lambda _: 0.1, repeat_count=20
+    )
+    found = rising_shares(parts)
+    assert [(one.part, one.accelerator_count) for one in found] == [("sync", 64)]
+
+
+def test_a_shared_store_shows_as_input() -> None:
+    parts = scaling_parts(
+        lambda count: replace(RING, rank_count=count), (8, 16, 32, 64), lambda _: 0.0, lambda n: n / 50
+    )
+    assert [(one.part, one.accelerator_count) for one in rising_shares(parts)] == [("input", 32)]
+
+
+def test_equal_shares_at_all_sizes_are_no_fault() -> None:
+    assert rising_shares([StepParts(n, 1.0, 0.3, 0.1, 0.1) for n in (8, 64, 512)]) == ()

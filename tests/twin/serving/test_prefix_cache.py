@@ -1,0 +1,45 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.twin.serving.prefix_cache import PrefixCache
+
+
+def test_a_prompt_hits_as_far_as_it_is_the_same():
+    cache = PrefixCache()
+    cache.take((1, 2, 3))
+    assert cache.held_hit_count((1, 2, 9, 3)) == 2
+    assert cache.take_hits((1, 2, 9, 3)) == (2, 0)
+    cache.give_back((1, 2))
+    cache.give_back((1, 2, 3))
+    assert cache.held_hit_count((1, 2, 9, 3)) == 0
+    assert cache.take_hits((1, 2, 9, 3)) == (2, 2)
+
+
+def test_the_oldest_go_first_and_of_a_prompt_its_end():
+    cache = PrefixCache()
+    for prompt in ((1, 2), (3, 4)):
+        cache.take(prompt)
+        cache.give_back(prompt)
+    cache.shrink(3)
+    assert cache.take_hits((1, 2)) == (1, 1) and cache.take_hits((3, 4)) == (2, 2)
+
+
+def test_what_somebody_holds_is_never_dropped():
+    cache = PrefixCache()
+    cache.take((1,))
+    cache.take((1,))
+    assert cache.give_back((1,)) == 0
+    cache.shrink(0)
+    assert cache.take_hits((1,)) == (1, 0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 5), unique=True, max_size=4))))
+def test_taken_minus_left_are_in_use(moves):
+    cache, held, used = PrefixCache(), [], 0
+    for takes, hashes in moves:
+        if takes or not held:
+            used += cache.take(tuple(hashes))
+            held.append(tuple(hashes))
+        else:
+            used -= cache.give_back(held.pop())
+        assert used == cache.used_count == len({each for prompt in held for each in prompt})

@@ -1,0 +1,89 @@
+"""The table of claims: every row reads, every predicate names what there is."""
+
+import ast
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from twofold.core import InputError
+from twofold.verdicts import load_claims
+from twofold.verdicts.language import calls_in, names_in
+from twofold.verdicts.quantities import QUANTITIES
+from twofold.verdicts.table import cases_of, read_cases, read_claim
+from twofold.verdicts.units import NAMED
+from twofold.verdicts.verdicts import unknown_quantities
+
+SOURCE = Path(__file__).parents[3] / "shared" / "design" / "claims.csv"
+
+
+def test_there_are_214_claims_with_ids_of_their_own() -> None:
+    claims = load_claims()
+    assert len(claims) == len({claim.id for claim in claims}) == 214
+
+
+def test_every_predicate_names_known_quantities() -> None:
+    assert unknown_quantities(load_claims()) == []
+
+
+def test_every_predicate_asks_at_least_one_quantity() -> None:
+    typed = [
+        f"{claim.id}: {each.text}"
+        for claim in load_claims()
+        for each in claim.predicates
+        if not {node.func.id for node in calls_in(each.tree) if isinstance(node.func, ast.Name)}
+        & QUANTITIES.keys()
+    ]
+    assert typed == []
+
+
+def test_no_predicate_asks_whether_a_figure_is_merely_above_zero() -> None:
+    for claim in load_claims():
+        for each in claim.predicates:
+            bare = re.search(r"\.(mfu|tokens_per_s|requests_per_s) > 0$", each.text)
+            assert not bare, f"{claim.id}: {each.text}"
+
+
+def test_every_variable_of_a_predicate_is_a_case_and_every_case_is_used() -> None:
+    for claim in load_claims():
+        given = {name for case in claim.cases for name in case}
+        used = set().union(*(names_in(each.tree) for each in claim.predicates), set())
+        free = used - set(NAMED) - set(QUANTITIES) - {"low", "high", "min", "max", "abs", "round", "True"}
+        assert free == given, claim.id
+
+
+def test_every_claim_says_what_is_computed_or_why_nothing_is() -> None:
+    for claim in load_claims():
+        assert claim.computed.strip(), claim.id
+        assert not claim.computed.endswith("."), claim.id
+
+
+def test_the_texts_are_those_of_the_list() -> None:
+    if not SOURCE.is_file():
+        pytest.skip("the list that the table was transcribed from is not here")
+    with SOURCE.open(encoding="utf-8", newline="") as handle:
+        listed = {row["id"]: row for row in csv.DictReader(handle)}
+    assert [claim.id for claim in load_claims()] == list(listed)
+    for claim in load_claims():
+        row = listed[claim.id]
+        assert (claim.text, claim.topic, claim.unit) == (row["claim"], row["topic"], row["unit"])
+
+
+def test_cases_are_every_combination_and_pairs_stay_together() -> None:
+    assert len(read_cases("a: 1 | 2; b: x | y | z")) == 6
+    assert read_cases("m, n: x, 1 | y, 2.5") == [{"m": "x", "n": 1}, {"m": "y", "n": 2.5}]
+
+
+def test_a_predicate_meets_only_the_cases_it_tells_apart() -> None:
+    row = {
+        "id": "T", "topic": "t", "claim": "c", "quantity": "q", "low": "1", "high": "", "unit": "kW",
+        "conditions": "", "computed": "power", "predicate": "one: a > low; both [W]: a > b", "cases":
+        "a: 1 | 2; b: 3 | 4", "shown_in": "kW",
+    }  # fmt: skip
+    claim = read_claim(row)
+    assert claim.low == 1000.0
+    assert [len(cases_of(claim, each)) for each in claim.predicates] == [2, 4]
+    assert [(each.label, each.unit) for each in claim.predicates] == [("one", None), ("both", "W")]
+    with pytest.raises(InputError, match="T: "):
+        read_claim(row | {"predicate": "1 +"})
