@@ -150,6 +150,21 @@ def test_a_door_opens_to_what_is_there_and_to_what_others_use(room: str) -> None
     assert all(hasattr(door, name) for name in names)
 
 
+def test_only_workers_and_the_gateway_need_more_than_the_core_when_imported() -> None:
+    """What an extra brings is imported where it is used, so that every verb runs without it or names it."""
+    known = sys.stdlib_module_names | {
+        "twofold", "click", "highspy", "numpy", "pydantic", "pydantic_core", "ruamel",
+    }  # fmt: skip
+    needy = set()
+    for path in MODULES:
+        for node in ast.parse(path.read_text("utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if {name.split(".")[0] for name in names} - known:
+                needy.add(path.name)
+    assert needy == {"gateway_app.py", "train_worker.py", "upstream.py"}  # imported by those who asked first
+
+
 def test_help_loads_neither_numpy_nor_pydantic() -> None:
     program = (
         "import sys; from twofold.cli import main\n"

@@ -1,5 +1,6 @@
 """The pooled fit finds what it was given, stays within physics, and the shipped constants fit the tables."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from twofold.catalog import load_catalog
+from twofold.core import MissingExtraError
 from twofold.measure.fit_kernels import SLICES, constant_rows, fit
 from twofold.measure.kernel_tables import ACCELERATORS, families, held_out
 from twofold.measure.pooled import Array, Pooled, Predict, Prior, Rows, fit_pooled
@@ -73,6 +75,13 @@ def test_no_value_leaves_its_physical_bounds() -> None:
 def test_a_parent_is_less_sure_than_its_children() -> None:
     spreads = fit_pooled(drawn_rows({"a1": 0.7, "b1": 0.4}, 0.05, 5), PRIORS, FAMILIES).spreads_log
     assert spreads["rate", "a1"] < spreads["rate", "old"] < spreads["rate", ""]
+
+
+def test_without_scipy_a_fit_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)  # as if it were not installed
+    with pytest.raises(MissingExtraError, match="`scipy` is not installed") as caught:
+        fit_pooled(drawn_rows({"a1": 0.7}, 0.05, 6), PRIORS, FAMILIES)
+    assert "pip install 'twofold[fit]'" in caught.value.hint
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,15 @@
 """Laws of the training fit: how many constants it may have, what is hidden counts nothing, who told what."""
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from twofold.catalog import load_catalog
+from twofold.measure import fit_training
 from twofold.measure.training_priors import Prior, read_priors, ridge_of
 from twofold.perf import load_constants
 
-fit_training = pytest.importorskip("scipy") and importlib.import_module("twofold.measure.fit_training")
 MOST_PER_FRAMEWORK = 6  # constants of step time beyond those that all software shares
 
 ROW = {

@@ -6,10 +6,12 @@ parent and the root to its prior, so that a family without rows keeps what the o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares  # type: ignore[import-untyped]  # scipy ships no types
+
+from twofold.core import require_extra
 
 Array = NDArray[np.float64]
 Predict = Callable[[Mapping[str, Array]], Array]  # a value per row of each constant -> seconds per row
@@ -114,7 +116,7 @@ def fit_pooled(
         np.log([[getattr(prior, end)] * len(nodes) for prior in priors]).ravel() for end in ("low", "high")
     ]
     start = np.clip(np.repeat(centre, len(nodes), axis=1).ravel(), bounds[0] + 1e-6, bounds[1] - 1e-6)
-    solution = least_squares(
+    solution = _least_squares()(
         residuals,
         start,
         slopes,
@@ -138,6 +140,14 @@ def fit_pooled(
         node: _implementation_spread(error, rows.kernel[kept], here == j) for j, node in enumerate(nodes)
     }
     return Pooled(values, _spreads(theta, priors, nodes, families, implementation))
+
+
+def _least_squares() -> Callable[..., Any]:
+    """SciPy's: the core does without it, as all verbs read what is fitted. Raises MissingExtraError."""
+    require_extra("fit")
+    from scipy.optimize import least_squares  # type: ignore[import-untyped]  # scipy ships no types
+
+    return cast("Callable[..., Any]", least_squares)
 
 
 def _pulls(theta: Array, centre: Array, spread_log: Array, parent: Array, ridge: Array) -> Array:
