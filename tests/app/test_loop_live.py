@@ -27,7 +27,7 @@ for library, extra in {
     "uvicorn": "live",
     "psutil": "live",
 }.items():
-    pytest.importorskip(library, reason=f"needs the extra [{extra}]")
+    pytest.importorskip(library, reason=f"needs the extra [{extra}]: `make extras`")
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -103,7 +103,7 @@ def test_a_lock_that_was_removed_before_it_was_held_holds_nobody_off_and_says_so
 
 def test_a_folder_that_the_engine_cannot_name_is_refused_first(tmp_path: Path) -> None:
     for library in ("psutil", "torch"):
-        pytest.importorskip(library, reason="needs the extras [train] and [live]")
+        pytest.importorskip(library, reason="needs the extras [train] and [live]: `make extras`")
     (tmp_path / "me@work").mkdir()
     with pytest.raises(ValueRefusedError, match="start of a revision"):
         up(changed(tmp_path / "me@work", "steps: 110", "steps: 110"), tell=lambda _: None)
@@ -140,7 +140,7 @@ sys.exit(main())
 def test_whoever_tells_it_to_end_nothing_is_left_running(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    pytest.importorskip("psutil", reason="needs the extra [live]")
+    pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
     from twofold.live import running, stop_all
 
     command = [sys.executable, "-c", STOPPED, str(tmp_path)]
@@ -159,7 +159,7 @@ def test_whoever_tells_it_to_end_nothing_is_left_running(
 
 
 def test_a_mistyped_spec_takes_nothing_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psutil", reason="needs the extra [live]")
+    pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
     (tmp_path / ".twofold").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError, match="`typo` does not exist"):
@@ -168,7 +168,7 @@ def test_a_mistyped_spec_takes_nothing_down(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_down_removes_what_is_there_twice_over_and_what_a_killed_one_left(tmp_path: Path) -> None:
-    pytest.importorskip("psutil", reason="needs the extra [live]")
+    pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
     for name in (".twofold", ".twofold.removed"):
         sealed = tmp_path / name / "artefacts" / "sha256-0"
         sealed.mkdir(parents=True)
@@ -183,7 +183,7 @@ def test_down_removes_what_is_there_twice_over_and_what_a_killed_one_left(tmp_pa
 
 
 def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path) -> None:
-    pytest.importorskip("psutil", reason="needs the extra [live]")
+    pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
     from twofold.live import running, stop_all
     from twofold.live.processes import start
 
@@ -200,7 +200,7 @@ def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path
 
 def test_a_port_that_is_taken_is_refused_before_the_work_and_stops_nothing(tmp_path: Path) -> None:
     for library in ("psutil", "torch"):
-        pytest.importorskip(library, reason="needs the extras [train] and [live]")
+        pytest.importorskip(library, reason="needs the extras [train] and [live]: `make extras`")
     from twofold.live import running, stop_all
     from twofold.live.processes import start
 

@@ -27,7 +27,7 @@ def test_the_example_of_a_code_runs_as_printed(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if code == "E-run":
-        pytest.importorskip("psutil", reason="needs the extra [live]")
+        pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
     monkeypatch.chdir(tmp_path)
     blocks = FENCE.findall(SECTIONS[code])
     assert any(kind in ("console", "python") for kind, _, _ in blocks), "a section has an example that runs"

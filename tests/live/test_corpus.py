@@ -8,7 +8,7 @@ import pytest
 from twofold.core import ValueRefusedError
 from twofold.live.corpus import END, PADDING, TOKENIZER_FILES, TOKENS, prepare_corpus, source_texts
 
-pytest.importorskip("tokenizers", reason="needs the extra [train]")
+pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
 
 VOCABULARY, LIMIT_BYTES = 320, 60_000
 

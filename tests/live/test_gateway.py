@@ -15,6 +15,11 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+
+import aiohttp
+
 from twofold.live.gate_log import read_gate_log
 from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import (
@@ -42,9 +47,6 @@ from twofold.policy.gate import (
 )
 from twofold.policy.gate.events import entry_from_line
 from twofold.policy.gate.replay import replay
-
-pytest.importorskip("uvicorn", reason="needs the extra [live]")
-aiohttp = pytest.importorskip("aiohttp", reason="needs the extra [live]")
 
 PATH = "/v1/completions"
 STREAM = {"prompt": "once upon", "stream": True, "max_tokens": 4}

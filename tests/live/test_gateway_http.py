@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("uvicorn", reason="needs the extra [live]")
-pytest.importorskip("httptools", reason="needs the extra [live]")
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("httptools", reason="needs the extra [live]: `make extras`")
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol

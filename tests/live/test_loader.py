@@ -11,8 +11,8 @@ from twofold.core import ValueRefusedError
 from twofold.live.load_schedule import poisson_arrivals_s
 from twofold.live.loader import Prompt, closed_loop, open_loop
 
-pytest.importorskip("aiohttp", reason="needs the extra [live]")
-pytest.importorskip("uvloop", reason="needs the extra [live]")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")
 
 PROMPTS = [Prompt(f"prompt {number}", 10 + number) for number in range(3)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("psutil", reason="needs the extra [live]")
+pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
 from twofold.core import PortError, RunError
 from twofold.live.processes import (

@@ -16,7 +16,7 @@ from twofold.live.processes import digest_of, free_port, start, stop_all
 from twofold.live.supervisor import _config
 
 for library in ("psutil", "uvicorn", "aiohttp"):
-    pytest.importorskip(library, reason="needs the extra [live]")
+    pytest.importorskip(library, reason="needs the extra [live]: `make extras`")
 
 LATE = """
 import asyncio, json, socket, sys, threading, urllib.request

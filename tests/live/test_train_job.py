@@ -17,7 +17,7 @@ from twofold.live import TrainJob, published_artefact, run_training, running, st
 from twofold.live.checkpoints import newest_complete, step_of
 from twofold.live.training_record import read_events, read_steps, unequal_steps
 
-pytest.importorskip("psutil", reason="needs the extra [live]")
+pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
 MODEL = {
     "model_type": "llama",
@@ -132,8 +132,8 @@ def kill_supervisor_in_the_middle(state: Path, job: TrainJob) -> int:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    pytest.importorskip("torch", reason="needs the extra [train]")
-    pytest.importorskip("transformers", reason="needs the extra [train]")
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
     state = tmp_path_factory.mktemp("loop")
     calm = job_of(state, "calm")
     killed = job_of(state, "killed", kill_rank=1, kill_after_step=EVERY + 2)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra [train]")
-pytest.importorskip("transformers", reason="needs the extra [train]")
+torch = pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
 
 def test_a_checkpoint_that_was_exported_before_the_workers_died_is_left_as_it_is(tmp_path: Path) -> None:

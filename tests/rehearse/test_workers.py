@@ -129,7 +129,7 @@ def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_real_ray_gives_the_same() -> None:
-    ray = pytest.importorskip("ray", reason="needs the extra [ray]: Ray itself was not run")
+    ray = pytest.importorskip("ray", reason="needs the extra [ray]: `pip install -e '.[ray]'`")
     try:
         assert run_calls(sums(3), lambda _: None, Workers(engine=WorkEngine.RAY)) == [100, 101, 102]
     finally:
