@@ -71,6 +71,37 @@ def _once(named: str, make: Callable[[], Any]) -> Any:
     return pickle.loads(kept.read_bytes())
 
 
+EXTRAS = "`make extras`"  # in the reason of every test that is skipped for want of them
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--skipped-to", type=Path, help=f"append here what was skipped for want of {EXTRAS}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    to = config.getoption("--skipped-to")
+    if to and "PYTEST_XDIST_WORKER" not in os.environ:  # the one that workers report to
+        config.pluginmanager.register(SkippedTo(to))
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedTo:
+    """Keeps what wants the extras, whole modules and single tests, as arguments for a run that has them."""
+
+    path: Path
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._keep(report)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._keep(report)
+
+    def _keep(self, report: pytest.CollectReport | pytest.TestReport) -> None:
+        if report.skipped and EXTRAS in str(report.longrepr):
+            with self.path.open("a", encoding="utf-8") as kept:
+                kept.write(f"{report.nodeid}\n")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _keep(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.getbasetemp()
