@@ -26,7 +26,7 @@ ROWS = read(COVERAGE)
 
 def test_no_requirement_of_the_plan_is_missing_or_invented() -> None:
     if not REQUIREMENTS.exists():
-        pytest.skip(f"the list of requirements is not beside this checkout: {REQUIREMENTS.name}")
+        pytest.skip(f"needs ../shared/design/{REQUIREMENTS.name}")
     parts = {row["id"]: row["part"].split(";") for row in read(REQUIREMENTS)}
     shown = [row["id"] for row in ROWS]
     planned = [name for name, part in parts.items() if PART in part]
@@ -36,7 +36,7 @@ def test_no_requirement_of_the_plan_is_missing_or_invented() -> None:
 
 def test_no_requirement_of_supply_is_missing() -> None:
     if not REQUIREMENTS.exists():
-        pytest.skip(f"the list of requirements is not beside this checkout: {REQUIREMENTS.name}")
+        pytest.skip(f"needs ../shared/design/{REQUIREMENTS.name}")
     wanted = {row["id"] for row in read(REQUIREMENTS) if SUPPLY in row["part"].split(";")}
     assert sorted(wanted - {row["id"] for row in ROWS}) == []
 

@@ -139,7 +139,7 @@ def test_a_source_alone_has_no_constant_fraction() -> None:
 def test_no_run_beats_the_roofline(half: str, figure: str) -> None:
     """In 95 of 100 rows at least: a bound that measurements often break would be wrong."""
     if not TRUTH.exists():
-        pytest.skip("the open rows are not beside this checkout")
+        pytest.skip("the open rows are not beside this checkout: ../shared/truth")
     rows = compare.scored_rows(half, TRUTH)
     rows = [rows[place] for place in compare.sample(rows, range(len(rows)), 60)]
     wanted = next(each for each in FIGURES[half] if each.title == figure)

@@ -73,7 +73,7 @@ def test_published_measurements_may_use_a_name_that_people_may_not() -> None:
 def test_every_name_in_the_published_measurements_resolves() -> None:
     path = Path(__file__).parents[3] / "shared" / "truth" / "aliases.csv"
     if not path.exists():
-        pytest.skip(f"{path.name} of the published measurements is not beside this checkout")
+        pytest.skip(f"needs ../shared/truth/{path.name}")
     finds = {
         "gpu": lambda name: CATALOG.benchmark_accelerator(name).name,
         "model": lambda name: CATALOG.benchmark_model(name).name,

@@ -87,7 +87,7 @@ def test_without_scipy_a_fit_names_its_extra(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture(scope="module")
 def truth() -> Path:
     if not TRUTH.is_dir():
-        pytest.skip("the kernel tables are not here")
+        pytest.skip("the kernel tables are not beside this checkout: ../shared/truth")
     return TRUTH
 
 

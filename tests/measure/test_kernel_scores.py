@@ -16,7 +16,7 @@ TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 @pytest.fixture(scope="module")
 def errors() -> list[KernelError]:
     if not TRUTH.is_dir():
-        pytest.skip("the kernel tables are not here")
+        pytest.skip("the kernel tables are not beside this checkout: ../shared/truth")
     return kernel_errors(TRUTH, load_constants())
 
 
@@ -44,7 +44,7 @@ def test_every_table_is_scored_and_a_fifth_of_it_is_held_out(errors: list[Kernel
 
 def test_a_row_faster_than_the_peak_is_neither_fitted_nor_scored() -> None:
     if not TRUTH.is_dir():
-        pytest.skip("the kernel tables are not here")
+        pytest.skip("the kernel tables are not beside this checkout: ../shared/truth")
     row = next(row for row in table(TRUTH, "gemm") if row["dtype"] == "bfloat16" and int(row["k"]) > 4096)
     built = gemm_rows([row, row | {"time_us": "0.001"}], "bfloat16", load_constants())
     assert list(built.possible) == [True, False]

@@ -61,7 +61,7 @@ def test_every_claim_says_what_is_computed_or_why_nothing_is() -> None:
 
 def test_the_texts_are_those_of_the_list() -> None:
     if not SOURCE.is_file():
-        pytest.skip("the list that the table was transcribed from is not here")
+        pytest.skip(f"needs ../shared/design/{SOURCE.name}")
     with SOURCE.open(encoding="utf-8", newline="") as handle:
         listed = {row["id"]: row for row in csv.DictReader(handle)}
     assert [claim.id for claim in load_claims()] == list(listed)

@@ -51,5 +51,5 @@ def test_what_cannot_be_read_names_its_line(tmp_path: Path, text: str, says: str
 def test_a_published_trace_is_read_whole() -> None:
     path = SHARED / "jobs_acme_kalos_first800.csv.gz"
     if not path.is_file():
-        pytest.skip("shared traces are not beside this checkout")
+        pytest.skip("needs ../shared/traces")
     assert sum(1 for _ in read_jobs(path)) == 800

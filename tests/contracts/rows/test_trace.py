@@ -108,7 +108,7 @@ def test_what_cannot_be_read_names_its_line(tmp_path: Path, text: str, says: str
 def test_azures_conversation_trace_has_its_published_lengths() -> None:
     path = SHARED / "req_azure2023_conv.csv.gz"
     if not path.is_file():
-        pytest.skip("shared traces are not beside this checkout")
+        pytest.skip("needs ../shared/traces")
     trace = read_trace(path)
     assert trace.request_count == 19_366
     assert (round(trace.input.mean_tokens), round(trace.output.mean_tokens)) == (1155, 211)

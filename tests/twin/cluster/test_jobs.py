@@ -100,7 +100,7 @@ def test_rows_become_jobs_and_those_that_never_ran_do_not() -> None:
     ]
 
 
-@pytest.mark.skipif(not TRACES.exists(), reason="the traces are not here")
+@pytest.mark.skipif(not TRACES.exists(), reason="needs ../shared/traces")
 def test_the_jobs_of_a_philly_trace_are_near_its_published_curve() -> None:
     with gzip.open(TRACES / "jobs_philly2017_h1.csv.gz", "rt") as file:
         durations = np.sort([float(row["duration_s"]) for row in csv.DictReader(file)])
