@@ -6,9 +6,17 @@ STAMP := .venv/.installed
 EXTRAS := .venv/.extras
 # The same product with its busiest modules compiled, in an environment of its own.
 FAST := .fast/.installed
+# What `pip install .` alone gives.
+CORE := .core/.installed
+# Tests that the last `make test` skipped for want of the extras.
+SKIPPED := .venv/.skipped
 ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 
-.PHONY: demo loop extras fast test check doors oracle bench golden fit accuracy lock clean
+# What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
+QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
+  $(addprefix tests/,report/test_plan.py report/test_estimate_single.py report/test_lines.py app/test_words.py)
+
+.PHONY: demo loop extras fast test test-skipped quick core check doors oracle bench golden fit accuracy lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -32,7 +40,7 @@ loop: $(EXTRAS)
 # Simulations in half of the time, for a C compiler and some minutes: `.fast/bin/twofold simulate …`.
 fast: $(FAST)
 
-$(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py' -o -name '*.csv')
+$(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv')
 	rm -rf build .fast
 	TWOFOLD_COMPILED=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(PYTHON) -m venv .fast
@@ -40,10 +48,35 @@ $(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py'
 	.fast/bin/pip install --quiet --disable-pip-version-check --no-deps build/wheel/*.whl
 	touch $(FAST)
 
+# Every verb once where nothing but the core is installed.
+core: $(CORE)
+	.core/bin/python tests/verbs.py
+
+$(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv')
+	rm -rf .core
+	$(PYTHON) -m venv .core
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir .core/wheel .
+	.core/bin/pip install --quiet --disable-pip-version-check -r requirements.lock
+	.core/bin/pip install --quiet --disable-pip-version-check --no-deps .core/wheel/*.whl
+	touch $(CORE)
+
+# All tests, of what is installed: what wants the extras is skipped, and says so, until `make extras`.
 # Two at a time; what starts processes and listens to clocks of its own runs after that, alone.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest $(ALONE)
+	rm -f $(SKIPPED)
+	$(BIN)/python -m pytest -rs -n auto --dist loadfile $(ALONE:%=--ignore=%) --skipped-to $(SKIPPED)
+	$(BIN)/python -m pytest -rs $(ALONE) --skipped-to $(SKIPPED)
+
+# What the last `make test` skipped for want of the extras, with them; nothing may want them then.
+test-skipped: $(EXTRAS)
+	@test -s $(SKIPPED) || { echo "\`make test\` skipped nothing that wants the extras"; exit 1; }
+	rm -f $(SKIPPED).again
+	$(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to $(SKIPPED).again
+	@test ! -e $(SKIPPED).again
+
+# In a minute, while you work.
+quick: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(QUICK)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -80,4 +113,4 @@ lock: $(STAMP)
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements-live.lock # the plain release: any index has it
 
 clean:
-	rm -rf .venv .fast build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .fast .core build .pytest_cache .mypy_cache .ruff_cache
