@@ -6,13 +6,14 @@ follow each other wait in the same queue, and only the spread between long batch
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
+
+from twofold.twin.intervals import Interval, Latency
 
 ERROR_FRACTION = 0.005
 _GROWTH = log((1.0 + ERROR_FRACTION) / (1.0 - ERROR_FRACTION))
@@ -25,32 +26,6 @@ _HALF = 32
 BATCHES_MAX = 32  # halved to 16 when it is full, by joining neighbours
 BATCH_MIN_COUNT = 8
 BATCHES_FOR_INTERVAL = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A figure and where it lies with 95 % confidence; without enough data, from 0 to infinity."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def half_width_fraction(self) -> float:
-        """Half of the interval over the value."""
-        return (self.high - self.low) / 2.0 / self.value if self.value else inf
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """One metric of one class, in seconds."""
-
-    count: int
-    mean: Interval
-    p50: Interval
-    p90: Interval
-    p95: Interval
-    p99: Interval
 
 
 class Histogram:
