@@ -1,8 +1,9 @@
 """Writes every room's door, `__init__.pyi`, from what other rooms use: `make doors` after a name has moved.
 
 A door opens to names that another room imports, and no other. Imports are put right as well: names of one's
-own room come from their module, names of another room from its door. The package's own door, and the rooms in
-KEPT, are written by hand.
+own room come from their module, names of another room from its door. A room that is imported as a whole, by
+`from twofold import rehearse`, loads nothing before one of its names is used. The package's own door, and the
+rooms in KEPT, are written by hand.
 """
 
 import ast
@@ -63,6 +64,24 @@ def imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
             yield node
 
 
+def names_of_rooms(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Rooms that are imported as a whole, each with a name that is used of it, in annotations as text too."""
+    rooms = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "twofold"
+        for alias in node.names
+        if (SOURCE / alias.name).is_dir()
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in rooms:
+            yield node.value.id, node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from (
+                (room, name) for room in rooms for name in re.findall(rf"^{room}\.(\w+)$", node.value)
+            )
+
+
 def home_of(module: str, name: str, known: dict[str, dict[str, str]]) -> str:
     """The module that defines `name`, as imported from a module or a door; a stale place is searched for."""
     if (SOURCE / f"{module.replace('.', '/')}.py").exists() and name in defined_in(
@@ -91,6 +110,8 @@ def put_right(path: Path, known: dict[str, dict[str, str]], doors: Doors, inside
     """Imports of one file, by module where they stay in their room, else by door; doors are noted."""
     text = path.read_text("utf-8")
     lines, own = text.splitlines(keepends=True), room_of(module_of(path)) if inside else ""
+    for room, name in names_of_rooms(ast.parse(text)) if inside else ():
+        doors[room][home_of(room, name, known)].add(name)
     for node in sorted(imports(ast.parse(text)), key=lambda each: -each.lineno):
         groups: dict[str, list[str]] = {}
         for alias in node.names:

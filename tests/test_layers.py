@@ -174,3 +174,30 @@ def test_help_loads_neither_numpy_nor_pydantic() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+# What `plan` loads of the rooms; the twin and its scenarios only where something is rehearsed.
+ROOMS_OF_A_PLAN = {
+    *("core", "catalog", "contracts", "contracts.results", "contracts.rows", "contracts.spec", "perf"),
+    *("training", "inference", "supply", "facility", "answer", "portfolio", "money", "building", "planner"),
+    *("report", "app", "cli"),
+}
+LIGHT_MODULES_OF_A_PLAN = {"policy.cluster.cadence", "twin.serving.profiles"}  # formulas that plans share
+
+
+def test_plan_loads_the_rooms_that_it_uses_and_no_other() -> None:
+    program = (
+        "import sys; from twofold.cli import main\n"
+        "main(['plan', 'examples/assistant'])\n"
+        "sys.stderr.write(' '.join(name for name in sys.modules))"
+    )
+    root = SOURCE.parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root
+    )
+    loaded = set(done.stderr.split())
+    assert not loaded & {"scipy", "multiprocessing", "concurrent.futures", "asyncio", "torch", "pandas"}
+    modules = {name.removeprefix("twofold.") for name in loaded if name.startswith("twofold.")}
+    of_code = {name for name in modules if not (SOURCE / name.replace(".", "/")).is_dir()}
+    rooms = {name.rpartition(".")[0] for name in of_code - LIGHT_MODULES_OF_A_PLAN} - {""}
+    assert rooms == ROOMS_OF_A_PLAN

@@ -1,12 +1,12 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
 from typing import TypeVar
 
-from twofold import __version__
+from twofold import __version__, rehearse
 from twofold.answer import (
     DRAW_COUNT,
     Context,
@@ -42,7 +42,6 @@ from twofold.planner.cross import cross_cells
 from twofold.planner.supply_side import with_supply_side
 from twofold.planner.tornado import factor_swings
 from twofold.portfolio import Rehearsing
-from twofold.rehearse import Tell, rehearsed_service
 
 Half = TypeVar("Half", TrainingPlan, ServicePlan)
 SCHEMA = "twofold/plan/1"
@@ -70,7 +69,7 @@ class PlanOptions:
     calibration_digest: str = ""
     notes: tuple[str, ...] = ()  # what to know about that
     rehearse: Rehearse = Rehearse.NO
-    tell: Tell = _silent  # hears what a rehearsal is about
+    tell: Callable[[str], None] = _silent  # hears what a rehearsal is about
 
 
 def build_plan(
@@ -106,7 +105,7 @@ def build_plan(
     planned = {name: _planned_service(choice, context) for name, choice in services.items()}
     if options.rehearse is Rehearse.BEST_TWO:
         for name, choice in services.items():
-            services[name], planned[name] = rehearsed_service(
+            services[name], planned[name] = rehearse.rehearsed_service(
                 choice, lambda own: _planned_service(own, context), context, options.tell
             )
     serving = tuple(

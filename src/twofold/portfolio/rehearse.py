@@ -7,17 +7,20 @@ where much is left of every promise, fewer are tried once.
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from twofold import rehearse
 from twofold.answer import Context, ServingChoice, metric_text, with_fleet
-from twofold.contracts.results import ClassFigures, Rehearsal, RehearsedMachine, ServicePlan
+from twofold.contracts.results import Rehearsal, RehearsedMachine, ServicePlan
 from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, replicas_for
 from twofold.portfolio.answered import HOUR_S, LEAST_UNITS
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.portfolio.demand import Asked
-from twofold.rehearse import GROWN_RATIOS, Planned, Tell, on_twin, tables_of
 from twofold.supply import PortfolioAnswer, PortfolioProblem
+
+if TYPE_CHECKING:
+    from twofold.contracts.results import ClassFigures
 
 ROUNDS_MAX = 3
 ROOM_FRACTION = 0.7  # of its limit that every p95 keeps to, for fewer replicas to be tried …
@@ -34,9 +37,9 @@ Solve = Callable[[PortfolioProblem], PortfolioAnswer | None]
 class Rehearsing:
     """What a rehearsal needs besides the portfolio: the services as planned, and who hears of it."""
 
-    planned: Planned
+    planned: "rehearse.Planned"
     services: Mapping[str, ServicePlan]
-    tell: Tell
+    tell: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +239,13 @@ def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing:
     pool = pooled.pool
     needed = pool.count.needed
 
-    def run(count: int) -> tuple[ClassFigures, ...]:
+    def run(count: int) -> "tuple[ClassFigures, ...]":
         name = pool.classes[0]
         pools = tuple(
             replace(each, replica_count=count + each.spare_count) if each.name == name else each
             for each in plan.pools
         )
-        return on_twin(replace(plan, pools=pools), tables_of(choice, context), (name,))
+        return rehearse.on_twin(replace(plan, pools=pools), rehearse.tables_of(choice, context), (name,))
 
     first = run(needed)
     said = f"{machine.name} {_words(first)}"
@@ -251,11 +254,11 @@ def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing:
         if _has_room(first) and 0 < fewer < needed and _holds(run(fewer)):
             return Seen(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
         return Seen(1.0, f"{said}, holds", "holds")
-    for ratio in GROWN_RATIOS:
+    for ratio in rehearse.GROWN_RATIOS:
         more = max(needed + 1, round(needed * ratio))
         if _holds(run(more)):
             return Seen(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
-    least = 1 / GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
+    least = 1 / rehearse.GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
     return Seen(least, f"{said}, misses even at {_change(least)}", "misses")
 
 
@@ -294,11 +297,11 @@ def _recalled(rehearsal: Rehearsal, classes: tuple[str, ...]) -> str:
     return ", ".join(figures) or "nothing promised"
 
 
-def _holds(classes: tuple[ClassFigures, ...]) -> bool:
+def _holds(classes: "tuple[ClassFigures, ...]") -> bool:
     return all(slo.met is not False for each in classes for slo in each.slos)
 
 
-def _has_room(classes: tuple[ClassFigures, ...]) -> bool:
+def _has_room(classes: "tuple[ClassFigures, ...]") -> bool:
     """Whether every latency keeps well below its limit; work of a day has no such room to show."""
     shares = [
         slo.simulated_s / slo.limit_s
@@ -309,7 +312,7 @@ def _has_room(classes: tuple[ClassFigures, ...]) -> bool:
     return bool(shares) and max(shares) <= ROOM_FRACTION
 
 
-def _words(classes: tuple[ClassFigures, ...]) -> str:
+def _words(classes: "tuple[ClassFigures, ...]") -> str:
     figures = [
         f"{metric_text(slo.metric)} {format_seconds(slo.simulated_s)}"
         for each in classes

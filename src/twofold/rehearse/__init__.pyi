@@ -17,6 +17,5 @@ from .staged import Staged as Staged
 from .staged import rehearsed as rehearsed
 from .staged import staged_training as staged_training
 from .sweep import swept as swept
-from .workers import Tell as Tell
 from .workers import WorkEngine as WorkEngine
 from .workers import Workers as Workers

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged
-from twofold.twin.serving.traffic import hourly_weights
+from twofold.twin.serving.profiles import hourly_weights
 from twofold.twin.serving.traffic_streams import faster, sampled, shifted, spliced, until
 
 

@@ -6,8 +6,10 @@ follows a cluster that ages, heals or grows. A job's own rate is that times its 
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from twofold.policy.cluster.settings import CadenceSettings
+if TYPE_CHECKING:
+    from twofold.policy.cluster.settings import CadenceSettings
 
 NEW_WRITE_FRACTION = 0.3  # of the latest write in the smoothed write time
 
@@ -69,7 +71,7 @@ def checkpoint_interval_s(mean_time_between_failures_s: float, write_s: float) -
 
 
 def next_interval_s(
-    failures_per_accelerator_s: float, size_count: int, write_s: float, settings: CadenceSettings
+    failures_per_accelerator_s: float, size_count: int, write_s: float, settings: "CadenceSettings"
 ) -> float:
     """Seconds of work of one job before its next checkpoint, within the settings' bounds."""
     if settings.fixed_interval_s is not None:

@@ -24,14 +24,14 @@ from .metrics_types import ClassFigures as ClassFigures
 from .metrics_types import FleetResult as FleetResult
 from .metrics_types import RequestRecord as RequestRecord
 from .metrics_types import TimelineRow as TimelineRow
+from .profiles import Profile as Profile
+from .profiles import hourly_weights as hourly_weights
 from .step_table import StepTable as StepTable
 from .traffic import Lengths as Lengths
-from .traffic import Profile as Profile
 from .traffic import Sessions as Sessions
 from .traffic import Surge as Surge
 from .traffic import TrafficModel as TrafficModel
 from .traffic import generate as generate
-from .traffic import hourly_weights as hourly_weights
 from .traffic_streams import merged as merged
 from .types import Arrival as Arrival
 from .types import ClassModel as ClassModel

@@ -7,18 +7,17 @@ Sources  lengths are lognormal with the mean and 95th percentile that a spec or 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
-from math import cos, exp, inf, log, pi, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.twin.serving.profiles import HOURS, Profile, hourly_weights
 from twofold.twin.serving.types import Arrival, Turn
 
 DRAWN_COUNT = 4096  # numbers drawn at once: memory does not grow with the traffic
 NORMAL_P95 = 1.6448536
-HOURS = 24
 PREFIX_STEP = 1 << 24  # ids of a session's or a prompt's blocks; further ones would be another's
 
 
@@ -46,14 +45,6 @@ class Lengths:
         while True:
             tokens = np.exp(generator.normal(middle, sigma, DRAWN_COUNT))
             yield from np.clip(np.rint(tokens), 1, self.max_tokens).astype(int).tolist()
-
-
-class Profile(Enum):
-    """The shape of a week, in the hours of whoever sends. Time 0 is midnight before Monday."""
-
-    FLAT = "flat"
-    CONSUMER = "consumer"  # busiest at 20 h, every day
-    BUSINESS = "business"  # busiest at 14 h, weekends as quiet as nights
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,29 +157,6 @@ def rate_pieces(model: TrafficModel, from_s: float, until_s: float) -> Iterator[
             if rate > 0.0:
                 yield a_s, b_s, rate
         begin_s = end_s
-
-
-def hourly_weights(profile: Profile, peak_ratio: float) -> list[float]:
-    """The rate of each hour of a week over its mean; the highest is `peak_ratio`.
-
-    Formula  w = b^p, b = 1.05 + cos(2π (hour − busiest) / 24), p so that max(w) = peak_ratio · mean(w)
-    """
-    if profile is Profile.FLAT or peak_ratio <= 1.0:
-        return [1.0]
-    busiest = 20 if profile is Profile.CONSUMER else 14
-    day = [1.05 + cos(2.0 * pi * (hour - busiest) / HOURS) for hour in range(HOURS)]
-    quiet = [min(day)] * HOURS if profile is Profile.BUSINESS else day
-    week = day * 5 + quiet * 2
-    low, high = 0.0, 64.0
-    for _ in range(60):
-        power = (low + high) / 2.0
-        shaped = [base**power for base in week]
-        if max(shaped) * len(shaped) < peak_ratio * sum(shaped):
-            low = power
-        else:
-            high = power
-    mean = sum(shaped) / len(shaped)
-    return [weight / mean for weight in shaped]
 
 
 class _Speech:
