@@ -113,7 +113,6 @@ from .serving_choice import with_fleet as with_fleet
 from .serving_plan import SHARED_POOL as SHARED_POOL
 from .serving_plan import service_plan as service_plan
 from .serving_pools import drawn_pool as drawn_pool
-from .serving_pools import one as one
 from .serving_pools import relative_need as relative_need
 from .serving_pools import served_by as served_by
 from .spreads import LONGEST_RATIO as LONGEST_RATIO

@@ -22,7 +22,6 @@ from twofold.answer.derivation import (
 )
 from twofold.answer.ranges import serving_scope
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
-from twofold.answer.serving_pools import one
 from twofold.catalog import Accelerator
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import DAY_S, format_count, format_seconds, format_si
@@ -37,6 +36,7 @@ from twofold.inference import (
     model_kind,
     steady_steps,
 )
+from twofold.perf import one
 
 # What each operator of a step takes from the device and from the constants.
 OPERATORS = {

@@ -11,7 +11,7 @@ from twofold.answer.ranges import Drawn, drawn, drawn_run, drawn_stack, step_spr
 from twofold.answer.uncertainty import Draws
 from twofold.contracts.results import Bound, Layout, Part
 from twofold.core import Estimate, Source, ValueRefusedError
-from twofold.perf import Constants, Floats, scale_cluster
+from twofold.perf import Constants, Floats, one, scale_cluster
 from twofold.training import (
     Candidate,
     Layouts,
@@ -237,8 +237,3 @@ def step_bounds(
     gains["memory capacity"] = 1 - float(np.min(priced.step_s[roomier])) / chosen.step_s
     ordered = sorted(gains.items(), key=lambda item: -item[1])
     return tuple(Bound(name, max(gain, 0.0)) for name, gain in ordered)
-
-
-def one(value: Floats) -> float:
-    """The number of a single candidate."""
-    return float(np.ravel(np.asarray(value, float))[0])

@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.cold_start import cold_start, cold_start_parts
 from twofold.answer.quick_serve import Chosen, ServingQuestion, choose, replica_plan, under_load
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
-from twofold.answer.serve_figures import Figures, figures_of, one, scales_bytes
+from twofold.answer.serve_figures import Figures, figures_of, scales_bytes
 from twofold.answer.serve_tables import (
     FormatRow,
     LayoutRow,
@@ -43,7 +43,7 @@ from twofold.inference import (
     relieved,
     weights_bytes,
 )
-from twofold.perf import Constants, bytes_per_weight, compute_format
+from twofold.perf import Constants, bytes_per_weight, compute_format, one
 
 SCHEMA = "twofold/estimate-serve/1"
 # As a plan names a resource -> as `relieved` does.

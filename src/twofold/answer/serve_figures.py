@@ -10,7 +10,7 @@ from twofold.answer.ranges import Drawn, drawn, serving_spread
 from twofold.answer.uncertainty import Draws, Spread
 from twofold.core import Estimate
 from twofold.inference import Replica, Served, weights_bytes
-from twofold.perf import Constants, Floats, bytes_per_weight
+from twofold.perf import Constants, Floats, bytes_per_weight, one
 
 METRICS, QUANTILES = ("ttft", "tpot", "e2e"), ("p50", "p95", "p99")
 # Bytes of a narrow weight's own digits: what a format takes over them are its scales.
@@ -85,11 +85,6 @@ def scales_bytes(replica: Replica) -> float:
     if one(replica.shape.experts) == 0 or bytes_per_weight(fmt) >= 1.0:
         quantised += one(parts.attention_bytes) + one(parts.ffn_bytes) + one(parts.other_bytes)
     return quantised * (1 - BARE_BYTES[fmt] / bytes_per_weight(fmt))
-
-
-def one(value: Floats) -> float:
-    """The number of a single candidate."""
-    return float(np.ravel(np.asarray(value, float))[0])
 
 
 def _ended(latency_s: Floats) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from twofold.answer.quick_serve import (
     make_replica,
     replica_plan,
 )
-from twofold.answer.serve_figures import Figures, figures_of, one, scales_bytes
+from twofold.answer.serve_figures import Figures, figures_of, scales_bytes
 from twofold.answer.uncertainty import Draws
 from twofold.core import Estimate, InfeasibleError
 from twofold.inference import (
@@ -26,7 +26,7 @@ from twofold.inference import (
     throughput_of,
     weights_bytes,
 )
-from twofold.perf import Constants, compute_format
+from twofold.perf import Constants, compute_format, one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
 

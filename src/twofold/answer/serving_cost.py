@@ -7,9 +7,10 @@ import numpy as np
 from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice
-from twofold.answer.serving_pools import DrawnPool, carried_by, one
+from twofold.answer.serving_pools import DrawnPool, carried_by
 from twofold.core import DAY_S, YEAR_H, Estimate, Source
 from twofold.inference import fleet_cost
+from twofold.perf import one
 
 HOUR_S = 3600.0
 

@@ -19,7 +19,6 @@ from twofold.answer.serving_pools import (
     figure,
     left_out_spread,
     missing_fraction,
-    one,
     relative_need,
     served_by,
 )
@@ -56,7 +55,7 @@ from twofold.inference import (
     warm_pool,
     weights_bytes,
 )
-from twofold.perf import Constants, bytes_per_weight, compute_format
+from twofold.perf import Constants, bytes_per_weight, compute_format, one
 
 QUANTILES = ("p50", "p95", "p99")
 METRICS = ("ttft", "tpot", "e2e")

@@ -122,8 +122,3 @@ def relative_need(pool: PoolChoice, loads: tuple[ClassLoad, ...], context: Conte
     load = max(loads, key=lambda each: each.traffic.rate_per_s)
     need: NDArray[np.float64] = 1 / carried_ratios(_rates(under, load), _rates(pool.replica, load))
     return need
-
-
-def one(value: object) -> float:
-    """The number of a single candidate."""
-    return float(np.ravel(np.asarray(value, float))[0])

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, one, priced, search_fleet
+from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, priced, search_fleet
 from twofold.catalog import Model
 from twofold.contracts.results import ServicePlan
 from twofold.contracts.spec import Service, TrainingRun
@@ -21,7 +21,7 @@ from twofold.inference import (
     rate_limit,
     static_batch,
 )
-from twofold.perf import bytes_per_weight
+from twofold.perf import bytes_per_weight, one
 from twofold.supply import HYPERSCALERS, Lever, Pulled
 
 DRAFT_TOKENS = 3

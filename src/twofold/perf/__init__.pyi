@@ -54,3 +54,4 @@ from .types import Cluster as Cluster
 from .types import Device as Device
 from .types import Floats as Floats
 from .types import Network as Network
+from .types import one as one

@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 Floats = float | NDArray[np.float64]
 
 
+def one(value: object) -> float:
+    """The number of a single candidate, whatever the shape that it stands in."""
+    return float(np.ravel(np.asarray(value, float))[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One accelerator. Peaks are the vendor's, dense; the fitted efficiencies are fractions of them."""

@@ -24,7 +24,6 @@ from twofold.answer import (
     format_rows,
     machines_text,
     named_offers,
-    one,
     price_used,
     serving_offers,
     serving_spread,
@@ -50,7 +49,7 @@ from twofold.inference import (
     model_shape,
 )
 from twofold.inference import Offer as Hardware
-from twofold.perf import compute_format
+from twofold.perf import compute_format, one
 from twofold.planner.rungs import Ladder, Rung, Value
 from twofold.training import virtualised
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from twofold.answer import one
 from twofold.contracts.scenario import EngineChange
 from twofold.inference import Replica, capacity, kv_bytes
+from twofold.perf import one
 from twofold.twin.serving import (
     DisaggregatedEngine,
     Engine,

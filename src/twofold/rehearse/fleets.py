@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.answer import Context, ServingChoice, metric_text, model_of, one, with_fleet
+from twofold.answer import Context, ServingChoice, metric_text, model_of, with_fleet
 from twofold.contracts.results import (
     ClassFigures,
     ClassPlan,
@@ -15,6 +15,7 @@ from twofold.contracts.results import (
 )
 from twofold.contracts.scenario import Scenario
 from twofold.inference import Fleet, PoolChoice, ReplicaCount, replicas_for
+from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import Asked, PoolTask, pool_tasks, run_all
 from twofold.rehearse.simulation import simulation_of

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import ceil
 
-from twofold.answer import one
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.scenario import EngineChange
@@ -17,7 +16,7 @@ from twofold.inference import (
     measured_service,
     saturation_per_s,
 )
-from twofold.perf import device, power_w
+from twofold.perf import device, one, power_w
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.pools import (
     PoolWorld,

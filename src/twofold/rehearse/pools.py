@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from operator import mul
 
-from twofold.answer import Offer, node_of_size, one, read_rate_bytes_per_s, serving_stack
+from twofold.answer import Offer, node_of_size, read_rate_bytes_per_s, serving_stack
 from twofold.catalog import Catalog, Model, Node
 from twofold.contracts.results import Machine, Pool, ServicePlan
 from twofold.contracts.scenario import EngineChange
@@ -26,7 +26,7 @@ from twofold.inference import (
     weights_bytes,
 )
 from twofold.inference import Offer as Hardware
-from twofold.perf import Constants, power_w
+from twofold.perf import Constants, one, power_w
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.engine import engine_of
 from twofold.twin.serving import ReplicaModel, StepTable

@@ -156,31 +156,6 @@ def run_of_steps(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityRun:
-    """What a cluster computes in a given time, and the price at which that meets a budget."""
-
-    flops: float  # of the model, recomputation not counted
-    accelerator_h: float
-    price_usd_per_h: float | None  # of one accelerator; None without a budget
-
-
-def capacity_run(
-    cluster: Cluster, duration_s: float, mfu: float, budget_usd: float | None = None
-) -> CapacityRun:
-    """FLOPs of a run that is stated by its cluster and its days instead of by its tokens.
-
-    Formula  accelerators × 16-bit peak × MFU × seconds; price = budget / accelerator-hours
-    """
-    if not (duration_s > 0 and 0 < mfu <= 1):
-        raise InputError("a run needs a positive duration and an MFU between 0 and 1")
-    peaks = cluster.device.peak_flops_per_s
-    peak = float(np.max(peaks.get("bf16", peaks.get("fp16", 0.0))))
-    accelerator_h = cluster.accelerator_count * duration_s / 3600
-    price = None if budget_usd is None else budget_usd / accelerator_h
-    return CapacityRun(cluster.accelerator_count * peak * mfu * duration_s, accelerator_h, price)
-
-
 def _check(step_s: float, checkpoint_write_s: float, shares: Mapping[str, float]) -> None:
     if not (step_s > 0 and np.isfinite(step_s) and checkpoint_write_s > 0):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")

@@ -11,8 +11,6 @@ from twofold.training.layouts import Limits
 from twofold.training.search import Candidate, search
 from twofold.training.stack import Stack
 
-KNEE_EFFICIENCY_FRACTION = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class ScalingRow:
@@ -20,58 +18,22 @@ class ScalingRow:
 
     accelerator_count: int
     candidate: Candidate | None
-    tokens_per_s: float
     efficiency_fraction: float
-    efficiency_low: float
-    efficiency_high: float
 
 
 def weak_scaling(
-    job: TrainingJob, cluster: Cluster, stack: Stack, counts: Sequence[int], spread_factor: float = 1.1
+    job: TrainingJob, cluster: Cluster, stack: Stack, counts: Sequence[int]
 ) -> tuple[ScalingRow, ...]:
     """Efficiency while the batch grows with the cluster: `job`'s batch is that of the largest of `counts`."""
-    largest = max(counts)
-
-    def batch(count: int) -> int:
-        return max(1, job.global_batch_sequences * count // largest)
-
-    jobs = [replace(job, global_batch_sequences=batch(count)) for count in counts]
-    return _rows(jobs, cluster, stack, counts, spread_factor)
-
-
-def strong_scaling(
-    job: TrainingJob, cluster: Cluster, stack: Stack, counts: Sequence[int], spread_factor: float = 1.1
-) -> tuple[ScalingRow, ...]:
-    """Efficiency at a fixed batch: where more accelerators stop paying."""
-    return _rows([job] * len(counts), cluster, stack, counts, spread_factor)
-
-
-def diminishing_count(rows: Sequence[ScalingRow]) -> int | None:
-    """The smallest cluster whose efficiency is below one half; None when none is."""
-    below = [
-        r.accelerator_count for r in rows if r.candidate and r.efficiency_fraction < KNEE_EFFICIENCY_FRACTION
-    ]
-    return min(below, default=None)
-
-
-def _rows(
-    jobs: Sequence[TrainingJob], cluster: Cluster, stack: Stack, counts: Sequence[int], spread_factor: float
-) -> tuple[ScalingRow, ...]:
-    found = [
-        search(job, replace(cluster, accelerator_count=count), stack, Limits(vpp_max=8)).best
-        for job, count in zip(jobs, counts, strict=True)
-    ]
-    rates = [
-        job.tokens_per_step / best.step_s if best else 0.0 for job, best in zip(jobs, found, strict=True)
-    ]
-    per_device = [rate / count for rate, count in zip(rates, counts, strict=True)]
-    base = next((rate for rate in per_device if rate > 0), np.nan)
-    first = next((count for count, rate in zip(counts, per_device, strict=True) if rate > 0), 0)
-    rows = []
-    for count, best, rate, alone in zip(counts, found, rates, per_device, strict=True):
-        efficiency = alone / base
-        spread = spread_factor if count != first else 1.0  # the reference is itself by definition
-        rows.append(ScalingRow(count, best, rate, efficiency, efficiency / spread, efficiency * spread))
+    rows: list[ScalingRow] = []
+    base = np.nan
+    for count in counts:
+        batch = max(1, job.global_batch_sequences * count // max(counts))
+        sized = replace(job, global_batch_sequences=batch)
+        best = search(sized, replace(cluster, accelerator_count=count), stack, Limits(vpp_max=8)).best
+        rate = sized.tokens_per_step / best.step_s / count if best else 0.0
+        base = rate if rate > 0 and np.isnan(base) else base
+        rows.append(ScalingRow(count, best, rate / base))
     return tuple(rows)
 
 

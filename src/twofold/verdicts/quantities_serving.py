@@ -34,8 +34,9 @@ from twofold.inference import (
     rate_limit,
     static_batch,
 )
+from twofold.perf import one
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantity import Quantity, first_value, one_of, options
+from twofold.verdicts.quantity import Quantity, one_of, options
 from twofold.verdicts.world import World
 
 PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
@@ -167,28 +168,28 @@ def serve(
 
 def _serving(world: World, made: Replica, load: Served, model: str, on: str, lengths: Lengths) -> Serving:
     found = machines(world, on)
-    price, count = price_usd_per_h(found), int(first_value(made.accelerator_count))
-    requests, tokens = first_value(load.requests_per_s), first_value(load.output_tokens_per_s)
+    price, count = price_usd_per_h(found), int(one(made.accelerator_count))
+    requests, tokens = one(load.requests_per_s), one(load.output_tokens_per_s)
     cost = fleet_cost(made, load, ReplicaCount(1, 0, 1), price, requests)
     peak = found.cluster.device.peak_flops_per_s.get("bf16", np.nan)
     flops = 2.0 * world.catalog.model(model).parameters_active
-    work = requests * (first_value(lengths.input_tokens) + first_value(lengths.output_tokens)) * flops
+    work = requests * (one(lengths.input_tokens) + one(lengths.output_tokens)) * flops
     return Serving(
-        tpot_s=first_value(load.tpot.mean_s),
-        ttft_s=first_value(load.ttft.mean_s),
-        e2e_s=first_value(load.e2e.mean_s),
-        ttft_s_p50=first_value(load.ttft.p50_s),
-        ttft_s_p95=first_value(load.ttft.p95_s),
-        ttft_s_p99=first_value(load.ttft.p99_s),
-        tpot_s_p95=first_value(load.tpot.p95_s),
-        e2e_s_p50=first_value(load.e2e.p50_s),
-        e2e_s_p95=first_value(load.e2e.p95_s),
-        e2e_s_p99=first_value(load.e2e.p99_s),
+        tpot_s=one(load.tpot.mean_s),
+        ttft_s=one(load.ttft.mean_s),
+        e2e_s=one(load.e2e.mean_s),
+        ttft_s_p50=one(load.ttft.p50_s),
+        ttft_s_p95=one(load.ttft.p95_s),
+        ttft_s_p99=one(load.ttft.p99_s),
+        tpot_s_p95=one(load.tpot.p95_s),
+        e2e_s_p50=one(load.e2e.p50_s),
+        e2e_s_p95=one(load.e2e.p95_s),
+        e2e_s_p99=one(load.e2e.p99_s),
         requests_per_s=requests,
         tokens_per_s=tokens,
-        batch=first_value(load.batch_sequences),
-        utilisation=first_value(load.utilisation_fraction),
-        mfu=work / (count * first_value(peak)),
+        batch=one(load.batch_sequences),
+        utilisation=one(load.utilisation_fraction),
+        mfu=work / (count * one(peak)),
         power_w=cost.power_w,
         tokens_per_j=cost.tokens_per_s_per_w,
         usd_per_mtok=None if price is None else price * count / 3600 / tokens * 1e6,
@@ -209,8 +210,8 @@ def decode_step(
     """One step that decodes `batch` sequences of `context` tokens each, none prefilled."""
     made = replica(world, model, on, weights, scale=scale)
     step = iteration_s(made, 0.0, 0.0, float(batch), float(context))
-    total_s = first_value(step.total_s)
-    return Step(total_s, first_value(step.communication_s) / total_s, first_value(step.host_s) / total_s)
+    total_s = one(step.total_s)
+    return Step(total_s, one(step.communication_s) / total_s, one(step.host_s) / total_s)
 
 
 def prefill_s(
@@ -218,7 +219,7 @@ def prefill_s(
 ) -> float:
     """Seconds of one step that prefills so many tokens and decodes none."""
     made = replica(world, model, on, weights, scale=scale)
-    return first_value(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
+    return one(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
 
 
 def static_tokens_per_s(
@@ -240,7 +241,7 @@ def static_tokens_per_s(
     sigma = float(np.sqrt(np.log1p(spread**2)))
     longest = float(np.exp(sigma * np.sqrt(2.0 * np.log(max(batch, 1))) - sigma**2 / 2.0)) if spread else 1.0
     load = static_batch(made, Lengths(float(input), output * longest), float(batch))
-    return first_value(load.output_tokens_per_s) / longest
+    return one(load.output_tokens_per_s) / longest
 
 
 def limit(
@@ -262,12 +263,12 @@ def limit(
     promised = {"ttft": ttft_s or None, "tpot": tpot_s or None, "e2e": e2e_s or None}
     slo = Slo(**{f"{name}_s_{quantile}": value for name, value in promised.items()})
     found = rate_limit(made, TrafficClass("all", Lengths(float(input), float(output)), 1.0, slo, prefix))
-    saturation = first_value(found.saturation_requests_per_s)
+    saturation = one(found.saturation_requests_per_s)
     return Limit(
-        first_value(found.requests_per_s),
-        first_value(found.met_sequences),
+        one(found.requests_per_s),
+        one(found.met_sequences),
         str(np.ravel(found.binding)[0]),
-        first_value(found.knee_requests_per_s) / saturation if saturation else 0.0,
+        one(found.knee_requests_per_s) / saturation if saturation else 0.0,
         saturation,
     )
 
@@ -324,14 +325,14 @@ def step_bound(world: World, model: str, on: str, phase: str, batch: int = 1, we
 
 def sent_per_token(world: World, model: str, on: str, tp: int | None = None) -> float:
     """Bytes that one accelerator sends for every token of a replica."""
-    return first_value(communication_bytes_per_token(replica(world, model, on, tp=tp)))
+    return one(communication_bytes_per_token(replica(world, model, on, tp=tp)))
 
 
 def serving_layout(world: World, model: str, on: str, metric: str = "latency") -> str:
     """The split of a replica that is best for `latency` of a token or for `throughput`: TP, PP or both."""
     made = replica(world, model, on)
     one_of(metric, ("latency", "throughput"), "metric")
-    count = int(first_value(made.accelerator_count))
+    count = int(one(made.accelerator_count))
     pairs = [(tp, count // tp) for tp in (1, 2, 4, 8) if count % tp == 0]
     rows = [row for row in layout_table(made, Lengths(1000.0, 200.0), pairs) if row.fits]
     if not rows:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from twofold.core import InfeasibleError
 from twofold.inference import cold_start_s, replicas_for, throughput_of
+from twofold.perf import one
 from twofold.verdicts.quantities_serving import limit, replica
 from twofold.verdicts.quantities_serving_memory import gpus_to_serve
-from twofold.verdicts.quantity import Quantity, first_value
+from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
 
@@ -47,7 +48,7 @@ def replica_efficiency(world: World, model: str, on: str, count: int) -> float:
 
 def startup_s(world: World, model: str, on: str, bytes_per_s: float) -> float:
     """Seconds from a granted machine to the first answer, weights read at a rate."""
-    return first_value(cold_start_s(replica(world, model, on), bytes_per_s))
+    return one(cold_start_s(replica(world, model, on), bytes_per_s))
 
 
 SERVING_FLEET: Mapping[str, Quantity] = {

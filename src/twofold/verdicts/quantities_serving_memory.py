@@ -5,25 +5,26 @@ from dataclasses import replace
 
 from twofold.core import InfeasibleError
 from twofold.inference import CacheOptions, capacity, kv_bytes, max_sequences, model_shape, weights_bytes
+from twofold.perf import one
 from twofold.verdicts.quantities_serving import replica
-from twofold.verdicts.quantity import Quantity, first_value
+from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
 
 def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences: int = 1) -> float:
     """Cache bytes of sequences of `context` tokens."""
-    return sequences * first_value(kv_bytes(model_shape(world.catalog.model(model)), kv, float(context)))
+    return sequences * one(kv_bytes(model_shape(world.catalog.model(model)), kv, float(context)))
 
 
 def kv_cache_without_groups(world: World, model: str, context: int) -> float:
     """Cache bytes of one sequence, were every query head to keep keys and values of its own."""
     shape = model_shape(world.catalog.model(model))
-    return first_value(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
+    return one(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
 
 
 def weights(world: World, model: str, number_format: str = "bf16") -> float:
     """Bytes of a model's weights, scales included."""
-    return first_value(weights_bytes(model_shape(world.catalog.model(model)), number_format).total_bytes)
+    return one(weights_bytes(model_shape(world.catalog.model(model)), number_format).total_bytes)
 
 
 def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
@@ -36,7 +37,7 @@ def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
         return 1.0 / batch
     parts = weights_bytes(model_shape(shape), "bf16")
     touched = 1.0 - (1.0 - shape.experts_topk / shape.experts) ** batch
-    total, experts = first_value(parts.total_bytes), first_value(parts.experts_bytes)
+    total, experts = one(parts.total_bytes), one(parts.experts_bytes)
     return (total - experts + experts * touched) / total / batch
 
 
@@ -53,7 +54,7 @@ def sequences(
     """Sequences of `context` tokens that the cache holds at once; `block` tokens are set aside together."""
     made = replica(world, model, on, weights, kv)
     made = replace(made, cache=CacheOptions(block_tokens=float(block), offload_bytes=offload))
-    return first_value(max_sequences(made, float(context)))
+    return one(max_sequences(made, float(context)))
 
 
 def holds(
@@ -78,7 +79,7 @@ def gpus_to_serve(
 
 def buffers_bytes(world: World, model: str, on: str) -> float:
     """Bytes of one accelerator beside weights and cache: a chunk's activations, logits, graphs."""
-    return first_value(capacity(replica(world, model, on)).buffers_bytes)
+    return one(capacity(replica(world, model, on)).buffers_bytes)
 
 
 SERVING_MEMORY: Mapping[str, Quantity] = {

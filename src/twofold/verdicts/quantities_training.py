@@ -10,7 +10,7 @@ import numpy as np
 
 from twofold.answer import Given
 from twofold.core import InfeasibleError
-from twofold.perf import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s, scale_cluster
+from twofold.perf import all_gather_s, all_reduce_s, all_to_all_s, one, reduce_scatter_s, scale_cluster
 from twofold.training import (
     Candidate,
     Limits,
@@ -27,7 +27,7 @@ from twofold.training import (
     workload,
 )
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantity import Quantity, first_value, one_of, options, sizes_of
+from twofold.verdicts.quantity import Quantity, one_of, options, sizes_of
 from twofold.verdicts.world import World
 
 KINDS = ("pretrain", "finetune", "lora")
@@ -177,7 +177,7 @@ def _trained(site: _Site, best: Candidate) -> Trained:
     step, held, total_s = best.step, best.memory, best.step_s
 
     def share(*parts: Any) -> float:
-        return sum(first_value(part) for part in parts) / total_s
+        return sum(one(part) for part in parts) / total_s
 
     rate = site.job.tokens_per_step / total_s
     count = site.found.accelerator_count
@@ -185,9 +185,7 @@ def _trained(site: _Site, best: Candidate) -> Trained:
     return Trained(
         step_s=total_s,
         tokens_per_s=rate,
-        mfu=first_value(
-            model_flops_utilisation(workload(site.job), best.layouts, site.found.cluster, total_s)
-        ),
+        mfu=one(model_flops_utilisation(workload(site.job), best.layouts, site.found.cluster, total_s)),
         compute_fraction=share(step.compute_s, step.recompute_s, step.head_s),
         matrix_fraction=share(step.gemm_s, step.attention_s, step.experts_s),
         communication_fraction=share(step.communication_s),
@@ -196,10 +194,10 @@ def _trained(site: _Site, best: Candidate) -> Trained:
         host_fraction=share(step.host_s),
         input_fraction=share(step.data_s),
         memory_bytes=best.high_bytes,
-        weights_bytes=first_value(held.weights_bytes),
-        activations_bytes=first_value(held.activations_bytes),
+        weights_bytes=one(held.weights_bytes),
+        activations_bytes=one(held.activations_bytes),
         accelerators=count,
-        **{name: int(first_value(getattr(best.layouts, name))) for name in ("tp", "pp", "cp", "dp")},
+        **{name: int(one(getattr(best.layouts, name))) for name in ("tp", "pp", "cp", "dp")},
         usd_per_mtok=None if price is None else price * count / 3600 / rate * 1e6,
     )
 
@@ -239,7 +237,7 @@ def training_gains(world: World, model: str, on: str, batch: int = 512) -> Mappi
         for name in RESOURCES:
             cluster = scale_cluster(site.found.cluster, {name: RELIEF})
             relieved = step_time(job, best.layouts, cluster, scale_stack(site.stack, {name: RELIEF}))
-            gains[name] = 1 - first_value(relieved.total_s) / best.step_s
+            gains[name] = 1 - one(relieved.total_s) / best.step_s
         return gains
 
     return world.once(("gains", model, on, batch), compute)
@@ -261,7 +259,7 @@ def collective_s(world: World, operation: str, size: float, on: str, slower_late
         "all_to_all": all_to_all_s,
     }
     one_of(operation, kinds, "collective")
-    return first_value(kinds[operation](found.cluster.network, size, float(found.accelerator_count)))
+    return one(kinds[operation](found.cluster.network, size, float(found.accelerator_count)))
 
 
 def _shown(arguments: Mapping[str, Any], asked: str) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from twofold.core import InfeasibleError
+from twofold.perf import one
 from twofold.training import (
     Layouts,
     Limits,
@@ -22,7 +23,7 @@ from twofold.training import (
 )
 from twofold.verdicts.machines import machines
 from twofold.verdicts.quantities_training import RECOMPUTE, job_of
-from twofold.verdicts.quantity import Quantity, first_value, one_of
+from twofold.verdicts.quantity import Quantity, one_of
 from twofold.verdicts.world import World
 
 
@@ -93,7 +94,7 @@ def activations(world: World, model: str, sequence: int, batch: int = 1, recompu
         "zero_stage": 0, "micro_batch": batch, "recompute": mode, "sequence_parallel": 0,
     }  # fmt: skip
     stack = load_stack(world.constants, job.framework, job.precision, "hopper")
-    return first_value(memory(job, layouts_of([list(sizes.values())]), stack).activations_bytes)
+    return one(memory(job, layouts_of([list(sizes.values())]), stack).activations_bytes)
 
 
 TRAINING_MEMORY: Mapping[str, Quantity] = {

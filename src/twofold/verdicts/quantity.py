@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from twofold.catalog import did_you_mean
 from twofold.core import UnknownNameError, ValueRefusedError
 
@@ -53,8 +51,3 @@ def sizes_of(text: str, known: Iterable[str], what: str) -> dict[str, float]:
         except ValueError:
             raise ValueRefusedError(f"`{part}` is no {what} with its size", hint="write `tp=8`") from None
     return found
-
-
-def first_value(value: Any) -> float:
-    """The number that a model gave for the one case that was asked, whatever the shape of its answer."""
-    return float(np.ravel(np.asarray(value, float))[0])
