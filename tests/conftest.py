@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, settings
 from twofold import planner
 from twofold.catalog import Catalog, load_catalog
 from twofold.cli import main
-from twofold.contracts.results import Plan, plan_to_dict
+from twofold.contracts.results import Plan
 from twofold.contracts.spec import parse_spec, read_spec
-from twofold.core import InfeasibleError
+from twofold.core import InfeasibleError, to_data
 from twofold.perf import Constants, load_constants
 from twofold.planner import PlanOptions
 
@@ -233,4 +233,4 @@ def examples() -> dict[str, Plan]:
 @pytest.fixture(scope="session")
 def example_data(examples: dict[str, Plan]) -> dict[str, dict[str, Any]]:
     """The same as plain data, as `plan --json` prints them."""
-    return {name: plan_to_dict(plan) for name, plan in examples.items()}
+    return {name: to_data(plan) for name, plan in examples.items()}

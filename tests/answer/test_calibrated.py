@@ -11,10 +11,10 @@ import pytest
 from twofold.answer import calibration_notes, calibration_rows, is_calibrated
 from twofold.answer.calibrated import factors_in, run_scope, service_scope
 from twofold.catalog import Catalog, load_catalog
-from twofold.contracts.results import Plan, plan_to_dict
+from twofold.contracts.results import Plan
 from twofold.contracts.rows import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration
 from twofold.contracts.spec import Spec, parse_spec
-from twofold.core import Source
+from twofold.core import Source, to_data
 from twofold.perf import Constants, load_constants, with_rows
 from twofold.planner import build_plan, explain
 from twofold.training import TrainingJob
@@ -96,7 +96,7 @@ def test_shares_of_the_peak_stay_shares_of_the_datasheets_peak(plain: Plan, matc
 
 def test_notes_and_derivations_name_the_file_its_day_and_its_rows(matching: Plan) -> None:
     assert any("2026-11-01, 10 rows of rows.csv" in note for note in matching.warnings)
-    told = "\n".join(explain(plan_to_dict(matching), f"training.{matching.training[0].name}.step_s"))
+    told = "\n".join(explain(to_data(matching), f"training.{matching.training[0].name}.step_s"))
     assert ".twofold/calibration.json of 2026-11-01, 10 rows of rows.csv" in told
 
 

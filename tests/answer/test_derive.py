@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves, resolve
-from twofold.contracts.results import estimate_from
+from twofold.core import Estimate, from_data
 from twofold.planner import explain
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
@@ -49,7 +49,7 @@ def test_inputs_show_the_figures_that_stand_in_the_plan(example_data: dict[str, 
     for row in plan["derivations"]:
         for item in row["inputs"]:
             if item["path"] in figures:
-                assert item["source"] == estimate_from(resolve(plan, item["path"])).source.value
+                assert item["source"] == from_data(Estimate, resolve(plan, item["path"])).source.value
 
 
 def test_the_time_lost_to_failures_is_what_its_derivation_says(
@@ -58,7 +58,7 @@ def test_the_time_lost_to_failures_is_what_its_derivation_says(
     at = "training.pretrain.run"
     plan = example_data["assistant"]
     lost, count, interval = (
-        estimate_from(resolve(plan, f"{at}.{name}")).value
+        from_data(Estimate, resolve(plan, f"{at}.{name}")).value
         for name in ("failure_s", "interruptions", "checkpoints.interval_s")
     )
     assert lost == pytest.approx(count * (420 + 60 + interval / 2), rel=0.02)  # detect, restart, read, repeat

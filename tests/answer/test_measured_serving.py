@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.contracts.results import Plan, plan_to_dict
-from twofold.core import FileError, InfeasibleError, InputError, TableError, ValueRefusedError
+from twofold.contracts.results import Plan
+from twofold.core import FileError, InfeasibleError, InputError, TableError, ValueRefusedError, to_data
 
 Planned = Callable[[str], Plan]
 
@@ -43,7 +43,7 @@ def test_a_tighter_goal_takes_more_replicas(planned: Planned, rows: Path) -> Non
 
 
 def test_its_numbers_have_derivations_too(planned: Planned, rows: Path) -> None:
-    data = plan_to_dict(planned(spec(rows)))
+    data = to_data(planned(spec(rows)))
     known = {row["path"] for row in data["derivations"]}
     assert [path for path, leaf in leaves(data) if is_estimate(leaf) and path not in known] == []
 
@@ -94,7 +94,7 @@ def test_work_by_the_day_says_when_it_is_done(planned: Planned, rows: Path) -> N
 
 
 def test_what_rows_do_not_hold_is_null_and_never_nought(planned: Planned, rows: Path) -> None:
-    service = plan_to_dict(planned(spec(rows)))["serving"][0]
+    service = to_data(planned(spec(rows)))["serving"][0]
     unknown = [
         "parameters", "memory_bytes", "kv_bytes_per_token", "kv_utilisation_fraction", "batch_limit",
         "cold_start_s", "warm_pool_count", "output_tokens_per_s_per_accelerator", "output_tokens_per_j",

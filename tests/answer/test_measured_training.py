@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.contracts.results import Plan, TrainingPlan, plan_to_dict, total_usd
-from twofold.core import InfeasibleError, InputErrors, TableError, UnknownNameError, ValueRefusedError
+from twofold.contracts.results import Plan, TrainingPlan, total_usd
+from twofold.core import (
+    InfeasibleError,
+    InputErrors,
+    TableError,
+    UnknownNameError,
+    ValueRefusedError,
+    to_data,
+)
 from twofold.planner import explain
 
 Planned = Callable[[str], Plan]
@@ -104,7 +111,7 @@ def test_a_run_of_the_measured_step_is_the_run_of_a_modelled_one(run: Run) -> No
 
 
 def test_what_rows_do_not_hold_is_null_and_never_nought(run: Run) -> None:
-    data = plan_to_dict(run("8xH100-SXM"))
+    data = to_data(run("8xH100-SXM"))
     absent = [
         "parameters", "precision", "framework", "layout", "communication_exposed_fraction", "mfu_fraction",
         "peak_ratio", "memory_bytes", "tokens", "batch_tokens",
@@ -242,7 +249,7 @@ def test_steps_and_tokens_count_a_run_as_well(planned: Planned, tmp_path: Path) 
 def data(planned: Planned, tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "full.csv"
     path.write_text(FULL, "utf-8")
-    return plan_to_dict(planned(spec(path, "2x8xH100-SXM", "  repeats: every 4 weeks\n")))
+    return to_data(planned(spec(path, "2x8xH100-SXM", "  repeats: every 4 weeks\n")))
 
 
 def test_every_number_has_a_derivation(data: dict[str, Any]) -> None:

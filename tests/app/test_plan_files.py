@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from twofold.app import diff, explain
 from twofold.app.plan_files import plan_data
-from twofold.contracts.results import Plan, plan_to_dict, plan_to_json
-from twofold.core import InputError
+from twofold.contracts.results import Plan, plan_to_json
+from twofold.core import InputError, to_data
 
 JUNK = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
@@ -39,7 +39,7 @@ def places(node: Any) -> list[tuple[Any, Any]]:
 def test_a_plan_is_whole_after_a_round_trip(plan: Plan, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan_to_json(plan))
-    assert plan_data(path) == plan_data(plan) == plan_data(plan_to_dict(plan))
+    assert plan_data(path) == plan_data(plan) == plan_data(to_data(plan))
     assert not diff(plan, path)
 
 
@@ -71,7 +71,7 @@ def test_a_plan_changed_by_hand_is_read_or_refused_but_never_breaks(plan: Plan, 
     ],
 )
 def test_what_is_broken_is_named(path: tuple[str | int, ...], value: object, plan: Plan) -> None:
-    changed: Any = copy.deepcopy(plan_to_dict(plan))
+    changed: Any = copy.deepcopy(to_data(plan))
     node = changed
     for key in path[:-1]:
         node = node[key]

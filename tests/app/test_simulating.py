@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app.plan_values import plan_value
+from twofold.app.plan_files import plan_value
 from twofold.app.planning import plan, rehearsed_plan
 from twofold.app.simulate_inputs import rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.contracts.results import Compliance, Plan, plan_to_dict, total_usd
+from twofold.contracts.results import Compliance, Plan, total_usd
+from twofold.core import to_data
 
 Planned = Callable[[str], Plan]
 SERVING = """model: llama-3.1-8b
@@ -87,7 +88,7 @@ def test_machines_of_ones_own_have_no_dearer_rent_and_inherit_nothing(planned: P
 
 
 def test_every_estimate_of_the_part_is_derived_from_leaves(serving: Plan) -> None:
-    data = plan_to_dict(serving)
+    data = to_data(serving)
     wanted = {path for path, leaf in leaves(data) if is_estimate(leaf) and path.startswith("compliance.")}
     rows = {row.path: row for row in serving.derivations if row.path.startswith("compliance.")}
     assert set(rows) == wanted

@@ -11,8 +11,9 @@ from twofold.answer.paths import is_estimate, leaves
 from twofold.catalog import Accelerator, Catalog, schema
 from twofold.catalog.schema import DATA
 from twofold.catalog.tables import Source
-from twofold.contracts.results import Plan, plan_to_dict
+from twofold.contracts.results import Plan
 from twofold.contracts.spec import parse_spec
+from twofold.core import to_data
 from twofold.perf import Constants
 from twofold.planner import PlanOptions, build_plan
 
@@ -126,8 +127,8 @@ def in_smaller_units(monkeypatch: pytest.MonkeyPatch) -> Catalog:
 def test_a_catalogue_in_other_base_units_gives_the_same_plan(
     catalog: Catalog, constants: Constants, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # INV-6
-    usual = plan_to_dict(plan_on(catalog, constants))
-    other = plan_to_dict(plan_on(in_smaller_units(monkeypatch), constants))
+    usual = to_data(plan_on(catalog, constants))
+    other = to_data(plan_on(in_smaller_units(monkeypatch), constants))
     assert other["digests"].pop("catalog") != usual["digests"].pop("catalog")
     before, after = dict(leaves(usual)), dict(leaves(other))
     assert before.keys() == after.keys()

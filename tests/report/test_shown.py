@@ -2,7 +2,8 @@ import importlib
 import json
 
 import twofold
-from twofold.contracts.results import Plan, plan_to_dict, plan_to_json
+from twofold.contracts.results import Plan, plan_to_json
+from twofold.core import to_data
 from twofold.planner import Change
 from twofold.report.shown import Difference, Explanation, shown_plan
 
@@ -29,7 +30,7 @@ def test_a_difference_is_true_when_something_changed() -> None:
     changed = Difference((gone, renamed))
     assert changed
     assert "8.6 s [7.9–9.5] f" in str(changed) and "2 changes" in str(changed)
-    assert json.dumps(plan_to_dict(changed))
+    assert json.dumps(to_data(changed))
 
 
 def test_the_package_offers_the_verbs_and_a_room_does_not_hide_one() -> None:

@@ -20,7 +20,6 @@ from twofold.contracts.results import (
     Part,
     ServicePlan,
     SloOutcome,
-    plan_to_dict,
 )
 from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.contracts.rows import read_service_rows
@@ -35,6 +34,7 @@ from twofold.core import (
     ValueRefusedError,
     format_seconds,
     format_si,
+    to_data,
 )
 from twofold.inference import (
     Latency,
@@ -320,6 +320,6 @@ def measured_derivations(entry: Service, plan: ServicePlan) -> Iterator[Derivati
         "measured rows", f"{plan.tried} batch sizes", "", Source.MEASURED.value, str(entry.model.measured)
     )
     at = f"serving.{plan.name}"
-    for path, leaf in leaves(plan_to_dict(plan), at):
+    for path, leaf in leaves(to_data(plan), at):
         if is_estimate(leaf):
             yield derived(path, "bulk queue over the measured batch times", rows)

@@ -1,11 +1,11 @@
 """The page of the loop: each figure that was measured, beside what the plan had said of it."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from twofold.answer import ServingEstimate
 from twofold.contracts.results import (
+    LOOP_SCHEMA,
     Finding,
     LoadPoint,
     LoopPage,
@@ -14,10 +14,9 @@ from twofold.contracts.results import (
     Row,
     ServingMeasured,
     TrainingMeasured,
-    loop_to_data,
     plan_to_json,
 )
-from twofold.core import Estimate, Source, exact
+from twofold.core import Estimate, Source, exact, to_data, to_json
 from twofold.device import DeviceRecord
 
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
@@ -51,7 +50,7 @@ def loop_page(
 
 def loop_json(page: LoopPage) -> str:
     """The page as JSON text, schema `twofold/loop/1`."""
-    return json.dumps(loop_to_data(page), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return to_json({"schema": LOOP_SCHEMA, **to_data(page)})
 
 
 def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from twofold.answer import model_of
 from twofold.app.local_tables import local_tables
-from twofold.app.plan_values import plan_value
+from twofold.app.plan_files import plan_value
 from twofold.app.planning import plan_options
 from twofold.app.sources import SpecSource, calibration_file, device_folder, load
 from twofold.catalog import Catalog, Model, load_catalog

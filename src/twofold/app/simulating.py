@@ -10,9 +10,9 @@ from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulate_tables import job_table, request_table, timeline_table
 from twofold.app.sources import SpecSource
 from twofold.app.sweeping import SweepAsked, Swept, sweep_of
-from twofold.contracts.results import Plan, Simulation, simulation_to_json
+from twofold.contracts.results import Plan, Simulation
 from twofold.contracts.scenario import Scenario, find_scenario
-from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
+from twofold.core import EmptyError, UnknownNameError, ValueRefusedError, to_json
 from twofold.rehearse import (
     Asked,
     PoolTask,
@@ -49,7 +49,7 @@ class Simulated:
     @property
     def json(self) -> str:
         """Schema `twofold/simulation/1`."""
-        return simulation_to_json(self.data)
+        return to_json(self.data)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from twofold import __version__
-from twofold.contracts.results import Simulation, Sweep, sweep_to_json
-from twofold.core import UsageError
+from twofold.contracts.results import Simulation, Sweep
+from twofold.core import UsageError, to_json
 from twofold.rehearse import swept
 from twofold.report import as_html, sweep_lines
 
@@ -35,7 +35,7 @@ class Swept:
     @property
     def json(self) -> str:
         """Schema `twofold/sweep/1`."""
-        return sweep_to_json(self.data)
+        return to_json(self.data)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

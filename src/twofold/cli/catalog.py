@@ -78,11 +78,11 @@ def _list_tables(folder: Path | None, as_json: bool) -> None:
 
 def _show_partitions(gpu: str, fit: str, as_json: bool) -> None:
     from twofold.app import partitions
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     answer = partitions(gpu, fit)
     if as_json:
-        print_json(PARTITIONS_SCHEMA, plan_to_dict(answer))
+        print_json(PARTITIONS_SCHEMA, to_data(answer))
     else:
         print_lines(answer.lines)
 
@@ -91,11 +91,11 @@ def _show_kernels(gpu: str | None, folder: Path | None, as_json: bool) -> None:
     if not gpu:
         raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
     from twofold.app import kernels
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     answer = kernels(gpu, folder)
     if as_json:
-        print_json(KERNELS_SCHEMA, plan_to_dict(answer))
+        print_json(KERNELS_SCHEMA, to_data(answer))
     else:
         print_lines(answer.lines)
 

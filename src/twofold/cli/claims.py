@@ -47,13 +47,13 @@ def command(
         _print_value(expression, catalog, as_json)
         return
     from twofold.app import claims
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     with patient_bar() as bar:
         names = [name.strip() for name in only.split(",") if name.strip()]
         answer = claims(names, topic, verdict or "", catalog=catalog, cases=cases, tell=bar)
     if as_json:
-        rows = [plan_to_dict(each) for each in answer.data]
+        rows = [to_data(each) for each in answer.data]
         click.echo(json.dumps(rows, indent=1, allow_nan=False, ensure_ascii=False))
     else:
         print_lines(answer.lines)
@@ -61,9 +61,9 @@ def command(
 
 def _print_value(expression: str, catalog: Path | None, as_json: bool) -> None:
     from twofold.app import claim_unit, claim_value
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
-    plain = _finite(plan_to_dict(claim_value(expression, catalog)))
+    plain = _finite(to_data(claim_value(expression, catalog)))
     if as_json:
         unit = "" if isinstance(plain, dict) else claim_unit(expression)
         data = {"expression": expression, "value": plain, "unit": unit}

@@ -19,11 +19,11 @@ CHANGED = 4
 def command(ctx: click.Context, old: Path, new: Path, everything: bool, as_json: bool) -> None:
     """Show what changed from plan OLD to plan NEW; exit 4 when anything did."""
     from twofold.app import diff
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     answer = diff(old, new)
     if as_json:
-        print_json(SCHEMA, plan_to_dict(answer))
+        print_json(SCHEMA, to_data(answer))
     else:
         print_lines(answer.all_lines if everything else str(answer).splitlines())
     if answer:

@@ -29,11 +29,11 @@ def device(ranks: int | None, out: Path | None, as_json: bool) -> None:
     training framework and serving engine. `plan`, `estimate` and `compare` there use them.
     """
     from twofold.app import measure_device
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     answer = measure_device(out, ranks, today(), lambda stage: click.echo(f"measuring: {stage}", err=True))
     if as_json:
-        record = plan_to_dict(answer.record)
+        record = to_data(answer.record)
         print_json(
             SCHEMA,
             {"folder": str(answer.folder), **record, "measured_on": answer.record.measured_on.isoformat()},

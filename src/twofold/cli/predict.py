@@ -31,12 +31,12 @@ def command(
     Only what a user could know beforehand is read. A row that cannot be predicted says why in `pred_error`.
     """
     from twofold.app import predict
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     check_free(out, force)
     answer = predict(half, rows, out, _progress())
     if as_json:
-        print_json(SCHEMA, {"half": half, "file": str(out), **plan_to_dict(answer)})
+        print_json(SCHEMA, {"half": half, "file": str(out), **to_data(answer)})
     else:
         print_lines([str(answer), f"wrote {out}"])
 

@@ -65,11 +65,11 @@ def command(
 
 def _lint(table: Path, half: str, as_json: bool) -> None:
     from twofold.app import lint_table
-    from twofold.contracts.results import plan_to_dict
+    from twofold.core import to_data
 
     answer = lint_table(table, half)
     if as_json:
-        print_json(LINT_SCHEMA, plan_to_dict(answer))
+        print_json(LINT_SCHEMA, to_data(answer))
     else:
         print_lines(answer.lines)
 

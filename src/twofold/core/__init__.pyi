@@ -1,3 +1,7 @@
+from .data import DataError as DataError
+from .data import from_data as from_data
+from .data import to_data as to_data
+from .data import to_json as to_json
 from .display import format_apart as format_apart
 from .display import format_bytes as format_bytes
 from .display import format_count as format_count

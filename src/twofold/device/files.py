@@ -9,11 +9,11 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.core import AlteredError, FileError
+from twofold.core import AlteredError, FileError, from_data, to_data, to_json
 
 SCHEMA = "twofold/device/1"
 RECORD = "device.json"
@@ -155,9 +155,7 @@ def write_device(folder: Path, tables: Mapping[str, str], record: DeviceRecord) 
 
 def record_text(record: DeviceRecord) -> str:
     """The JSON of a record."""
-    data = asdict(record)
-    data["measured_on"] = record.measured_on.isoformat()
-    return json.dumps({"schema": SCHEMA, **data}, indent=1, allow_nan=False) + "\n"
+    return to_json({"schema": SCHEMA, **to_data(record)}, only_ascii=True)
 
 
 def read_device(folder: Path) -> tuple[DeviceRecord, str]:
@@ -165,19 +163,8 @@ def read_device(folder: Path) -> tuple[DeviceRecord, str]:
     try:
         data = json.loads((folder / RECORD).read_text("utf-8"))
         tables = {name: (folder / name).read_text("utf-8") for name in TABLES}
-        record = DeviceRecord(
-            name=data["name"],
-            measured_on=date.fromisoformat(data["measured_on"]),
-            identity=Identity(**data["identity"]),
-            software=data["software"],
-            rank_count=data["rank_count"],
-            duration_s=data["duration_s"],
-            fit=tuple(FitError(**each) for each in data["fit"]),
-            digest=data["digest"],
-            load_average=data["load_average"],
-            figures=tuple(Figure(**each) for each in data["figures"]),
-        )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        record = from_data(DeviceRecord, data, more=True)
+    except (OSError, ValueError) as error:
         raise FileError(
             f"`{folder}` is not a measured device: {error}",
             hint="measure again with `twofold measure device`",

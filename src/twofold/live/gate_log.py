@@ -8,13 +8,13 @@ log is a row of runs, and each run can be replayed from its own start.
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from twofold.core import ShapeError
-from twofold.policy.gate import Beliefs, GateSettings, settings_from_data
+from twofold.core import DataError, ShapeError, from_data, to_data
+from twofold.policy.gate import Beliefs, GateSettings
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'
@@ -39,7 +39,7 @@ class GateLog:
 
     def start(self, settings: GateSettings, beliefs: Beliefs) -> None:
         """Say that a gate starts now, cold, and with what."""
-        self._note("started", settings=asdict(settings), beliefs=asdict(beliefs), cut_bytes=self.cut_bytes)
+        self._note("started", settings=to_data(settings), beliefs=to_data(beliefs), cut_bytes=self.cut_bytes)
 
     def stop(self) -> None:
         """Say that the gate ended in peace, and close."""
@@ -179,11 +179,9 @@ def _note_of(line: bytes) -> dict[str, Any] | None:
 
 def _start_of(head: dict[str, Any]) -> tuple[GateSettings, Beliefs]:
     try:
-        return settings_from_data(head["settings"]), Beliefs(**head["beliefs"])
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise _refused(
-            f"its start has other settings than {[f.name for f in fields(GateSettings)]}"
-        ) from error
+        return from_data(GateSettings, head["settings"]), from_data(Beliefs, head["beliefs"])
+    except (KeyError, DataError) as error:
+        raise _refused(f"its start has other settings: {error}") from error
 
 
 def _refused(why: str) -> ShapeError:

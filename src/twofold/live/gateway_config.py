@@ -1,16 +1,13 @@
 """What a gateway process is told: one JSON file, written by `up`, read once at the start."""
 
-import dataclasses
 import json
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
 
-from twofold.core import FileError
-from twofold.policy.gate import Beliefs, GateSettings, Routing, settings_from_data
+from twofold.core import FileError, from_data, to_json
+from twofold.policy.gate import Beliefs, GateSettings, Routing
 
-T = TypeVar("T")
 SHA256 = re.compile("[0-9a-f]{64}")
 # Settings whose effects nobody carries out yet, or that need what this gateway tells the gate nothing of.
 NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout", "zones")
@@ -74,44 +71,19 @@ class GatewayConfig:
 
 def write_gateway_config(config: GatewayConfig) -> str:
     """The JSON text that `read_gateway_config` reads."""
-    return json.dumps(asdict(config), indent=1) + "\n"
+    return to_json(config, only_ascii=True)
 
 
 def read_gateway_config(path: Path) -> GatewayConfig:
     """The configuration in a file. Raises FileError on an unknown key, a missing one, or a wrong type."""
     try:
-        data = json.loads(path.read_text("utf-8"))
-        replicas = tuple(_record(GatewayReplica, each) for each in data["replicas"])
-        keys = tuple(_record(GatewayKey, each) for each in data.get("keys", ()))
-        config = _record(GatewayConfig, {**data, "replicas": replicas, "keys": keys})
+        config = from_data(GatewayConfig, json.loads(path.read_text("utf-8")))
         _refuse_nonsense(config)
         return config
-    except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+    except (OSError, ValueError) as error:
         raise FileError(
             f"`{path}` does not configure a gateway: {error}", hint="let `twofold up` write it"
         ) from error
-
-
-def _record(made: type[T], data: Any) -> T:
-    """A dataclass from a mapping; nested ones too, whole numbers where fractions are meant are taken."""
-    if isinstance(data, made):
-        return data
-    if not isinstance(data, dict):
-        raise TypeError(f"{made.__name__} is an object")
-    hints, values = get_type_hints(made), dict(data)
-    for name, value in data.items():
-        wanted = hints.get(name)
-        if wanted is None:
-            raise KeyError(f"{made.__name__} has no `{name}`")
-        if wanted is GateSettings:
-            values[name] = value if isinstance(value, GateSettings) else settings_from_data(value)
-        elif dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
-            values[name] = _record(wanted, value)
-        elif wanted is float and type(value) is int:
-            values[name] = float(value)
-        elif wanted in (str, int, float) and type(value) is not wanted:
-            raise TypeError(f"`{name}` is {value!r}, not a {wanted.__name__}")
-    return made(**values)
 
 
 def _refuse_nonsense(config: GatewayConfig) -> None:

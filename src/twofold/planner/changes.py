@@ -22,7 +22,7 @@ class Change:
 
 
 def diff(old: dict[str, Any], new: dict[str, Any], also: Iterable[str] = ()) -> tuple[Change, ...]:
-    """The leaves of two plans (as `plan_to_dict` or `read_plan` give them) that differ, in plan order.
+    """The leaves of two plans (as `to_data` or `read_plan` give them) that differ, in plan order.
 
     Digests, ranges and sources count; the top-level parts in `DERIVED` only when named in `also`.
     """

@@ -5,8 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from twofold.answer import children, is_estimate, leaves, resolve, unit_of
-from twofold.contracts.results import estimate_from
-from twofold.core import InputError, format_estimate, format_si
+from twofold.core import Estimate, InputError, format_estimate, format_si, from_data
 
 WIDTH = 100
 LEAVES_SHOWN = 40
@@ -41,7 +40,7 @@ def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
 def leaf_text(path: str, leaf: Any) -> str:
     """A leaf as people read it: a number with the unit of its name, an estimate with range and letter."""
     if is_estimate(leaf):
-        return format_estimate(estimate_from(leaf))
+        return format_estimate(from_data(Estimate, leaf))
     if leaf is None or leaf == [] or leaf == {}:
         return "none"
     if isinstance(leaf, float):

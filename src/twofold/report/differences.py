@@ -6,8 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from twofold.answer import unit_of
-from twofold.contracts.results import estimate_from
-from twofold.core import format_si
+from twofold.core import Estimate, format_si, from_data
 from twofold.planner import Change
 from twofold.report.figures import ranged
 from twofold.report.lines import table
@@ -50,7 +49,7 @@ def difference_row(change: Change, owner: str, indent: str) -> tuple[str, ...]:
 def _text(path: str, leaf: Any) -> str:
     unit = unit_of(path)
     if isinstance(leaf, dict) and leaf.keys() == _ESTIMATE:
-        estimate = estimate_from(leaf)
+        estimate = from_data(Estimate, leaf)
         return ranged(replace(estimate, unit=_shown_unit(path, estimate.unit) if unit is None else unit))
     if leaf is None:
         return "–"

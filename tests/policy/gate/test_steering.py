@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from twofold.core import from_data
 from twofold.policy import Entry
 from twofold.policy.gate import (
     Beliefs,
@@ -55,7 +56,6 @@ from twofold.policy.gate import (
     WarmSettings,
     Woke,
     ZoneSettings,
-    settings_from_data,
     to_line,
 )
 from twofold.policy.gate.events import BeliefsChanged, EjectReplica, FailOverZone, RestoreZone, StageRelease
@@ -409,4 +409,4 @@ def test_without_steering_the_events_of_releases_and_starts_are_ignored() -> Non
 
 def test_settings_with_everything_on_come_back_from_their_json() -> None:
     whole = replace(ALL_ON, routes=RoutingSettings(pools=PoolRules(bulk_classes=("batch",))))
-    assert settings_from_data(json.loads(json.dumps(asdict(whole)))) == whole
+    assert from_data(GateSettings, json.loads(json.dumps(asdict(whole)))) == whole

@@ -30,6 +30,7 @@ from .compliance import Permitted as Permitted
 from .compliance import Refusal as Refusal
 from .compliance import TransferPlan as TransferPlan
 from .compliance import Uplift as Uplift
+from .loop import LOOP_SCHEMA as LOOP_SCHEMA
 from .loop import Finding as Finding
 from .loop import LoadPoint as LoadPoint
 from .loop import LoopPage as LoopPage
@@ -39,7 +40,6 @@ from .loop import Row as Row
 from .loop import ServingMeasured as ServingMeasured
 from .loop import StepParts as StepParts
 from .loop import TrainingMeasured as TrainingMeasured
-from .loop import loop_to_data as loop_to_data
 from .loop import read_training_measured as read_training_measured
 from .loop import write_training_measured as write_training_measured
 from .money import ApiComparison as ApiComparison
@@ -79,8 +79,6 @@ from .plan import Digests as Digests
 from .plan import Factor as Factor
 from .plan import Input as Input
 from .plan import Plan as Plan
-from .plan import estimate_from as estimate_from
-from .plan import plan_to_dict as plan_to_dict
 from .plan import plan_to_json as plan_to_json
 from .plan import read_plan as read_plan
 from .portfolio import FleetOption as FleetOption
@@ -122,13 +120,11 @@ from .simulation import StepFigures as StepFigures
 from .simulation import TeamFigures as TeamFigures
 from .simulation import TenantFigures as TenantFigures
 from .simulation import TrainingFigures as TrainingFigures
-from .simulation import simulation_to_json as simulation_to_json
 from .sweep import SWEEP_SCHEMA as SWEEP_SCHEMA
 from .sweep import Sweep as Sweep
 from .sweep import SweepFinding as SweepFinding
 from .sweep import SweepPoint as SweepPoint
 from .sweep import Swept as Swept
-from .sweep import sweep_to_json as sweep_to_json
 from .training import Checkpoints as Checkpoints
 from .training import Layout as Layout
 from .training import Run as Run

@@ -5,14 +5,12 @@ page lays them beside the plan. Seconds, bytes, tokens; a number that nobody mea
 """
 
 import json
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from twofold.core import Estimate, FileError
+from twofold.core import Estimate, FileError, from_data, to_data
 
-SCHEMA = "twofold/loop/1"
+LOOP_SCHEMA = "twofold/loop/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +146,11 @@ class LoopPage:
     notes: tuple[str, ...]
 
 
-def loop_to_data(value: Any) -> Any:
-    """Plain lists, mappings and numbers, for JSON; an Estimate keeps its range, unit and source."""
-    if is_dataclass(value) and not isinstance(value, type):
-        data = {field.name: loop_to_data(getattr(value, field.name)) for field in fields(value)}
-        return {"schema": SCHEMA, **data} if isinstance(value, LoopPage) else data
-    if isinstance(value, tuple | list):
-        return [loop_to_data(each) for each in value]
-    return value.value if isinstance(value, Enum) else value
-
-
 def read_training_measured(path: Path) -> TrainingMeasured:
     """A finished run's record, as the trainer wrote it. Raises FileError when it is no such record."""
     try:
-        data = json.loads(path.read_text("utf-8"))
-        parts, recovery = StepParts(**data.pop("parts")), data.pop("recovery")
-        return TrainingMeasured(**data, parts=parts, recovery=Recovery(**recovery) if recovery else None)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return from_data(TrainingMeasured, json.loads(path.read_text("utf-8")), finite=False)
+    except (OSError, ValueError) as error:
         raise FileError(
             f"`{path}` is not the record of a training run: {error}", hint="delete it and train again"
         ) from error
@@ -172,4 +158,4 @@ def read_training_measured(path: Path) -> TrainingMeasured:
 
 def write_training_measured(record: TrainingMeasured) -> str:
     """The JSON text that `read_training_measured` reads."""
-    return json.dumps(loop_to_data(record), indent=1) + "\n"
+    return json.dumps(to_data(record), indent=1) + "\n"

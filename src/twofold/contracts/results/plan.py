@@ -5,8 +5,7 @@ money USD. Arrays stay arrays with one run or service; a missing half is an empt
 """
 
 import json
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from twofold.contracts.results.money import Money
 from twofold.contracts.results.portfolio import Portfolio
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core import Estimate, InputError, Source
+from twofold.core import Estimate, InputError, to_json
 
 SCHEMA = "twofold/plan/1"
 
@@ -112,22 +111,9 @@ class Plan:
     actions: tuple[Action, ...] = ()  # what to do, in order
 
 
-def plan_to_dict(value: Any) -> Any:
-    """Any of the above as plain data, field order kept, numbers unrounded."""
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plan_to_dict(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, dict):
-        return {key: plan_to_dict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plan_to_dict(item) for item in value]
-    return value
-
-
 def plan_to_json(plan: Plan) -> str:
     """The plan as JSON text: the same plan gives the same bytes."""
-    return json.dumps(plan_to_dict(plan), indent=1, allow_nan=False) + "\n"
+    return to_json(plan, only_ascii=True)
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -143,8 +129,3 @@ def read_plan(path: Path) -> dict[str, Any]:
             f"'{path}' is not a plan of schema {SCHEMA}", hint="write one with `twofold plan SPEC --json`"
         )
     return data
-
-
-def estimate_from(data: dict[str, Any]) -> Estimate:
-    """The `Estimate` that `plan_to_dict` wrote."""
-    return Estimate(data["value"], data["low"], data["high"], data["unit"], Source(data["source"]))

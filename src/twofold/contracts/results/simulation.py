@@ -4,10 +4,7 @@ Nothing here computes. Lengths of time are seconds, energy joules, money USD. Ar
 service; a missing half is an empty array.
 """
 
-import json
 from dataclasses import dataclass, field
-
-from twofold.contracts.results.plan import plan_to_dict
 
 SIMULATION_SCHEMA = "twofold/simulation/1"
 
@@ -315,8 +312,3 @@ class Simulation:
     notes: tuple[str, ...] = ()  # what to know of the figures
     comparison: Comparison | None = None  # with `--compare`
     tenants: tuple[TenantFigures, ...] = ()  # where the scenario names some
-
-
-def simulation_to_json(simulation: Simulation) -> str:
-    """The rehearsal as JSON text: the same rehearsal gives the same bytes."""
-    return json.dumps(plan_to_dict(simulation), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

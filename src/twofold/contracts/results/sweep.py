@@ -1,9 +1,6 @@
 """What a sweep came to, as data, schema `twofold/sweep/1`: one key of a scenario at several values."""
 
-import json
 from dataclasses import dataclass
-
-from twofold.contracts.results.plan import plan_to_dict
 
 SWEEP_SCHEMA = "twofold/sweep/1"
 
@@ -51,8 +48,3 @@ class Sweep:
     points: tuple[SweepPoint, ...]  # in the order that was asked for
     findings: tuple[SweepFinding, ...]  # what they say together
     notes: tuple[str, ...] = ()  # what to know of the figures
-
-
-def sweep_to_json(sweep: Sweep) -> str:
-    """The sweep as JSON text: the same sweep gives the same bytes."""
-    return json.dumps(plan_to_dict(sweep), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

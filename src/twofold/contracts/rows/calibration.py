@@ -5,12 +5,12 @@ Nothing here computes. Written by `twofold calibrate`, read by plans beside it, 
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from twofold.core import AlteredError, FileError
+from twofold.core import AlteredError, FileError, from_data, to_data
 
 CALIBRATION_SCHEMA = "twofold/calibration/1"
 FILE_LIMIT_BYTES = 4 * 2**20
@@ -86,7 +86,7 @@ class Calibration:
 
 def calibration_to_data(calibration: Calibration) -> dict[str, Any]:
     """As JSON holds it, with the digest of what it says."""
-    data = asdict(calibration) | {"calibrated_on": calibration.calibrated_on.isoformat()}
+    data: dict[str, Any] = to_data(calibration)
     return data | {"digest": _digest(data)}
 
 
@@ -103,32 +103,11 @@ def read_calibration(path: Path) -> Calibration:
         data = json.loads(content[:FILE_LIMIT_BYTES])
         if not isinstance(data, dict) or data.pop("schema", None) != CALIBRATION_SCHEMA:
             raise ValueError(f"its schema is not {CALIBRATION_SCHEMA}")
-        calibration = replace(_from_data(data), digest=data["digest"])
+        calibration = from_data(Calibration, data, more=True)
     except OSError as error:
         raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        missing = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise FileError(f"`{path}` is not a calibration: {missing}", hint=AGAIN) from error
-    if data["digest"] != _digest(data):
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"`{path}` is not a calibration: {error}", hint=AGAIN) from error
+    if calibration.digest != _digest(data):
         raise AlteredError(f"`{path}` is not what was calibrated: its digest differs", hint=AGAIN)
     return calibration
-
-
-def _from_data(data: dict[str, Any]) -> Calibration:
-    stacks = []
-    for stack in data["stacks"]:
-        parts = {
-            "kinds": tuple(stack["kinds"]),
-            "factors": tuple(CalibratedFactor(**each) for each in stack["factors"]),
-            "log_covariance": tuple(tuple(map(float, row)) for row in stack["log_covariance"]),
-            "figures": tuple(CalibratedFigure(**each) for each in stack["figures"]),
-        }
-        stacks.append(CalibratedStack(**(stack | parts)))
-    return Calibration(
-        measurements=data["measurements"],
-        calibrated_on=date.fromisoformat(data["calibrated_on"]),
-        constants_version=data["constants_version"],
-        constants_digest=data["constants_digest"],
-        stacks=tuple(stacks),
-        refused=tuple(RefusedRow(**each) for each in data["refused"]),
-    )

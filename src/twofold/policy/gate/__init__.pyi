@@ -48,7 +48,6 @@ from .scaling_settings import PoolScaling as PoolScaling
 from .scaling_settings import ScalingSettings as ScalingSettings
 from .settings import Beliefs as Beliefs
 from .settings import GateSettings as GateSettings
-from .settings import settings_from_data as settings_from_data
 from .steering_settings import CanarySettings as CanarySettings
 from .steering_settings import OutlierSettings as OutlierSettings
 from .steering_settings import RolloutSettings as RolloutSettings

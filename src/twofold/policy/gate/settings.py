@@ -2,9 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
-from twofold.policy import reader_of
 from twofold.policy.gate.request_settings import (
     AdmissionSettings,
     ClassSettings,
@@ -69,13 +67,3 @@ class Beliefs:
     def __post_init__(self) -> None:
         assert 0 <= self.input_token_s < math.inf and 0 <= self.output_token_s < math.inf, self
         assert 0 <= self.first_token_s < math.inf, self
-
-
-def settings_from_data(data: Any) -> GateSettings:
-    """What `dataclasses.asdict` made of settings, or its JSON; absent fields are at their defaults.
-
-    Raises ValueError or AssertionError.
-    """
-    settings = reader_of(GateSettings)(data)
-    assert isinstance(settings, GateSettings)
-    return settings
