@@ -100,11 +100,11 @@ golden: $(STAMP)
 	$(BIN)/python -m pytest tests/cli tests/test_docs.py --golden
 
 fit: $(STAMP)
-	$(BIN)/python -m twofold.measure.fit ../shared/truth
-	$(BIN)/python -m twofold.measure.fit_kernel_classes ../shared/truth
+	$(BIN)/python -m fits ../shared/truth
+	$(BIN)/python -m fits.kernel_classes ../shared/truth
 
 accuracy: $(STAMP)
-	$(BIN)/python -m twofold.measure.accuracy ../shared/truth docs/accuracy.md
+	$(BIN)/python -m fits.accuracy ../shared/truth docs/accuracy.md
 
 lock: $(STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml

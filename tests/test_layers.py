@@ -123,6 +123,11 @@ def test_live_reads_contracts_and_never_plans() -> None:
         }, path
 
 
+def test_the_product_never_imports_the_tools_of_its_developers() -> None:
+    for path in MODULES:
+        assert not {name.partition(".")[0] for name in imports_of(path)} & {"bench", "fits", "tests"}, path
+
+
 def test_every_room_is_on_the_map_and_every_floor_has_a_room() -> None:
     rooms = {room_of(path) for path in MODULES} - {""}
     assert rooms == set(FLOORS)

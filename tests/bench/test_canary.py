@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from bench.canary import GATE, KINDS, Trial, bounds, line, tried
 
+from bench.canary import GATE, KINDS, Trial, bounds, line, tried
 from twofold.policy.gate import CanarySettings
 from twofold.policy.gate.steering_settings import Stage
 

@@ -1,6 +1,7 @@
 """The closed form's replicas behind a gate agree with the twin's, and the bench runs what is named."""
 
 import pytest
+
 from bench.closed_form import CASES, FIGURES, main, seen, told
 
 TPOT_P95 = FIGURES.index("tpot p95")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from bench.peers import __main__ as command
 from bench.peers import aiconfigurator, baselines, calculon, compare
 from bench.peers.compare import FIGURES, Tool
 from bench.peers.stored import Line, Outcome, Told, read
 from bench.peers.stored import replace as replace_lines
-
 from twofold.catalog import load_catalog
 from twofold.core import InputError
 from twofold.measure.inference_rows import read_case

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import Dimension, QuantityError, UnitError, natural_quantity, parse_quantity, units_of
-from twofold.core.quantity import format_quantity
+from twofold.core import Dimension, QuantityError, UnitError, natural_quantity, parse_quantity
+from twofold.core.quantity import format_quantity, units_of
 
 DIMENSIONS = st.sampled_from(list(Dimension))
 SIZES = st.floats(min_value=1e-9, max_value=1e20) | st.just(0.0)

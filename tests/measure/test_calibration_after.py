@@ -1,6 +1,7 @@
 """Sources calibrated with ten of their own rows."""
 
 from twofold.catalog import load_catalog
+from twofold.measure.blind import PRIORS
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row
@@ -29,14 +30,14 @@ def rows_of(source: str, count: int, slower: float) -> list[Row]:
 
 def test_only_rows_that_did_not_calibrate_are_answered() -> None:
     rows = rows_of("one", COUNT, 1.2)
-    answered = after_calibration("training", rows, load_catalog(), load_constants())
+    answered = after_calibration("training", rows, load_catalog(), load_constants(), PRIORS)
     assert len(answered) == COUNT - 10
     assert len({row["id"] for row in answered}) == COUNT - 10
 
 
 def test_a_source_that_is_slow_in_one_way_is_predicted_after_ten_rows() -> None:
     rows = rows_of("one", COUNT, 1.25)
-    for row in after_calibration("training", rows, load_catalog(), load_constants()):
+    for row in after_calibration("training", rows, load_catalog(), load_constants(), PRIORS):
         measured, predicted = float(row["step_time_s"]), float(row["pred_step_time_s"])
         assert abs(predicted / measured - 1) < 0.05
         low, high = float(row["pred_step_time_s_low"]), float(row["pred_step_time_s_high"])
@@ -46,8 +47,8 @@ def test_a_source_that_is_slow_in_one_way_is_predicted_after_ten_rows() -> None:
 
 def test_sources_with_few_rows_are_left_out_and_none_teaches_another() -> None:
     catalog, constants = load_catalog(), load_constants()
-    alone = after_calibration("training", rows_of("one", COUNT, 1.2), catalog, constants)
+    alone = after_calibration("training", rows_of("one", COUNT, 1.2), catalog, constants, PRIORS)
     rows = rows_of("one", COUNT, 1.2) + rows_of("two", COUNT, 0.9) + rows_of("few", 8, 1.2)
-    together = after_calibration("training", rows, catalog, constants)
+    together = after_calibration("training", rows, catalog, constants, PRIORS)
     assert {row["source"] for row in together} == {"one", "two"}
     assert [row for row in together if row["source"] == "one"] == alone

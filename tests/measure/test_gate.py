@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.measure.evidence import Evidence, gather
-from twofold.measure.gate import (
-    LEAST_ROWS,
-    OTHERS,
-    GateFigure,
-    compare,
-    gate_figures,
-    read_figures,
-    write_figures,
-)
+from twofold.measure.gate import LEAST_ROWS, OTHERS, GateFigure, compare, gate_figures, read_figures
 from twofold.measure.validation import Column, read_data
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
@@ -72,13 +64,6 @@ def test_answering_fewer_rows_is_no_way_to_get_better() -> None:
 
 def test_a_gate_without_committed_figures_fails() -> None:
     assert compare([], figures(0.1)).failure and compare([], []).failure
-
-
-def test_figures_come_back_as_written(tmp_path: Path) -> None:
-    path = tmp_path / "figures.csv"
-    write_figures([FIGURE, replace(FIGURE, data="sample")], path)
-    assert read_figures("truth", ["training"], path) == [FIGURE]
-    assert read_figures("truth", ["inference"], path) == []
 
 
 def test_small_sources_stand_together_and_no_row_is_lost_or_counted_twice(sample: Evidence) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.measure.fit_kernel_classes import ClassConstants, read_classes, write_classes
-from twofold.measure.kernel_scores import KernelError, kernel_errors
+from twofold.measure.kernel_scores import LEAST_S, KernelError, kernel_errors, kernel_parts, read_classes
 from twofold.measure.kernel_tables import gemm_rows, table
+from twofold.measure.validation import Column
 from twofold.perf import load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
@@ -51,19 +51,22 @@ def test_a_row_faster_than_the_peak_is_neither_fitted_nor_scored() -> None:
     assert not built.fitted[1]
 
 
-def test_classes_survive_writing_to_four_digits(tmp_path: Path) -> None:
-    found = [
-        ClassConstants("gemm fp8 one", "L40S", 12, {"a_fraction": 0.123456}),
-        ClassConstants("experts fp8 two", "L40S", 3, {"b_s": 1.23456e-6}),
-    ]
-    write_classes(found, tmp_path / "classes.csv")
-    known = read_classes(tmp_path / "classes.csv")
-    assert known["gemm fp8 one", "L40S"] == ClassConstants("gemm fp8 one", "L40S", 12, {"a_fraction": 0.1235})
-    assert known["experts fp8 two", "L40S"].values == {"b_s": 1.235e-6}
-
-
 def test_no_efficiency_of_a_class_exceeds_one() -> None:
     for one in read_classes().values():
         for name, value in one.values.items():
             if name.endswith("_efficiency_fraction"):
                 assert value <= 1.0, one.kernel
+
+
+def test_only_long_kernels_that_no_fit_saw_are_scored() -> None:
+    if not TRUTH.exists():
+        pytest.skip("the tables of kernels are not beside this checkout: ../shared/truth")
+    found = kernel_parts(TRUTH, load_constants())
+    errors = kernel_errors(TRUTH, load_constants())
+    wanted = [error for error in errors if error.held_out and error.measured_s > LEAST_S]
+    assert {part.figure.name for part in found} == {"gemm", "attention", "collective", "moe"}
+    assert sum(len(part.rows) for part in found) == len(wanted) < len(errors)
+    for part in found:
+        values = part.answers[Column.SEEN]
+        assert np.all(values.measured > LEAST_S) and np.all(values.predicted > 0)
+        assert len(part.facets) == values.measured.size

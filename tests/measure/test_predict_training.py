@@ -1,4 +1,3 @@
-import importlib
 import random
 import subprocess
 import sys
@@ -226,57 +225,6 @@ def test_the_error_stays_below_its_goals_on_open_rows(answered: list[dict[str, s
     assert np.mean([mean for (_, arch), mean in means.items() if arch == "dense"]) < 0.11
     assert np.mean([mean for (_, arch), mean in means.items() if arch == "moe"]) < 0.28
     assert 0.75 <= np.mean(inside) <= 0.92
-
-
-def test_the_fit_recovers_constants_that_made_the_rows() -> None:
-    """Rows made by the model itself with a slower host must lead the fit back to that host."""
-    fit_training = importlib.import_module("twofold.measure.fit_training")
-    catalog, constants = load_catalog(), load_constants()
-    priors = fit_training.read_priors()
-    key = ("training_kernel_factor", "family=hopper")
-    made = constants.with_overrides({key: 1.25})
-    shapes = [("1", "4", "4", "4"), ("4", "16", "1", "1"), ("8", "8", "1", "1"), ("2", "8", "4", "1")]
-    rows = []
-    for batch in ("128", "256", "512"):
-        for tp, dp, pp, vpp in shapes:
-            rows.append(
-                ROW
-                | {
-                    "tp": tp,
-                    "dp": dp,
-                    "pp": pp,
-                    "vpp": vpp,
-                    "global_batch_seqs": batch,
-                    "source": "made",
-                    "tier": "A",
-                }
-            )
-    answers = predict_training(rows, catalog, made)
-    measured = [
-        row | {"step_time_s": answer["pred_step_time_s"]} for row, answer in zip(rows, answers, strict=True)
-    ]
-    start = [
-        p
-        if (p.name, p.scope) not in _values(constants)
-        else fit_training.replace(p, value=_values(constants)[p.name, p.scope])
-        for p in priors
-    ]
-    data = fit_training.read_truth(measured, "step_time_s", catalog, constants)
-    fitted = fit_training.fit_kind(start, "yes", data)
-    before, after = fit_training.errors(start, data), fit_training.errors(fitted, data)
-    assert np.abs(before).mean() > 0.05 and np.abs(after).mean() < 0.02
-    assert all(p.low <= p.value <= p.high for p in fitted if p.fitted == "yes")
-
-
-def _values(constants: object) -> dict[tuple[str, str], float]:
-    return {(row.name, row.scope): row.value for row in constants.rows}  # type: ignore[attr-defined]
-
-
-def test_thinning_keeps_small_sources_whole() -> None:
-    training_truth = importlib.import_module("twofold.measure.training_truth")
-    rows = [{"source": "large"}] * 1000 + [{"source": "small"}] * 7
-    kept = training_truth.thin(rows)
-    assert len(kept) == training_truth.ROWS_PER_SOURCE + 7
 
 
 def test_a_csv_without_rows_is_refused(tmp_path: Path) -> None:

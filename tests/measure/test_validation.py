@@ -1,6 +1,7 @@
 """Rows of any table beside what each column predicts of them."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.core import TableError
+from twofold.measure.blind import PRIORS
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.facets import fitted_sources
 from twofold.measure.predict_inference import predict_inference
@@ -95,15 +97,15 @@ def test_a_folder_gives_the_halves_that_it_holds(tmp_path: Path) -> None:
 
 
 def test_a_users_rows_are_predicted_by_the_shipped_constants() -> None:
-    (answer,) = predict_column("inference", [RUN], Column.LEFT_OUT)
+    (answer,) = predict_column("inference", [RUN], Column.LEFT_OUT, PRIORS)
     (shipped,) = predict_inference([RUN], load_catalog(), load_constants())
     assert answer["pred_tpot_mean_ms"] == shipped["pred_tpot_mean_ms"]
-    assert Column.SEEN not in columns_of("inference", [RUN])
+    assert Column.SEEN not in columns_of("inference", [RUN], PRIORS)
 
 
 def test_of_several_statistics_the_first_that_was_measured_counts() -> None:
     rows = [RUN, RUN | {"tpot_mean_ms": "", "tpot_p50_ms": "15"}, RUN | {"tpot_mean_ms": ""}]
-    answers = {Column.LEFT_OUT: predict_column("inference", rows, Column.LEFT_OUT)}
+    answers = {Column.LEFT_OUT: predict_column("inference", rows, Column.LEFT_OUT, PRIORS)}
     (part,) = parts_of("inference", rows, answers, load_catalog())
     values = part.answers[Column.LEFT_OUT]
     assert part.figure.name == "tpot"
@@ -139,7 +141,7 @@ def test_groups_that_are_furthest_off_come_first(sample: Evidence) -> None:
 def test_what_was_not_answered_says_why() -> None:
     rows = [RUN, RUN | {"model": "no-such-model"}, RUN | {"gpu": "L4", "gpus_total": "1", "tp": "1"}]
     data = read_data(None, "inference")
-    evidence = gather(type(data)("mine", {"inference": tuple(rows)}, 0), only=(Column.LEFT_OUT,))
+    evidence = gather(type(data)("mine", {"inference": tuple(rows)}, 0, PRIORS), only=(Column.LEFT_OUT,))
     (refused,) = evidence.refusals
     assert (refused.rows, refused.by_code, refused.not_fitting) == (3, {"E-memory": 1, "E-name": 1}, 1)
 
@@ -153,3 +155,12 @@ def test_two_processes_predict_what_one_does(monkeypatch: pytest.MonkeyPatch) ->
     first, second = (each.parts["step_time"].answers[Column.LEFT_OUT] for each in (one, two))
     assert np.array_equal(first.predicted, second.predicted)
     assert heard[0].endswith("row 0 of 97") and "step 1 of 1" in heard[-1]
+
+
+def test_rows_that_the_fits_saw_are_not_called_left_out_without_the_fits_that_missed_them() -> None:
+    """As after an install: the priors alone are beside rows that are not the packaged ones."""
+    data = read_data(None)
+    alone = replace(data, blind=PRIORS)
+    assert data.unkept == () and set(alone.unkept) == {"training", "inference"}
+    assert replace(alone, rows={"inference": (RUN,)}).unkept == ()
+    assert Column.SEEN not in columns_of("inference", data.rows["inference"], PRIORS)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from twofold.core import ConstantsError, Source
-from twofold.perf import ConstantRow, Constants, load_constants, parse_constants, with_rows, write_constants
+from twofold.perf import ConstantRow, Constants, load_constants, parse_constants, with_rows
+from twofold.perf.constants import write_constants
 
 TABLE = """# version 3
 name,scope,value,low,high,unit,source,rows,fitted_by,note

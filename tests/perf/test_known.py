@@ -1,7 +1,7 @@
 """What the fits have seen, and what is left when something is hidden."""
 
-from twofold.perf import Seen, format_known, known_of, load_known
-from twofold.perf.known import parse_known
+from twofold.perf import load_known
+from twofold.perf.known import Seen, format_known, known_of, parse_known
 
 ROWS = (
     Seen("training", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),

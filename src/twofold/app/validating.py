@@ -15,7 +15,6 @@ from twofold.measure import (
     gather,
     half_of,
     judge,
-    kept_fits,
     lines_of,
     lint,
     read_data,
@@ -48,6 +47,11 @@ def validate(
         what = "kernels have" if half == "kernels" else f"`{path}` has"
         raise ValueRefusedError(f"{what} no committed figures to compare with", hint="leave out `--gate`")
     found = read_data(path, half)
+    if gate and found.unkept:
+        raise ValueRefusedError(
+            f"no fit is kept here that missed a source of `{path}`, as the committed figures did",
+            hint="compare in a checkout, whose `fits/blind.csv` holds all of them",
+        )
     evidence = gather(found, tell, process_count=process_count)
     return Validated(
         data=found.name,
@@ -58,7 +62,7 @@ def validate(
         groups=tuple(line for part in evidence.parts.values() for line in lines_of(part, by)),
         refusals=evidence.refusals,
         gate=_gate(path, found, evidence) if gate else None,
-        unkept=tuple(name for name in found.rows if "source" not in kept_fits(name)),
+        unkept=evidence.unkept,
     )
 
 

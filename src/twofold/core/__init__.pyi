@@ -55,7 +55,6 @@ from .extras import require_extra as require_extra
 from .quantity import Dimension as Dimension
 from .quantity import natural_quantity as natural_quantity
 from .quantity import parse_quantity as parse_quantity
-from .quantity import units_of as units_of
 from .year import DAY_S as DAY_S
 from .year import YEAR_H as YEAR_H
 from .year import YEAR_S as YEAR_S

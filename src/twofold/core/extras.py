@@ -5,7 +5,6 @@ from importlib.util import find_spec
 from twofold.core.errors import MissingExtraError
 
 MODULES = {
-    "fit": ("scipy",),
     "train": ("torch", "transformers", "tokenizers", "safetensors"),
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
     "ray": ("ray",),

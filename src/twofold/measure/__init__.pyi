@@ -22,6 +22,5 @@ from .validation import Data as Data
 from .validation import Line as Line
 from .validation import Refusals as Refusals
 from .validation import half_of as half_of
-from .validation import kept_fits as kept_fits
 from .validation import lines_of as lines_of
 from .validation import read_data as read_data

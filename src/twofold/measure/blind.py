@@ -1,15 +1,15 @@
 """Constants of fits that did not see something: a source, a fold of configurations, or any row at all.
 
-The fits write them; `validate` predicts each row by the constants that never saw it. That is the honest error
-of a row from a source, or of a configuration, that nobody has shown to the fit.
+`validate` predicts each row by the constants that never saw it. That is the honest error of a row from a
+source, or of a configuration, that nobody has shown to the fit. The fits write all of them beside themselves,
+in `fits/` of a checkout; what ships are those that the packaged rows ask for, and the priors.
 """
 
 import csv
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,7 +20,9 @@ from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, text
 from twofold.perf import ConstantRow, Constants, Known, build_constants, load_known, with_rows
 
-FILE = Path(__file__).parent / "blind.csv"
+ALL = Path(__file__).parents[3] / "fits" / "blind.csv"  # of a checkout
+OF_THE_SAMPLE = Path(__file__).parent / "sample" / "blind.csv"  # all that its rows ask for, and no more
+PRIORS = Path(__file__).parent / "priors.csv"
 FOLD_COUNT = 4
 EVERYTHING = "everything"  # no row was seen: the priors alone
 SPREAD = "training_memory_spread_factor"  # an upper end of memory ranges, by which layouts must fit
@@ -73,12 +75,17 @@ def all_hidden(_row: Row) -> str:
     return EVERYTHING
 
 
-def hidden_constants(half: str, hidden: str, constants: Constants) -> Constants:
-    """`constants` with those of the fit that did not see `hidden`; as they are where no fit left that out.
+def kept_blind() -> Path:
+    """The table for rows other than the packaged ones: all fits in a checkout, elsewhere the priors alone."""
+    return ALL if ALL.exists() else PRIORS
+
+
+def hidden_constants(half: str, hidden: str, constants: Constants, blind: Path) -> Constants:
+    """`constants` with those of the fit that did not see `hidden`; as they are where `blind` has none of it.
 
     Ranges that the hidden rows shaped go with them.
     """
-    found = read_blind().get((half, hidden), ())
+    found = read_blind(blind).get((half, hidden), ())
     if not found:
         return constants
     if any(made_by_ranges(row.name) for row in found):
@@ -121,16 +128,17 @@ def predict_blind(
     catalog: Catalog,
     constants: Constants,
     hidden_of: Callable[[Row], str],
+    blind: Path,
     known: Known | None = None,
 ) -> list[Row]:
-    """As `predict_training` or `predict_inference`, each row by the constants that did not see it."""
+    """As `predict_training` or `predict_inference`, each row by those of `blind` that did not see it."""
     known = load_known() if known is None else known
     places: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(hidden_of(row), []).append(place)
     answers: list[Row] = [{} for _ in rows]
     for hidden, here in places.items():
-        told = hidden_constants(half, hidden, constants)
+        told = hidden_constants(half, hidden, constants, blind)
         answered = PREDICT[half]([rows[place] for place in here], catalog, told, known.without(hidden))
         for place, answer in zip(here, answered, strict=True):
             answers[place] = answer
@@ -138,33 +146,17 @@ def predict_blind(
 
 
 @cache
-def read_blind(path: Path = FILE) -> Mapping[tuple[str, str], tuple[BlindRow, ...]]:
+def read_blind(path: Path) -> Mapping[tuple[str, str], tuple[BlindRow, ...]]:
     """The rows by half and by what was hidden."""
     found: dict[tuple[str, str], list[BlindRow]] = {}
     seen: set[tuple[str, ...]] = set()
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as handle:
-            for cells in csv.DictReader(handle):
-                numbers = (float(cells[name]) for name in ("value", "low", "high"))
-                row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], *numbers)
-                key = (row.half, row.hidden, row.name, row.scope)
-                if key in seen:
-                    raise ConstantsError(f"'{path.name}' has two rows of '{row.name}' without {row.hidden}")
-                seen.add(key)
-                found.setdefault((row.half, row.hidden), []).append(row)
+    with path.open(newline="", encoding="utf-8") as handle:
+        for cells in csv.DictReader(handle):
+            numbers = (float(cells[name]) for name in ("value", "low", "high"))
+            row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], *numbers)
+            key = (row.half, row.hidden, row.name, row.scope)
+            if key in seen:
+                raise ConstantsError(f"'{path.name}' has two rows of '{row.name}' without {row.hidden}")
+            seen.add(key)
+            found.setdefault((row.half, row.hidden), []).append(row)
     return MappingProxyType({key: tuple(rows) for key, rows in found.items()})
-
-
-def write_blind(half: str, rows: Iterable[BlindRow], owned: Callable[[str], bool], path: Path = FILE) -> None:
-    """Replace the rows of one half whose names are `owned`: fits and ranges each rewrite their own."""
-    kept = [
-        row for group in read_blind(path).values() for row in group if row.half != half or not owned(row.name)
-    ]
-    names = [field.name for field in fields(BlindRow)]
-    with path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(names)
-        for row in sorted([*kept, *rows], key=attrgetter("half", "hidden", "name", "scope")):
-            cells = (getattr(row, name) for name in names)
-            writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells])
-    read_blind.cache_clear()

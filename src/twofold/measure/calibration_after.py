@@ -4,6 +4,7 @@ The constants are those of the fit that never saw the source; the rows that cali
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ def after_calibration(
     rows: Sequence[Row],
     catalog: Catalog,
     constants: Constants,
+    blind: Path,
     count: int = 10,
     seed: int = 0,
 ) -> list[Row]:
@@ -46,9 +48,10 @@ def after_calibration(
     for source, own in by_source.items():
         stacks = _stacks(half, own, catalog)
         if stacks:
-            blind, known = hidden_constants(half, source, constants), load_known().without(source)
+            told = hidden_constants(half, source, constants, blind)
+            known = load_known().without(source)
             for stack in stacks:
-                answered += _after(half, stack, catalog, blind, known, count, seed)
+                answered += _after(half, stack, catalog, told, known, count, seed)
     return answered
 
 

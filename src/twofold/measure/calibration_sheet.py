@@ -17,7 +17,7 @@ from twofold.measure.inference_rows import Case, read_case
 from twofold.measure.memory_figures import counter, printed
 from twofold.measure.predict_inference import METRICS, Batch, batches, best_layouts, price_batch
 from twofold.measure.predict_training import Group, choose, evaluate, group_entries, read_all
-from twofold.measure.truth import Row, number, text
+from twofold.measure.truth import Row, measured_figures, number, text
 from twofold.perf import Cluster, Constants, device, network, scale_cluster
 from twofold.training import (
     Stack,
@@ -221,6 +221,4 @@ def _measured(half: Half, row: Row) -> list[tuple[str, float]]:
     if half == "training":
         found = ((name, number(row, name)) for name in TRAINING_METRICS)
         return [(name, value) for name, value in found if value]
-    from twofold.measure.serving_problem import measured_figures
-
     return measured_figures(row)

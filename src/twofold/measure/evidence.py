@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from twofold.catalog import load_catalog
-from twofold.measure.kernel_parts import kernel_parts
+from twofold.measure.kernel_scores import kernel_parts
 from twofold.measure.truth import Row
 from twofold.measure.validation import (
     Column,
@@ -38,6 +38,7 @@ class Evidence:
     parts: Mapping[str, Part]
     refusals: tuple[Refusals, ...]
     constants: Constants
+    unkept: tuple[str, ...] = ()  # halves in which no fit is kept that missed a source
 
 
 def gather(
@@ -52,7 +53,7 @@ def gather(
     tasks = [
         (half, column)
         for half, rows in data.rows.items()
-        for column in columns_of(half, rows)
+        for column in columns_of(half, rows, data.blind)
         if not only or column in only
     ]
     many = sum(map(len, data.rows.values())) > FEW_ROWS
@@ -69,13 +70,13 @@ def gather(
     if data.kernels and (not only or Column.SEEN in only):
         tell("kernels")
         parts |= {part.figure.name: part for part in kernel_parts(data.kernels, load_constants())}
-    return Evidence(parts, tuple(refusals), load_constants())
+    return Evidence(parts, tuple(refusals), load_constants(), data.unkept)
 
 
 def _in_turn(data: Data, tasks: Sequence[Task], tell: Tell) -> Iterator[tuple[Task, list[Row]]]:
     for half, column in tasks:
         counted = _counter(f"{half}, {COLUMN_WORDS[column]}: row", len(data.rows[half]), tell)
-        yield (half, column), predict_column(half, data.rows[half], column, counted)
+        yield (half, column), predict_column(half, data.rows[half], column, data.blind, counted)
 
 
 def _beside(data: Data, tasks: Sequence[Task], process_count: int) -> Iterator[tuple[Task, list[Row]]]:
@@ -83,7 +84,7 @@ def _beside(data: Data, tasks: Sequence[Task], process_count: int) -> Iterator[t
     ordered = sorted(tasks, key=lambda task: (task[1] is not Column.CALIBRATED, -len(data.rows[task[0]])))
     with ProcessPoolExecutor(process_count, get_context("spawn")) as pool:
         running = {
-            pool.submit(predict_column, half, data.rows[half], column): (half, column)
+            pool.submit(predict_column, half, data.rows[half], column, data.blind): (half, column)
             for half, column in ordered
         }
         for future in as_completed(running):

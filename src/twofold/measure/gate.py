@@ -7,8 +7,7 @@
 import csv
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from operator import attrgetter
+from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.measure.evidence import Evidence
@@ -181,15 +180,3 @@ def _parsed(cells: Mapping[str, str]) -> GateFigure:
         mean_error=float(cells["mean_error"]),
         median_error=float(cells["median_error"]),
     )
-
-
-def write_figures(found: Iterable[GateFigure], path: Path = FILE) -> None:
-    """Write all figures anew."""
-    names = [field.name for field in fields(GateFigure)]
-    order = attrgetter("data", "half", "figure", "arch", "source")
-    with path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(names)
-        for row in sorted(found, key=order):
-            cells = (getattr(row, name) for name in names)
-            writer.writerow([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells])

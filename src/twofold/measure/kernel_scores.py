@@ -1,19 +1,42 @@
 """How far measured kernels lie from what the fitted constants say, row by row.
 
-`held_out` rows (every fifth configuration, by a hash) were seen by no fit: their errors are the honest ones.
-A row is predicted with the constants of its own kernel's class, since the tables name the kernel. Left out,
-because nothing here predicts them: rows that caches flattered, rows faster than the roofline allows
-(`impossible_rows`), and collectives of the card whose links were measured without peer access.
+The device's constants stand for the kernels of all engines together, because a plan names no kernel. A row of
+the tables does, so it is predicted with the constants of its own kernel's class (`vllm marlin`, `sglang
+triton`), which `kernel_classes.csv` holds. `held_out` rows (every fifth configuration, by a hash) were seen
+by no fit: their errors are the honest ones. Left out, because nothing here predicts them: rows that caches
+flattered, rows faster than the roofline allows, and collectives of the card whose links were measured
+without peer access.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from twofold.measure.fit_kernel_classes import ClassSlice, class_slices, read_classes
-from twofold.measure.pooled import Array
+from twofold.measure.facets import Facets
+from twofold.measure.kernel_tables import (
+    GEMM_FORMATS,
+    MOE_FORMATS,
+    Array,
+    Kernels,
+    Rows,
+    attention_rows,
+    comm_rows,
+    gemm_rows,
+    kernel_class,
+    moe_rows,
+    table,
+)
+from twofold.measure.scores import Values
+from twofold.measure.truth import Row, read_rows
+from twofold.measure.validation import Column, Figure, Part
 from twofold.perf import Constants
+
+FILE = Path(__file__).parent / "kernel_classes.csv"
+KEYS = {"kernel", "accelerator", "rows"}
+TABLES = ("gemm", "attention", "comm", "moe")
+LEAST_S = 50e-6  # shorter kernels are launch and clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +53,85 @@ class KernelError:
     held_out: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ClassSlice:
+    """One class of kernels in one part of a table, and its rows."""
+
+    table: str  # gemm attention collective moe
+    title: str
+    format: str
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class ClassConstants:
+    """The constants of one class of kernels on one accelerator."""
+
+    kernel: str
+    accelerator: str
+    rows: int
+    values: Mapping[str, float]
+
+
+def class_slices(truth: Path, constants: Constants) -> Iterator[ClassSlice]:
+    """Every class of every table with its rows, in the order of the tables."""
+    tables = {name: table(truth, name) for name in TABLES}
+    for dtype in GEMM_FORMATS:
+        for kind, rows in _classes(tables["gemm"], {"dtype": dtype}):
+            yield ClassSlice("gemm", f"gemm {dtype} {kind}", dtype, gemm_rows(rows, dtype, constants))
+    for phase, column in (("prefill", "dtype"), ("decode", "kv_dtype")):
+        for dtype in ("bfloat16", "fp8"):
+            for kind, rows in _classes(tables["attention"], {"phase": phase, column: dtype}):
+                built = attention_rows(rows, phase, dtype, constants, Kernels.ALL)
+                yield ClassSlice("attention", f"{phase} {dtype} {kind}", dtype, built)
+    for dtype in MOE_FORMATS:
+        for kind, rows in _classes(tables["moe"], {"dtype": dtype}):
+            built = moe_rows(rows, dtype, constants, Kernels.ALL)
+            yield ClassSlice("moe", f"experts {dtype} {kind}", dtype, built)
+    for kind, rows in _classes([row for row in tables["comm"] if row["gpu"] != "l40s"], {}):
+        library = "nccl" if kind == "nccl" else "engine"
+        built = comm_rows(rows, library, constants, Kernels.ALL)
+        yield ClassSlice("collective", f"collectives {kind}", "", built)
+
+
+def _classes(rows: Sequence[Row], where: Mapping[str, str]) -> Iterator[tuple[str, list[Row]]]:
+    """The rows in which columns hold what `where` says, by kernel class."""
+    chosen = [row for row in rows if all(row[name] == text for name, text in where.items())]
+    by_class: dict[str, list[Row]] = {}
+    for row in chosen:
+        by_class.setdefault(kernel_class(row), []).append(row)
+    yield from sorted(by_class.items())
+
+
+def read_classes(path: Path = FILE) -> dict[tuple[str, str], ClassConstants]:
+    """The table by class and accelerator."""
+    found = {}
+    for row in read_rows(path):
+        values = {name: float(row[name]) for name in row.keys() - KEYS if row[name]}
+        key = (row["kernel"], row["accelerator"])
+        found[key] = ClassConstants(*key, int(row["rows"]), values)
+    return found
+
+
+def kernel_parts(folder: Path, constants: Constants) -> list[Part]:
+    """One part for each table of kernels; the class of a kernel stands as its source."""
+    found = [
+        error for error in kernel_errors(folder, constants) if error.held_out and error.measured_s > LEAST_S
+    ]
+    tables = dict.fromkeys(error.table for error in found)
+    return [_part(table, [error for error in found if error.table == table]) for table in tables]
+
+
 def kernel_errors(truth: Path, constants: Constants) -> list[KernelError]:
     """All scored rows of the kernel tables under `truth`, with shipped constants."""
     known = read_classes()
     found: list[KernelError] = []
     for one in class_slices(truth, constants):
         values = {
-            prior.name: np.array([known[one.title, leaf].values[prior.name] for leaf in one.rows.leaf])
-            for prior in one.priors
+            name: np.array([known[one.title, leaf].values[name] for leaf in one.rows.leaf])
+            for name in known[one.title, one.rows.leaf[0]].values
         }
         found += _errors(one, one.rows.predict(values))
-    return found
-
-
-def impossible_rows(truth: Path, constants: Constants) -> dict[str, int]:
-    """How many rows of each table took less time than the peaks allow; no fit and no score uses them."""
-    found: dict[str, int] = {}
-    for one in class_slices(truth, constants):
-        found[one.table] = found.get(one.table, 0) + int((~one.rows.possible).sum())
     return found
 
 
@@ -69,3 +153,29 @@ def _errors(one: ClassSlice, predicted_s: Array) -> list[KernelError]:
         for leaf, phase, measured_s, predicted, held_out, possible in columns
         if possible
     ]
+
+
+def _part(table: str, errors: Sequence[KernelError]) -> Part:
+    measured = np.array([error.measured_s for error in errors])
+    predicted = np.array([error.predicted_s for error in errors])
+    none = np.full(len(errors), np.nan)
+    return Part(
+        figure=Figure("kernels", table, f"{table} kernels above 50 µs", ()),
+        rows=tuple({"id": str(place)} for place in range(len(errors))),
+        facets=tuple(_facets(error) for error in errors),
+        assumed=np.zeros(len(errors), bool),
+        answers={Column.SEEN: Values(measured, predicted, none, none, none, none)},
+    )
+
+
+def _facets(error: KernelError) -> Facets:
+    return Facets(
+        source=error.title,
+        gpu=error.accelerator,
+        framework="",
+        arch="",
+        phase=error.phase,
+        precision=error.format,
+        recompute="",
+        known="yes",
+    )

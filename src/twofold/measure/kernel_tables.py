@@ -1,8 +1,8 @@
 """The public kernel tables as rows to fit: which are used, their shapes, our operators that predict them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from twofold.catalog import load_catalog
 from twofold.measure.kernel_routing import busiest_rank
-from twofold.measure.pooled import Array, Predict, Rows
 from twofold.measure.truth import Row, read_rows
 from twofold.perf import (
     Constants,
@@ -36,6 +35,8 @@ from twofold.perf import (
     smooth_max,
 )
 
+Array = NDArray[np.float64]
+Predict = Callable[[Mapping[str, Array]], Array]  # a value per row of each constant -> seconds per row
 T = TypeVar("T", Device, Network)
 
 ACCELERATORS = {  # the tables' names -> the catalogue's
@@ -124,6 +125,28 @@ NOT_CONFIGURATION = {  # what was measured or remarked, and versions: one config
     "framework_version",
     "library_version",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Measurements: the leaf that each belongs to, seconds, and how constants predict them.
+
+    A row's prediction may depend on the constants of its own leaf alone: the fit differentiates all leaves
+    in one pass.
+    """
+
+    leaf: NDArray[np.str_]
+    kernel: NDArray[np.str_]  # which implementation was measured
+    measured_s: Array
+    predict: Predict
+    held_out: NDArray[np.bool_]  # kept from the shipped fit, to score it
+    group: NDArray[np.str_]  # phase or operation, for tables of errors
+    possible: NDArray[np.bool_]  # not faster than the vendor's peaks allow
+
+    @property
+    def fitted(self) -> NDArray[np.bool_]:
+        """The rows that the shipped fit sees."""
+        return ~self.held_out & self.possible
 
 
 class Kernels(Enum):

@@ -81,3 +81,25 @@ def count(row: Row, column: str, default: int) -> int:
 def text(row: Row, column: str) -> str:
     """The cell without surrounding space; blank where the column is missing."""
     return (row.get(column) or "").strip()
+
+
+def measured_figures(row: Row) -> list[tuple[str, float]]:
+    """(predicted metric, measured value) of a row. A benchmark of ten requests per slot reports means."""
+    figures = []
+    closed = "uniform" in row.get("isl_dist", "") and row.get("mode") != "online"
+    for metric in ("ttft", "tpot"):
+        mean, middle = number(row, f"{metric}_mean_ms"), number(row, f"{metric}_p50_ms")
+        if mean or middle:
+            as_mean = mean or (middle if closed else None)
+            figures.append((f"{metric}_mean_ms", as_mean) if as_mean else (f"{metric}_p50_ms", middle))
+    throughput = number(row, "output_tok_s")
+    paced = row.get("request_rate_rps")  # there the rate that was asked for is what comes out
+    if throughput and not paced:
+        figures.append(("output_tok_s", throughput))
+    return [(name, value) for name, value in figures if value]
+
+
+def answer_figures(row: Row) -> list[tuple[str, float]]:
+    """(predicted metric, measured value) of whole answers: sums of what is fitted, so never fitted."""
+    figures = ((name, number(row, name)) for name in ("e2e_p50_ms", "e2e_p99_ms"))
+    return [(name, value) for name, value in figures if value]

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import FileError, TableError, TwofoldError
-from twofold.measure.blind import all_hidden, fold_of, made_by_ranges, predict_blind, read_blind, source_of
+from twofold.measure.blind import (
+    OF_THE_SAMPLE,
+    all_hidden,
+    fold_of,
+    kept_blind,
+    made_by_ranges,
+    predict_blind,
+    read_blind,
+    source_of,
+)
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.facets import Facets, facets_of, fitted_sources
 from twofold.measure.scores import Mask, Score, Values, score
@@ -82,7 +91,17 @@ class Data:
     name: str
     rows: Mapping[str, tuple[Row, ...]]
     context_rows: int  # left out for their tier
+    blind: Path  # the constants of fits that did not see something
     kernels: Path | None = None
+
+    @property
+    def unkept(self) -> tuple[str, ...]:
+        """Halves with rows that a fit saw, where no fit is kept that missed a source of them."""
+        return tuple(
+            half
+            for half, rows in self.rows.items()
+            if "source" not in kept_fits(half, self.blind) and has_seen(half, rows)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +156,7 @@ def read_data(path: Path | None, half: str = "") -> Data:
     if path is not None and not path.is_dir():
         rows = read_rows(path)
         found = half_of(rows[0], path, half)
-        return _data(str(path), {found: rows})
+        return _data(str(path), {found: rows}, kept_blind())
     folder = path or SAMPLE
     halves = [half] if half else [*TABLES, "kernels"]
     tables = {each: folder / f"{each}.csv" for each in TABLES if each in halves}
@@ -150,7 +169,10 @@ def read_data(path: Path | None, half: str = "") -> Data:
             raise TableError(f"{where} holds no tables of kernels", hint=tables_of_kernels)
         wanted = " or ".join(f"`{each}.csv`" for each in TABLES) if not half else f"table of {half} runs"
         raise TableError(f"`{folder}` holds no {wanted}", hint="name the file itself")
-    return _data(str(path) if path else "the packaged sample", rows_of, folder if kernels else None)
+    kernel_folder = folder if kernels else None
+    if path is None:
+        return _data("the packaged sample", rows_of, OF_THE_SAMPLE, kernel_folder)
+    return _data(str(path), rows_of, kept_blind(), kernel_folder)
 
 
 def half_of(row: Row, path: Path, asked: str = "") -> str:
@@ -165,13 +187,13 @@ def half_of(row: Row, path: Path, asked: str = "") -> str:
     return asked or fitting[0]
 
 
-def _data(name: str, rows_of: Mapping[str, Sequence[Row]], kernels: Path | None = None) -> Data:
+def _data(name: str, rows_of: Mapping[str, Sequence[Row]], blind: Path, kernels: Path | None = None) -> Data:
     scored = {
         half: tuple(means_where_they_are([row for row in rows if text(row, "tier") in SCORED_TIERS]))
         for half, rows in rows_of.items()
     }
     context = sum(len(rows) for rows in rows_of.values()) - sum(map(len, scored.values()))
-    return Data(name, scored, context, kernels)
+    return Data(name, scored, context, blind, kernels)
 
 
 def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
@@ -184,21 +206,25 @@ def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def columns_of(half: str, rows: Iterable[Row]) -> tuple[Column, ...]:
+def has_seen(half: str, rows: Iterable[Row]) -> bool:
+    """Whether a fit saw the source of any row."""
+    return bool(fitted_sources(half) & {text(row, "source") for row in rows})
+
+
+def columns_of(half: str, rows: Iterable[Row], blind: Path) -> tuple[Column, ...]:
     """The columns that can be shown: those that fits without something were kept for."""
-    kept = kept_fits(half)
-    ours = bool(fitted_sources(half) & {text(row, "source") for row in rows})
-    found = [Column.SEEN] if "fold" in kept and ours else []
+    kept = kept_fits(half, blind)
+    found = [Column.SEEN] if "fold" in kept and has_seen(half, rows) else []
     found.append(Column.LEFT_OUT)
     found += [Column.PRIORS] if "everything" in kept else []
     return (*found, Column.CALIBRATED)
 
 
-def kept_fits(half: str) -> frozenset[str]:
-    """What constants are kept of fits that did not see a `source`, a `fold`, or `everything`."""
+def kept_fits(half: str, blind: Path) -> frozenset[str]:
+    """Whether `blind` has constants of fits that did not see a `source`, a `fold`, or `everything`."""
     return frozenset(
         hidden.partition("=")[0]
-        for (kind, hidden), rows in read_blind().items()
+        for (kind, hidden), rows in read_blind(blind).items()
         if kind == half and not all(made_by_ranges(row.name) for row in rows)
     )
 
@@ -207,6 +233,7 @@ def predict_column(
     half: str,
     rows: Sequence[Row],
     column: Column,
+    blind: Path,
     done: Callable[[int], None] | None = None,
 ) -> list[Row]:
     """Each row as `column` answers it, blank where the column has nothing to say of it.
@@ -215,7 +242,7 @@ def predict_column(
     """
     catalog, constants = load_catalog(), load_constants()
     if column is Column.CALIBRATED:
-        return _calibrated(half, rows, catalog, constants)
+        return _calibrated(half, rows, catalog, constants, blind)
     hidden = {Column.SEEN: fold_of, Column.LEFT_OUT: source_of, Column.PRIORS: all_hidden}[column]
     ours = fitted_sources(half)
     wanted = [
@@ -227,7 +254,8 @@ def predict_column(
     answers: list[Row] = [{} for _ in rows]
     for start in range(0, len(wanted), CHUNK_ROWS):
         places = wanted[start : start + CHUNK_ROWS]
-        answered = predict_blind(half, [rows[place] for place in places], catalog, constants, hidden)
+        asked = [rows[place] for place in places]
+        answered = predict_blind(half, asked, catalog, constants, hidden, blind)
         for place, answer in zip(places, answered, strict=True):
             answers[place] = answer
         if done:
@@ -235,12 +263,14 @@ def predict_column(
     return answers
 
 
-def _calibrated(half: str, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
+def _calibrated(
+    half: str, rows: Sequence[Row], catalog: Catalog, constants: Constants, blind: Path
+) -> list[Row]:
     """What ten rows of a source teach of its others; rows know their place by their id on the way."""
     kind: Half = "training" if half == "training" else "inference"
     numbered = [row | {"id": str(place)} for place, row in enumerate(rows)]
     answers: list[Row] = [{} for _ in rows]
-    for answer in after_calibration(kind, numbered, catalog, constants):
+    for answer in after_calibration(kind, numbered, catalog, constants, blind):
         answers[int(answer["id"])] = answer
     return answers
 

@@ -40,11 +40,7 @@ from .stack import Stack as Stack
 from .stack import load_stack as load_stack
 from .stack import software_family as software_family
 from .stack_factors import scale_stack as scale_stack
-from .step import BareStep as BareStep
 from .step import StepTime as StepTime
-from .step import bare_step as bare_step
-from .step import bare_step_time as bare_step_time
 from .step import model_flops_utilisation as model_flops_utilisation
 from .step import step_time as step_time
-from .step import step_traffic as step_traffic
 from .step import workload_step_time as workload_step_time

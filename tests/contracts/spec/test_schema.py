@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from fits.page_spec import PAGE, reference_page
 from twofold.contracts.spec import Spec
 from twofold.contracts.spec.keys import keys_of, parts_of
-from twofold.contracts.spec.page import PAGE, reference_page
 from twofold.contracts.spec.schema import shipped_schema_text, spec_json_schema, spec_schema_text
 
 ROOT = Path(__file__).parents[3]
-REMAKE = "run `python -m twofold.contracts.spec.page`"
+REMAKE = "run `python -m fits.page_spec`"
 
 
 def takes(schema: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
