@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import Iteration, iteration_s, relieved
+from twofold.inference import iteration_s, relieved
 from twofold.inference.iteration import tokens_per_step
+from twofold.inference.types import Iteration
 from twofold.perf import attention_decode_s
 
 LAYOUTS = st.sampled_from(

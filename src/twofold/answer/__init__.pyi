@@ -5,7 +5,6 @@ from .calibrated import calibration_rows as calibration_rows
 from .calibrated import is_calibrated as is_calibrated
 from .calibrated import run_scope as run_scope
 from .calibrated import service_scope as service_scope
-from .cold_start import READING as READING
 from .compliance_supply import authorised as authorised
 from .compliance_supply import may_host as may_host
 from .context import Context as Context
@@ -67,11 +66,8 @@ from .question import resized as resized
 from .quick_refusal import machines_text as machines_text
 from .quick_run import QuickRun as QuickRun
 from .quick_run import quick_run as quick_run
-from .quick_serve import Chosen as Chosen
 from .quick_serve import ServingQuestion as ServingQuestion
-from .quick_serve import drawn_replica as drawn_replica
 from .quick_serve import read_rate_bytes_per_s as read_rate_bytes_per_s
-from .quick_serve import under_load as under_load
 from .quick_single import CollectiveEstimate as CollectiveEstimate
 from .quick_single import ComputeEstimate as ComputeEstimate
 from .quick_single import RooflineEstimate as RooflineEstimate
@@ -97,9 +93,9 @@ from .region_supply import wider_notes as wider_notes
 from .serve_answer import ServingEstimate as ServingEstimate
 from .serve_answer import ServingTables as ServingTables
 from .serve_answer import estimate_serving as estimate_serving
-from .serve_figures import figures_of as figures_of
 from .serve_tables import WEIGHT_FORMATS as WEIGHT_FORMATS
 from .serve_tables import FormatRow as FormatRow
+from .serve_tables import figures_of as figures_of
 from .serve_tables import format_rows as format_rows
 from .serving_choice import NEWEST_RELEASES as NEWEST_RELEASES
 from .serving_choice import ClassLoad as ClassLoad
@@ -115,6 +111,8 @@ from .serving_plan import service_plan as service_plan
 from .serving_pools import drawn_pool as drawn_pool
 from .serving_pools import relative_need as relative_need
 from .serving_pools import served_by as served_by
+from .serving_replica import READING as READING
+from .serving_replica import draw_replica as draw_replica
 from .spreads import LONGEST_RATIO as LONGEST_RATIO
 from .spreads import p95_ratio_of as p95_ratio_of
 from .train_answer import TrainingEstimate as TrainingEstimate

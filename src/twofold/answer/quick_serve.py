@@ -8,10 +8,7 @@ from numpy.typing import NDArray
 from twofold.answer.calibrated import calibrated_service
 from twofold.answer.question import Given, check_units
 from twofold.answer.quick_refusal import machines_text
-from twofold.answer.ranges import drawn_service
-from twofold.answer.uncertainty import Draws
 from twofold.catalog import Catalog, Model
-from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
 from twofold.inference import (
     CacheOptions,
@@ -213,30 +210,6 @@ def under_load(replica: Replica, question: ServingQuestion) -> Served:
         return open_loop(replica, question.lengths, question.rate_per_s)
     # The steady state: a benchmark of a few requests per client also shows the burst that it starts with.
     return closed_loop(replica, question.lengths, question.concurrency or 1.0, burst_fraction=0.0)
-
-
-def drawn_replica(replica: Replica, draws: Draws) -> Replica:
-    """The replica under every draw."""
-    cluster, software = drawn_service(replica.cluster, replica.engine, draws)
-    return replace(replica, cluster=cluster, engine=software)
-
-
-def replica_plan(chosen: Chosen) -> ReplicaPlan:
-    """The replica as the plan's schema writes it."""
-    replica = chosen.replica
-    sizes = {name: round(float(np.max(getattr(replica, name)))) for name in ("tp", "pp", "ep", "dp")}
-    words = [f"{name.upper()} {size}" for name, size in sizes.items() if size > 1] or ["TP 1"]
-    words += [f"{replica.weights_format} weights", f"{replica.kv_format} KV"]
-    return ReplicaPlan(
-        accelerator_count=sizes["tp"] * sizes["pp"] * sizes["dp"],
-        **sizes,
-        weights_format=replica.weights_format,
-        kv_format=replica.kv_format,
-        engine=replica.engine.name,
-        max_batch=round(float(np.max(replica.max_batch))),
-        chunk_tokens=round(float(np.max(replica.chunk_tokens))),
-        text=" · ".join(words),
-    )
 
 
 def read_rate_bytes_per_s(catalog: Catalog) -> float:

@@ -1,37 +1,45 @@
 """The answer to a serving question as data: ranges, parts of memory and time, what limits it, cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.answer.cold_start import cold_start, cold_start_parts
-from twofold.answer.quick_serve import Chosen, ServingQuestion, choose, replica_plan, under_load
+from twofold.answer.quick_serve import Chosen, ServingQuestion, choose, under_load
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
-from twofold.answer.serve_figures import Figures, figures_of, scales_bytes
 from twofold.answer.serve_tables import (
+    Figures,
     FormatRow,
     LayoutRow,
     ReplicasRow,
     SwitchRow,
+    figures_of,
     format_rows,
     layout_rows,
     replica_rows,
     switch_rows,
 )
-from twofold.answer.serving_memory import buffers_bytes, cache_bytes, taken_bytes
+from twofold.answer.serving_replica import (
+    cold_start,
+    exchanged_bytes,
+    layout_text,
+    memory_by_part,
+    parts_of,
+    replica_plan,
+    scales_bytes,
+    taken_bytes,
+)
 from twofold.answer.uncertainty import draw_factors
 from twofold.contracts.results import Bound, Machine, Part
 from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.core import Estimate, Source, exact
 from twofold.inference import (
+    RESOURCES,
     LatencyBudget,
     Replica,
     ReplicaCount,
     Served,
-    capacity,
     communication_bytes_per_token,
-    exchange_bytes_per_token,
     fleet_cost,
     iteration_s,
     kv_bytes,
@@ -43,17 +51,10 @@ from twofold.inference import (
     relieved,
     weights_bytes,
 )
-from twofold.perf import Constants, bytes_per_weight, compute_format, one
+from twofold.perf import Constants, compute_format, one
 
 SCHEMA = "twofold/estimate-serve/1"
-# As a plan names a resource -> as `relieved` does.
-RESOURCES = {
-    "memory bandwidth": "bandwidth",
-    "compute": "compute",
-    "memory capacity": "capacity",
-    "link": "link",
-    "host": "host",
-}
+OPERATORS = {"gemm": "GEMM", "moe": "experts"}  # parts of a step that screens call otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,8 @@ def estimate_serving(
     Raises InfeasibleError where nothing fits or the rate saturates every layout.
     """
     chosen, draws = choose(question, constants), draw_factors(constants)
-    figures = figures_of(chosen, question, constants, draws)
     replica, served, machines = chosen.replica, chosen.served, question.machines
+    figures = figures_of(replica, question, constants, draws)
     tokens = figures.rate("output_tokens_per_s")
     watts = power_w(replica, served)
     lay = serving_power_spread(constants, replica.cluster.device)
@@ -130,13 +131,15 @@ def estimate_serving(
     step, parts = decode_step(replica, served, question, figures)
     names = tables.names
     rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
-    reading = replica, rate, draws
+    start, start_parts = cold_start(replica, rate, draws)
     return ServingEstimate(
         schema=SCHEMA,
         model=question.model.name,
         parameters=question.model.parameters,
         machine=machines.machine,
-        replica=replace(replica_plan(chosen), engine=question.engine_text),
+        replica=replica_plan(
+            replica, question.engine_text, round(one(replica.max_batch)), layout_text(replica, "TP 1")
+        ),
         compute_format=runs_in.format,
         fallback=runs_in.reason,
         input_tokens=question.input_tokens,
@@ -153,7 +156,7 @@ def estimate_serving(
         batch_sequences=one(served.batch_sequences),
         batch_limit=limit_of_batch(replica, question),
         kv_fraction=one(served.kv_fraction),
-        percentiles=figures.percentiles(),
+        percentiles=figures.load.percentiles(),
         requests_per_s=figures.rate("requests_per_s").estimate("1/s"),
         output_tokens_per_s=tokens.estimate("tok/s"),
         output_tokens_per_s_per_accelerator=tokens.times(1 / machines.accelerator_count).estimate("tok/s"),
@@ -164,8 +167,8 @@ def estimate_serving(
         step_parts=parts,
         communication_exposed_fraction=sum(p.share_fraction for p in parts if p.name == "communication"),
         latency_budget=_budget(latency_budget(served, question.output_tokens), figures),
-        cold_start_s=cold_start(*reading).estimate("s", Source.ASSUMED),
-        cold_start_parts=cold_start_parts(*reading),
+        cold_start_s=start,
+        cold_start_parts=start_parts,
         communication_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=all_to_all_bytes(replica),
         bounds=load_bounds(replica, served, question),
@@ -179,24 +182,24 @@ def estimate_serving(
 
 def memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
     """One accelerator's memory: weights, their scales, buffers, cache, and what the engine leaves free."""
-    held, whole = capacity(replica), replica.cluster.device.memory_bytes
+    held, whole = memory_by_part(replica, constants), replica.cluster.device.memory_bytes
     total = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
-    scales = one(held.weights_bytes) * scales_bytes(replica) / total
+    scales = held["weights"].value * scales_bytes(replica) / total
     taken = taken_bytes(replica, constants)
     named = {
-        "weights": exact(one(held.weights_bytes) - scales, "B", Source.VENDOR),
+        "weights": exact(held["weights"].value - scales, "B", Source.VENDOR),
         "scales": exact(scales, "B", Source.VENDOR),
-        "buffers": buffers_bytes(replica, constants),
-        "KV cache": cache_bytes(replica, constants),
+        "buffers": held["buffers"],
+        "KV cache": held["KV cache"],
         "held back": Estimate(whole - taken.value, whole - taken.high, whole - taken.low, "B", taken.source),
     }
-    return tuple(Part(name, value, value.value / whole) for name, value in named.items() if value.value > 0)
+    return parts_of(named, whole)
 
 
 def sequences_estimate(replica: Replica, question: ServingQuestion, constants: Constants) -> Estimate:
     """Requests of these lengths that the cache holds at once, over the range of what the cache gets."""
     middle = one(max_sequences(replica, question.context_tokens, question.input_tokens))
-    cache = cache_bytes(replica, constants)
+    cache = memory_by_part(replica, constants)["KV cache"]
     whole = max(cache.value, 1.0)
     return Estimate(middle, middle * min(cache.low / whole, 1.0), middle * max(cache.high / whole, 1.0), "1")
 
@@ -219,7 +222,7 @@ def load_bounds(replica: Replica, served: Served, question: ServingQuestion) -> 
     base = one(served.e2e.mean_s)
     gains = {
         name: 1 - one(under_load(relieved(replica, resource), question).e2e.mean_s) / base
-        for name, resource in RESOURCES.items()
+        for resource, name in RESOURCES.items()
     }
     return tuple(Bound(name, max(gain, 0.0)) for name, gain in sorted(gains.items(), key=lambda g: -g[1]))
 
@@ -230,17 +233,10 @@ def decode_step(
     """A step that only decodes at the batch of this load, and its parts; it spreads as TPOT does."""
     context = mean_context_tokens(question.lengths)
     step = iteration_s(replica, 0.0, 0.0, served.batch_sequences, context)
-    later = figures.latency("tpot", "mean")
+    later = figures.load.latency("tpot", "mean")
     whole = later.times(one(step.total_s) / later.middle)
-    named = {
-        "GEMM": step.gemm_s,
-        "attention": step.attention_s,
-        "experts": step.moe_s,
-        "communication": step.communication_s,
-        "elementwise": step.elementwise_s,
-        "host": step.host_s,
-    }
-    shares = {name: one(value) / whole.middle for name, value in named.items() if one(value) > 0}
+    named = {OPERATORS.get(name, name): one(value) for name, value in step.by_name().items()}
+    shares = {name: value / whole.middle for name, value in named.items() if value > 0}
     return whole, tuple(Part(name, whole.times(share).estimate("s"), share) for name, share in shares.items())
 
 
@@ -253,24 +249,17 @@ def all_to_all_bytes(replica: Replica) -> float:
     """Bytes that one token sends through all expert layers under expert parallelism; 0 without it."""
     if one(replica.shape.experts) == 0 or one(replica.ep) <= 1:
         return 0.0
-    sent = bytes_per_weight(replica.activation_format)
-    return one(exchange_bytes_per_token(replica.shape, replica.ep, sent)) * one(replica.shape.moe_layers)
+    return one(exchanged_bytes(replica))
 
 
 def _budget(budget: LatencyBudget, figures: Figures) -> tuple[Part, ...]:
     """Where a request's time goes; the network's share is assumed, the rest ranges as its metric does."""
-    first, later = figures.latency("ttft", "mean"), figures.latency("tpot", "mean")
-    named: dict[str, tuple[float, Drawn | None]] = {
-        "edge": (budget.edge_s, None),
-        "gateway": (budget.gateway_s, None),
-        "queue": (budget.queue_s, first),
-        "prefill": (budget.prefill_s, first),
-        "decode": (budget.decode_s, later),
-    }
+    first, later = figures.load.latency("ttft", "mean"), figures.load.latency("tpot", "mean")
+    ranging = {"queue": first, "prefill": first, "decode": later}
     parts = []
-    for name, (value, whole) in named.items():
-        ranges = whole is not None and value > 0
-        figure = whole.times(value / whole.middle).estimate("s") if whole and ranges else exact(value, "s")
+    for name, value in budget.by_name().items():
+        whole = ranging.get(name)
+        figure = whole.times(value / whole.middle).estimate("s") if whole and value > 0 else exact(value, "s")
         parts.append(Part(name, figure, value / budget.total_s))
     return tuple(parts)
 

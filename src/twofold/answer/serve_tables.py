@@ -14,12 +14,14 @@ from twofold.answer.quick_serve import (
     fitting,
     laid_out,
     make_replica,
-    replica_plan,
+    under_load,
 )
-from twofold.answer.serve_figures import Figures, figures_of, scales_bytes
+from twofold.answer.ranges import Drawn, drawn
+from twofold.answer.serving_replica import DrawnLoad, draw_replica, layout_text, scales_bytes
 from twofold.answer.uncertainty import Draws
 from twofold.core import Estimate, InfeasibleError
 from twofold.inference import (
+    Replica,
     cache_switches,
     communication_bytes_per_token,
     max_sequences,
@@ -29,6 +31,43 @@ from twofold.inference import (
 from twofold.perf import Constants, compute_format, one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a question's load gets, with ranges; what it costs."""
+
+    question: ServingQuestion
+    load: DrawnLoad
+
+    def seconds(self, metric: str, which: str) -> Estimate:
+        """One quantile of one latency."""
+        return self.load.latency(metric, which).estimate("s")
+
+    def rate(self, name: str) -> Drawn:
+        """`requests_per_s` or `output_tokens_per_s`. Arrivals at a given rate leave at that rate."""
+        value = one(getattr(self.load.middle, name))
+        if self.question.rate_per_s is not None:
+            return Drawn(value, np.full(self.load.replica.draws["host"].size, value))
+        return drawn(value, getattr(self.load.under_draws, name), self.load.spread("output"))
+
+    def usd_per_1k_output_tokens(self) -> Estimate | None:
+        """What all accelerators cost per 1,000 output tokens at this load; None without a price."""
+        price, draws = self.question.machines.price, self.load.replica.draws
+        if price is None:
+            return None
+        listed = price.usd_per_accelerator_h
+        in_doubt = np.ravel(draws["price"]) if listed.low < listed.high else np.ones(draws["price"].size)
+        usd_per_s = listed.value * self.question.machines.accelerator_count / 3600
+        spent = Drawn(usd_per_s, usd_per_s * in_doubt)
+        return self.rate("output_tokens_per_s").inverse(spent.times(1e3)).estimate("USD")
+
+
+def figures_of(replica: Replica, question: ServingQuestion, constants: Constants, draws: Draws) -> Figures:
+    """A layout under the question's load, in the middle and under every draw."""
+    kind = "open" if question.rate_per_s is not None else "closed"
+    own = draw_replica(replica, question.model, constants, draws)
+    return Figures(question, own.load(lambda each: under_load(each, question), kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +141,13 @@ def _format_row(question: ServingQuestion, constants: Constants, draws: Draws) -
         chosen = choose(question, constants)
     except InfeasibleError as error:
         return replace(row, note=error.message)
-    figures = figures_of(chosen, question, constants, draws)
+    figures = figures_of(chosen.replica, question, constants, draws)
     held = max_sequences(chosen.replica, question.context_tokens, question.input_tokens)
     return replace(
         row,
-        layout=replica_plan(chosen).text.split(f" · {fmt}")[0],
+        layout=layout_text(chosen.replica, "TP 1").split(f" · {fmt}")[0],
         max_sequences=one(held),
-        tpot_s=figures.latency("tpot", "p50").estimate("s"),
+        tpot_s=figures.seconds("tpot", "p50"),
         output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s"),
         usd_per_1k_output_tokens=figures.usd_per_1k_output_tokens(),
     )
@@ -124,7 +163,7 @@ def layout_rows(question: ServingQuestion, constants: Constants, draws: Draws) -
         chosen = at_layout(base, question, row)
         carried = holds and np.isfinite(one(chosen.served.e2e.p95_s))
         answers_s = one(chosen.served.e2e.mean_s) if carried else np.inf  # as the choice is made
-        figures = figures_of(chosen, question, constants, draws) if np.isfinite(answers_s) else None
+        figures = figures_of(chosen.replica, question, constants, draws) if np.isfinite(answers_s) else None
         found.append((answers_s, _layout_row(chosen, question, bool(holds), figures)))
     return tuple(row for _, row in sorted(found, key=lambda pair: (pair[0], pair[1].tp)))
 
@@ -139,8 +178,8 @@ def _layout_row(chosen: Chosen, question: ServingQuestion, holds: bool, figures:
         dp=round(one(replica.dp)),
         fits=holds,
         max_sequences=one(held),
-        ttft_s=figures.latency("ttft", "p95").estimate("s") if figures else None,
-        tpot_s=figures.latency("tpot", "p50").estimate("s") if figures else None,
+        ttft_s=figures.seconds("ttft", "p95") if figures else None,
+        tpot_s=figures.seconds("tpot", "p50") if figures else None,
         output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s") if figures else None,
         communication_bytes_per_token=one(communication_bytes_per_token(replica)),
     )

@@ -38,7 +38,7 @@ def _hourly_cost(pool: DrawnPool, choice: ServingChoice, context: Context) -> Dr
     if pool.pool.usd_per_h is None or choice.offer.price is None:
         return None
     middle = pool.pool.usd_per_h * _held_fraction(pool, choice)
-    limit = carried_by(pool, pool.loads[0], choice, context)
+    limit = carried_by(pool, pool.loads[0])
     needed = np.ravel(context.draws["traffic"]) * limit.middle / limit.samples
     return Drawn(middle, middle * np.ravel(context.draws["price"]) * needed)
 

@@ -4,23 +4,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from twofold.answer.cold_start import cold_start, cold_start_parts
 from twofold.answer.context import Context, price_used, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.answer.serving_cost import mean_power, tokens_per_j, usd_per_1k, yearly_cost
-from twofold.answer.serving_memory import buffers_bytes, cache_bytes, taken_bytes
 from twofold.answer.serving_pools import (
     LEAST_CARRIED_FRACTION,
     DrawnPool,
     carried_by,
     drawn_pool,
-    figure,
-    left_out_spread,
     missing_fraction,
     relative_need,
-    served_by,
+)
+from twofold.answer.serving_replica import (
+    cold_start,
+    exchanged_bytes,
+    layout_text,
+    memory_by_part,
+    parts_of,
+    replica_plan,
+    taken_bytes,
 )
 from twofold.answer.site_energy import carbon, facility_energy
 from twofold.answer.uncertainty import flip_fraction, flip_warning
@@ -36,17 +40,16 @@ from twofold.contracts.results import (
     SloOutcome,
 )
 from twofold.contracts.results import Replica as ReplicaPlan
-from twofold.core import DAY_S, YEAR_S, Estimate, Source, exact
+from twofold.core import DAY_S, YEAR_S, Estimate, Source
 from twofold.inference import (
+    RESOURCES,
     PoolChoice,
     Replica,
     SearchResult,
     Served,
     batch_limit,
     bottleneck,
-    capacity,
     communication_bytes_per_token,
-    exchange_bytes_per_token,
     iteration_s,
     kv_bytes_per_token,
     latency_budget,
@@ -55,17 +58,8 @@ from twofold.inference import (
     warm_pool,
     weights_bytes,
 )
-from twofold.perf import Constants, bytes_per_weight, compute_format, one
+from twofold.perf import compute_format, one
 
-QUANTILES = ("p50", "p95", "p99")
-METRICS = ("ttft", "tpot", "e2e")
-RESOURCES = {
-    "bandwidth": "memory bandwidth",
-    "compute": "compute",
-    "capacity": "memory capacity",
-    "link": "link",
-    "host": "host",
-}
 RUNNERS_UP = 3
 SHARED_POOL = "one pool for"  # starts what a class says of its replicas where others use them too
 SELDOM_FRACTION = 0.1  # of the draws: what a range leaves out on either side
@@ -73,17 +67,16 @@ SELDOM_FRACTION = 0.1  # of the draws: what a range leaves out on either side
 
 def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     """Re-evaluate the chosen fleet over the draws and say everything about it."""
-    pools = tuple(drawn_pool(pool, choice, context.draws) for pool in choice.fleet.pools)
+    pools = tuple(drawn_pool(pool, choice, context) for pool in choice.fleet.pools)
     main = next(each for each in pools if each.pool is main_pool(choice.fleet, choice.loads))
-    limits = [carried_by(_pool_of(load, pools), load, choice, context) for load in choice.loads]
+    limits = [carried_by(_pool_of(load, pools), load) for load in choice.loads]
     classes = tuple(
         _class_plan(load, _pool_of(load, pools), limit, choice, context)
         for load, limit in zip(choice.loads, limits, strict=True)
     )
     replica = main.pool.replica
-    held = _memory_parts(replica, context.constants)
-    reading = replica, read_rate_bytes_per_s(context.catalog), context.draws
-    start = cold_start(*reading).estimate("s", Source.ASSUMED)
+    memory = memory_by_part(replica, context.constants)
+    start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = mean_power(pools, choice, context)
     cost = yearly_cost(pools, choice, context)
     gains = _bounds(main)
@@ -104,7 +97,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         zones=choice.entry.zones,
         regions=choice.entry.regions or ((choice.offer.price.region,) if choice.offer.price else ()),
         memory_bytes=taken_bytes(replica, context.constants),
-        memory_parts=held,
+        memory_parts=parts_of(memory, sum(each.value for each in memory.values())),
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
         kv_bytes_per_token=one(kv_bytes_per_token(replica.shape, replica.kv_format)),
         kv_utilisation_fraction=one(main.pool.served.kv_fraction),
@@ -130,7 +123,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
             *flip_warning(flips, "another machine is cheaper"),
             *_edge_warnings(choice.loads, limits),
         ),
-        cold_start_parts=cold_start_parts(*reading),
+        cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
@@ -178,11 +171,11 @@ def _edge_warnings(loads: Sequence[ClassLoad], limits: Sequence[Drawn]) -> tuple
 def _class_plan(
     load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
 ) -> ClassPlan:
-    middle, under = (served_by(pool, load, each) for each in (pool.pool.replica, pool.under_draws))
-    percentiles = _percentiles(middle, under, choice, context)
+    found = pool.load(load)
+    percentiles = found.percentiles()
     replicas = pool.pool.count.needed
     holds = limit.times(float(replicas))
-    budget = _budget(middle, load, percentiles)
+    budget = _budget(found.middle, load, percentiles)
     lengths, traffic = load.traffic.lengths, choice.entry.classes[load.name].traffic
     return ClassPlan(
         name=load.name,
@@ -208,20 +201,6 @@ def _class_plan(
     )
 
 
-def _percentiles(
-    middle: Served, under: Served, choice: ServingChoice, context: Context
-) -> dict[str, Estimate]:
-    """TTFT, TPOT and end to end: median, p95 and p99, each with its range."""
-    found = {}
-    for metric in METRICS:
-        spread = left_out_spread(choice, metric, context)
-        held, drawn_latency = getattr(middle, metric), getattr(under, metric)
-        for which in QUANTILES:
-            value, samples = (getattr(each, f"{which}_s") for each in (held, drawn_latency))
-            found[f"{metric}_{which}"] = figure(value, samples, spread).estimate("s")
-    return found
-
-
 def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) -> tuple[SloOutcome, ...]:
     outcomes = []
     for name, limit_s in load.traffic.slo.targets().items():
@@ -238,18 +217,11 @@ def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) ->
 def _budget(served: Served, load: ClassLoad, percentiles: Mapping[str, Estimate]) -> tuple[Part, ...]:
     """Where a mean request's time goes; ranges follow the end-to-end figure's."""
     parts = latency_budget(served, one(load.traffic.lengths.output_tokens))
-    named = {
-        "edge": parts.edge_s,
-        "gateway": parts.gateway_s,
-        "queue": parts.queue_s,
-        "prefill": parts.prefill_s,
-        "decode": parts.decode_s,
-    }
     whole = percentiles["e2e_p50"]
     low, high = whole.low / whole.value, whole.high / whole.value
     return tuple(
         Part(name, Estimate(value, value * low, value * high, "s"), value / parts.total_s)
-        for name, value in named.items()
+        for name, value in parts.by_name().items()
     )
 
 
@@ -273,32 +245,15 @@ def _machine(choice: ServingChoice, context: Context) -> Machine:
     )
 
 
-def _replica_plan(main: DrawnPool, choice: ServingChoice) -> ReplicaPlan:
-    replica = main.pool.replica
-    limit = batch_limit(replica, main.loads[0].traffic.lengths)
-    return ReplicaPlan(
-        accelerator_count=round(one(replica.accelerator_count)),
-        tp=round(one(replica.tp)),
-        pp=round(one(replica.pp)),
-        ep=round(one(replica.ep)),
-        dp=round(one(replica.dp)),
-        weights_format=replica.weights_format,
-        kv_format=replica.kv_format,
-        engine=choice.entry.engine,
-        max_batch=int(one(limit)),
-        chunk_tokens=round(one(replica.chunk_tokens)),
-        text=layout_text(replica),
-    )
+def _replica_plan(pool: DrawnPool, choice: ServingChoice) -> ReplicaPlan:
+    replica = pool.pool.replica
+    limit = batch_limit(replica, pool.loads[0].traffic.lengths)
+    return replica_plan(replica, choice.entry.engine, int(one(limit)), _replica_text(replica))
 
 
-def layout_text(replica: Replica) -> str:
-    """A replica on one line: `TP 4 · fp8 weights · bf16 KV · chunks of 8192`."""
-    sizes = {"TP": replica.tp, "PP": replica.pp, "EP": replica.ep, "DP": replica.dp}
-    shown = [f"{name} {one(size):.0f}" for name, size in sizes.items() if one(size) > 1] or [
-        "one accelerator"
-    ]
-    formats = f"{replica.weights_format} weights · {replica.kv_format} KV"
-    return " · ".join([*shown, formats, f"chunks of {one(replica.chunk_tokens):.0f}"])
+def _replica_text(replica: Replica) -> str:
+    """`TP 4 · fp8 weights · bf16 KV · chunks of 8192`."""
+    return layout_text(replica, "one accelerator", f"chunks of {one(replica.chunk_tokens):.0f}")
 
 
 def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
@@ -308,7 +263,7 @@ def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
     """
     other = [f"model {pool.variant}"] if pool.variant != choice.variant.name else []
     shared = [f"{SHARED_POOL} {' and '.join(pool.classes)}"] if len(pool.classes) > 1 else []
-    return " · ".join([layout_text(pool.replica), *other, *shared])
+    return " · ".join([_replica_text(pool.replica), *other, *shared])
 
 
 def _spare_reason(choice: ServingChoice) -> str:
@@ -318,20 +273,6 @@ def _spare_reason(choice: ServingChoice) -> str:
     return f"{100 * availability:.6g} % available" + (
         f", and one of {zones} zones may fail" if zones > 1 else ""
     )
-
-
-def _memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
-    """One accelerator's memory by part; the cache is what the engine takes and the rest leaves."""
-    held = capacity(replica)
-    weights, adapters = one(held.weights_bytes), one(held.adapter_bytes)
-    parts = {
-        "weights": exact(weights, "B", Source.VENDOR),
-        "buffers": buffers_bytes(replica, constants),
-        "adapters": exact(adapters, "B", Source.VENDOR),
-        "KV cache": cache_bytes(replica, constants),
-    }
-    total = sum(each.value for each in parts.values())
-    return tuple(Part(name, each, each.value / total) for name, each in parts.items() if each.value)
 
 
 def _bounds(main: DrawnPool) -> dict[str, float]:
@@ -387,9 +328,7 @@ def _all_to_all_bytes(replica: Replica) -> float:
     """Dispatch and combine of one token over all expert layers, the part that stays on the rank left out."""
     if one(replica.ep) <= one(replica.tp):
         return 0.0
-    activation = bytes_per_weight(replica.activation_format)
-    sent = replica.shape.moe_layers * exchange_bytes_per_token(replica.shape, replica.ep, activation)
-    return one(sent) / one(replica.tp) * (1 - 1 / one(replica.ep))
+    return one(exchanged_bytes(replica)) / one(replica.tp) * (1 - 1 / one(replica.ep))
 
 
 def _pooling_loss(choice: ServingChoice) -> float:
@@ -402,11 +341,10 @@ def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
     """In what part of the draws the best fleet of another machine is cheaper."""
     if choice.fleet.usd_per_h is None or choice.entry.on:
         return 0.0
-    own = choice.fleet.usd_per_h * relative_need(main.pool, main.loads, context)
+    own = choice.fleet.usd_per_h * relative_need(main)
     rivals = [fleet for fleet in choice.result.alternatives if fleet.usd_per_h is not None][:RUNNERS_UP]
     costs = []
     for fleet in rivals:
         pool = max(fleet.pools, key=lambda each: each.accelerators)
-        loads = tuple(load for load in choice.loads if load.name in pool.classes)
-        costs.append((fleet.usd_per_h or 0.0) * relative_need(pool, loads, context))
+        costs.append((fleet.usd_per_h or 0.0) * relative_need(drawn_pool(pool, choice, context)))
     return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0

@@ -57,6 +57,7 @@ from .shape import ModelShape as ModelShape
 from .shape import model_kind as model_kind
 from .shape import model_shape as model_shape
 from .shape import stack_shapes as stack_shapes
+from .slo import RESOURCES as RESOURCES
 from .slo import Slo as Slo
 from .slo import TrafficClass as TrafficClass
 from .slo import bottleneck as bottleneck
@@ -76,5 +77,4 @@ from .table import step_s as step_s
 from .types import Admission as Admission
 from .types import CacheOptions as CacheOptions
 from .types import Engine as Engine
-from .types import Iteration as Iteration
 from .types import Replica as Replica

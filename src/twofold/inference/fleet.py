@@ -1,7 +1,7 @@
 """From one replica to a fleet: how many, how many spare and where, how fast they start, what they cost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil, sqrt
 from statistics import NormalDist
 
@@ -61,10 +61,14 @@ class LatencyBudget:
     prefill_s: float
     decode_s: float
 
+    def by_name(self) -> dict[str, float]:
+        """The parts without their unit, in order."""
+        return {part.name.removesuffix("_s"): getattr(self, part.name) for part in fields(self)}
+
     @property
     def total_s(self) -> float:
         """All parts."""
-        return self.edge_s + self.gateway_s + self.queue_s + self.prefill_s + self.decode_s
+        return sum(self.by_name().values())
 
 
 def replicas_for(

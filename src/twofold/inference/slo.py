@@ -6,6 +6,7 @@ two of its batches. Array fields of the replica end in an axis of length 1.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -297,7 +298,16 @@ def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:
     return replace(replica, cluster=cluster, engine=engine)
 
 
-RESOURCES = ("bandwidth", "compute", "capacity", "link", "host")
+# As `relieved` calls a resource -> as plans do.
+RESOURCES = MappingProxyType(
+    {
+        "bandwidth": "memory bandwidth",
+        "compute": "compute",
+        "capacity": "memory capacity",
+        "link": "link",
+        "host": "host",
+    }
+)
 
 
 def bottleneck(replica: Replica, traffic: TrafficClass) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """What serving plans are made of: the engine's constants, the replica, and what a model of it returns."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from twofold.inference.shape import ModelShape
 from twofold.perf import Cluster, Floats
@@ -117,6 +117,10 @@ class Iteration:
     communication_s: Floats
     elementwise_s: Floats
     host_s: Floats
+
+    def by_name(self) -> dict[str, Floats]:
+        """The parts without their unit, in order."""
+        return {part.name.removesuffix("_s"): getattr(self, part.name) for part in fields(self)}
 
     @property
     def total_s(self) -> Floats:

@@ -13,6 +13,7 @@ from twofold.answer import (
     Draws,
     ServingChoice,
     TrainingChoice,
+    drawn_pool,
     drawn_run,
     draws_between,
     factor_ends,
@@ -190,8 +191,7 @@ def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Sam
     total = sum(pool.accelerators for pool in choice.fleet.pools)
     need = np.zeros(draws["price"].shape[0])
     for pool in choice.fleet.pools:
-        loads = tuple(load for load in choice.loads if load.name in pool.classes)
-        need += pool.accelerators / total * relative_need(pool, loads, under)
+        need += pool.accelerators / total * relative_need(drawn_pool(pool, choice, under))
     return need
 
 

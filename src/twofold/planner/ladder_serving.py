@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from twofold.answer import (
     NEWEST_RELEASES,
     WEIGHT_FORMATS,
-    Chosen,
     Context,
     FormatRow,
     Given,
@@ -18,8 +18,7 @@ from twofold.answer import (
     calibrated_service,
     choose_serving,
     cluster_of,
-    drawn,
-    drawn_replica,
+    draw_replica,
     figures_of,
     format_rows,
     machines_text,
@@ -27,7 +26,6 @@ from twofold.answer import (
     price_used,
     serving_offers,
     serving_spread,
-    under_load,
 )
 from twofold.catalog import Model
 from twofold.contracts.spec import Service
@@ -37,6 +35,7 @@ from twofold.inference import (
     HardwareRow,
     Lengths,
     ModelVariant,
+    Replica,
     TrafficClass,
     at_batch,
     chips_needed,
@@ -70,7 +69,7 @@ class ServingSite:
     """A service on the replica of its plan: the load is the batch that the replica decodes at peak."""
 
     choice: ServingChoice
-    chosen: Chosen
+    replica: Replica
     question: ServingQuestion  # of that replica's machines, its layout open
 
 
@@ -97,7 +96,7 @@ def serving_site(entry: Service, context: Context) -> ServingSite:
         engine_version=NEWEST_RELEASES.get(software),
         chunk_tokens=one(replica.chunk_tokens),
     )
-    return ServingSite(choice, Chosen(replica, under_load(replica, question)), question)
+    return ServingSite(choice, replica, question)
 
 
 def _replica_machines(choice: ServingChoice, accelerator_count: object, context: Context) -> Given:
@@ -114,18 +113,16 @@ def _replica_machines(choice: ServingChoice, accelerator_count: object, context:
 
 def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """Longer contexts: cache bytes of one user, time to the first token of a lone one, users at once."""
-    replica, model = site.chosen.replica, site.choice.model
-    device = replica.cluster.device
-    spread = serving_spread(context.constants, model, "ttft", "closed", device, replica.engine)
+    replica, model = site.replica, site.choice.model
+    drawn = draw_replica(replica, model, context.constants, context.draws)
     rungs = []
     for length in CONTEXTS:
         lengths = Lengths(max(length - ANSWER_TOKENS, 1.0), ANSWER_TOKENS)
-        lone = at_batch(replica, lengths, 1.0)
-        under_draws = at_batch(drawn_replica(replica, context.draws), lengths, 1.0)
+        lone = drawn.load(partial(at_batch, lengths=lengths, met_sequences=1.0), "closed")
         users = min(one(max_sequences(replica, float(length))), one(replica.max_batch))
         values: dict[str, Value] = {
             "kv_bytes_per_user": one(kv_bytes(replica.shape, replica.kv_format, float(length))),
-            "ttft_s": drawn(lone.ttft.mean_s, under_draws.ttft.mean_s, spread).estimate("s"),
+            "ttft_s": lone.latency("ttft", "mean").estimate("s"),
             "users_count": int(users),
         }
         beyond = length > model.max_context_tokens > 0
@@ -158,7 +155,7 @@ def _room_for_all(site: ServingSite, context: Context) -> Given:
     machines, largest = site.question.machines, site.choice.offer.node.accelerator_count
     count = machines.accelerator_count
     memory_bytes = machines.cluster.device.memory_bytes
-    needed = chips_needed(site.chosen.replica.shape, "bf16", memory_bytes)
+    needed = chips_needed(site.replica.shape, "bf16", memory_bytes)
     while count <= needed and count * 2 <= largest:  # as many as needed leave no room for a cache
         count *= 2
     return machines if count == machines.accelerator_count else _replica_machines(site.choice, count, context)
@@ -181,18 +178,17 @@ def _format_rung(row: FormatRow) -> Rung:
 def tenancy_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """The same replica on bare metal and behind a hypervisor with the spec's overhead."""
     overhead = context.spec.supply.virtual_overhead_fraction
-    replica = site.chosen.replica
+    replica = site.replica
     taken = site.choice.offer.overhead_fraction
     bare = virtualised(replica.cluster, 1 / (1 + taken) - 1, 1 / (1 + taken) - 1)
     rungs = []
     for label, share in (("bare metal", 0.0), ("virtual", overhead)):
         tenant = replace(replica, cluster=virtualised(bare, share, share))
-        chosen = Chosen(tenant, under_load(tenant, site.question))
-        figures = figures_of(chosen, site.question, context.constants, context.draws)
+        figures = figures_of(tenant, site.question, context.constants, context.draws)
         values: dict[str, Value] = {
             "overhead_fraction": share,
-            "ttft_s": figures.latency("ttft", "p95").estimate("s"),
-            "tpot_s": figures.latency("tpot", "p50").estimate("s"),
+            "ttft_s": figures.seconds("ttft", "p95"),
+            "tpot_s": figures.seconds("tpot", "p50"),
             "output_tokens_per_s": figures.rate("output_tokens_per_s").estimate("tok/s"),
             "usd_per_1k_tokens": figures.usd_per_1k_output_tokens(),
         }

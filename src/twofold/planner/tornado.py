@@ -1,6 +1,7 @@
 """How far each unknown alone moves the headline figures: the bars of a tornado chart."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ def factor_swings(
     """Every factor with its range, and the width that it alone gives the first step and the first TPOT."""
     draws = _ends(context)
     steps = _swings(_steps(runs[0], draws)) if runs else {}
-    tpots = _swings(_tpots(services[0], draws)) if services else {}
+    tpots = _swings(_tpots(services[0], context, draws)) if services else {}
     rows = [
         Factor(name, *factor_ends(context.constants, name), steps.get(name), tpots.get(name))
         for name in FACTORS
@@ -63,9 +64,9 @@ def _steps(choice: TrainingChoice, draws: Draws) -> NDArray[np.float64]:
     return np.ravel(np.asarray(step.total_s, float))
 
 
-def _tpots(choice: ServingChoice, draws: Draws) -> NDArray[np.float64]:
+def _tpots(choice: ServingChoice, context: Context, draws: Draws) -> NDArray[np.float64]:
     pool = max(choice.fleet.pools, key=lambda each: each.accelerators)
-    drawn = drawn_pool(pool, choice, draws)
+    drawn = drawn_pool(pool, choice, replace(context, draws=draws))
     load = max(drawn.loads, key=lambda each: each.traffic.rate_per_s)
-    served = served_by(drawn, load, drawn.under_draws)
+    served = served_by(drawn, load, drawn.replica.under_draws)
     return np.ravel(np.asarray(served.tpot.p95_s, float))

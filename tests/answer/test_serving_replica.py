@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from twofold.answer import ServingQuestion, estimate_serving, read_rate_bytes_per_s
 from twofold.answer import given as machines_in
-from twofold.answer.cold_start import WARM_UP_RANGE_S, cold_start, cold_start_parts
 from twofold.answer.quick_serve import choose
+from twofold.answer.serving_replica import WARM_UP_RANGE_S, cold_start
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Catalog
 from twofold.perf import Constants
@@ -24,10 +24,10 @@ def test_parts_add_up_and_faster_reading_starts_sooner(
     question: ServingQuestion, constants: Constants, rate: float
 ) -> None:
     replica, draws = choose(question, constants).replica, draw_factors(constants)
-    start, parts = cold_start(replica, rate, draws), cold_start_parts(replica, rate, draws)
-    assert sum(part.value.value for part in parts) == pytest.approx(start.middle)
+    start, parts = cold_start(replica, rate, draws)
+    assert sum(part.value.value for part in parts) == pytest.approx(start.value)
     assert sum(part.share_fraction for part in parts) == pytest.approx(1.0)
-    assert cold_start(replica, 2 * rate, draws).middle < start.middle
+    assert cold_start(replica, 2 * rate, draws)[0].value < start.value
     assert parts[1].value.low == pytest.approx(WARM_UP_RANGE_S[0], rel=0.01)
     assert parts[1].value.high == pytest.approx(WARM_UP_RANGE_S[1], rel=0.01)
 
