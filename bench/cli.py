@@ -7,7 +7,7 @@ import time
 from importlib.metadata import distribution, requires
 from pathlib import Path
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, Model, load_catalog
 
 RUNS = 5
 TWOFOLD = (sys.executable, "-m", "twofold")
@@ -79,7 +79,7 @@ def main() -> None:
     catalog = load_catalog()
     for name in catalog.table_names():
         catalog.table(name)
-    catalog.prices(), catalog.models(), catalog.accelerators()
+    catalog.prices(), catalog.rows(Model), catalog.rows(Accelerator)
     seconds = time.perf_counter() - start
     print(f"{'the whole catalogue':24}{seconds:8.3f}{seconds / baseline_s:10.1f}")
     sizes = installed_bytes()

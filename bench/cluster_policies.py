@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import (
     CadenceSettings,
     ClusterBrain,
@@ -38,7 +38,7 @@ from twofold.twin.cluster.spares import spare_sweep
 DAY_S = 86_400.0
 SEEDS = range(5)
 T_95 = 2.776  # Student's quantile of four degrees of freedom
-PUBLISHED = published_rates(load_catalog().reliability())
+PUBLISHED = published_rates(load_catalog().rows(Observation))
 DRIFT = (1.0, 1.4, 2.0, 2.8, 4.0, 4.0, 2.8, 2.0, 1.4, 1.0, 0.7, 0.5)  # of the rates, for five days each
 RATE_FACTOR = 30.0  # so that a small cluster fails as often as one of 15,000 accelerators
 

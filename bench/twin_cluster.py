@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush, merge
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import ClusterBrain, ClusterEffect, ClusterEvent, ClusterSettings, TeamQuota
 from twofold.twin.cluster import (
     SHAPES,
@@ -47,7 +47,7 @@ def month() -> ClusterWorld:
         nodes=tuple(NodeGroup(f"rail{number}-n", 20, 8, ("zone", f"rail{number}")) for number in range(100)),
         new_brain=partial(TimedBrain, ClusterSettings(teams=teams)),
         horizon_s=DAYS * DAY_S,
-        faults=published_rates(load_catalog().reliability()),
+        faults=published_rates(load_catalog().rows(Observation)),
         step=StepModel(crossing_fractions=(0.3, 0.15), jitter_fraction=0.01),
         checkpoint=CheckpointModel(5.67e12 / 16384, files_per_accelerator=2.0),
         store=CheckpointStore(2e12 / 20, 20_000.0),

@@ -7,7 +7,7 @@ from twofold.answer.context import Context, day_of, fabric_warnings, model_of, p
 from twofold.answer.offers import Offer, fixed_offer
 from twofold.answer.site_energy import carbon, facility_energy
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Catalog
+from twofold.catalog import Catalog, Node
 from twofold.contracts.spec import FixedCluster, ModelReference, Supply, parse_spec
 from twofold.core import Estimate, ValueRefusedError
 from twofold.perf import Constants
@@ -103,7 +103,7 @@ def test_a_price_of_machines_without_a_stated_network_is_named(
 ) -> None:
     offer = offer_of("8x8xH100-SXM", catalog)
     context = context_on(None, catalog, constants)
-    assert offer.price and offer.price.instance not in {node.name for node in catalog.nodes()}
+    assert offer.price and offer.price.instance not in {node.name for node in catalog.rows(Node)}
     (warning,) = fabric_warnings(offer, 8, context)
     assert offer.price.instance in warning and "400 Gb/s infiniband" in warning
     assert fabric_warnings(offer, 1, context) == ()  # one node needs none

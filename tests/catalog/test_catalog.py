@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, Fabric, Model, Node, load_catalog
 from twofold.core import CatalogError, InputErrors, UnknownNameError
 
 CATALOG = load_catalog()
@@ -23,14 +23,14 @@ def folder_with(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_the_catalogue_is_as_large_as_promised() -> None:
-    released = [accelerator for accelerator in CATALOG.accelerators() if accelerator.released]
+    released = [accelerator for accelerator in CATALOG.rows(Accelerator) if accelerator.released]
     families = Counter(accelerator.family == "cpu" for accelerator in released)
     assert families[False] >= 60
     assert families[True] >= 4
-    assert len(CATALOG.nodes()) >= 100
+    assert len(CATALOG.rows(Node)) >= 100
     assert len(CATALOG.prices()) >= 600
-    assert len(CATALOG.models()) >= 200
-    assert {fabric.name for fabric in CATALOG.fabrics()} == {
+    assert len(CATALOG.rows(Model)) >= 200
+    assert {fabric.name for fabric in CATALOG.rows(Fabric)} == {
         "infiniband",
         "roce",
         "efa",
@@ -115,7 +115,7 @@ def test_a_users_row_overrides_ours_and_keeps_what_it_does_not_say(folder_with: 
     assert h100.tdp_w == 650
     assert h100.memory_bytes_per_s == CATALOG.accelerator("H100 SXM").memory_bytes_per_s
     assert h100.source == "user"
-    assert len(load_catalog(folder).accelerators()) == len(CATALOG.accelerators())
+    assert len(load_catalog(folder).rows(Accelerator)) == len(CATALOG.rows(Accelerator))
     assert load_catalog(folder).digest != CATALOG.digest
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, Model, Node, load_catalog
 from twofold.catalog.names import canonical, did_you_mean
 from twofold.core import UnknownNameError
 
 CATALOG = load_catalog()
-ACCELERATORS = [accelerator.name for accelerator in CATALOG.accelerators()]
+ACCELERATORS = [accelerator.name for accelerator in CATALOG.rows(Accelerator)]
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_any_text_is_found_or_refused_with_a_hint(name: str) -> None:
 
 
 def test_every_row_is_found_by_its_own_name() -> None:
-    for accelerator in CATALOG.accelerators():
+    for accelerator in CATALOG.rows(Accelerator):
         assert CATALOG.accelerator(accelerator.name) is accelerator
-    for model in CATALOG.models():
+    for model in CATALOG.rows(Model):
         assert CATALOG.model(model.name) is model
-    for node in CATALOG.nodes():
+    for node in CATALOG.rows(Node):
         assert CATALOG.node(node.name) is node
     for region in CATALOG.regions():
         assert CATALOG.region(f"{region.provider}:{region.name}") is region

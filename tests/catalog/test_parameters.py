@@ -35,7 +35,7 @@ def test_published_sizes_follow_from_the_shape(
     assert counted == pytest.approx((total, active), rel=tolerance)
 
 
-@pytest.mark.parametrize("model", CATALOG.models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", CATALOG.rows(Model), ids=lambda model: model.name)
 def test_what_a_token_uses_is_part_of_the_whole(model: Model) -> None:
     total, active = count_parameters(model)
     assert 0 <= active <= total

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, load_catalog
 from twofold.catalog.partitions import (
     PartitionRefused,
     check_partition_request,
@@ -14,7 +14,7 @@ from twofold.catalog.partitions import (
 from twofold.core import InputError, UnknownNameError
 
 CATALOG = load_catalog()
-CUTTABLE = [a.name for a in CATALOG.accelerators() if CATALOG.partitions(a.name)]
+CUTTABLE = [a.name for a in CATALOG.rows(Accelerator) if CATALOG.partitions(a.name)]
 MIG = [name for name in CUTTABLE if CATALOG.partitions(name)[0].kind == "mig"]
 PROFILES = [part.profile for part in CATALOG.partitions("H100 SXM")]
 

@@ -7,39 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import (
-    Accelerator,
-    ApiPrice,
-    Authorisation,
-    Column,
-    CostItem,
-    EconomicFigure,
-    Fabric,
-    FacilityFigure,
-    HardwarePrice,
-    KeyPoint,
-    MandateRow,
-    Model,
-    Node,
-    Price,
-    Regime,
-    Region,
-    Storage,
-    load_catalog,
-    schema,
-)
-from twofold.catalog.compliance_types import ComplianceFigure, ControlRow
+from twofold.catalog import Column, load_catalog, schema
 from twofold.catalog.schema import DATA, SI_FACTOR
+from twofold.catalog.types import RECORDS
 
 SAME_IN_SI = {"", "W", "d", "deg", "$", "$/h", "$/kWh", "$/TB/month", "g/kWh", "l/kWh", "tok", "see unit"}
 SAME_IN_SI |= {"$/Mtok"}
-RECORDS = {"accelerators": Accelerator, "nodes": Node, "fabrics": Fabric, "prices": Price, "models": Model}
-RECORDS |= {"regions": Region, "storage": Storage}
-RECORDS |= {"api_prices": ApiPrice, "hardware_prices": HardwarePrice, "facility": FacilityFigure}
-RECORDS |= {"economics": EconomicFigure}
-RECORDS |= {"regimes": Regime, "authorisations": Authorisation, "compliance_items": CostItem}
-RECORDS |= {"compliance_figures": ComplianceFigure, "key_uses": KeyPoint, "controls": ControlRow}
-RECORDS |= {"mandates": MandateRow}
 
 
 def column(kind: str, unit: str = "", default: str = "", bounds: str = "") -> Column:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Regime, load_catalog
 from twofold.facility import RuledFleet, RuledSystem
 
 
@@ -24,7 +24,7 @@ def ruled_system(
     share = nodes // len(halves)
     serves = "serving" in halves
     return RuledSystem(
-        regime=load_catalog().regimes()[regime],
+        regime=load_catalog().named(Regime)[regime],
         fleets=tuple(RuledFleet(half, node, share, 8 * share, rented) for half in halves),
         site_count=sites,
         users_count=200,

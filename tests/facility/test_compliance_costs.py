@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import ComplianceFigure, HardwarePrice, load_catalog
 from twofold.contracts.results import ComplianceItem, total_usd
 from twofold.contracts.spec import ComplianceSpec
 from twofold.facility import Rent
@@ -91,7 +91,7 @@ def test_what_one_provider_charges_is_no_cost_of_another(ruled: System) -> None:
 def test_spares_of_a_closed_room_cost_what_its_own_nodes_cost(ruled: System) -> None:
     known = line(bill(ruled("air-gapped", rented=False, node="DGX-H100")), "spare node on site")
     unknown = line(bill(ruled("air-gapped", rented=False, node="a box")), "spare node on site")
-    listed = {row.name: row.usd for row in CATALOG.hardware_prices()}
+    listed = {row.name: row.usd for row in CATALOG.rows(HardwarePrice)}
     assert known.line.unit_usd == listed["DGX-H100"]
     assert "hardware_prices" in known.line.source
     assert unknown.line.unit_usd != known.line.unit_usd
@@ -117,6 +117,6 @@ def test_another_provider_is_in_the_bill_and_not_in_the_uplift(ruled: System) ->
 
 def test_what_is_paid_once_is_spread_over_its_years(ruled: System) -> None:
     once = line(bill(ruled("il5")), "first assessment, high")
-    years = next(row.value for row in CATALOG.compliance_figures() if row.category == "spread")
+    years = next(row.value for row in CATALOG.rows(ComplianceFigure) if row.category == "spread")
     fraction = uplift_of(8, 1e6, (once,), CATALOG).uplift_fraction.value
     assert fraction == pytest.approx(once.line.total_usd / years / 1e6, abs=1e-6)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import ComplianceFigure, load_catalog
 from twofold.facility.compliance_logs import logs_of, record_bytes
 from twofold.facility.compliance_system import RuledSystem
 
@@ -32,7 +32,7 @@ def test_more_is_recorded_the_more_is_asked(ruled: System) -> None:
     )
     assert audit < content < attribution
     envelope, text = (
-        row.value for row in CATALOG.compliance_figures() if row.item in {"envelope", "text of one token"}
+        row.value for row in CATALOG.rows(ComplianceFigure) if row.item in {"envelope", "text of one token"}
     )
     assert content - audit == pytest.approx(1200 * envelope * text)  # 1,000 tokens in, 200 out
 

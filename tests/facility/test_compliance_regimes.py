@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Regime, load_catalog
 from twofold.core import UnknownNameError, ValueRefusedError
 from twofold.facility.compliance_regimes import (
     asks,
@@ -16,7 +16,7 @@ from twofold.facility.compliance_regimes import (
 )
 
 CATALOG = load_catalog()
-REGIMES = CATALOG.regimes()
+REGIMES = CATALOG.named(Regime)
 
 
 @pytest.mark.parametrize("name", sorted(REGIMES))

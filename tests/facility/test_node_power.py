@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Node, load_catalog
 from twofold.facility import (
     figure,
     idle_w,
@@ -19,7 +19,9 @@ from twofold.facility import (
 from twofold.facility.node_power import draw_w
 
 CATALOG = load_catalog()
-STATED = [node.name for node in CATALOG.nodes() if node.provider == "onprem" and node.confidence == "vendor"]
+STATED = [
+    node.name for node in CATALOG.rows(Node) if node.provider == "onprem" and node.confidence == "vendor"
+]
 H100 = node_power(CATALOG, CATALOG.node("DGX-H100"))
 
 
@@ -61,7 +63,7 @@ def test_more_work_never_draws_less(accelerators: float, host: float, more: floa
 
 
 def test_the_parts_add_up_to_the_nameplate() -> None:
-    for node in CATALOG.nodes():
+    for node in CATALOG.rows(Node):
         power = node_power(CATALOG, node)
         assert sum(part.power_w for part in power.parts) == pytest.approx(power.nameplate_w)
         assert draw_w(power, 1.0, 1.0) == pytest.approx(power.nameplate_w)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Node, load_catalog
 from twofold.facility import judge_node
 
 CATALOG = load_catalog()
@@ -50,7 +50,7 @@ def test_what_is_odd_is_a_warning(change: dict[str, Any], said: str) -> None:
 def test_our_own_released_servers_pass() -> None:
     failing = [
         node.name
-        for node in CATALOG.nodes()
+        for node in CATALOG.rows(Node)
         if CATALOG.accelerator(node.accelerator).released and not judge_node(CATALOG, node).passes
     ]
     assert failing == []

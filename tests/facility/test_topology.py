@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog import Catalog, NetworkPart, load_catalog
 from twofold.facility import FabricParts, fabric_parts, rail_parts
 from twofold.facility.topology import fat_tree, rail_optimised
 
@@ -97,7 +97,7 @@ def test_a_rate_that_no_switch_has_is_none(catalog: Catalog) -> None:
 
 
 def test_each_fabric_is_built_of_its_own_switches(catalog: Catalog) -> None:
-    kinds = {part.name: part.kind for part in catalog.network()}
+    kinds = {part.name: part.kind for part in catalog.rows(NetworkPart)}
     assert kinds[parts_of(catalog, 64).switch] == "switch_ib"
     assert kinds[parts_of(catalog, 64, "roce").switch] == "switch_eth"
 

@@ -16,7 +16,7 @@ from fits.serving_problem import (
     read_problem,
     thin,
 )
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, Model, load_catalog
 from twofold.inference import engine, model_kind
 from twofold.measure.truth import read_rows
 from twofold.perf import load_constants
@@ -36,8 +36,8 @@ def small_problem() -> Problem:
 def test_no_question_has_two_equally_narrow_answers():
     constants = from_priors(load_constants())
     catalog = load_catalog()
-    families = {part.family for part in catalog.accelerators()}
-    kinds = {model_kind(model) for model in catalog.models()}
+    families = {part.family for part in catalog.rows(Accelerator)}
+    kinds = {model_kind(model) for model in catalog.rows(Model)}
     versions = (
         ("vllm", ("0.2", "0.6", "0.11", "0.15", "")),
         ("trtllm", ("0.8", "1.0", "1.2", "")),

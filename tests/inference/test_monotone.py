@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, Model, load_catalog
 from twofold.inference import (
     Lengths,
     Replica,
@@ -39,8 +39,8 @@ PROMISES = tuple(
 )
 SLACK = 1e-6
 ROUNDS_SLACK = 1e-2  # what three rounds of batch and rate leave of a closed loop's rate
-MODELS = tuple(model.name for model in load_catalog().models() if model.layers and model.heads)
-PARTS = tuple(part.name for part in load_catalog().accelerators())
+MODELS = tuple(model.name for model in load_catalog().rows(Model) if model.layers and model.heads)
+PARTS = tuple(part.name for part in load_catalog().rows(Accelerator))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 import pytest
 
+from twofold.catalog import Accelerator
 from twofold.inference import (
     Lengths,
     Slo,
@@ -65,7 +66,7 @@ def test_long_contexts_cost_cache_time_and_users(replica_of):
 def test_parts_without_much_memory_are_counted_honestly(catalog, variant_of):
     groq = next(
         part
-        for part in catalog.accelerators()
+        for part in catalog.rows(Accelerator)
         if "groq" in part.name.lower() or "groq" in part.vendor.lower()
     )
     assert chips_needed(variant_of("llama-3.1-70b").shape, "int8", groq.memory_bytes) > 250

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, load_catalog
 from twofold.measure.lint_table import read_table
 from twofold.measure.lint_units import (
     BEYOND_RANGE,
@@ -114,7 +114,7 @@ def test_slips_of_time_are_the_factors_between_units(unit):
 
 
 def test_a_narrower_format_is_never_slower():
-    for accelerator in load_catalog().accelerators():
+    for accelerator in load_catalog().rows(Accelerator):
         rates = [
             fastest_flops_per_s(accelerator, width, ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"))
             for width in (4.0, 2.0, 1.0, 0.5)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, load_catalog
 from twofold.perf import (
     Constants,
     Device,
@@ -17,7 +17,7 @@ from twofold.perf import (
     network,
 )
 
-PARTS = [part.name for part in load_catalog().accelerators()]
+PARTS = [part.name for part in load_catalog().rows(Accelerator)]
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,9 @@ class Scaled:
     def accelerator(self, name: str) -> Accelerator:
         return self._change(self._catalog.accelerator(name))
 
-    def accelerators(self) -> tuple[Accelerator, ...]:
-        return tuple(self._change(each) for each in self._catalog.accelerators())
+    def rows(self, kind: type[Any]) -> tuple[Any, ...]:
+        rows = self._catalog.rows(kind)
+        return tuple(self._change(each) for each in rows) if kind is Accelerator else rows
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._catalog, name)

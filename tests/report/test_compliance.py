@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Regime, load_catalog
 from twofold.contracts.results import Compliance
 from twofold.contracts.spec import ComplianceSpec
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of
@@ -21,7 +21,7 @@ def rules(regime: str, *, nodes: int = 8, rate_per_s: float = 10.0) -> Complianc
         for half in ("training", "serving")
     )
     system = RuledSystem(
-        CATALOG.regimes()[regime],
+        CATALOG.named(Regime)[regime],
         fleets,
         1,
         200,
@@ -38,7 +38,7 @@ def rules(regime: str, *, nodes: int = 8, rate_per_s: float = 10.0) -> Complianc
     return compliance_of(spec, system, (RENT,), 1e6, CATALOG, "2026-11-22")
 
 
-@pytest.mark.parametrize("regime", sorted(CATALOG.regimes()))
+@pytest.mark.parametrize("regime", sorted(CATALOG.named(Regime)))
 @pytest.mark.parametrize(("nodes", "rate_per_s"), [(1, 0.01), (500, 2e4)])
 def test_the_block_fits_its_place(regime: str, nodes: int, rate_per_s: float) -> None:
     lines = compliance_lines(rules(regime, nodes=nodes, rate_per_s=rate_per_s))
@@ -46,7 +46,7 @@ def test_the_block_fits_its_place(regime: str, nodes: int, rate_per_s: float) ->
     assert max(map(len, lines)) <= WIDTH
 
 
-@pytest.mark.parametrize("regime", sorted(CATALOG.regimes()))
+@pytest.mark.parametrize("regime", sorted(CATALOG.named(Regime)))
 def test_the_tables_of_details_hold_every_line_and_fit(regime: str) -> None:
     part = rules(regime)
     blocks = bill_blocks(part)

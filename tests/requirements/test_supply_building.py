@@ -141,7 +141,7 @@ def published_server(node: Node) -> Node:
     alike = (node.accelerator, node.accelerator_count, node.power_w_max)
     (found,) = [
         each
-        for each in CATALOG.nodes()
+        for each in CATALOG.rows(Node)
         if each.confidence == "vendor"
         and (each.accelerator, each.accelerator_count, each.power_w_max) == alike
     ]

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import ApiPrice, load_catalog
 from twofold.supply import api_offers
 from twofold.supply.api_offers import api_model
 
 CATALOG = load_catalog()
-PRICES = CATALOG.api_prices()
+PRICES = CATALOG.rows(ApiPrice)
 
 
 @pytest.mark.parametrize(

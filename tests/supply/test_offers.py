@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import ApiPrice, Observation, load_catalog
 from twofold.supply import (
     api_offer,
     api_usd_per_request,
@@ -38,7 +38,7 @@ def test_only_what_may_be_taken_away_is_interrupted() -> None:
 
 
 def test_published_interruptions_are_found_by_place_and_instance() -> None:
-    found = interruptions_by_place(CATALOG.reliability())
+    found = interruptions_by_place(CATALOG.rows(Observation))
     assert found["aws", "us-east-1", "p4d.24xlarge"] == pytest.approx(0.125)
 
 
@@ -48,7 +48,7 @@ def test_own_machines_cost_no_rent_and_are_as_many_as_they_are() -> None:
 
 
 def test_a_hosted_request_costs_its_tokens() -> None:
-    price = CATALOG.api_prices()[0]
+    price = CATALOG.rows(ApiPrice)[0]
     usd = api_usd_per_request(price, 1e6, 0.0, 0.0)
     assert usd == pytest.approx(price.input_usd_per_mtok)
     assert api_usd_per_request(price, 0.0, 1e6, 0.0) == pytest.approx(price.output_usd_per_mtok)
@@ -62,7 +62,7 @@ def test_the_region_of_an_offer_is_what_its_price_states_whatever_it_is_called(
     price = replace(listed("spot"), region=region, instance="spot")  # type: ignore[type-var]
     made = offer_of_price(price, CATALOG, virtualised=True)  # type: ignore[arg-type]
     assert (made.stated_region, made.region) == (stated, "")
-    assert api_offer(CATALOG.api_prices()[0], "chat").stated_region == ""
+    assert api_offer(CATALOG.rows(ApiPrice)[0], "chat").stated_region == ""
 
 
 @pytest.mark.parametrize(("provider", "kind"), [("azure", "a hyperscaler"), ("oci", "a specialised cloud")])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Model, load_catalog
 from twofold.training import Layouts, TrainingJob, layouts_of, memory, workload
 from twofold.training.layouts import enumerate_layouts
 from twofold.training.memory import kept_activation_bytes, layer_activation_bytes, unfused_score_bytes
@@ -120,7 +120,7 @@ def test_spreading_experts_divides_them_and_not_the_rest(make_job, stack) -> Non
 
 
 def test_memory_grows_with_every_model_of_the_catalogue(stack) -> None:
-    for model in load_catalog().models():
+    for model in load_catalog().rows(Model):
         if model.arch in ("dense", "moe", "hybrid"):
             held = memory(TrainingJob(model, "pretrain", 2048, 8), WHOLE, stack)
             assert held.total_bytes[0] > 16 * 0.9 * model.parameters, model.name

@@ -271,7 +271,7 @@ def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Acce
     named = {catalog.accelerator(name).name for name in shop.accelerators}
     excluded = _excluded_accelerators(catalog, shop)
     result = []
-    for accelerator in catalog.accelerators():
+    for accelerator in catalog.rows(Accelerator):
         if named and accelerator.name not in named:
             continue
         if not named and (accelerator.family not in USUAL_FAMILIES or "consumer" in accelerator.form_factor):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from twofold.answer.calibrated import calibrated_service
 from twofold.answer.question import Given, check_units
 from twofold.answer.quick_refusal import machines_text
-from twofold.catalog import Catalog, Model
+from twofold.catalog import Catalog, Model, Storage
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
 from twofold.inference import (
     CacheOptions,
@@ -217,7 +217,7 @@ def read_rate_bytes_per_s(catalog: Catalog) -> float:
 
     Engines read slower than a drive can: they place and convert as they go.
     """
-    drives = [row for row in catalog.storage() if row.kind == "nvme" and row.unit == "drive"]
+    drives = [row for row in catalog.rows(Storage) if row.kind == "nvme" and row.unit == "drive"]
     rates = [row.read_bytes_per_s_per_unit for row in drives if row.read_bytes_per_s_per_unit]
     return min(load_constants().get("weights_load_bytes_per_s"), *rates)
 

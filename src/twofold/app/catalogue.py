@@ -11,6 +11,7 @@ from twofold.catalog import (
     Catalog,
     Cell,
     Column,
+    Node,
     Row,
     age_days,
     did_you_mean,
@@ -136,7 +137,7 @@ def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date)
         ]
     if name == "nodes":
         devices = [
-            (node.accelerator_count, catalog.accelerator(node.accelerator)) for node in catalog.nodes()
+            (node.accelerator_count, catalog.accelerator(node.accelerator)) for node in catalog.rows(Node)
         ]
         links = {part["name"]: part["link_name"] for part in catalog.table("accelerators").rows}
         return [

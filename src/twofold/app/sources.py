@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.catalog import Catalog, load_catalog, region_names
+from twofold.catalog import Accelerator, Catalog, MandateRow, Model, Node, load_catalog, region_names
 from twofold.contracts import Names
 from twofold.contracts.spec import Spec, parse_spec, read_spec
 
@@ -72,9 +72,9 @@ def names_of(catalog: Catalog) -> Names:
     for row in catalog.table("aliases").rows:
         aliases.setdefault(str(row["kind"]), set()).add(str(row["alias"]))
     named = {
-        "model": {model.name for model in catalog.models()},
-        "accelerator": {accelerator.name for accelerator in catalog.accelerators()},
-        "node": {node.name for node in catalog.nodes()},
+        "model": {model.name for model in catalog.rows(Model)},
+        "accelerator": {accelerator.name for accelerator in catalog.rows(Accelerator)},
+        "node": {node.name for node in catalog.rows(Node)},
         "region": set(region_names(catalog)),
     }
     full = {kind: frozenset(names | aliases.get(kind, set())) for kind, names in named.items()}
@@ -85,7 +85,7 @@ def names_of(catalog: Catalog) -> Names:
         regions=full["region"],
         providers=frozenset(price.provider for price in catalog.prices()),
         frameworks=frozenset(aliases.get("framework", ())),
-        mandates=frozenset(catalog.mandates()),
+        mandates=frozenset(catalog.named(MandateRow)),
     )
 
 

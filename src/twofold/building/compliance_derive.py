@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.answer import derived, path_input
-from twofold.catalog import Catalog
+from twofold.catalog import Catalog, ComplianceFigure
 from twofold.contracts.results import Compliance, ComplianceItem, Derivation, Input, Uplift
 from twofold.core import Source, format_si, format_usd
 
@@ -88,7 +88,7 @@ def _line(item: ComplianceItem) -> Input:
 
 
 def _figure(category: str, item: str, catalog: Catalog) -> Input:
-    row = next(row for row in catalog.compliance_figures() if (row.category, row.item) == (category, item))
+    row = next(row for row in catalog.rows(ComplianceFigure) if (row.category, row.item) == (category, item))
     spread = f" [{row.low:,.4g}–{row.high:,.4g}]" if row.low is not None and row.high is not None else ""
     letter = Source.VENDOR if row.confidence == "vendor" else Source.ASSUMED
     return Input(

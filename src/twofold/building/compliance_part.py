@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from twofold.answer import Context, cheapest, node_of_size, priced, runs_per_year, training_token_bytes
 from twofold.building.compliance_derive import compliance_derivations
-from twofold.catalog import Catalog, Price
+from twofold.catalog import Catalog, HardwarePrice, Price
 from twofold.contracts.results import Compliance, Machine, Plan, PriceUsed, ServicePlan, TrainingPlan
 from twofold.contracts.spec import Spec
 from twofold.core import YEAR_H
@@ -156,7 +156,7 @@ def _open_price(
 
 def _own_rent(used: Used, whole: Catalog) -> Rent | None:
     machine = used.machine
-    rows = {row.name: row for row in whole.hardware_prices()}
+    rows = {row.name: row for row in whole.rows(HardwarePrice)}
     row = rows.get(machine.node) or rows.get(machine.accelerator)
     if row is None:
         return None

@@ -9,36 +9,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold.catalog.compliance_types import (
-    Authorisation,
-    ComplianceFigure,
-    ControlRow,
-    CostItem,
-    KeyPoint,
-    MandateRow,
-    Regime,
-)
 from twofold.catalog.geography import distance_rtt_s
 from twofold.catalog.names import canonical, did_you_mean, resolve
 from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, schema
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
 from twofold.catalog.types import (
+    TABLE_OF,
     Accelerator,
-    ApiPrice,
+    Authorisation,
     EconomicFigure,
     Fabric,
     FacilityFigure,
-    HardwarePrice,
     Model,
     ModelFamily,
-    NetworkPart,
     Node,
-    Observation,
     Partition,
     Price,
     Region,
-    Storage,
 )
 from twofold.core import CatalogError, Place, UnknownNameError
 
@@ -59,13 +47,28 @@ class Catalog:
         """SHA-256 over the bytes of all tables, a user's too: two equal digests plan alike."""
         return self._once("digest", self._digest)
 
+    def rows(self, kind: type[T]) -> tuple[T, ...]:
+        """Every row of one kind, such as `Storage`, in the order of its table."""
+        return tuple(self.named(kind).values())
+
+    def named(self, kind: type[T]) -> dict[str, T]:
+        """The rows of a kind by name, or by number where rows have no name of their own."""
+
+        def read() -> dict[str, T]:
+            table = self.table(TABLE_OF[kind])
+            named = [column.name for column in table.columns if column.key] == ["name"]
+            build = record_builder(kind, table)
+            return {str(row["name"] if named else index): build(row) for index, row in enumerate(table.rows)}
+
+        return self._once(kind, read)
+
     def accelerator(self, name: str) -> Accelerator:
         """One device by name or alias. A name that fits several parts (`A100`) is refused naming them.
 
         A profile behind a colon is a partition: `H100-SXM:1g.10gb`.
         """
         name, _, profile = name.partition(":")
-        device = self._named("accelerator", "accelerators", name, self._accelerators())
+        device = self._named("accelerator", Accelerator, name)
         return part_of(device, self._profile(device, profile)) if profile else device
 
     def benchmark_accelerator(self, name: str) -> Accelerator:
@@ -73,47 +76,34 @@ class Catalog:
         known = self._aliases().get("benchmark", {}).get(canonical(name), ())
         return self.accelerator(known[0] if known else name)
 
-    def accelerators(self) -> tuple[Accelerator, ...]:
-        """Every device; those with `released` False are announced only."""
-        return tuple(self._accelerators().values())
-
     def model(self, name: str) -> Model:
         """The shape of a model by name, alias or repository name."""
-        return self._named("model", "models", name, self._records("models", Model))
+        return self._named("model", Model, name)
 
     def benchmark_model(self, name: str) -> Model:
         """As `model`, for the model names of published measurements."""
         known = self._aliases().get("benchmark", {}).get(canonical(name), ())
         return self.model(known[0] if known else name)
 
-    def models(self) -> tuple[Model, ...]:
-        return tuple(self._records("models", Model).values())
-
     def family(self, model_type: str) -> ModelFamily:
         """What configs of this `model_type` leave unsaid."""
-        return self._records("families", ModelFamily).get(model_type, ModelFamily(model_type))
+        return self.named(ModelFamily).get(model_type, ModelFamily(model_type))
 
     def node(self, name: str) -> Node:
         """A server or instance type by name; `DGX-H100:1g.10gb` is one with its devices cut."""
         name, _, profile = name.partition(":")
-        node = self._named("node", "nodes", name, self._records("nodes", Node))
+        node = self._named("node", Node, name)
         return cut_node(node, self._profile(self.accelerator(node.accelerator), profile)) if profile else node
-
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(self._records("nodes", Node).values())
 
     def nodes_with(self, accelerator_name: str) -> tuple[Node, ...]:
         """Nodes that hold this accelerator, in the order of the table."""
         name, _, profile = self.accelerator(accelerator_name).name.partition(":")
-        nodes = tuple(node for node in self.nodes() if node.accelerator == name)
+        nodes = tuple(node for node in self.rows(Node) if node.accelerator == name)
         return tuple(self.node(f"{node.name}:{profile}") for node in nodes) if profile else nodes
 
     def fabric(self, name: str) -> Fabric:
         """A class of network between nodes by name."""
-        return self._named("fabric", "fabrics", name, self._records("fabrics", Fabric))
-
-    def fabrics(self) -> tuple[Fabric, ...]:
-        return tuple(self._records("fabrics", Fabric).values())
+        return self._named("fabric", Fabric, name)
 
     def region(self, name: str) -> Region:
         """A region as `provider:name`, or by its name alone where only one provider has it."""
@@ -152,7 +142,7 @@ class Catalog:
         return self._whole or self
 
     def prices(self) -> tuple[Price, ...]:
-        prices: tuple[Price, ...] = tuple(self._records("prices", Price).values())
+        prices: tuple[Price, ...] = self.rows(Price)
         permits = self._permits
         return prices if permits is None else tuple(price for price in prices if permits(price))
 
@@ -166,74 +156,29 @@ class Catalog:
         part = self._profile(self.accelerator(name), profile)
         return (*by_name.get(full, ()), *(cut_price(price, part) for price in by_name.get(name, ())))
 
-    def storage(self) -> tuple[Storage, ...]:
-        return tuple(self._records("storage", Storage).values())
-
-    def network(self) -> tuple[NetworkPart, ...]:
-        """Switches, network cards, transceivers and cables: what a fabric is built of."""
-        return tuple(self._records("network", NetworkPart).values())
-
-    def reliability(self) -> tuple[Observation, ...]:
-        """What fleets reported about failures, one figure per row."""
-        return tuple(self._records("reliability", Observation).values())
-
-    def api_prices(self) -> tuple[ApiPrice, ...]:
-        """What hosted interfaces ask for tokens."""
-        return tuple(self._records("api_prices", ApiPrice).values())
-
-    def hardware_prices(self) -> tuple[HardwarePrice, ...]:
-        """What accelerators, servers and racks cost to buy."""
-        return tuple(self._records("hardware_prices", HardwarePrice).values())
-
     def facility(self, category: str) -> tuple[FacilityFigure, ...]:
         """The figures of one kind about buildings, in the table's order; empty where there is none."""
-        figures = self._records("facility", FacilityFigure).values()
+        figures = self.rows(FacilityFigure)
         return tuple(figure for figure in figures if figure.category == category)
 
     def economic(self, item: str) -> EconomicFigure:
         """One figure about money that no offer states: egress, support, salaries, an hour of outage."""
-        figures = {figure.item: figure for figure in self._records("economics", EconomicFigure).values()}
+        figures = {figure.item: figure for figure in self.rows(EconomicFigure)}
         if item in figures:
             return figures[item]
         raise UnknownNameError(
             f"`{item}` is not a row of the table economics", hint=did_you_mean(item, figures)
         )
 
-    def regimes(self) -> dict[str, Regime]:
-        """What a spec's `compliance` may name, with a user's own."""
-        return self._records("regimes", Regime)
-
     def authorisations(self, regime: str) -> tuple[Authorisation, ...]:
         """Who is authorised for a regime, and where."""
-        rows = self._records("authorisations", Authorisation).values()
+        rows = self.rows(Authorisation)
         return tuple(row for row in rows if row.regime == regime)
-
-    def compliance_items(self) -> tuple[CostItem, ...]:
-        """What regimes make one pay for."""
-        return tuple(self._records("compliance_items", CostItem).values())
-
-    def compliance_figures(self) -> tuple[ComplianceFigure, ...]:
-        """Sizes and rates that logs, keys, transfers and spares are reckoned with."""
-        return tuple(self._records("compliance_figures", ComplianceFigure).values())
-
-    def key_points(self) -> tuple[KeyPoint, ...]:
-        """Where keys are used."""
-        return tuple(self._records("key_uses", KeyPoint).values())
-
-    def controls(self) -> tuple[ControlRow, ...]:
-        """The moderate and high baselines of NIST SP 800-53 rev 5."""
-        return tuple(self._records("controls", ControlRow).values())
-
-    def mandates(self) -> dict[str, MandateRow]:
-        """Laws, orders, memoranda and standards by name."""
-        return self._records("mandates", MandateRow)
 
     def partitions(self, accelerator_name: str) -> tuple[Partition, ...]:
         """The profiles that this accelerator can be cut into; empty where it cannot."""
         wanted = self.accelerator(accelerator_name).name
-        return tuple(
-            part for part in self._records("partitions", Partition).values() if part.accelerator == wanted
-        )
+        return tuple(part for part in self.rows(Partition) if part.accelerator == wanted)
 
     def rtt_s(self, from_region: str, to_region: str) -> float:
         """Round trip between two regions: measured (the slower direction), else guessed from distance."""
@@ -301,27 +246,15 @@ class Catalog:
                     digest.update(f"{name} {len(source.data)}\n".encode() + source.data)
         return digest.hexdigest()
 
-    def _named(self, kind: str, table: str, name: str, records: Mapping[str, T]) -> T:
+    def _named(self, word: str, kind: type[T], name: str) -> T:
+        """The row that a name or alias means; `word`: what a message calls it."""
+        records = self.named(kind)
         names = self._once(("names", kind), lambda: {canonical(row): row for row in records})
-        return records[resolve(name, kind, names, self._aliases().get(kind, {}), table)]
-
-    def _records(self, name: str, kind: type[T]) -> dict[str, T]:
-        """The table's rows as `kind`, by name, or by number where rows have no name of their own."""
-
-        def read() -> dict[str, T]:
-            table = self.table(name)
-            named = [column.name for column in table.columns if column.key] == ["name"]
-            build = record_builder(kind, table)
-            return {str(row["name"] if named else index): build(row) for index, row in enumerate(table.rows)}
-
-        return self._once(("records", name), read)
-
-    def _accelerators(self) -> dict[str, Accelerator]:
-        return self._records("accelerators", Accelerator)
+        return records[resolve(name, word, names, self._aliases().get(word, {}), TABLE_OF[kind])]
 
     def _regions(self) -> dict[str, Region]:
         def read() -> dict[str, Region]:
-            regions = self._records("regions", Region).values()
+            regions = self.rows(Region)
             return {f"{region.provider}:{region.name}": region for region in regions}
 
         return self._once("regions", read)

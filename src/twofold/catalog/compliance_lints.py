@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import ComplianceFigure, ControlRow, CostItem, KeyPoint, MandateRow, Regime
 
 CUSTOM = "custom"
 SHOWN_BY_PRODUCT = frozenset({"whole", "partial"})
@@ -20,9 +21,9 @@ def compliance_faults(catalog: Catalog) -> Iterator[Fault]:
 
 
 def _unknown_regimes(catalog: Catalog) -> Iterator[Fault]:
-    known = {*catalog.regimes(), CUSTOM}
-    named = [("compliance_items", item.name, item.regimes) for item in catalog.compliance_items()]
-    named += [("key_uses", point.name, point.regimes) for point in catalog.key_points()]
+    known = {*catalog.named(Regime), CUSTOM}
+    named = [("compliance_items", item.name, item.regimes) for item in catalog.rows(CostItem)]
+    named += [("key_uses", point.name, point.regimes) for point in catalog.rows(KeyPoint)]
     for table, name, regimes in named:
         unknown = sorted(set(regimes.split()) - known)
         if unknown:
@@ -30,21 +31,21 @@ def _unknown_regimes(catalog: Catalog) -> Iterator[Fault]:
 
 
 def _ranges(catalog: Catalog) -> Iterator[Fault]:
-    for item in catalog.compliance_items():
+    for item in catalog.rows(CostItem):
         if not item.usd_low <= item.usd <= item.usd_high:
             yield "compliance_items", item.name, "the middle price is outside its range"
-    for row in catalog.compliance_figures():
+    for row in catalog.rows(ComplianceFigure):
         low, high = row.low, row.high
         if (low is not None and low > row.value) or (high is not None and high < row.value):
             yield "compliance_figures", row.item, "the figure is outside its range"
-    for regime in catalog.regimes().values():
+    for regime in catalog.named(Regime).values():
         if regime.online_months > regime.retention_months:
             yield "regimes", regime.name, "logs are searchable longer than they are kept"
 
 
 def _controls(catalog: Catalog) -> Iterator[Fault]:
     """What the product says it does has evidence, what it lacks has words, and what others do has neither."""
-    for row in catalog.controls():
+    for row in catalog.rows(ControlRow):
         by_product = row.implementer == "product"
         if by_product != (row.status not in {"inherited", "yours"}):
             yield "controls", row.id, f"{row.implementer} cannot be {row.status}"
@@ -56,7 +57,7 @@ def _controls(catalog: Catalog) -> Iterator[Fault]:
 
 def _mandates(catalog: Catalog) -> Iterator[Fault]:
     """A mandate that ends says when and by what; others that it names are in the register, and are older."""
-    rows = catalog.mandates()
+    rows = catalog.named(MandateRow)
     for row in rows.values():
         if bool(row.revoked_on) != bool(row.revoked_by):
             yield "mandates", row.name, "a revocation has a day and an author"

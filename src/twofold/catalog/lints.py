@@ -9,7 +9,7 @@ from twofold.catalog.catalog import Catalog
 from twofold.catalog.compliance_lints import compliance_faults
 from twofold.catalog.parameters import count_parameters
 from twofold.catalog.schema import DATE_PRECISION, REFERENCES
-from twofold.catalog.types import Accelerator
+from twofold.catalog.types import Accelerator, Model, Node
 
 # Terms under which figures may be passed on with ours; another word needs a decision here.
 LICENCES = {
@@ -63,7 +63,7 @@ def dense_rates(catalog: Catalog) -> Iterator[Finding]:
         ("fp8", "fp4", 1.9, 2.1),
         ("fp16", "int8", 1.9, 2.1),
     )
-    for accelerator in catalog.accelerators():
+    for accelerator in catalog.rows(Accelerator):
         for lower, higher, least, most in rungs:
             base, rate = rate_flops_per_s(accelerator, lower), rate_flops_per_s(accelerator, higher)
             if base and rate and not least <= rate / base <= most:
@@ -74,7 +74,7 @@ def dense_rates(catalog: Catalog) -> Iterator[Finding]:
 def family_rates(catalog: Catalog) -> Iterator[Finding]:
     """A core of one family does about as much as its siblings: a row that is sparse throughout stands out."""
     per_core: dict[str, dict[str, float]] = defaultdict(dict)
-    for accelerator in catalog.accelerators():
+    for accelerator in catalog.rows(Accelerator):
         if accelerator.bf16_flops_per_s and accelerator.sm_count and accelerator.family != "cpu":
             rate = accelerator.bf16_flops_per_s / accelerator.sm_count
             per_core[accelerator.family][accelerator.name] = rate
@@ -102,7 +102,7 @@ def links(catalog: Catalog) -> Iterator[Finding]:
 
 def rooflines(catalog: Catalog) -> Iterator[Finding]:
     """FLOPs per byte, FLOPs per watt and idle power lie where hardware can be."""
-    for accelerator in catalog.accelerators():
+    for accelerator in catalog.rows(Accelerator):
         rate = accelerator.bf16_flops_per_s or accelerator.fp16_flops_per_s
         if rate:
             ratio, low = rate / accelerator.memory_bytes_per_s, 20 if accelerator.family == "cpu" else 60
@@ -122,7 +122,7 @@ def rooflines(catalog: Catalog) -> Iterator[Finding]:
 
 def node_power(catalog: Catalog) -> Iterator[Finding]:
     """A node takes what its accelerators take, and a host on top."""
-    for node in catalog.nodes():
+    for node in catalog.rows(Node):
         if node.power_w_max:
             ratio = node.power_w_max / (node.accelerator_count * catalog.accelerator(node.accelerator).tdp_w)
             if not 0.85 <= ratio <= 4:
@@ -136,7 +136,7 @@ def prices(catalog: Catalog) -> Iterator[Finding]:
         for price in catalog.prices()
         if price.term == "on_demand"
     }
-    counts = {(node.provider, node.name): node.accelerator_count for node in catalog.nodes()}
+    counts = {(node.provider, node.name): node.accelerator_count for node in catalog.rows(Node)}
     for price in catalog.prices():
         count = price.accelerator_count
         wrong = {
@@ -189,7 +189,7 @@ def references(catalog: Catalog) -> Iterator[Finding]:
 
 def parameter_counts(catalog: Catalog) -> Iterator[Finding]:
     """Parameters counted from the shape are within 2 % of the row's."""
-    for model in catalog.models():
+    for model in catalog.rows(Model):
         total, active = count_parameters(model)
         for kind, counted, stated in (
             ("all", total, model.parameters),
@@ -216,7 +216,7 @@ def provenance(catalog: Catalog) -> Iterator[Finding]:
 def released(catalog: Catalog) -> Iterator[Finding]:
     """What is only announced is marked so: no rate, no price, no year to come, no word of it in the notes."""
     newest = max(int(price.date[:4]) for price in catalog.prices())
-    for accelerator in catalog.accelerators():
+    for accelerator in catalog.rows(Accelerator):
         rates = (accelerator.bf16_flops_per_s, accelerator.fp16_flops_per_s, accelerator.fp32_flops_per_s)
         marks = [
             word

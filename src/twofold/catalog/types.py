@@ -1,4 +1,7 @@
-"""The rows of the catalogue as frozen data, in SI units. What a row does not state is None, never 0."""
+"""The rows of the catalogue as frozen data, in SI units. What a row does not state is None, never 0.
+
+Fields are filled by their names in schema.csv, which says what each column means and in which unit it is.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,8 +10,17 @@ Attention = Literal["mha", "gqa", "mqa", "mla", "sliding", "hybrid_linear"]
 Format = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sourced:
+    """What every row says of itself: where its figures were read, under which terms, and of which kind."""
+
+    source: str = ""
+    licence: str = ""
+    confidence: str = ""
+
+
 @dataclass(frozen=True, slots=True)
-class Accelerator:
+class Accelerator(Sourced):
     """One device as one process sees it. FLOP/s are dense; links are one direction, all links together."""
 
     name: str
@@ -37,15 +49,12 @@ class Accelerator:
     mig_slice_count: int
     confidential_computing: bool
     released: bool  # False: announced, left out of every search unless allowed
-    source: str
-    licence: str
-    confidence: str
-    notes: str = ""
     memory_nominal_bytes: float = 0.0  # as the vendor names it; `memory_bytes` is what software sees
+    notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(Sourced):
     """A server or instance type. `nic_bytes_per_s` is the whole node's, one direction."""
 
     name: str
@@ -62,13 +71,10 @@ class Node:
     power_w_max: float | None
     rack_units: int | None
     virtualised: bool
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class Fabric(Sourced):
     """A class of network between nodes."""
 
     name: str
@@ -76,13 +82,10 @@ class Fabric:
     efficiency_fraction: float  # of line rate, large messages, one job alone
     jitter_fraction: float  # spread of one rank's communication time
     rdma: bool
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class Price(Sourced):
     """What one instance costs. `age_days` is counted from `date` to the day of the plan by the caller."""
 
     provider: str
@@ -95,13 +98,10 @@ class Price:
     usd_per_accelerator_h: float
     date: str
     date_precision: str  # day month year
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class Region(Sourced):
     provider: str
     name: str
     city: str
@@ -113,13 +113,10 @@ class Region:
     pue: float
     wue_l_per_kwh: float
     government: bool
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Sourced):
     name: str
     kind: str
     read_bytes_per_s_per_unit: float | None
@@ -127,13 +124,10 @@ class Storage:
     unit: str
     latency_s: float | None
     usd_per_tb_month: float | None
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Sourced):
     """The shape of a model: enough to count its parameters, FLOPs and KV bytes. Counts are per model.
 
     MoE: `moe_layers` of the `layers` are expert layers; the others use `ffn_hidden`. `moe_ffn_hidden` is one
@@ -181,9 +175,6 @@ class Model:
     linear_key_heads: int = 0  # groups that share keys (B and C of Mamba-2)
     linear_head_dim: int = 0
     linear_state: int = 0
-    source: str = ""
-    licence: str = ""
-    confidence: str = ""
     notes: str = ""
 
 
@@ -201,7 +192,7 @@ class ModelFamily:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Sourced):
     """One profile that a device can be cut into. `starts` lists the memory slices where it may begin."""
 
     accelerator: str
@@ -216,14 +207,11 @@ class Partition:
     memory_bytes: float
     starts: str
     memory_modes: str
-    source: str
-    licence: str
-    confidence: str
     notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkPart:
+class NetworkPart(Sourced):
     """A switch, network card, transceiver or cable. Rates are one direction."""
 
     name: str
@@ -235,14 +223,11 @@ class NetworkPart:
     power_w_max: float | None
     usd: float | None
     latency_s: float | None
-    source: str
-    licence: str
-    confidence: str
     notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Sourced):
     """One figure that a fleet reported about its failures, in its own `unit`."""
 
     system: str
@@ -252,14 +237,11 @@ class Observation:
     unit: str
     period_days: float | None
     accelerator_count: int | None
-    source: str
-    licence: str
-    confidence: str
     notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ApiPrice:
+class ApiPrice(Sourced):
     """What a provider asks for tokens of one model. Caches and lengths that a row does not state are None."""
 
     provider: str
@@ -273,13 +255,10 @@ class ApiPrice:
     max_output_tokens: int | None
     date: str
     date_precision: str
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class HardwarePrice:
+class HardwarePrice(Sourced):
     """What buying one accelerator, server or rack costs: the middle and ends of what was reported."""
 
     name: str
@@ -289,14 +268,11 @@ class HardwarePrice:
     usd_high: float
     date: str
     date_precision: str
-    source: str
-    licence: str
-    confidence: str
 
 
 @dataclass(frozen=True, slots=True)
-class FacilityFigure:
-    """One figure about buildings, in its own `unit`; ends that the source does not state are None."""
+class Figure(Sourced):
+    """One figure in its own `unit`; ends that the source does not state are None."""
 
     category: str
     item: str
@@ -304,14 +280,23 @@ class FacilityFigure:
     low: float | None
     high: float | None
     unit: str
-    source: str
-    licence: str
-    confidence: str
     notes: str = ""
 
 
+class FacilityFigure(Figure):
+    """About buildings."""
+
+    __slots__ = ()
+
+
+class ComplianceFigure(Figure):
+    """About logs, keys, transfers and spares."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class EconomicFigure:
+class EconomicFigure(Sourced):
     """One figure about money that no offer states, in its own `unit`, with its 80 % range."""
 
     item: str
@@ -320,7 +305,123 @@ class EconomicFigure:
     high: float
     unit: str
     date: str
-    source: str
-    licence: str
-    confidence: str
     notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime(Sourced):
+    """What a spec's `compliance` stands for."""
+
+    name: str
+    title: str
+    baseline: Literal["moderate", "high"]
+    rented: bool  # machines may be rented where somebody is authorised
+    closed: bool  # no connection to other networks
+    dedicated: bool  # machines are not shared with other tenants
+    hsm_per: Literal["site", "enclave"]
+    retention_months: float
+    online_months: float
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorisation(Sourced):
+    """One region of one provider that is authorised for one regime."""
+
+    provider: str
+    region: str
+    regime: str
+    since: str  # "" where not known
+    conditions: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostItem(Sourced):
+    """One thing that a regime makes one pay for: `count` units for each of its `driver`."""
+
+    name: str
+    category: str
+    regimes: str  # names with spaces between
+    place: Literal["any", "rented", "owned"]
+    driver: str  # system site enclave node spare_node user admin hsm offline_hsm tb_log tb_online tb_archive
+    count: float
+    unit: str
+    recurs: Literal["once", "year"]
+    usd_low: float
+    usd: float
+    usd_high: float
+    date: str
+    provider: str = ""  # who alone charges it; "" whoever rents
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPoint(Sourced):
+    """One place where a key is used, and how often a module works for it."""
+
+    name: str
+    half: Literal["any", "training", "serving"]
+    regimes: str  # names with spaces between
+    per: str  # year day enclave_s release transfer node_start checkpoint_node request
+    operations: float
+    protects: str
+    standard: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRow(Sourced):
+    """One control of NIST SP 800-53 rev 5: who implements it, and how much of it is there."""
+
+    id: str
+    family: str
+    title: str
+    baseline: Literal["moderate", "high"]
+    implementer: Literal["product", "platform", "organisation"]
+    status: Literal["whole", "partial", "gap", "inherited", "yours"]
+    evidence: str  # a file or command of the product; "" where another implements it
+    gap: str
+
+
+@dataclass(frozen=True, slots=True)
+class MandateRow(Sourced):
+    """One law, order, memorandum or standard; empty dates and names: none."""
+
+    name: str
+    title: str
+    kind: str  # law order memorandum rule standard guidance
+    date: str
+    revoked_on: str
+    revoked_by: str
+    replaced_by: str
+    rests_on: str
+    bears_on: str
+    notes: str = ""
+
+
+# What the rows of a table are; the other tables are read as cells.
+RECORDS: dict[str, type] = {
+    "accelerators": Accelerator,
+    "api_prices": ApiPrice,
+    "authorisations": Authorisation,
+    "compliance_figures": ComplianceFigure,
+    "compliance_items": CostItem,
+    "controls": ControlRow,
+    "economics": EconomicFigure,
+    "fabrics": Fabric,
+    "facility": FacilityFigure,
+    "families": ModelFamily,
+    "hardware_prices": HardwarePrice,
+    "key_uses": KeyPoint,
+    "mandates": MandateRow,
+    "models": Model,
+    "network": NetworkPart,
+    "nodes": Node,
+    "partitions": Partition,
+    "prices": Price,
+    "regimes": Regime,
+    "regions": Region,
+    "reliability": Observation,
+    "storage": Storage,
+}
+TABLE_OF = {kind: table for table, kind in RECORDS.items()}

@@ -133,7 +133,7 @@ def fabric_bill(
     Limits   A price that is missing makes the sum None. Fibre is priced by its length.
     """
     counted: Counter[str] = Counter({parts.switch: parts.counts.switch_count})
-    by_name = {part.name: part for part in catalog.network()}
+    by_name = {part.name: part for part in catalog.rows(NetworkPart)}
     fibre_share = 0.0  # of the price of a 30 m trunk
     fibre_count = 0
     for run in runs:
@@ -187,7 +187,7 @@ def _copper(catalog: Catalog, rate_bytes_per_s: float, length_m: float) -> Netwo
     """The cheapest passive or active copper cable with one port at each end that reaches."""
     able = [
         part
-        for part in catalog.network()
+        for part in catalog.rows(NetworkPart)
         if part.kind == "cable"
         and part.port_count == 1
         and 0.999 * rate_bytes_per_s <= part.port_bytes_per_s <= 1.001 * rate_bytes_per_s
@@ -206,7 +206,7 @@ def _optics(
     """
     reaching = [
         part
-        for part in catalog.network()
+        for part in catalog.rows(NetworkPart)
         if part.kind == "transceiver"
         and part.port_bytes_per_s >= 0.999 * rate_bytes_per_s
         and _reach_m(part) >= length_m
@@ -244,6 +244,6 @@ def _item(part: NetworkPart, count: int) -> FabricItem:
 
 def _fibre(catalog: Catalog, count: int, price_share: float) -> FabricItem:
     """Fibre at its mean price: by length, the catalogue's is of a 30 m trunk."""
-    part = next(part for part in catalog.network() if part.name.startswith("MPO-12 fibre trunk"))
+    part = next(part for part in catalog.rows(NetworkPart) if part.name.startswith("MPO-12 fibre trunk"))
     usd = None if part.usd is None else part.usd * price_share
     return FabricItem(part.name, "cable", count, usd, 0.0, part.source)

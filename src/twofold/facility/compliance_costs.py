@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot
 
-from twofold.catalog import Catalog, CostItem
+from twofold.catalog import Catalog, CostItem, HardwarePrice
 from twofold.contracts.results import (
     ComplianceItem,
     Enclave,
@@ -92,7 +92,7 @@ def bill_of(
     Source   table compliance_items.
     """
     counts = quantities_of(system, enclaves, keys, logs, catalog)
-    wanted = [item for item in catalog.compliance_items() if asks(system.regime) & set(item.regimes.split())]
+    wanted = [item for item in catalog.rows(CostItem) if asks(system.regime) & set(item.regimes.split())]
     lines = [
         _line(
             _priced(item, system, catalog),
@@ -117,7 +117,7 @@ def uncharged(system: RuledSystem, catalog: Catalog) -> tuple[str, ...]:
     return tuple(
         f"{item.name}: {item.provider} lists {item.usd:,.0f} $ a {item.unit} and {item.recurs}; "
         f"what {', '.join(others)} asks for it is in no table"
-        for item in catalog.compliance_items()
+        for item in catalog.rows(CostItem)
         if item.provider and asks(system.regime) & set(item.regimes.split())
         if (others := [name for name in dict.fromkeys(system.providers) if name != item.provider])
     )
@@ -216,7 +216,7 @@ def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
     if item.driver != "spare_node":
         return item
     used = {fleet.node for fleet in system.fleets if not fleet.rented}
-    known = [row for row in catalog.hardware_prices() if row.name in used]
+    known = [row for row in catalog.rows(HardwarePrice) if row.name in used]
     if not known:
         return item
     row = max(known, key=lambda each: each.usd)

@@ -1,6 +1,6 @@
 """Who implements which control, and which mandates are in force: nothing here is stored as a verdict."""
 
-from twofold.catalog import Catalog, MandateRow, Regime, canonical
+from twofold.catalog import Catalog, ControlRow, MandateRow, Regime, canonical
 from twofold.contracts.results import Control, FamilyCount, Mandate
 from twofold.core import UnknownNameError
 
@@ -10,7 +10,9 @@ LACKING = frozenset({"partial", "gap"})
 
 def controls_of(catalog: Catalog, regime: Regime, is_rented: bool) -> tuple[Control, ...]:
     """The controls of a regime's baseline. On a site of your own nothing is inherited: that part is yours."""
-    rows = [row for row in catalog.controls() if regime.baseline == "high" or row.baseline == "moderate"]
+    rows = [
+        row for row in catalog.rows(ControlRow) if regime.baseline == "high" or row.baseline == "moderate"
+    ]
     return tuple(
         Control(
             row.id,
@@ -39,7 +41,7 @@ def families_of(controls: tuple[Control, ...]) -> tuple[FamilyCount, ...]:
 
 def register_of(catalog: Catalog, today: str | None) -> tuple[Mandate, ...]:
     """Every mandate with its standing: revoked, flagged because it rests on what was revoked, or in force."""
-    rows = catalog.mandates()
+    rows = catalog.named(MandateRow)
     return tuple(_mandate(row, rows, today) for row in rows.values())
 
 

@@ -24,7 +24,7 @@ def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) 
     halves = {"any", *(fleet.half for fleet in system.fleets)}
     points = tuple(
         KeyUse(row.name, row.protects, row.standard, row.evidence, _rate(row, system, enclaves, catalog))
-        for row in catalog.key_points()
+        for row in catalog.rows(KeyPoint)
         if row.half in halves and asks(system.regime) & set(row.regimes.split())
     )
     rate_per_s = sum(point.operations_per_s for point in points)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from twofold.catalog import Authorisation, Catalog, Price, Regime
+from twofold.catalog import Authorisation, Catalog, ComplianceFigure, Price, Regime
 from twofold.contracts.results import Permitted, Refusal
 from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError
 
@@ -15,7 +15,7 @@ def find_regime(catalog: Catalog, name: str) -> Regime:
 
     Raises ValueRefusedError where a spec says `custom` and no table of the user's has it.
     """
-    regimes = catalog.regimes()
+    regimes = catalog.named(Regime)
     if name in regimes:
         return regimes[name]
     if name == CUSTOM:
@@ -34,7 +34,7 @@ def asks(regime: Regime) -> frozenset[str]:
 
 def figure_of(catalog: Catalog, category: str, item: str) -> Estimate:
     """One row of the table `compliance_figures`; ends that it does not state are the value itself."""
-    for row in catalog.compliance_figures():
+    for row in catalog.rows(ComplianceFigure):
         if (row.category, row.item) == (category, item):
             low = row.value if row.low is None else min(row.low, row.value)
             high = row.value if row.high is None else max(row.high, row.value)

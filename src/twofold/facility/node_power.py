@@ -207,7 +207,7 @@ def _cards_w(catalog: Catalog, node: Node) -> float:
 
 def _nearest(catalog: Catalog, kind: str, rate_bytes_per_s: float) -> NetworkPart:
     """The slowest part that carries the rate, the fastest where none does."""
-    parts = [part for part in catalog.network() if part.kind == kind and part.power_w_max]
+    parts = [part for part in catalog.rows(NetworkPart) if part.kind == kind and part.power_w_max]
     able = [part for part in parts if part.bytes_per_s >= 0.999 * rate_bytes_per_s]
     if able:
         return min(able, key=lambda part: (part.bytes_per_s, part.power_w_max))
@@ -222,7 +222,7 @@ def _switches_w(catalog: Catalog, node: Node, device: Accelerator) -> float:
     if not is_rack and not device.form_factor.startswith("SXM"):
         return 0.0
     named = "NVLink Switch tray" if is_rack else "NVSwitch"
-    part = next(part for part in catalog.network() if part.name.startswith(named))
+    part = next(part for part in catalog.rows(NetworkPart) if part.name.startswith(named))
     return (part.power_w_max or 0.0) * (node.accelerator_count / ACCELERATORS_PER_BOARD if is_rack else 1)
 
 

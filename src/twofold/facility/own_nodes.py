@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from twofold.catalog import Accelerator, Catalog, Node
+from twofold.catalog import Accelerator, Catalog, NetworkPart, Node
 from twofold.facility.node_power import network_cards, node_power, planned_w
 from twofold.facility.racks import nodes_per_rack, rack_limits
 
@@ -99,7 +99,7 @@ def _ports(
         )
         found.append(NodeFinding("error", "nic_type", words))
     kinds = "switch_ib" if node.fabric == "infiniband" else "switch_eth"
-    rates = [part.port_bytes_per_s for part in catalog.network() if part.kind == kinds]
+    rates = [part.port_bytes_per_s for part in catalog.rows(NetworkPart) if part.kind == kinds]
     if count and node.fabric not in ("ici", "none") and rate_bytes_per_s > 1.001 * max(rates):
         words = f"no {node.fabric} switch of the catalogue has ports of {gbit:.0f} Gb/s"
         found.append(NodeFinding("error", "nic_gbit_s", words))

@@ -123,7 +123,7 @@ def local_choice(
     Units    USD a month; nothing for drives that the server has.
     Source   catalogue: `storage`, drives of the PCIe 4 class.
     """
-    row = next((row for row in catalog.storage() if row.name.startswith(DRIVE)), None)
+    row = next((row for row in catalog.rows(Storage) if row.name.startswith(DRIVE)), None)
     if row is None or within_s <= 0 or weights_bytes <= 0:
         return None
     read, write = row.read_bytes_per_s_per_unit or 1.0, row.write_bytes_per_s_per_unit or 1.0
@@ -162,7 +162,7 @@ def choose_storage(
     """
     rows = [
         row
-        for row in catalog.storage()
+        for row in catalog.rows(Storage)
         if row.kind == need.kind
         and row.usd_per_tb_month
         and row.read_bytes_per_s_per_unit

@@ -133,7 +133,11 @@ def uplinks(port_count: int, oversubscription_ratio: float) -> int:
 def switch_for(catalog: Catalog, fabric: str, card_bytes_per_s: float) -> NetworkPart | None:
     """Ports of just this rate before faster ones that are split; of those the cheapest per port."""
     kind = SWITCH_KINDS.get(fabric, "switch_eth")
-    able = [p for p in catalog.network() if p.kind == kind and p.port_bytes_per_s >= card_bytes_per_s * 0.999]
+    able = [
+        p
+        for p in catalog.rows(NetworkPart)
+        if p.kind == kind and p.port_bytes_per_s >= card_bytes_per_s * 0.999
+    ]
 
     def order(part: NetworkPart) -> tuple[bool, float]:
         split = part.port_bytes_per_s > card_bytes_per_s * 1.001

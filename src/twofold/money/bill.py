@@ -246,7 +246,7 @@ def cheapest_file_system(
              Machines write at that rate only to what stands in the same halls.
     """
     found = []
-    for row in context.catalog.storage():
+    for row in context.catalog.rows(Storage):
         rate, price = row.write_bytes_per_s_per_unit, row.usd_per_tb_month
         if row.kind == "parallel_fs" and row.unit == "TiB" and rate and price:
             units = ceil(max(held_tb * TB / TIB, bytes_per_s / rate, 1.0))

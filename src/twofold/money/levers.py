@@ -192,7 +192,7 @@ def _next_smaller(model: Model, context: Context) -> Model | None:
     series = "-".join(model.name.split("-")[:2]) if model.name.count("-") > 1 else model.name.split("-")[0]
     smaller = [
         each
-        for each in context.catalog.models()
+        for each in context.catalog.rows(Model)
         if each.name.startswith(series)
         and each.arch == model.arch
         and each.parameters_active < SMALLER * model.parameters_active

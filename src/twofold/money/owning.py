@@ -18,7 +18,7 @@ from twofold.answer import (
     training_token_bytes,
 )
 from twofold.building import DEMAND_SOURCE, MONTHS, OwnYear, own_years
-from twofold.catalog import HardwarePrice, Node, Region
+from twofold.catalog import HardwarePrice, Node, Region, Storage
 from twofold.contracts.results import (
     CashStep,
     Crossing,
@@ -202,7 +202,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str
         *_energy_if_bought(uses, servers * nameplate_w, (used, used_later), context),
         None,
     )
-    disk = next(row for row in context.catalog.storage() if row.name == "DDN AI400X2")
+    disk = next(row for row in context.catalog.rows(Storage) if row.name == "DDN AI400X2")
     network, note = network_price(half, node, servers, largest.part, context)
     bought = Bought(
         what=f"{servers} × {node.name}, {half}",
@@ -267,7 +267,7 @@ def server_price(machine: Machine, context: Context) -> tuple[Node, Priced] | No
     Why      Most servers are quoted whole; of the others only the accelerators are.
     """
     catalog = context.catalog
-    rows = {row.name: row for row in catalog.hardware_prices()}
+    rows = {row.name: row for row in catalog.rows(HardwarePrice)}
     whole = [node for node in catalog.nodes_with(machine.accelerator) if node.name in rows]
     if whole:
         exact = [node for node in whole if node.name == machine.node]
@@ -285,7 +285,7 @@ def _server_factor(rows: dict[str, HardwarePrice], context: Context) -> float:
     """What a server costs over its accelerators, where both are priced."""
     found = [
         rows[node.name].usd / (node.accelerator_count * rows[node.accelerator].usd)
-        for node in context.catalog.nodes()
+        for node in context.catalog.rows(Node)
         if node.name in rows and node.accelerator in rows
     ]
     return median(found)

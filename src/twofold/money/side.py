@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from twofold.answer import Context, may_host
+from twofold.catalog import ApiPrice
 from twofold.contracts.results import Derivation, Money, Plan, cents, total_usd
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.first_year import with_first_year
@@ -67,7 +68,7 @@ def _notes(plan: Plan, context: Context) -> tuple[str, ...]:
     if (
         plan.serving
         and context.spec.compliance
-        and not any(may_host(price.provider, context) for price in context.catalog.api_prices())
+        and not any(may_host(price.provider, context) for price in context.catalog.rows(ApiPrice))
     ):
         regime = context.spec.compliance.regime
         notes.append(f"no hosted interface is compared: none of a provider authorised for {regime} is known")

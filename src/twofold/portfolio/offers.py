@@ -15,7 +15,7 @@ from twofold.answer import (
     own_offers,
     priced,
 )
-from twofold.catalog import Node, Price
+from twofold.catalog import Node, Observation, Price
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.facility import find_regime, permits, refusal_reason
 from twofold.supply import (
@@ -117,7 +117,7 @@ def _discounted(offer: CapacityOffer, context: Context) -> CapacityOffer:
 
 
 def _interruptions(context: Context) -> Mapping[tuple[str, str, str], float]:
-    return interruptions_by_place(context.catalog.reliability())
+    return interruptions_by_place(context.catalog.rows(Observation))
 
 
 def _quoted(context: Context, start: date | None) -> list[Supplied]:

@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import islice
 from math import ceil, inf
 
-from twofold.catalog import Catalog
+from twofold.catalog import Catalog, Observation
 from twofold.contracts.results import TrainingFigures, TrainingPlan
 from twofold.contracts.rows import read_jobs
 from twofold.contracts.scenario import ClusterChange, ClusterJobs, Scenario
@@ -172,7 +172,7 @@ def _world(
     assert change is not None
     per_node = _per_node_count(run, change)
     nodes = change.nodes or _node_count(run, change)
-    faults = published_rates(catalog.reliability())
+    faults = published_rates(catalog.rows(Observation))
     if change.failures_per_node_per_s is not None:
         per_accelerator_h = change.failures_per_node_per_s * 3600.0 / per_node
         faults = faults.scaled(per_accelerator_h / faults.failures_per_accelerator_h)

@@ -46,7 +46,7 @@ def _known_names(catalog: Catalog) -> set[str]:
         canonical(str(row["alias"])) for row in catalog.table("aliases").rows if row["kind"] == "model"
     ]
     once = {alias for alias in aliases if aliases.count(alias) == 1}
-    return once | {canonical(model.name) for model in catalog.models()}
+    return once | {canonical(model.name) for model in catalog.rows(Model)}
 
 
 def _spellings(text: str) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _spellings(text: str) -> Iterator[str]:
 def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
     """Every hosted offer of a model, by price; where none names it, those of open models of its size."""
     names = _known_names(catalog)
-    open_prices = [price for price in catalog.api_prices() if price.open_weights]
+    open_prices = [price for price in catalog.rows(ApiPrice) if price.open_weights]
     known = [(price, found) for price in open_prices if (found := _meant(price, catalog, names))]
     own = [ApiOffer(price, found.name, True) for price, found in known if found.name == model.name]
     alike = [ApiOffer(price, found.name, False) for price, found in known if _alike(found, model)]

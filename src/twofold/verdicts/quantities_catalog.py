@@ -8,6 +8,8 @@ from typing import Any
 from twofold.catalog import (
     Accelerator,
     Fabric,
+    HardwarePrice,
+    NetworkPart,
     Node,
     Storage,
     best_price,
@@ -39,7 +41,7 @@ def fabric(world: World, name: str) -> Fabric:
 
 def storage(world: World, name: str) -> Storage:
     """One storage product's row."""
-    rows = {row.name: row for row in world.catalog.storage()}
+    rows = {row.name: row for row in world.catalog.rows(Storage)}
     return rows[one_of(name, rows, "storage")]
 
 
@@ -77,12 +79,12 @@ def hardware_price(world: World, name: str) -> float:
 
 
 def _hardware(world: World) -> Mapping[str, float]:
-    return world.once("hardware", lambda: {row.name: row.usd for row in world.catalog.hardware_prices()})
+    return world.once("hardware", lambda: {row.name: row.usd for row in world.catalog.rows(HardwarePrice)})
 
 
 def part_price(world: World, name: str) -> float:
     """Dollars that a switch, network card, transceiver or cable costs."""
-    rows = {part.name: part.usd for part in world.catalog.network()}
+    rows = {part.name: part.usd for part in world.catalog.rows(NetworkPart)}
     found = rows[one_of(name, rows, "part of networks")]
     if found is None:
         raise MissingFigure(f"no price of {name}")

@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from twofold.catalog import HardwarePrice, NetworkPart
 from twofold.core import UnknownNameError, ValueRefusedError
 from twofold.facility import (
     COOLING_KINDS,
@@ -69,11 +70,13 @@ def fabric_usd(world: World, name: str, node_count: int) -> float | None:
     parts = fabric_parts(world.catalog, row.fabric, cards * node_count, card_bytes_per_s)
     if parts is None or parts.usd is None:
         return None
-    cables = {part.name: part for part in world.catalog.network() if part.kind == "transceiver" and part.usd}
+    cables = {
+        part.name: part for part in world.catalog.rows(NetworkPart) if part.kind == "transceiver" and part.usd
+    }
     rate = min(cables.values(), key=lambda part: abs(part.port_bytes_per_s - card_bytes_per_s))
     own = [
         p
-        for p in world.catalog.network()
+        for p in world.catalog.rows(NetworkPart)
         if p.kind == "nic" and p.port_bytes_per_s >= card_bytes_per_s and p.usd
     ]
     card_usd = min((part.usd or 0.0 for part in own), default=0.0)
@@ -84,7 +87,7 @@ def fabric_usd(world: World, name: str, node_count: int) -> float | None:
 def bought_usd(world: World, name: str, node_count: int = 32) -> float | None:
     """Dollars per accelerator for servers, network, racks' power and cooling, all of it bought."""
     row = world.catalog.node(name)
-    prices = {each.name: each.usd for each in world.catalog.hardware_prices()}
+    prices = {each.name: each.usd for each in world.catalog.rows(HardwarePrice)}
     network = fabric_usd(world, name, node_count)
     if name not in prices or network is None:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from twofold.catalog import Price, Regime, best_price
+from twofold.catalog import MandateRow, Price, Regime, best_price
 from twofold.contracts.spec import ComplianceSpec
 from twofold.core import YEAR_H, InfeasibleError
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, find_regime, permits
@@ -17,7 +17,7 @@ UNDATED = ""  # verdicts do not change with the day on which they are asked
 
 def in_force(world: World, name: str) -> bool:
     """Whether a law, order or memorandum stands: neither it nor what it rests on was revoked."""
-    rows = world.catalog.mandates()
+    rows = world.catalog.named(MandateRow)
     row = rows[one_of(name, rows, "mandate")]
     rests = row.rests_on in rows and not in_force(world, row.rests_on)
     return not row.revoked_on and not rests
@@ -25,7 +25,7 @@ def in_force(world: World, name: str) -> bool:
 
 def asks_for(world: World, name: str, word: str) -> bool:
     """Whether a mandate bears on something, in the register's own words."""
-    rows = world.catalog.mandates()
+    rows = world.catalog.named(MandateRow)
     return word in rows[one_of(name, rows, "mandate")].bears_on
 
 

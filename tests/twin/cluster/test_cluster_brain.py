@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import (
     CheckpointWritten,
     ClusterBrain,
@@ -237,7 +237,7 @@ def test_the_16384_accelerator_case_is_saved_every_19_minutes() -> None:  # R-02
 
 def test_the_largest_published_run_has_the_effective_time_that_it_reported() -> None:
     """Llama 3 405B: 16,384 accelerators, 54 days, above 90 % effective; here 12 of the days."""
-    rates = replace(published_rates(load_catalog().reliability()), lemon_fraction=0.0)
+    rates = replace(published_rates(load_catalog().rows(Observation)), lemon_fraction=0.0)
     a_world = world(
         0,
         nodes=(NodeGroup("n", 262, 64),),

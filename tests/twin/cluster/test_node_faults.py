@@ -2,13 +2,13 @@
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import FaultCause, RepairKind
 from twofold.training import Reliability
 from twofold.twin.cluster import published_rates
 from twofold.twin.cluster.node_faults import CAUSES, fleet_rates
 
-ROWS = load_catalog().reliability()
+ROWS = load_catalog().rows(Observation)
 
 
 def test_the_causes_together_are_the_rate_that_plans_use() -> None:
