@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "twofold"
@@ -29,6 +30,7 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
 
 
+@cache
 def defined_in(path: Path) -> set[str]:
     """Names that a module binds at its top, imports aside."""
     names: set[str] = set()
@@ -130,6 +132,9 @@ def put_right(path: Path, known: dict[str, dict[str, str]], doors: Doors, inside
             named = (SOURCE / f"{module.replace('.', '/')}.py").exists() if not inside else room == own
             open_ = inside or alias.name in doors[room].get(home, ())
             groups.setdefault(home if named or not open_ else room, []).append(ast.unparse(alias))
+        said = [ast.unparse(alias) for alias in node.names]
+        if groups == {(node.module or "").removeprefix("twofold."): said}:
+            continue
         indent = " " * node.col_offset
         written = "".join(f"{indent}from twofold.{m} import {', '.join(n)}\n" for m, n in groups.items())
         if written != "".join(lines[node.lineno - 1 : node.end_lineno]):
