@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.verbs import VERBS, twofold
+from twofold.cli.running import twofold
+from twofold.cli.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 TRAINING, INFERENCE = (

@@ -11,7 +11,7 @@ from twofold.report.lines import WIDTH
 @pytest.mark.parametrize("name", load_catalog().table_names())
 def test_every_table_fits_on_a_screen_and_hides_no_row(name: str) -> None:
     shown = catalog_rows(name, today=date(2026, 11, 21))
-    assert len(shown.rows) == dict(catalog_tables())[name] > 0
+    assert len(shown.rows) == catalog_tables().tables[name] > 0
     assert all(len(line) <= WIDTH for line in shown.lines)
     assert f"{len(shown.rows):,} row" in shown.lines[len(shown.rows) + 1] or len(shown.lines) > len(
         shown.rows
@@ -36,7 +36,7 @@ def test_prices_have_an_age_and_old_ones_are_stale() -> None:
     young = catalog_rows("prices", "stale == true", columns, today=date(2020, 1, 1))
     old = catalog_rows("prices", "stale == true", columns, today=date(2040, 1, 1))
     assert len(young.rows) == 0
-    assert len(old.rows) == dict(catalog_tables())["prices"]
+    assert len(old.rows) == catalog_tables().tables["prices"]
 
 
 def test_a_column_that_is_none_is_refused_with_the_nearest() -> None:

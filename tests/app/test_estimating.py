@@ -4,13 +4,14 @@ import pytest
 
 import twofold
 from twofold.answer import ServingEstimate, TrainingEstimate
-from twofold.app import Answer, Machines
+from twofold.app import Machines
 from twofold.core import InfeasibleError, InputError
+from twofold.report import ShownData
 
 
 def test_a_question_reads_as_the_command_does() -> None:
     answer = twofold.estimate.train("llama-3.1-8b", "1x8xH100-SXM", batch="64 seq", sequence="4096 tok")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ShownData)
     assert isinstance(answer.data, TrainingEstimate)
     assert answer.data.machine.accelerator_count == 8
     assert str(answer).splitlines() == list(answer.lines)

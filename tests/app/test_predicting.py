@@ -53,10 +53,11 @@ def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     whole, pieces = tmp_path / "whole.csv", tmp_path / "pieces.csv"
     predict("inference", table(tmp_path, *rows), whole)
     monkeypatch.setattr("twofold.app.predicting.CHUNK_ROWS", 2)
-    seen: list[float] = []
+    seen: list[str] = []
     predict("inference", table(tmp_path, *rows), pieces, seen.append)
     assert pieces.read_text() == whole.read_text()
-    assert len(seen) == 4 and seen == sorted(seen) and seen[-1] == 1.0
+    size = len((tmp_path / "rows.csv").read_bytes())
+    assert len(seen) == 4 and seen == sorted(seen) and seen[-1] == f"read {size} of {size} bytes"
 
 
 def test_earlier_predictions_are_replaced(tmp_path: Path) -> None:

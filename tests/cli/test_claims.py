@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from twofold.cli import main
-from twofold.cli.verbs import twofold
+from twofold.cli.running import twofold
 
 
 def run(*words: str) -> Result:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from twofold.catalog import load_catalog
-from twofold.cli.verbs import twofold
+from twofold.cli.running import twofold
 from twofold.perf import load_constants
 from twofold.verdicts import Judged, Verdict, World, load_claims
 from twofold.verdicts.commands import quoted

@@ -4,19 +4,21 @@ import json
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any, ClassVar
 
 from twofold.app.files import whole_file
 from twofold.app.sources import CALIBRATION_FILE
 from twofold.catalog import load_catalog
 from twofold.contracts.rows import CALIBRATION_SCHEMA, Calibration, calibration_to_data
 from twofold.perf import load_constants
-from twofold.report import as_html, calibration_lines
+from twofold.report import Shown, calibration_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class Calibrated(Shown):
     """What the rows say, and where it was written."""
 
+    schema: ClassVar[str] = CALIBRATION_SCHEMA
     data: Calibration
     path: Path
 
@@ -33,11 +35,10 @@ class Calibrated:
         """Factors with their ranges, errors before and after, rows refused."""
         return (*calibration_lines(self.data), "", f"wrote {self.path}{self._used()}")
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """The calibration, and its file."""
+        return {"file": str(self.path), **calibration_to_data(self.data)}
 
 
 def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | None = None) -> Calibrated:

@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 from twofold.catalog import (
     Catalog,
@@ -20,9 +21,11 @@ from twofold.catalog import (
     select,
     unmatched,
 )
-from twofold.core import UnknownKeyError
-from twofold.report import WIDTH, table
+from twofold.core import UnknownKeyError, UsageError
+from twofold.report import WIDTH, Shown, table
 
+SCHEMA = "twofold/catalog/1"
+OF_A_GPU = ("kernels", "partitions", "refresh-prices")  # refreshing prices heeds no further word
 PROVENANCE = {"source", "licence", "confidence", "notes"}  # shown when asked for
 # What most people ask of the widest tables; of the others, and after these, the leading columns that fit.
 VIEWS = MappingProxyType(
@@ -50,9 +53,10 @@ DERIVED = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTable:
+class CatalogTable(Shown):
     """Some rows and columns of one table, each number in the unit of its column."""
 
+    schema: ClassVar[str] = SCHEMA
     name: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -73,16 +77,69 @@ class CatalogTable:
             return [f"{count}", *(line for hint in self.hints for line in wrap(hint, WIDTH))]
         return [*laid_out, *wrap(f"{count}{hidden}", WIDTH)]
 
-    def _repr_html_(self) -> str:
-        from twofold.report import as_html
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Every row by column, and the columns' units."""
+        units = {column.name: column.unit for column in self.columns}
+        rows = [dict(zip(units, row, strict=True)) for row in self.rows]
+        return {"table": self.name, "units": units, "rows": rows}
 
-        return as_html(self.lines)
+
+@dataclass(frozen=True, slots=True)
+class CatalogTables(Shown):
+    """The name of every table with the number of its rows."""
+
+    schema: ClassVar[str] = SCHEMA
+    tables: dict[str, int]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line a table."""
+        rows = [(name, f"{count:,}") for name, count in self.tables.items()]
+        return table(("table", "rows"), rows, numbers=(1,))
 
 
-def catalog_tables(folder: Path | None = None) -> tuple[tuple[str, int], ...]:
-    """The name of every table with the number of its rows; `folder` holds a user's own rows."""
-    catalog = load_catalog(folder)
-    return tuple((name, len(catalog.table(name).rows)) for name in catalog.table_names())
+def catalog(
+    table: str | None = None,
+    gpu: str | None = None,
+    where: str = "",
+    columns: Sequence[str] = (),
+    fit: str = "",
+    folder: Path | None = None,
+    as_json: bool = False,
+    today: date | None = None,
+) -> Shown:
+    """The list of tables, rows of one, or what a device is cut into or runs; `refresh-prices` writes a table.
+
+    Data have every column, unless some are named. Raises UsageError for words that do not go together.
+    """
+    if gpu and table not in OF_A_GPU:
+        what = f"`{gpu}`: only `partitions` and `kernels` take a GPU"
+        raise UsageError(what, hint=f'filter with --where "name ~ {gpu}"')
+    if table == "refresh-prices":
+        from twofold.app.refreshing import refresh_prices
+
+        return refresh_prices(folder or Path("catalog"), today)
+    if table is None:
+        return catalog_tables(folder)
+    if table == "kernels":
+        from twofold.app.kernel_listing import kernels
+
+        if not gpu:
+            raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
+        return kernels(gpu, folder)
+    if gpu:
+        from twofold.app.partitioning import partitions
+
+        return partitions(gpu, fit)
+    every = list(columns) == ["all"] or (as_json and not columns)
+    return catalog_rows(table, where, catalog_columns(table) if every else columns, folder, today)
+
+
+def catalog_tables(folder: Path | None = None) -> CatalogTables:
+    """Every table with the number of its rows; `folder` holds a user's own rows."""
+    found = load_catalog(folder)
+    return CatalogTables({name: len(found.table(name).rows) for name in found.table_names()})
 
 
 def catalog_columns(name: str) -> list[str]:

@@ -3,21 +3,23 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from twofold.app.sources import SpecSource, load
 from twofold.catalog import Catalog
 from twofold.contracts.spec import Default, Spec, defaults_used
 from twofold.core import CatalogError, InputError, InputErrors, format_si
+from twofold.report import Shown
 
 if TYPE_CHECKING:
     from twofold.facility import NodeVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Shown):
     """A spec without errors, what it left open, and the servers described beside it."""
 
+    schema: ClassVar[str] = "twofold/check/1"
     spec: Spec
     defaults: tuple[Default, ...]
     nodes: "tuple[NodeVerdict, ...]" = ()
@@ -36,6 +38,14 @@ class Checked:
             *([f"{_counted(self.quotes_count, 'quote')} can be read"] if self.quotes_count else []),
             *(f"  worth a look, `cites`: {note}" for note in self.notes),
         ]
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Names of what is planned, and every value that the spec left open."""
+        defaults = [{"path": one.path, "value": one.text, "meaning": one.meaning} for one in self.defaults]
+        runs = [run.name for run in self.spec.training]
+        services = [service.name for service in self.spec.services]
+        return {"name": self.spec.name, "training": runs, "serving": services, "defaults": defaults}
 
 
 def check(spec: SpecSource, today: date | None = None) -> Checked:

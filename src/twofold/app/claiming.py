@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twofold.catalog import did_you_mean, load_catalog
-from twofold.core import UnknownNameError
+from twofold.core import UnknownNameError, UsageError, to_data
+from twofold.report import Shown
 from twofold.verdicts import load_claims, unit_of_expression, unit_of_name
 
 if TYPE_CHECKING:
@@ -14,19 +16,59 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Shown):
     """Judged claims as data, and the lines that a terminal or a notebook shows of them."""
 
     data: "tuple[Judged, ...]"
     lines: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
+    @property
+    def as_data(self) -> list[dict[str, Any]]:
+        """A row a claim."""
+        rows: list[dict[str, Any]] = to_data(self.data)
+        return rows
 
-    def _repr_html_(self) -> str:
-        from twofold.report import as_html  # brings the plan's screens
 
-        return as_html(self.lines)
+@dataclass(frozen=True, slots=True)
+class Value(Shown):
+    """What an expression comes to, in SI units: one figure, or the fields of a whole row."""
+
+    expression: str
+    value: Any
+
+    @property
+    def unit(self) -> str:
+        """Of the figure; "" of a row."""
+        return "" if isinstance(self.value, dict) else unit_of_expression(self.expression)
+
+    @property
+    def lines(self) -> list[str]:
+        """The figure with its unit, or a line a field."""
+        if isinstance(self.value, dict):
+            return [f"{name} {_shown(held, unit_of_name(name))}" for name, held in self.value.items()]
+        return [_shown(self.value, self.unit)]
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """The figure beside its expression."""
+        return {"expression": self.expression, "value": self.value, "unit": self.unit}
+
+
+def claims_or_value(
+    only: Sequence[str],
+    topic: str,
+    verdict: str | None,
+    cases: bool,
+    expression: str,
+    catalog: Path | None,
+    tell: Callable[[str], None],
+) -> Claims | Value:
+    """The judged claims, or what one expression comes to."""
+    if not expression:
+        return claims(only, topic, verdict or "", catalog=catalog, cases=cases, tell=tell)
+    if only or topic or verdict:
+        raise UsageError("`--compute` judges no claims", hint="leave out `--only`, `--topic` and `--verdict`")
+    return Value(expression, _finite(to_data(claim_value(expression, catalog))))
 
 
 def claims(
@@ -62,9 +104,25 @@ def claim_value(expression: str, catalog: Path | None = None) -> Any:
     return compute(expression, _world(catalog))
 
 
-def claim_unit(expression: str, field: str = "") -> str:
-    """The unit of what an expression computes, or of one field of the row that it gives."""
-    return unit_of_name(field) if field else unit_of_expression(expression)
+def _shown(value: Any, unit: str) -> str:
+    """`72 W`; texts, and yes or no, have no unit."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    number = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{number} {unit}".strip()
+
+
+def _finite(value: Any) -> Any:
+    """Plain data in which what is not finite is none, as JSON knows no other way to say so."""
+    if hasattr(value, "item"):  # a numpy number
+        value = value.item()
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _world(catalog: Path | None) -> "World":

@@ -40,7 +40,7 @@ from twofold.inference import CacheOptions, engine_era
 from twofold.perf import Constants
 from twofold.report import (
     WIDTH,
-    as_html,
+    ShownData,
     collective_lines,
     compute_lines,
     roofline_lines,
@@ -51,20 +51,6 @@ from twofold.training import TrainingJob
 
 Estimated = TypeVar("Estimated", TrainingEstimate, ServingEstimate)
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer as data, and the lines that a terminal or a notebook shows of it."""
-
-    data: TrainingEstimate | ServingEstimate | CollectiveEstimate | ComputeEstimate | RooflineEstimate
-    lines: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +85,7 @@ def estimate_train(
     write_within: str = "60 s",
     headroom: str = "",
     framework: str = "megatron-core",
-) -> Answer:
+) -> ShownData[TrainingEstimate]:
     """One training step on given machines, and with `tokens` the whole run.
 
     Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
@@ -131,7 +117,7 @@ def estimate_train(
     )
     scope = run_scope(question.machines.accelerator.name, job)
     answer = _lettered(estimate_training(question, constants), question.machines, constants, scope)
-    return Answer(answer, tuple(train_lines(answer)))
+    return ShownData(answer, tuple(train_lines(answer)))
 
 
 def estimate_serve(
@@ -156,7 +142,7 @@ def estimate_serve(
     load_rate: str = "",
     tables: frozenset[Literal["formats", "layouts", "switches"]] = frozenset(),
     replicas: str = "",
-) -> Answer:
+) -> ShownData[ServingEstimate]:
     """One copy of a model on given machines under a load.
 
     `engine` may carry its version: `vllm 0.12`; `weights` left out are in the format they were published in.
@@ -198,7 +184,7 @@ def estimate_serve(
     era = engine_era(engine_name, question.engine_version)
     scope = service_scope(question.machines.accelerator.name, engine_name, era)
     answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants, scope)
-    return Answer(answer, tuple(serve_lines(answer)))
+    return ShownData(answer, tuple(serve_lines(answer)))
 
 
 def _lettered(
@@ -217,7 +203,7 @@ def published_format(model: Model) -> str:
 
 def estimate_collective_of(
     operation: str, on: Machines | str, *, size: str, ranks: int | None = None, jitter: str = ""
-) -> Answer:
+) -> ShownData[CollectiveEstimate]:
     """Seconds of one collective among consecutive accelerators, idle and with jitter."""
     machines, catalog, constants = _tables(on)
     answer = estimate_collective(
@@ -228,12 +214,12 @@ def estimate_collective_of(
         ranks,
         parse_quantity(jitter, Dimension.FRACTION) if jitter else None,
     )
-    return Answer(answer, tuple(collective_lines(answer)))
+    return ShownData(answer, tuple(collective_lines(answer)))
 
 
 def estimate_compute_of(
     on: Machines | str, *, duration: str, mfu: str = "40 %", spend: str = "", model: str = ""
-) -> Answer:
+) -> ShownData[ComputeEstimate]:
     """FLOPs of a fleet in a time at a utilisation, and the price at which a spend pays for it."""
     machines, catalog, constants = _tables(on)
     answer = estimate_compute(
@@ -243,16 +229,16 @@ def estimate_compute_of(
         parse_quantity(spend, Dimension.MONEY, "M$") if spend else None,
         model_in(model, catalog) if model else None,
     )
-    return Answer(answer, tuple(compute_lines(answer)))
+    return ShownData(answer, tuple(compute_lines(answer)))
 
 
-def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -> Answer:
+def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -> ShownData[RooflineEstimate]:
     """Where training, prefill and decode of a model lie under a device's roofline."""
     machines, catalog, constants = _tables(on)
     shape = model_in(model, catalog)
     weights = weights or published_format(shape)
     answer = estimate_roofline(shape, _given(machines, catalog, constants), weights)
-    return Answer(answer, tuple(roofline_lines(answer, WIDTH)))
+    return ShownData(answer, tuple(roofline_lines(answer, WIDTH)))
 
 
 class estimate:  # in lower case: `twofold.estimate.train(…)` reads as the command does

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from twofold.catalog import load_catalog
 from twofold.core import Estimate
 from twofold.perf import device, engines, kernel_support, load_constants
-from twofold.report import field, table
+from twofold.report import Shown, field, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,10 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Shown):
     """The kernels of every engine on one device."""
 
+    schema: ClassVar[str] = "twofold/kernels/1"
     accelerator: str
     kernels: tuple[Kernel, ...]
 

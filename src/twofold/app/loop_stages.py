@@ -235,5 +235,4 @@ def estimate_of(asked: Asked, served: ServingMeasured, load: LoadPoint) -> Servi
         )
     except InfeasibleError:
         return None
-    assert isinstance(answer.data, ServingEstimate)
     return answer.data

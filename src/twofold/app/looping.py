@@ -11,9 +11,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any, ClassVar
 
+from twofold.app.loop_page import loop_json
 from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
 from twofold.app.loop_stages import (
     Asked,
@@ -37,12 +40,54 @@ from twofold.core import (
     require_extra,
 )
 from twofold.live import need_gateway_port, running, stop_all
+from twofold.report import Shown, loop_lines
 
 STATE_FOLDER = ".twofold"
 LOAD_FOR = "12 s"
 HIDING = "CUDA_VISIBLE_DEVICES"
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
 NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
+
+
+@dataclass(frozen=True, slots=True)
+class LoopShown(Shown):
+    """The page of a loop."""
+
+    data: LoopPage
+
+    @property
+    def lines(self) -> list[str]:
+        """Planned beside measured, then what the doctor saw."""
+        return loop_lines(self.data)
+
+    @property
+    def json(self) -> str:
+        """Schema `twofold/loop/1`."""
+        return loop_json(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Shown):
+    """What `down` found and ended."""
+
+    schema: ClassVar[str] = "twofold/down/1"
+    stopped_processes: int
+    state_removed: bool
+    found: bool  # whether there was any state
+
+    @property
+    def lines(self) -> list[str]:
+        """In one line."""
+        count = self.stopped_processes
+        state = (
+            "no state there" if not self.found else "state removed" if self.state_removed else "state kept"
+        )
+        return [f"{count} process{'es' if count != 1 else ''} stopped; {state}"]
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """What is other than before."""
+        return {"stopped_processes": self.stopped_processes, "state_removed": self.state_removed}
 
 
 def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: Tell) -> LoopPage:
@@ -68,6 +113,11 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     with alone(asked.state), _on_the_processor():
         need_gateway_port(port, asked.state)  # now, not after minutes; what serves already is left alone
         return _loop(asked)
+
+
+def up_page(spec: Path, port: int, load_for: str, tell: Tell) -> LoopShown:
+    """The same, as a page that shows itself."""
+    return LoopShown(up(spec, port=port, load_for=load_for, tell=tell))
 
 
 def _loop(asked: Asked) -> LoopPage:
@@ -104,6 +154,12 @@ def down(source: Path, *, keep: bool = False) -> int:
         if not keep:
             _remove(state)
     return count
+
+
+def stop(spec: Path, keep: bool) -> Stopped:
+    """The same, with what became of the state."""
+    there = state_of(spec).is_dir()
+    return Stopped(down(spec, keep=keep), there and not keep, there)
 
 
 def _end_orphans(source: Path) -> int:

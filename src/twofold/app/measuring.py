@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any, ClassVar
 
 from twofold.app.sources import DEVICE_FOLDER
-from twofold.core import ValueRefusedError, format_si, require_extra
+from twofold.core import ValueRefusedError, format_si, require_extra, to_data
 from twofold.device import (
     DeviceRecord,
     Figure,
@@ -19,15 +20,16 @@ from twofold.device import (
     this_identity,
     write_device,
 )
-from twofold.report import as_html, both_ends, table
+from twofold.report import Shown, both_ends, table
 
 RANKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredDevice:
+class MeasuredDevice(Shown):
     """What was measured, and where its tables lie."""
 
+    schema: ClassVar[str] = "twofold/measure-device/1"
     record: DeviceRecord
     folder: Path
 
@@ -51,11 +53,11 @@ class MeasuredDevice:
             f"wrote {self.folder}: plans beside it use `{record.name}`",
         )
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """The record, and its folder."""
+        record = to_data(self.record)
+        return {"folder": str(self.folder), **record, "measured_on": self.record.measured_on.isoformat()}
 
 
 def measure_device(

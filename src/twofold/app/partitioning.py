@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from twofold.catalog import (
     Partition,
@@ -12,7 +13,7 @@ from twofold.catalog import (
     load_catalog,
 )
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes
-from twofold.report import field, table
+from twofold.report import Shown, field, table
 
 _ITEM = re.compile(r"\s*(?:(\d{1,3})\s*[x×]\s*)?(\S+)\s*", re.IGNORECASE)
 SHOWN_CUTS = 8
@@ -20,9 +21,10 @@ MOST_PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Profiles:
+class Profiles(Shown):
     """Every legal profile of one device, every full cut of it, and where a requested mix would stand."""
 
+    schema: ClassVar[str] = "twofold/partitions/1"
     accelerator: str
     profiles: tuple[Partition, ...]
     cuts: tuple[tuple[Placement, ...], ...]

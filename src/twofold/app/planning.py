@@ -3,15 +3,27 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 from twofold.app.local_tables import local_tables
 from twofold.app.measured_device import DeviceTables
 from twofold.app.plan_files import PlanSource, plan_data
 from twofold.app.sources import SpecSource, load
+from twofold.contracts.results import Plan
 from twofold.planner import PlanOptions, Rehearse, build_plan, with_money_detail
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
-from twofold.report import Difference, Explanation, ShownPlan, shown_plan
+from twofold.report import (
+    Difference,
+    Explanation,
+    ShownData,
+    ShownPlan,
+    default_lines,
+    detail_lines,
+    detail_money_lines,
+    plan_lines,
+    shown_plan,
+)
 
 
 def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
@@ -69,6 +81,33 @@ def explain(plan: PlanSource, path: str) -> Explanation:
     return Explanation(path, explanation(plan_data(plan), path))
 
 
-def diff(old: PlanSource, new: PlanSource) -> Difference:
-    """What changed between two plans; a Difference that is false when nothing did."""
-    return Difference(changes(plan_data(old), plan_data(new)))
+def diff(old: PlanSource, new: PlanSource, everything: bool = False) -> Difference:
+    """What changed between two plans; a Difference that is false when nothing did.
+
+    It prints what matters most, or with `everything` all changes in the order of a plan.
+    """
+    return Difference(changes(plan_data(old), plan_data(new)), everything)
+
+
+def plan_screen(
+    spec: Path,
+    details: bool,
+    money: bool,
+    rehearse: bool,
+    show_defaults: bool,
+    today: date,
+    tell: Callable[[str], None],
+) -> ShownData[Plan]:
+    """A plan with the screens that were asked for, one below the other."""
+    planned = rehearsed_plan(spec, today, tell) if rehearse else plan(spec, today)
+    if money:
+        planned = money_detailed(planned, spec, today)
+    lines = plan_lines(planned, str(spec))
+    if details:
+        follows = money and planned.money is not None
+        lines += ["", *detail_lines(planned, str(spec), money_follows=follows)]
+    if money and planned.money:
+        lines += ["", *detail_money_lines(planned.money)]
+    if show_defaults:
+        lines += ["", *default_lines(planned)]
+    return ShownData(planned, tuple(lines))

@@ -8,13 +8,14 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TextIO
+from typing import ClassVar, Literal, TextIO
 
 from twofold.app.files import whole_file
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import EncodingError, Place, TableError
 from twofold.measure import predict_inference, predict_training
 from twofold.perf import Constants, load_constants
+from twofold.report import Shown
 
 CHUNK_ROWS = 512
 PREFIX = "pred_"
@@ -31,30 +32,31 @@ NEEDED: Mapping[Half, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def _ignored(fraction: float) -> None:
-    """Progress that nobody watches."""
-
-
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(Shown):
     """How many rows were answered, and why the others were refused."""
 
+    schema: ClassVar[str] = "twofold/predict/1"
+    half: str
+    file: str
     row_count: int
     stated_count: int
     assumed_count: int
     refused: Mapping[str, int]  # error code -> rows
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """The counts, and where the predictions are."""
         answered = f"{self.stated_count:,} answered as stated, {self.assumed_count:,} with assumptions"
         refused = "".join(f", {count:,} refused ({code})" for code, count in self.refused.items())
-        return f"{self.row_count:,} rows: {answered}{refused}"
+        return [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}"]
 
 
-def predict(half: Half, rows: Path, out: Path, on_progress: Callable[[float], None] = _ignored) -> Predicted:
+def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lambda _: None) -> Predicted:
     """Predict every row of the CSV file `rows` into `out`, with `pred_…` columns appended.
 
     Other columns pass through unchanged. A row that cannot be predicted says why in `pred_error`, the rest
-    goes on. `on_progress` is called with the part of the file that is read.
+    goes on. `tell` hears how much of the file is read.
     """
     counts: Counter[str] = Counter()
     with (
@@ -71,11 +73,13 @@ def predict(half: Half, rows: Path, out: Path, on_progress: Callable[[float], No
             for row, answer in zip(given, answers, strict=True):
                 writer.writerow([*row.values(), *(answer[name] for name in columns)])
             counts.update(map(_outcome, answers))
-            on_progress(raw.tell() / max(rows.stat().st_size, 1))
+            tell(f"read {raw.tell()} of {rows.stat().st_size} bytes")
         if not counts:
             raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
     stated, assumed = counts.pop("stated", 0), counts.pop("assumed", 0)
-    return Predicted(stated + assumed + counts.total(), stated, assumed, dict(sorted(counts.items())))
+    return Predicted(
+        half, str(out), stated + assumed + counts.total(), stated, assumed, dict(sorted(counts.items()))
+    )
 
 
 def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:

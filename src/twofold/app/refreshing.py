@@ -3,16 +3,19 @@
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any, ClassVar
 
 from twofold.catalog import load_catalog
 from twofold.core import InputError
+from twofold.report import Shown
 from twofold.supply import fetched_prices
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshedPrices:
+class RefreshedPrices(Shown):
     """The file that was written, its rows, and offers of accelerators that the catalogue does not know."""
 
+    schema: ClassVar[str] = "twofold/catalog/1"
     file: Path
     row_count: int
     left_out: int
@@ -25,6 +28,11 @@ class RefreshedPrices:
             f"{self.file}: {self.row_count:,} prices of today{unknown}",
             f"a spec beside `{self.file.parent.name}` is planned with them; the shipped rows stay below them",
         ]
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """The file and its counts."""
+        return {"file": str(self.file), "rows": self.row_count, "left_out": self.left_out}
 
 
 def refresh_prices(folder: Path, today: date | None = None) -> RefreshedPrices:

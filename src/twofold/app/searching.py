@@ -3,13 +3,14 @@
 from datetime import date
 from typing import Literal
 
-from twofold.app.estimating import Answer, estimate_train
+from twofold.answer import TrainingEstimate
+from twofold.app.estimating import estimate_train
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_options
 from twofold.app.sources import SpecSource, load
 from twofold.core import EmptyError
 from twofold.planner import build_plan
-from twofold.report import ShownPlan, shown_plan
+from twofold.report import ShownData, ShownPlan, shown_plan
 
 
 def search_layouts(
@@ -21,7 +22,7 @@ def search_layouts(
     precision: Literal["bf16", "fp16", "fp8", "fp32"] = "bf16",
     framework: str = "megatron-core",
     count: int = 20,
-) -> Answer:
+) -> ShownData[TrainingEstimate]:
     """The fastest `count` of all valid layouts of one training step, ranked; `data.layouts` holds them.
 
     Raises InputError for words that cannot be read, InfeasibleError when no layout fits.

@@ -4,15 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from twofold import __version__
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulate_tables import job_table, request_table, timeline_table
+from twofold.app.simulate_words import core_count, scenario_pair, traces_by_class
 from twofold.app.sources import SpecSource
-from twofold.app.sweeping import SweepAsked, Swept, sweep_of
+from twofold.app.sweeping import MISSED, SweepAsked, Swept, parse_sweep, sweep_of
 from twofold.contracts.results import Plan, Simulation
 from twofold.contracts.scenario import Scenario, find_scenario
-from twofold.core import EmptyError, UnknownNameError, ValueRefusedError, to_json
+from twofold.core import EmptyError, UnknownNameError, UsageError, ValueRefusedError, to_data
 from twofold.rehearse import (
     Asked,
     PoolTask,
@@ -26,8 +28,9 @@ from twofold.rehearse import (
     rehearsed,
     staged_training,
 )
-from twofold.report import as_html, simulation_lines
+from twofold.report import Shown, simulation_lines
 
+WRITTEN = ("requests", "timeline", "jobs")  # tables of one run
 AS_PLANNED = "as-planned"
 SEED_MAX = 2**32 - 1
 PAIRED_SEEDS = 5  # that two scenarios are compared over
@@ -36,7 +39,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulated(Shown):
     """A rehearsal that shows itself."""
 
     data: Simulation
@@ -47,15 +50,14 @@ class Simulated:
         return tuple(simulation_lines(self.data))
 
     @property
-    def json(self) -> str:
-        """Schema `twofold/simulation/1`."""
-        return to_json(self.data)
+    def as_data(self) -> Any:
+        """The data, which carry their schema."""
+        return to_data(self.data)
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
+    @property
+    def exit_code(self) -> int:
+        """Whether its goals are met."""
+        return 0 if self.data.slos_met else MISSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,25 @@ def simulate(
     if options.timeline:
         timeline_table(options.timeline, staged.tasks, made.results)
     return Simulated(_signed(made.simulation, given, scenario))
+
+
+def simulate_or_sweep(
+    source: Path,
+    traces: tuple[str, ...],
+    compare: str | None,
+    sweep: str | None,
+    today: date,
+    tell: Tell,
+    **options: Any,  # fields of SimulateOptions, under their own names
+) -> Simulated | Swept:
+    """A rehearsal, or one for each value of a sweep, from the words of a command line."""
+    if sweep and (compare or any(options[name] for name in WRITTEN)):
+        hint = "leave --compare, --requests, --timeline and --jobs out"
+        raise UsageError("a sweep has many runs", hint=hint)
+    chosen = SimulateOptions(traces=traces_by_class(traces), compare=scenario_pair(compare), **options)
+    if sweep:
+        return simulate_sweep(source, parse_sweep(sweep), chosen, today, tell, core_count())
+    return simulate(source, chosen, today, tell, core_count())
 
 
 def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:

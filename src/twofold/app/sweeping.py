@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from twofold import __version__
 from twofold.contracts.results import Simulation, Sweep
-from twofold.core import UsageError, to_json
+from twofold.core import UsageError, to_data
 from twofold.rehearse import swept
-from twofold.report import as_html, sweep_lines
+from twofold.report import Shown, sweep_lines
 
+MISSED = 3  # exit code
 VALUES_MAX = 24
 HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
 
@@ -22,7 +24,7 @@ class SweepAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(Shown):
     """A sweep that shows itself."""
 
     data: Sweep
@@ -33,15 +35,14 @@ class Swept:
         return tuple(sweep_lines(self.data))
 
     @property
-    def json(self) -> str:
-        """Schema `twofold/sweep/1`."""
-        return to_json(self.data)
+    def as_data(self) -> Any:
+        """The data, which carry their schema."""
+        return to_data(self.data)
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
+    @property
+    def exit_code(self) -> int:
+        """Whether the goals are met at any value."""
+        return 0 if any(point.slos_met for point in self.data.points) else MISSED
 
 
 def parse_sweep(text: str) -> SweepAsked:

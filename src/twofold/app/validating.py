@@ -24,6 +24,7 @@ from twofold.measure import (
 from twofold.perf import load_constants
 from twofold.report import Linted, Validated
 
+PROCESSES = 2  # of the command, for a folder of thousands of rows
 HALVES = ("training", "inference", "kernels")
 
 
@@ -76,6 +77,22 @@ def lint_table(path: Path | str, half: str = "") -> Linted:
         "training" if found == "training" else "inference", rows, load_catalog(), load_constants()
     )
     return Linted(str(path), found, len(rows), tuple(findings))
+
+
+def validate_or_lint(
+    half: str,
+    data: Path | None,
+    by: Sequence[str],
+    table: Path | None,
+    gate: bool,
+    tell: Callable[[str], None],
+) -> Validated | Linted:
+    """The scores, or what is wrong with the rows of one table."""
+    if table is None:
+        return validate(half, data, by or ["source"], gate, tell, PROCESSES)
+    if data is not None or gate:
+        raise UsageError("`--lint` takes neither `--data` nor `--gate`", hint="run it by itself")
+    return lint_table(table, half)
 
 
 def _check(half: str, by: Sequence[str]) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import click
 
 from twofold.cli.failure import SCHEMA, failure_data, failure_text
-from twofold.cli.output import print_json
-from twofold.cli.verbs import twofold
-from twofold.core import FileError, TwofoldError, UsageError
+from twofold.cli.running import twofold
+from twofold.core import FileError, TwofoldError, UsageError, to_json
 
 DEBUG = "TWOFOLD_DEBUG"
 
@@ -55,7 +54,7 @@ def _run(words: list[str]) -> int:
 def _fail(error: TwofoldError, words: list[str]) -> int:
     """Text for people on stderr; with `--json` the same as data on stdout."""
     if "--json" in words:
-        print_json(SCHEMA, failure_data(error))
+        click.echo(to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
     click.echo(failure_text(error), err=True)
     return error.exit_code
 

@@ -1,21 +1,13 @@
-"""What verbs share: the options `--json`, `--out` and `--force`, and writing to stdout and to files."""
+"""The day that a command runs on, and the files that it may write."""
 
-import json
 import os
-from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
-
-import click
 
 from twofold.core import FileError
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print data, with a versioned schema name."
-)
-out_option = click.option("--out", "out", type=click.Path(path_type=Path), help="Write to this file instead.")
-force_option = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+STDOUT = Path("-")
+STATE = Path(".twofold")  # made when something is written there
 
 
 def today() -> date:
@@ -24,26 +16,13 @@ def today() -> date:
     return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdigit() else date.today()
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    click.echo("\n".join(lines))
-
-
-def print_json(schema: str, data: Mapping[str, Any]) -> None:
-    """One JSON object on stdout, its schema first."""
-    click.echo(json_text(schema, data), nl=False)
-
-
-def json_text(schema: str, data: Mapping[str, Any]) -> str:
-    return json.dumps({"schema": schema, **data}, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
 def check_free(path: Path, force: bool) -> None:
     """Raises FileError if `path` is there and may not be replaced. Asked before the work, not after it."""
     if path.is_dir():
         raise FileError(f"`{path}` is a folder", hint="name a file in it")
     if path.exists() and not force:
         raise FileError(f"`{path}` exists", hint="write elsewhere, or add `--force` to replace it")
-    if not path.parent.is_dir():
+    if not path.parent.is_dir() and path.parent != STATE:
         raise FileError(f"`{path.parent}` does not exist", hint="make the folder first")
 
 

@@ -3,10 +3,12 @@
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import click
+
+from twofold.cli.options import Progress
 
 WIDTH = 100
 BAR_WIDTH = 20
@@ -57,6 +59,27 @@ def patient_bar() -> Iterator[Callable[[str], None]]:
                 bar(text)
 
         yield tell
+
+
+@contextmanager
+def stage_lines() -> Iterator[Callable[[str], None]]:
+    """A line a stage, watched or not."""
+    yield lambda stage: click.echo(f"measuring: {stage}", err=True)
+
+
+@contextmanager
+def silence() -> Iterator[Callable[[str], None]]:
+    """Nothing, for answers that come at once."""
+    yield lambda _: None
+
+
+Told = Callable[[], AbstractContextManager[Callable[[str], None]]]
+PROGRESS: Mapping[Progress, Told] = {
+    Progress.NONE: silence,
+    Progress.PATIENT: patient_bar,
+    Progress.STAGES: stage_bar,
+    Progress.LINES: stage_lines,
+}
 
 
 def _bar(text: str) -> str:

@@ -1,76 +1,392 @@
-"""The verbs in their groups, as one table: a verb's module is imported when it is called."""
+"""The verbs in their groups, as one table: what each is for, what it takes, and the function that answers it.
 
-# ruff: noqa: ARG002 (click calls these methods with a context, needed or not)
+A parameter has the name of the function's argument that it becomes; `running` does what all verbs share.
+"""
 
-from difflib import get_close_matches
-from importlib import import_module
-from typing import NamedTuple
+from importlib.resources import files
+from pathlib import Path
 
 import click
 
-from twofold import __version__
+from twofold.cli.estimate import QUESTIONS
+from twofold.cli.options import FILE, FORCE, JSON, NAMES, OUT, Progress, Verb
 
-
-class Verb(NamedTuple):
-    group: str
-    module: str  # under twofold.cli, holding a click command named `command`
-    summary: str
-
-
-VERBS = {
-    "init": Verb("decide", "init", "Write a commented starter spec, or infer one from what you run"),
-    "check": Verb("decide", "check", "Validate a spec: every error in one pass, with its place"),
-    "plan": Verb("decide", "plan", "Plan both halves of a spec on one screen"),
-    "compare": Verb("decide", "compare", "Each half on the other's fleet, or one axis at a time"),
-    "estimate": Verb("decide", "estimate", "Answer one question without a spec"),
-    "explain": Verb("decide", "explain", "Show where a number of a plan comes from"),
-    "diff": Verb("decide", "diff", "Show what changed between two plans"),
-    "catalog": Verb("decide", "catalog", "List and filter the tables that plans are made from"),
-    "claims": Verb("decide", "claims", "Judge what circulates about infrastructure by the product itself"),
-    "simulate": Verb("rehearse", "simulate", "Rehearse a plan in the digital twin, under traffic and faults"),
-    "up": Verb("run", "up", "Train, serve and measure on this machine; planned beside measured"),
-    "down": Verb("run", "down", "Stop what `up` started, and remove its state"),
-    "measure": Verb("learn", "measure", "Measure this machine as a device that plans use"),
-    "calibrate": Verb("learn", "calibrate", "Fit a few factors to rows that you measured, for plans beside"),
-    "predict": Verb("learn", "predict", "Predict measured runs, row by row"),
-    "validate": Verb("learn", "validate", "Score predictions on measured runs, against the goals"),
-}
-
+AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
+HALVES = ["training", "inference"]
+VERDICTS = ["holds", "conditional", "contradicted", "unverifiable"]
 EXIT_CODES = "0 ok · 1 our bug · 2 bad input · 3 infeasible · 4 a difference found (diff)"
 
 
-class VerbGroup(click.Group):
-    """The `twofold` command. Listing it reads the table above; only the verb that runs is imported."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = import_module(f"twofold.cli.{VERBS[cmd_name].module}").command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], VERBS, n=1)
-            meant = f"; did you mean `{near[0]}`?" if near else ""
-            raise click.UsageError(f"`{args[0]}` is not a verb{meant}", ctx=ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for group in dict.fromkeys(verb.group for verb in VERBS.values()):
-            with formatter.section(group.capitalize()):
-                formatter.write_dl([(n, verb.summary) for n, verb in VERBS.items() if verb.group == group])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Exit codes"):
-            formatter.write_text(EXIT_CODES)
+def _scenarios() -> str:
+    """What stands in the package, without reading it: `--help` is light."""
+    names = (path.name.removesuffix(".yaml") for path in files("twofold").joinpath("scenarios").iterdir())
+    return f"Scenarios, besides YAML files of yours: {', '.join(sorted(names))}."
 
 
-@click.command(cls=VerbGroup, context_settings={"max_content_width": 100})
-@click.version_option(__version__, prog_name="twofold", message="%(prog)s %(version)s")
-def twofold() -> None:
-    """Plan LLM training and serving from one spec: sized, priced and explained, with honest ranges."""
+VERBS = {
+    "init": Verb(
+        group="decide",
+        summary="Write a commented starter spec, or infer one from what you run",
+        help="Write a commented starter spec; with --from, infer one, the rest marked `# assumed`.",
+        answer="first_spec",
+        writes=("out",),
+        parameters=(
+            click.option(
+                "--kind",
+                type=click.Choice(["chat", "train", "both"]),
+                default="both",
+                show_default=True,
+                help="What is planned.",
+            ),
+            click.option(
+                "--from", "source", help="Infer from 'vllm serve …', a requests.jsonl or a sacct.csv instead."
+            ),
+            click.option(
+                "--out", type=FILE, default=Path("twofold.yaml"), show_default=True, help="`-` prints it."
+            ),
+            FORCE,
+            JSON,
+        ),
+    ),
+    "check": Verb(
+        group="decide",
+        summary="Validate a spec: every error in one pass, with its place",
+        help="""Validate SPEC: a file, or a folder with a twofold.yaml. Every error in one pass; exit 2 if
+        any.
+        """,
+        answer="check",
+        parameters=(click.argument("spec", type=FILE), JSON),
+    ),
+    "plan": Verb(
+        group="decide",
+        summary="Plan both halves of a spec on one screen",
+        help="""Plan both halves of SPEC: a file, or a folder with a twofold.yaml.
+
+        `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
+        """,
+        answer="plan_screen",
+        progress=Progress.PATIENT,
+        parameters=(
+            click.argument("spec", type=FILE),
+            JSON,
+            click.option(
+                "--details",
+                is_flag=True,
+                help="Add memory by format, percentiles, the front, scaling, unknowns.",
+            ),
+            click.option(
+                "--money",
+                is_flag=True,
+                help="Add every line of the bill, owning, outages, levers, sensitivity.",
+            ),
+            click.option(
+                "--rehearse",
+                is_flag=True,
+                help="Confirm the two best fleets of each service on the twin.",
+            ),
+            click.option("--show-defaults", is_flag=True, help="List every value that the spec left open."),
+            OUT,
+            FORCE,
+        ),
+    ),
+    "compare": Verb(
+        group="decide",
+        summary="Each half on the other's fleet, or one axis at a time",
+        help="""Show each half of SPEC on the other's fleet, in cost and latency.
+
+        With --ladder one thing changes at a time: the network between nodes, how many nodes, how long a
+        context, the size of the model, the number format of its weights, bare metal or virtual machines.
+        """,
+        answer="compare",
+        parameters=(
+            click.argument("spec", type=FILE),
+            click.option("--ladder", type=click.Choice(AXES), help="Compare along one axis instead."),
+            JSON,
+        ),
+    ),
+    "estimate": Verb(
+        group="decide",
+        summary="Answer one question without a spec",
+        help="""Answer one question without a spec: a training step, a served load, a collective, a fleet, a
+        roofline.
+
+        MODEL is a name of the catalogue or the path of a config.json.
+        """,
+        questions=QUESTIONS,
+    ),
+    "explain": Verb(
+        group="decide",
+        summary="Show where a number of a plan comes from",
+        help="""Print the derivation of PATH in PLAN, a file that `twofold plan SPEC --out PLAN` wrote.
+
+        PATH reads like training.pretrain.step_s; a part of the plan lists what is below it.
+        """,
+        answer="explain",
+        parameters=(click.argument("plan", type=FILE), click.argument("path", default=""), JSON),
+    ),
+    "diff": Verb(
+        group="decide",
+        summary="Show what changed between two plans",
+        help="Show what changed from plan OLD to plan NEW; exit 4 when anything did.",
+        answer="diff",
+        parameters=(
+            click.argument("old", type=FILE),
+            click.argument("new", type=FILE),
+            click.option(
+                "--all",
+                "everything",
+                is_flag=True,
+                help="Every change, not only the twenty that matter most.",
+            ),
+            JSON,
+        ),
+    ),
+    "catalog": Verb(
+        group="decide",
+        summary="List and filter the tables that plans are made from",
+        help="""Print TABLE of the catalogue; without TABLE, the list of tables.
+
+        `twofold catalog partitions GPU` lists what a device can be cut into, `twofold catalog kernels GPU`
+        what each engine runs on it. `twofold catalog refresh-prices --folder catalog` writes the prices of
+        today.
+        """,
+        answer="catalog",
+        parameters=(
+            click.argument("table", required=False),
+            click.argument("gpu", required=False),
+            click.option(
+                "--where", default="", help="Conditions, such as 'mem_gb >= 80 and vendor == nvidia'."
+            ),
+            click.option(
+                "--columns",
+                default="",
+                type=NAMES,
+                help="Columns to show, with commas between; `all` shows every one.",
+            ),
+            click.option(
+                "--fit",
+                default="",
+                help="With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'.",
+            ),
+            click.option("--folder", type=FILE, help="A folder with rows of yours, as beside a spec."),
+            JSON,
+        ),
+    ),
+    "claims": Verb(
+        group="decide",
+        summary="Judge what circulates about infrastructure by the product itself",
+        help="""Judge claims that circulate about training and inference infrastructure.
+
+        Each verdict is computed from the catalogue and the models that plans use: it holds, it is
+        conditional (true in some of its cases), it is contradicted, or nothing computable decides it. Every
+        claim comes with its figures and with the command that shows one of them.
+        """,
+        answer="claims_or_value",
+        progress=Progress.PATIENT,
+        parameters=(
+            click.option("--only", default="", type=NAMES, help="These claims, such as S0-22,S2-13."),
+            click.option("--topic", default="", help="Claims of one topic, such as power."),
+            click.option("--verdict", type=click.Choice(VERDICTS), help="Show those with one verdict."),
+            click.option("--cases", is_flag=True, help="Show what every case came to."),
+            click.option(
+                "--compute",
+                "expression",
+                default="",
+                help="Print one quantity instead: \"catalog('L4').tdp_w\".",
+            ),
+            click.option("--catalog", type=FILE, help="A folder with rows of yours."),
+            JSON,
+        ),
+    ),
+    "simulate": Verb(
+        group="rehearse",
+        summary="Rehearse a plan in the digital twin, under traffic and faults",
+        help="""Rehearse SPEC, which is planned first, or PLAN, the JSON that `plan --out` wrote, in the
+        digital twin.
+
+        NAME:VARIANT is a scenario with what one of its variants changes. Exits 3 when a goal is missed.
+        """,
+        answer="simulate_or_sweep",
+        progress=Progress.PATIENT,
+        epilog=_scenarios,
+        writes=("requests", "timeline", "jobs"),
+        parameters=(
+            click.argument("source", type=FILE, metavar="SPEC|PLAN"),
+            click.option(
+                "--trace",
+                "traces",
+                multiple=True,
+                metavar="[CLASS=]FILE",
+                help="Replay this trace as the traffic of a class, of the first one by default.",
+            ),
+            click.option("--only", metavar="CLASS", help="Send the requests of this class alone."),
+            click.option(
+                "--scenario",
+                default="as-planned",
+                show_default=True,
+                metavar="NAME|FILE",
+                help="What happens meanwhile.",
+            ),
+            click.option("--seed", default=0, show_default=True, type=int, help="Of every draw."),
+            click.option(
+                "--compare", metavar="A,B", help="Two scenarios under the same seeds, with intervals."
+            ),
+            click.option("--sweep", metavar="KEY=A,B,…", help="One key of the scenario at several values."),
+            click.option(
+                "--engine",
+                type=click.Choice(["processes", "ray"]),
+                default="processes",
+                show_default=True,
+                metavar="NAME",
+                help="Runs happen in `processes` of this machine, or on `ray` (extra `ray`).",
+            ),
+            click.option("--requests", type=FILE, help="Write every request to this CSV."),
+            click.option("--timeline", type=FILE, help="Write the run over time to this CSV."),
+            click.option("--jobs", type=FILE, help="Write every training job to this CSV."),
+            JSON,
+            OUT,
+            FORCE,
+        ),
+    ),
+    "up": Verb(
+        group="run",
+        summary="Train, serve and measure on this machine; planned beside measured",
+        help="""Measure this machine, plan for it, train, serve, load, and compare.
+
+        SPEC is a file, or a folder with a twofold.yaml, such as examples/laptop. The service goes on until
+        `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
+        """,
+        answer="up_page",
+        progress=Progress.STAGES,
+        parameters=(
+            click.argument("spec", type=FILE),
+            click.option(
+                "--port",
+                type=click.IntRange(1, 65535),
+                default=8700,
+                show_default=True,
+                help="The gateway's.",
+            ),
+            click.option("--load-for", default="12 s", show_default=True, help="How long each load is held."),
+            JSON,
+            OUT,
+            FORCE,
+        ),
+    ),
+    "down": Verb(
+        group="run",
+        summary="Stop what `up` started, and remove its state",
+        help="Stop every process that `up` started for SPEC and remove its state.",
+        answer="stop",
+        parameters=(
+            click.argument("spec", type=FILE),
+            click.option(
+                "--keep", is_flag=True, help="Keep its files: device, checkpoints, artefacts, logs."
+            ),
+            JSON,
+        ),
+    ),
+    "measure": Verb(
+        group="learn",
+        summary="Measure this machine as a device that plans use",
+        help="Measure what plans are made from.",
+        questions={
+            "device": Verb(
+                help="""Measure this machine as a device named `this-machine`, in about a minute.
+
+                Writes `.twofold/device` beside the spec: its row, its node, and the constants of its
+                kernels, links, training framework and serving engine. `plan`, `estimate` and `compare`
+                there use them.
+                """,
+                answer="measure_device",
+                progress=Progress.LINES,
+                parameters=(
+                    click.option(
+                        "--ranks",
+                        type=int,
+                        help="Equal shares of the machine; by default 2, or one per accelerator.",
+                    ),
+                    click.option(
+                        "--out",
+                        type=click.Path(path_type=Path, file_okay=False),
+                        help="The folder of the spec; the working folder by default.",
+                    ),
+                    JSON,
+                ),
+            )
+        },
+    ),
+    "calibrate": Verb(
+        group="learn",
+        summary="Fit a few factors to rows that you measured, for plans beside",
+        help="""Calibrate with the CSV table MEASUREMENTS of your own runs, in the columns that `predict`
+        reads.
+
+        Three to six named factors per accelerator and software are fitted, with shrinkage: about ten rows
+        do. `plan`, `estimate` and `compare` beside the file use them. Rows that cannot be true are refused.
+        """,
+        answer="calibrate",
+        writes=("out",),
+        parameters=(
+            click.argument("measurements", type=FILE),
+            click.option(
+                "--out",
+                type=FILE,
+                default=Path(".twofold", "calibration.json"),
+                help="The file to write; by default `.twofold/calibration.json` in this folder.",
+            ),
+            FORCE,
+            JSON,
+        ),
+    ),
+    "predict": Verb(
+        group="learn",
+        summary="Predict measured runs, row by row",
+        help="""Predict every row of a table of training or inference runs, and append `pred_…` columns to
+        it.
+
+        Only what a user could know beforehand is read. A row that cannot be predicted says why in
+        `pred_error`.
+        """,
+        answer="predict",
+        progress=Progress.PATIENT,
+        writes=("out",),
+        parameters=(
+            click.argument("half", type=click.Choice(HALVES)),
+            click.option("--in", "rows", required=True, type=FILE, help="A CSV table of runs."),
+            click.option("--out", required=True, type=FILE, help="Where it goes, with predictions."),
+            FORCE,
+            JSON,
+        ),
+    ),
+    "validate": Verb(
+        group="learn",
+        summary="Score predictions on measured runs, against the goals",
+        help="""Score predictions on measured runs: goals first, then errors, order and ranges by group.
+
+        Each row is predicted by constants that never saw its source. Without a half, all that there are.
+        """,
+        answer="validate_or_lint",
+        progress=Progress.PATIENT,
+        parameters=(
+            click.argument("half", default="", metavar="[training|inference|kernels]"),
+            click.option(
+                "--data",
+                type=FILE,
+                help="A table of measured runs, or a folder of them; the packaged sample by default.",
+            ),
+            click.option(
+                "--by",
+                default="source",
+                show_default=True,
+                type=NAMES,
+                help="source,gpu,framework,arch,phase: group by.",
+            ),
+            click.option("--lint", "table", type=FILE, help="Only look for rows that cannot be true."),
+            click.option(
+                "--gate", is_flag=True, help="Exit 3 when errors are worse than the committed figures."
+            ),
+            JSON,
+        ),
+    ),
+}

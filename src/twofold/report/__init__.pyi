@@ -1,3 +1,5 @@
+from .answers import Shown as Shown
+from .answers import ShownData as ShownData
 from .calibrate import calibration_lines as calibration_lines
 from .claims import claims_lines as claims_lines
 from .compare import comparison_lines as comparison_lines
@@ -19,7 +21,6 @@ from .plan import plan_lines as plan_lines
 from .shown import Difference as Difference
 from .shown import Explanation as Explanation
 from .shown import ShownPlan as ShownPlan
-from .shown import as_html as as_html
 from .shown import shown_plan as shown_plan
 from .simulate import simulation_lines as simulation_lines
 from .sweep import sweep_lines as sweep_lines

@@ -1,67 +1,65 @@
 """Answers that show themselves: as lines in a terminal, as the same lines in a notebook."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from html import escape
+from typing import Any, ClassVar
 
 from twofold.contracts.results import Plan
+from twofold.core import to_data
 from twofold.planner import Change
+from twofold.report.answers import Shown
 from twofold.report.differences import difference_lines
 from twofold.report.differences_short import telling_lines
 from twofold.report.plan import plan_lines
 
+CHANGED = 4  # exit code
+
 
 @dataclass(frozen=True, slots=True)
-class ShownPlan(Plan):
+class ShownPlan(Plan, Shown):
     """A plan, schema `twofold/plan/1`, that prints as its one-screen form."""
 
-    def __str__(self) -> str:
-        return "\n".join(plan_lines(self))
-
-    def _repr_html_(self) -> str:
-        return as_html(plan_lines(self))
+    @property
+    def lines(self) -> list[str]:
+        """The one screen."""
+        return plan_lines(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Shown):
     """Where one number of a plan comes from, as a tree of lines."""
 
+    schema: ClassVar[str] = "twofold/explain/1"
     path: str
     lines: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
-
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Shown):
     """What differs between two plans, in plan order; empty when nothing does. Prints what matters first."""
 
+    schema: ClassVar[str] = "twofold/diff/1"
     changes: tuple[Change, ...]
+    everything: bool = False  # prints every change, in plan order
 
     def __bool__(self) -> bool:
         return bool(self.changes)
 
-    def __str__(self) -> str:
-        return "\n".join(telling_lines(self.changes))
-
-    def _repr_html_(self) -> str:
-        return as_html(telling_lines(self.changes))
+    @property
+    def lines(self) -> list[str]:
+        """The changes that matter most, or all of them."""
+        return difference_lines(self.changes) if self.everything else telling_lines(self.changes)
 
     @property
-    def all_lines(self) -> tuple[str, ...]:
-        """Every change, in plan order."""
-        return tuple(difference_lines(self.changes))
+    def as_data(self) -> dict[str, Any]:
+        """Every change."""
+        return {"changes": to_data(self.changes)}
+
+    @property
+    def exit_code(self) -> int:
+        """Whether anything changed."""
+        return CHANGED if self.changes else 0
 
 
 def shown_plan(plan: Plan) -> ShownPlan:
     """The same plan, able to show itself."""
     return ShownPlan(**{field.name: getattr(plan, field.name) for field in fields(plan)})
-
-
-def as_html(lines: Iterable[str]) -> str:
-    """Lines as a notebook shows them: their columns stay columns."""
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from twofold.measure import FIGURES, Column, Finding, Gate, Judged, Line, Reached, Refusals, Score
+from twofold.report.answers import Shown
 from twofold.report.lines import WIDTH, both_ends, field, table
-from twofold.report.shown import as_html
 
 NONE = "–"
+WORSE = 3  # exit code
 COLUMN_HEADS: Mapping[Column, str] = {
     Column.SEEN: "SEEN",
     Column.LEFT_OUT: "LEFT OUT",
@@ -35,9 +36,10 @@ KEY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class Validated(Shown):
     """Scores by group, goals, refusals, and the gate where it was asked for."""
 
+    schema: ClassVar[str] = "twofold/validation/1"
     data: str
     row_counts: Mapping[str, int]  # scored, by half
     context_rows: int  # left out for their tier
@@ -55,20 +57,20 @@ class Validated:
 
     @property
     def as_data(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
+        """Every field: a score's columns are keys."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
+    @property
+    def exit_code(self) -> int:
+        """Whether the gate holds."""
+        return WORSE if self.gate and self.gate.failure else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Linted:
+class Linted(Shown):
     """What is wrong, or odd, with the rows of one table."""
 
+    schema: ClassVar[str] = "twofold/lint/1"
     file: str
     half: str
     row_count: int
@@ -78,12 +80,6 @@ class Linted:
     def lines(self) -> tuple[str, ...]:
         """The findings, the gravest first."""
         return tuple(lint_lines(self))
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines)
 
 
 def validation_lines(shown: Validated) -> Iterator[str]:

@@ -1,0 +1,92 @@
+"""Verbs as commands: parsed words go to a function of `app`, its answer to stdout, files and exit code."""
+
+# ruff: noqa: ARG002 (click calls these methods with a context, needed or not)
+
+from difflib import get_close_matches
+from inspect import cleandoc, signature
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from twofold import __version__
+from twofold.cli.options import Verb
+from twofold.cli.output import STDOUT, check_free, today, write_text
+from twofold.cli.progress import PROGRESS
+from twofold.cli.verbs import EXIT_CODES, VERBS
+
+
+class VerbGroup(click.Group):
+    """The `twofold` command. Listing it reads the table; a verb becomes a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return command_of(cmd_name, VERBS[cmd_name]) if cmd_name in VERBS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], VERBS, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            raise click.UsageError(f"`{args[0]}` is not a verb{meant}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in dict.fromkeys(verb.group for verb in VERBS.values()):
+            with formatter.section(group.capitalize()):
+                formatter.write_dl([(n, verb.summary) for n, verb in VERBS.items() if verb.group == group])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_text(EXIT_CODES)
+
+
+@click.command(cls=VerbGroup, context_settings={"max_content_width": 100})
+@click.version_option(__version__, prog_name="twofold", message="%(prog)s %(version)s")
+def twofold() -> None:
+    """Plan LLM training and serving from one spec: sized, priced and explained, with honest ranges."""
+
+
+def command_of(name: str, verb: Verb) -> click.Command:
+    """A verb as click runs it."""
+    said: dict[str, Any] = {"help": cleandoc(verb.help), "epilog": verb.epilog() or None}
+    if verb.questions:
+        asked = {each: command_of(each, question) for each, question in verb.questions.items()}
+        return click.Group(name, asked, **said)
+
+    def called(**parsed: Any) -> None:  # named by the table: only it knows them
+        answer_verb(verb, parsed)
+
+    for parameter in reversed(verb.parameters):
+        called = parameter(called)
+    return click.command(name, click.Command, short_help=verb.summary or None, **said)(called)
+
+
+def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
+    """Call the verb's function, print its answer, write what is asked for, and exit with its code."""
+    as_json, force = parsed.pop("as_json"), parsed.pop("force", False)
+    kept: Path | None = parsed.pop("kept", None)
+    for path in (kept, *(parsed[name] for name in verb.writes)):
+        if path is not None and path != STDOUT:
+            check_free(path, force)
+    from twofold import app
+
+    function = attrgetter(verb.answer)(app)
+    taken = signature(function).parameters
+    words = verb.gathered(parsed)
+    with PROGRESS[verb.progress]() as tell:
+        given = {
+            name: value
+            for name, value in (("today", today()), ("tell", tell), ("as_json", as_json))
+            if name in taken
+        }
+        answer = function(**words, **given)
+    if kept:
+        write_text(kept, answer.json)
+    click.echo(answer.json if as_json else "\n".join((*answer.lines, "")), nl=False)
+    if answer.exit_code:
+        click.get_current_context().exit(answer.exit_code)

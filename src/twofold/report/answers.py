@@ -1,0 +1,64 @@
+"""What every answer of a verb is: lines for a terminal and a notebook, data with a schema for programs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, ClassVar, Generic, TypeVar
+
+from twofold.core import to_data, to_json
+
+Data = TypeVar("Data")
+
+
+class Shown:
+    """An answer that shows itself. A class of answers gives its `lines`, and more where it differs."""
+
+    __slots__ = ()
+    schema: ClassVar[str] = ""  # of `--json`; "" where the data carry their own
+    only_ascii: ClassVar[bool] = False
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The screen, at most 100 columns wide."""
+        return ()
+
+    @property
+    def as_data(self) -> Any:
+        """What `--json` prints, as plain data, below its schema."""
+        return to_data(self)
+
+    @property
+    def json(self) -> str:
+        """What `--json` prints."""
+        data = {"schema": self.schema, **self.as_data} if self.schema else self.as_data
+        return to_json(data, only_ascii=self.only_ascii)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return 0
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownData(Shown, Generic[Data]):
+    """An answer as data that carry their schema, and the lines that a terminal or a notebook shows of it."""
+
+    only_ascii: ClassVar[bool] = True  # as plans are written
+    data: Data
+    lines: tuple[str, ...]
+
+    @property
+    def as_data(self) -> Any:
+        """The data, without how they look."""
+        return to_data(self.data)
+
+
+def as_html(lines: Iterable[str]) -> str:
+    """Lines as a notebook shows them: their columns stay columns."""
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"
