@@ -27,13 +27,13 @@ from twofold.twin.cluster import (
     NodeGroup,
     RunEnd,
     StepModel,
-    Use,
     compare_pool,
     published_rates,
     simulate_cluster,
 )
 from twofold.twin.cluster.pool import day_profile, serving_load
 from twofold.twin.cluster.spares import spare_sweep
+from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0
 SEEDS = range(5)
@@ -137,7 +137,7 @@ def cadence() -> list[str]:
 
 
 def _overhead(result: ClusterResult) -> float:
-    hours = result.accelerator_h
+    hours = result.figures.accelerator_h
     return (hours[Use.LOST] + hours[Use.CHECKPOINTING]) / hours[Use.BUSY]
 
 

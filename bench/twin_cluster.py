@@ -87,13 +87,14 @@ def main() -> None:
         start = time.process_time()
         result = simulate_cluster(world, arrivals)
         core_s = time.process_time() - start
-        ratio = core_s / min(heap_s(result.event_count) for _ in range(3))
+        figures = result.figures
+        ratio = core_s / min(heap_s(figures.event_count) for _ in range(3))
         spent_s = TimedBrain.spent_s
-        counts = f"{sum(result.jobs.values()):8}{result.event_count:9}"
+        counts = f"{sum(figures.outcomes.values()):8}{figures.event_count:9}"
         print(f"{name:34}{counts}{core_s:8.1f}{spent_s:8.1f}{ratio:8.0f}")
         print(
-            f"  goodput {result.goodput_fraction:.3f}, utilisation {result.utilisation_fraction:.3f},"
-            f" {result.failure_count} failures, limit {LIMIT_S:.0f} s"
+            f"  goodput {figures.goodput_fraction:.3f}, utilisation {figures.utilisation_fraction:.3f},"
+            f" {figures.failure_count} failures, limit {LIMIT_S:.0f} s"
         )
 
 

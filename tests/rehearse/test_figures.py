@@ -73,7 +73,8 @@ class _Idle:
 
 
 def run(empty: FleetResult, timeline: tuple[TimelineRow, ...], **changes: object) -> FleetResult:
-    return replace(empty, timeline=timeline, duration_s=timeline[-1].until_s, **changes)  # type: ignore[arg-type]
+    figures = replace(empty.figures, duration_s=timeline[-1].until_s)
+    return replace(empty, timeline=timeline, figures=figures, **changes)  # type: ignore[arg-type]
 
 
 def test_power_is_idle_power_and_the_busy_part_of_what_is_above_it(empty: FleetResult) -> None:

@@ -21,5 +21,21 @@ def test_a_goal_that_those_answered_kept_is_missed_for_those_who_were_not(
     seen_s: float, met: bool, unanswered: bool
 ) -> None:
     goal = SloKept("ttft_p95", 1.0, seen_s, None, met)
-    one = ClassFigures("chat", "s", "s", 1.0, 100, 60, None, None, None, (goal,), {}, 0.6, 0.6, 1, 1)
+    one = ClassFigures(
+        name="chat",
+        service="s",
+        pool="s",
+        rate_per_s=1.0,
+        arrived_count=100,
+        finished_count=60,
+        ttft_s=None,
+        tpot_s=None,
+        e2e_s=None,
+        slos=(goal,),
+        outcomes={},
+        goodput_per_s=0.6,
+        goodput_fraction=0.6,
+        input_tokens=1,
+        output_tokens=1,
+    )
     assert _is_unanswered(one) == unanswered

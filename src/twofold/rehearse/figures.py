@@ -1,25 +1,14 @@
 """From what a twin's run came to, to the figures of `twofold/simulation/1`, beside what the plan says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from math import isfinite, sqrt
+from math import sqrt
 
 from twofold.answer import metric_text
-from twofold.contracts.results import (
-    AfterFault,
-    Bounds,
-    BrokeFirst,
-    ClassFigures,
-    ClassPlan,
-    FleetFigures,
-    LatencyFigures,
-    SloKept,
-)
+from twofold.contracts.results import AfterFault, BrokeFirst, ClassFigures, ClassPlan, FleetFigures, SloKept
 from twofold.core import format_seconds
 from twofold.rehearse.pools import PoolWorld
-from twofold.twin import Interval, Latency
-from twofold.twin.serving import BrokeFirst as Broken
-from twofold.twin.serving import ClassFigures as Counted
 from twofold.twin.serving import (
     FleetResult,
     FleetWorld,
@@ -30,66 +19,22 @@ from twofold.twin.serving import (
     fault_span_s,
 )
 
-RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
 UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
-METRICS = ("ttft", "tpot", "e2e")
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
 RECOVERED_FRACTION = 0.9  # of what was answered in time before
 RECOVERY_S = 10.0  # over which that is judged
 
 
 def class_figures(
-    planned: ClassPlan, counted: Counted, service: str, pool: str, result: FleetResult, world: FleetWorld
+    planned: ClassPlan, counted: ClassFigures, service: str, pool: str, result: FleetResult, world: FleetWorld
 ) -> ClassFigures:
     """One class of a run, its goals judged by the middle of what was seen."""
-    metrics = {metric: latency_figures(getattr(counted, f"{metric}_s")) for metric in METRICS}
-    span_s = max(min(world.horizon_s, result.duration_s) - world.warm_up_s, 1e-9)
-    arrived = counted.arrived_count
-    return ClassFigures(
-        name=planned.name,
-        service=service,
-        pool=pool,
-        rate_per_s=arrived / span_s,
-        arrived_count=arrived,
-        finished_count=counted.finished_count,
-        ttft_s=metrics["ttft"],
-        tpot_s=metrics["tpot"],
-        e2e_s=metrics["e2e"],
-        slos=_slos(planned, counted, metrics, result, world),
-        outcomes=dict(counted.outcomes),
-        goodput_per_s=counted.within_slo_count / span_s,
-        goodput_fraction=counted.within_slo_count / arrived if arrived else 0.0,
-        input_tokens=counted.input_tokens,
-        output_tokens=counted.output_tokens,
-    )
-
-
-def latency_figures(latency: Latency | None) -> LatencyFigures | None:
-    """One metric with its intervals; None where nothing has it."""
-    if latency is None:
-        return None
-    parts: dict[str, Interval] = {
-        name: getattr(latency, name) for name in ("p50", "p90", "p95", "p99", "mean")
-    }
-    return LatencyFigures(
-        **{name: part.value for name, part in parts.items()},
-        count=latency.count,
-        interval=Bounds(**{name: _bounds(part) for name, part in parts.items()}),
-        resolved=latency.p95.half_width_fraction <= RESOLVED_FRACTION,
-    )
-
-
-def _bounds(interval: Interval) -> tuple[float, float] | None:
-    return (interval.low, interval.high) if isfinite(interval.high) else None
+    return replace(counted, service=service, pool=pool, slos=_slos(planned, counted, result, world))
 
 
 def _slos(
-    planned: ClassPlan,
-    counted: Counted,
-    metrics: Mapping[str, LatencyFigures | None],
-    result: FleetResult,
-    world: FleetWorld,
+    planned: ClassPlan, counted: ClassFigures, result: FleetResult, world: FleetWorld
 ) -> tuple[SloKept, ...]:
     arrived = counted.arrived_count
     promised = arrived - counted.outcomes.get(OVER_LIMIT, 0)
@@ -97,7 +42,7 @@ def _slos(
     kept = []
     for slo in planned.slos:
         metric, _, which = slo.metric.rpartition("_")
-        latency = metrics.get(metric)
+        latency = getattr(counted, f"{metric}_s", None)
         if slo.metric == "finish_within":
             seen_s = _done_s(slo.limit_s, result, world)
         else:
@@ -132,64 +77,18 @@ def fleet_figures(
     service: str, accelerator: str, pool: PoolWorld, result: FleetResult, world: FleetWorld
 ) -> FleetFigures:
     """One pool over the whole run."""
-    has_price = pool.model.price_usd_per_h > 0
     watts = power_w(result, pool.model)
-    tokens = result.output_tokens
-    return FleetFigures(
+    return replace(
+        result.figures,
         service=service,
         pool=pool.pool.name,
         accelerator=accelerator,
-        replica_count=sum(group.count for group in world.replicas),
-        replica_count_max=result.replicas_max_count,
-        duration_s=result.duration_s,
-        measured_s=result.measured_s,
-        arrived_count=result.arrived_count,
-        finished_count=result.finished_count,
-        outcomes=dict(result.outcomes),
-        retry_count=result.retry_count,
-        goodput_per_s=result.goodput_per_s,
-        input_tokens=result.input_tokens,
-        output_tokens=tokens,
-        utilisation_fraction=result.busy_fraction,
-        kv_utilisation_fraction=result.kv_used_fraction,
-        prefix_hit_fraction=result.prefix_hit_fraction,
-        computed_s=result.computed_s,
-        saved_s=result.saved_s,
-        kv_waste_fraction=result.kv_waste_fraction,
-        token_gap_p99_s=result.token_gap_p99_s,
-        token_gap_max_s=result.token_gap_max_s,
-        preempted_count=result.preempted_count,
-        started_count=result.started_count,
-        start_s_mean=result.start_s_mean,
-        accelerator_h=result.accelerator_h,
-        cost_usd=result.cost_usd if has_price else None,
-        usd_per_1k_output_tokens=result.cost_usd / tokens * 1e3 if has_price and tokens else None,
-        usd_per_request=result.cost_usd / result.finished_count
-        if has_price and result.finished_count
-        else None,
-        energy_j=result.energy_j,
-        output_tokens_per_j=tokens / result.energy_j if tokens and result.energy_j else None,
         power_w_max=max(watts, default=0.0),
         power_ramp_w_per_s=max((abs(b - a) / POWER_S for a, b in pairwise(watts)), default=0.0),
-        event_count=result.event_count,
-        decision_count=result.decision_count,
-        effects=dict(result.effects),
         after_fault=after_fault(result, world),
-        little_error_fraction=result.little_error_fraction,
-        waits_for=result.waits_for,
-        broke_first=broke_first(result.broke_first),
         power_ramp_limit_w_per_s=pool.ramp_limit_w_per_s(max(watts, default=0.0)),
         replica_text=pool.replica_text,
-        queued_mean=result.queued_mean,
-        waiting_mean=result.waiting_mean,
     )
-
-
-def broke_first(broken: Broken | None) -> BrokeFirst | None:
-    """The same in the schema's words."""
-    if broken is None:
-        return None
-    return BrokeFirst(broken.at_s, broken.signal, broken.value, broken.limit, broken.text)
 
 
 def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> BrokeFirst | None:
@@ -231,7 +130,7 @@ def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
     spans: dict[int, list[tuple[float, float]]] = {}
     for row, watts in rows:
         spans.setdefault(int(row.from_s / POWER_S), []).append((row.until_s - row.from_s, watts))
-    whole = [parts for number, parts in spans.items() if (number + 1) * POWER_S <= result.duration_s]
+    whole = [parts for number, parts in spans.items() if (number + 1) * POWER_S <= result.figures.duration_s]
     return [sum(s * w for s, w in parts) / max(sum(s for s, _ in parts), 1e-9) for parts in whole]
 
 
@@ -261,7 +160,7 @@ def _stage_fraction(result: FleetResult, world: FleetWorld) -> float | None:
     if world.gate.canary is None or not _releases(world):
         return None
     stages = world.gate.canary.stages
-    begun = max(1, result.effects.get("StageRelease", 0))
+    begun = max(1, result.figures.effects.get("StageRelease", 0))
     return stages[min(begun, len(stages)) - 1].share_fraction
 
 

@@ -310,9 +310,7 @@ def run_world(
     record: Callable[[RequestRecord], None] | None = None,
 ) -> FleetResult:
     """One run as plain data, which another process can send back. The same world gives the same result."""
-    result = simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals(), record)
-    classes = tuple(replace(each, outcomes=dict(each.outcomes)) for each in result.classes)
-    return replace(result, classes=classes, outcomes=dict(result.outcomes), effects=dict(result.effects))
+    return simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals(), record)
 
 
 @dataclass(frozen=True, slots=True)

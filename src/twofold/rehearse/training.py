@@ -89,7 +89,7 @@ def rehearse_training(
         (change.files_per_accelerator,),
     )
     present = run if run and _fits(run, change) else None
-    return training_figures(Rehearsed(world, result, watch, pool, step, metadata, present))
+    return training_figures(Rehearsed(result, watch, pool, step, metadata, present))
 
 
 def left_out(runs: Sequence[TrainingPlan], change: ClusterChange) -> tuple[str, ...]:

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from twofold.contracts.results import TrainingPlan
+from twofold.contracts.results import TrainingFigures, TrainingPlan
 from twofold.core import format_seconds
 from twofold.rehearse.figures import UNANSWERED_FRACTION_MAX
-from twofold.twin.cluster import ClusterResult, JobRecord
+from twofold.twin.cluster import JobRecord
 
 KEPT_FRACTION_MIN = 0.5  # of the time that jobs hold accelerators: below, most of it is for nothing
 
 
 def missed_goals(
-    result: ClusterResult, own: Sequence[JobRecord], run: TrainingPlan | None
+    result: TrainingFigures, own: Sequence[JobRecord], run: TrainingPlan | None
 ) -> tuple[str, ...]:
     """A run of the plan that ended badly, waits, or is late by its deadline; serving without its share."""
     found = [_of_run(record, run, result.duration_s) for record in own if run and record.job_id == run.name]
@@ -49,26 +49,26 @@ def _of_deadline(record: JobRecord, deadline_s: float | None, done: float, now_s
     return f"{takes}, {due}" if takes_s > deadline_s else ""
 
 
-def _of_serving(result: ClusterResult) -> tuple[str, ...]:
+def _of_serving(result: TrainingFigures) -> tuple[str, ...]:
     """That serving lacked more of its accelerator-hours than a promise at p95 leaves over."""
-    serving = result.serving
-    if serving is None or serving.shortfall_h <= UNANSWERED_FRACTION_MAX * serving.needed_h:
+    needed_h, shortfall_h = result.serving_needed_h, result.serving_shortfall_h
+    if shortfall_h <= UNANSWERED_FRACTION_MAX * needed_h:
         return ()
-    had, least = 100 * (1 - serving.shortfall_h / serving.needed_h), 100 * (1 - UNANSWERED_FRACTION_MAX)
+    had, least = 100 * (1 - shortfall_h / needed_h), 100 * (1 - UNANSWERED_FRACTION_MAX)
     return (f"serving had {had:.3g} % of the accelerator-h that it needed, {least:.0f} % is the least",)
 
 
-def job_alarms(result: ClusterResult) -> list[str]:
+def job_alarms(result: TrainingFigures) -> list[str]:
     """One line each: jobs that were turned away or gave up, none that ran, work that was not kept."""
-    found, total = [], sum(result.jobs.values())
-    refused_count, gave_up_count = result.jobs.get("refused", 0), result.jobs.get("gave-up", 0)
+    found, total = [], sum(result.outcomes.values())
+    refused_count, gave_up_count = result.outcomes.get("refused", 0), result.outcomes.get("gave-up", 0)
     if refused_count:
         found.append(
             f"{refused_count:,} of {total:,} jobs were refused: too large for it, or its queue was full"
         )
     if gave_up_count:
         found.append(f"{gave_up_count:,} of {total:,} jobs gave up, failing again and again")
-    ran = any(waits.count for waits in result.waits_by_size)
+    ran = bool(result.queue_s_p95)
     if total > refused_count and not ran:
         found.append(f"none of {total:,} jobs started")
     if ran and result.goodput_fraction < KEPT_FRACTION_MIN:

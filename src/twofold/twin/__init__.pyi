@@ -1,8 +1,6 @@
 from .heap import Heap as Heap
 from .histogram import Histogram as Histogram
 from .histogram import Stream as Stream
-from .intervals import Interval as Interval
-from .intervals import Latency as Latency
 from .storage import METADATA_ALARM_FRACTION as METADATA_ALARM_FRACTION
 from .storage import MetadataRow as MetadataRow
 from .storage import SharedStore as SharedStore

@@ -6,14 +6,15 @@ follow each other wait in the same queue, and only the spread between long batch
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, inf, log, sqrt
+from math import exp, inf, isfinite, log, sqrt
 from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.twin.intervals import Interval, Latency
+from twofold.contracts.results import Bounds, LatencyFigures
 
 ERROR_FRACTION = 0.005
 _GROWTH = log((1.0 + ERROR_FRACTION) / (1.0 - ERROR_FRACTION))
@@ -26,6 +27,26 @@ _HALF = 32
 BATCHES_MAX = 32  # halved to 16 when it is full, by joining neighbours
 BATCH_MIN_COUNT = 8
 BATCHES_FOR_INTERVAL = 8
+RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure and where it lies with 95 % confidence; without enough data, from 0 to infinity."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width_fraction(self) -> float:
+        """Half of the interval over the value."""
+        return (self.high - self.low) / 2.0 / self.value if self.value else inf
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Low and high; None without enough data."""
+        return (self.low, self.high) if isfinite(self.high) else None
 
 
 class Histogram:
@@ -144,13 +165,23 @@ class Stream:
         whole.merge(self._open)
         return whole
 
-    def latency(self) -> Latency | None:
+    def latency(self) -> LatencyFigures | None:
         """Mean and percentiles with their intervals; None of nothing."""
         whole = self.histogram()
         if not whole.count:
             return None
-        at = {q: self._quantile(whole, q) for q in (0.5, 0.9, 0.95, 0.99)}
-        return Latency(whole.count, self._mean(whole), at[0.5], at[0.9], at[0.95], at[0.99])
+        p50, p90, p95, p99 = (self._quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
+        mean = self._mean(whole)
+        return LatencyFigures(
+            p50=p50.value,
+            p90=p90.value,
+            p95=p95.value,
+            p99=p99.value,
+            mean=mean.value,
+            count=whole.count,
+            interval=Bounds(p50.bounds, p90.bounds, p95.bounds, p99.bounds, mean.bounds),
+            resolved=p95.half_width_fraction <= RESOLVED_FRACTION,
+        )
 
     def quantile(self, fraction: float) -> Interval:
         """One percentile with its interval."""

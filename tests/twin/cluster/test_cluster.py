@@ -44,11 +44,11 @@ from twofold.twin.cluster import (
     RunEnd,
     SlowNode,
     StepModel,
-    Use,
     simulate_cluster,
 )
 from twofold.twin.cluster.jobs import JobEnd
 from twofold.twin.cluster.node_faults import CauseRate
+from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0
 
@@ -158,10 +158,10 @@ def test_a_lone_job_takes_its_start_its_work_and_its_checkpoints() -> None:
     result, records = run(world(interval_s=1000.0), JobArrival(50.0, 3500.0, 64))
     # Three writes of 64 GB at 1 GB/s fall into 3,500 s of work.
     assert records["j1"].ended_s == pytest.approx(50 + 300 + 3500 + 3 * 64)
-    assert result.checkpoint_count == 3
-    assert result.checkpoint_s_mean == pytest.approx(64.0)
-    assert result.accelerator_h[Use.BUSY] == pytest.approx(64 * 3500 / 3600)
-    assert result.goodput_fraction == pytest.approx(3500 / (300 + 3500 + 3 * 64))
+    assert result.figures.checkpoint_count == 3
+    assert result.figures.checkpoint_s_mean == pytest.approx(64.0)
+    assert result.figures.accelerator_h[Use.BUSY] == pytest.approx(64 * 3500 / 3600)
+    assert result.figures.goodput_fraction == pytest.approx(3500 / (300 + 3500 + 3 * 64))
 
 
 def test_a_snapshot_costs_only_itself() -> None:
@@ -174,21 +174,21 @@ def test_a_snapshot_costs_only_itself() -> None:
 def test_two_jobs_that_write_at_once_wait_for_each_other() -> None:
     alone, _ = run(world(interval_s=1000.0), JobArrival(0.0, 1500.0, 32))
     both, _ = run(world(interval_s=1000.0), JobArrival(0.0, 1500.0, 32), JobArrival(0.0, 1500.0, 32))
-    assert alone.checkpoint_s_mean == pytest.approx(32.0)
-    assert both.checkpoint_s_mean == pytest.approx(64.0)
+    assert alone.figures.checkpoint_s_mean == pytest.approx(32.0)
+    assert both.figures.checkpoint_s_mean == pytest.approx(64.0)
 
 
 def test_files_cost_time_beside_bytes() -> None:
     checkpoint = CheckpointModel(1e9, restart_s=300.0, files_per_accelerator=100.0)
     many = world(interval_s=1000.0, checkpoint=checkpoint, store=CheckpointStore(1e9, 1000.0))
     result, _ = run(many, JobArrival(0.0, 1500.0, 64))
-    assert result.checkpoint_s_mean == pytest.approx(64.0 + 6.4)
+    assert result.figures.checkpoint_s_mean == pytest.approx(64.0 + 6.4)
 
 
 def test_a_brownout_of_the_store_stretches_writes() -> None:
     store = CheckpointStore(1e9, brownouts=((0.0, DAY_S, 0.5),))
     result, _ = run(world(interval_s=1000.0, store=store), JobArrival(0.0, 1500.0, 64))
-    assert result.checkpoint_s_mean == pytest.approx(128.0)
+    assert result.figures.checkpoint_s_mean == pytest.approx(128.0)
 
 
 @settings(max_examples=15, deadline=None)
@@ -215,12 +215,14 @@ def test_every_accelerator_second_has_one_use(
     )
     jobs = [JobArrival(600.0 * number, 5000.0, size) for number, size in enumerate(sizes)]
     result, records = run(a_world, *jobs)
-    assert sum(result.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
+    assert sum(result.figures.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
     assert result.capacity_h == 64 * 24
-    assert min(result.accelerator_h.values()) >= -1e-6
-    assert sum(result.jobs.values()) == len(jobs) == len(records)
-    assert result.accelerator_h[Use.BUSY] == pytest.approx(sum(r.busy_s for r in records.values()) / 3600)
-    assert result.accelerator_h[Use.LOST] == pytest.approx(
+    assert min(result.figures.accelerator_h.values()) >= -1e-6
+    assert sum(result.figures.outcomes.values()) == len(jobs) == len(records)
+    assert result.figures.accelerator_h[Use.BUSY] == pytest.approx(
+        sum(r.busy_s for r in records.values()) / 3600
+    )
+    assert result.figures.accelerator_h[Use.LOST] == pytest.approx(
         sum(r.lost_s for r in records.values()) / 3600, abs=1e-6
     )
     for record in records.values():
@@ -243,8 +245,8 @@ def test_failures_cost_what_the_closed_form_of_the_run_plan_says() -> None:  # R
     # Noticed after 120 s, started in 300 s, read in 60 s. Failures of standing accelerators do no harm here,
     # and those of the waiting half of the cluster neither.
     expected = 1 / failing_time_ratio(between_s, 120 + 300 + 60, interval_s, 60.0)
-    assert result.failure_count > 250
-    assert result.goodput_fraction == pytest.approx(expected, rel=0.02)
+    assert result.figures.failure_count > 250
+    assert result.figures.goodput_fraction == pytest.approx(expected, rel=0.02)
 
 
 def test_work_lost_per_failure_is_that_of_theory() -> None:
@@ -252,7 +254,7 @@ def test_work_lost_per_failure_is_that_of_theory() -> None:
     result, _ = run(replace(FAILING, new_brain=partial(Fifo, interval_s)), LONG_JOB)
     expected = lost_work_s(between_s, interval_s + 60.0)
     # Losses are nearly even between none and all of a stretch; a failure in the write loses only the work.
-    spread_s = interval_s / sqrt(12 * result.failure_count)
+    spread_s = interval_s / sqrt(12 * result.figures.failure_count)
     assert result.lost_s_mean == pytest.approx(expected, abs=3.3 * spread_s + 30.0)
 
 
@@ -274,10 +276,12 @@ def test_a_link_at_half_speed_slows_the_step_and_is_named() -> None:  # R-013
     slow, records = run(
         world(step=step, slow_nodes=(SlowNode("n5", link_factor=2.0),)), JobArrival(0.0, DAY_S, 64)
     )
-    assert sound.slowdown_factor == 1.0
-    assert slow.slowdown_factor == pytest.approx(1.3)
+    assert sound.figures.slowdown_factor == 1.0
+    assert slow.figures.slowdown_factor == pytest.approx(1.3)
     assert records["j1"].slowest_node == "n5"
-    assert slow.pace_setters[0] == ("n5", pytest.approx(slow.accelerator_h[Use.SLOWED]))
+    assert next(iter(slow.figures.pace_setters)) == "n5"
+    waited_h = slow.figures.accelerator_h[Use.SLOWED]
+    assert slow.figures.pace_setters["n5"] == pytest.approx(waited_h)
 
 
 def test_a_node_that_is_slow_for_a_while_costs_that_while() -> None:
@@ -294,9 +298,11 @@ def test_nodes_that_fail_at_a_known_time_are_away_until_they_are_back(
 ) -> None:
     losses = tuple(NodeLoss(at_s, f"n{number}", FaultCause.POWER, back_s) for number in range(lost_count))
     result, records = run(world(losses=losses), JobArrival(0.0, 9000.0, 64))
-    assert result.failures_by_cause == {"power": lost_count} and result.node_failure_count == lost_count
+    assert (
+        result.figures.failures_by_cause == {"power": lost_count} and result.node_failure_count == lost_count
+    )
     down_s = back_s - FaultRates().detection_s  # until then the job that hangs has them
-    assert result.accelerator_h[Use.DOWN] == pytest.approx(8 * lost_count * down_s / 3600)
+    assert result.figures.accelerator_h[Use.DOWN] == pytest.approx(8 * lost_count * down_s / 3600)
     # All of it is done again from the start: no checkpoint was written.
     assert records["j1"].state == "completed"
     assert records["j1"].ended_s == pytest.approx(at_s + back_s + 300 + 9000)
@@ -315,21 +321,21 @@ def test_a_gang_across_domains_pays_for_the_way() -> None:
     step = StepModel(communication_fraction=0.2, crossing_fractions=(1.0, 0.5))
     inside, _ = run(world(nodes=nodes, step=step), JobArrival(0.0, DAY_S, 32))
     across, _ = run(world(nodes=nodes, step=step), JobArrival(0.0, DAY_S, 64))
-    assert inside.slowdown_factor == 1.0
-    assert across.slowdown_factor == pytest.approx(1.1)
+    assert inside.figures.slowdown_factor == 1.0
+    assert across.figures.slowdown_factor == pytest.approx(1.1)
 
 
 def test_jobs_that_end_of_themselves_are_not_tried_again() -> None:
     result, records = run(world(), JobArrival(0.0, 100.0, 8, state=JobEnd.FAILED), JobArrival(0.0, 100.0, 8))
-    assert result.jobs == {"failed": 1, "completed": 1}
+    assert result.figures.outcomes == {"failed": 1, "completed": 1}
     assert records["j1"].attempts == 1
 
 
 def test_a_run_that_is_cut_off_says_what_it_waits_for() -> None:
     result, _ = run(world(horizon_s=1000.0), JobArrival(0.0, 5000.0, 64), JobArrival(1.0, 1.0, 64))
-    assert result.duration_s == 1000.0
-    assert result.waiting_for == "1 running; 1 queued, first j2 (64 accelerators)"
-    assert result.placement[0][0] == "j1"
+    assert result.figures.duration_s == 1000.0
+    assert result.figures.waits_for == "1 running; 1 queued, first j2 (64 accelerators)"
+    assert next(iter(result.figures.placement)) == "j1"
 
 
 def test_no_job_gets_what_another_one_has() -> None:
@@ -360,8 +366,8 @@ def test_looking_more_often_changes_nothing() -> None:
     )
     job = JobArrival(0.0, 5 * DAY_S, 64)
     once, often = run(plain, job)[0], run(replace(plain, slow_nodes=looks, timeline_count=1000), job)[0]
-    assert often.event_count == once.event_count
-    assert often.accelerator_h == pytest.approx(once.accelerator_h, rel=1e-9, abs=1e-6)
+    assert often.figures.event_count == once.figures.event_count
+    assert often.figures.accelerator_h == pytest.approx(once.figures.accelerator_h, rel=1e-9, abs=1e-6)
     assert often.lost_s_mean == pytest.approx(once.lost_s_mean, rel=1e-9)
 
 
@@ -384,13 +390,13 @@ def test_the_timeline_shows_blocks_and_fragments_of_what_is_free() -> None:  # R
         assert row.idle_count == pytest.approx(20.0)
         assert row.largest_free_count == 16  # both nodes of b; the second of a has 4 left
         assert row.fragmentation_fraction == pytest.approx(4 / 20)
-    assert dict(result.placement) == {"j1": (("a0", 8), ("a1", 4))}
+    assert result.figures.placement == {"j1": "a0:8 a1:4"}
 
 
 def test_energy_is_that_of_working_and_idle_accelerators() -> None:
     a_world = world(horizon_s=3600.0, ends=RunEnd.HORIZON, idle_w=100.0, busy_w=700.0)
     result, _ = run(a_world, JobArrival(0.0, 1e6, 32))
-    assert result.energy_j == pytest.approx(3600 * 32 * (100 + 700))
+    assert result.figures.energy_j == pytest.approx(3600 * 32 * (100 + 700))
 
 
 def test_gangs_across_borders_slow_each_other_and_those_inside_do_not() -> None:

@@ -36,13 +36,13 @@ from twofold.twin.cluster import (
     RunEnd,
     ServingLoad,
     StepModel,
-    Use,
     published_rates,
     simulate_cluster,
 )
 from twofold.twin.cluster.jobs import JobEnd
 from twofold.twin.cluster.node_faults import CauseRate
 from twofold.twin.cluster.spares import spare_sweep
+from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0
 PLAIN = ClusterSettings()
@@ -93,7 +93,7 @@ def test_two_jobs_that_compete_never_hold_a_part_and_never_block_each_other() ->
         jobs = [JobArrival(10.0 * number, 5000.0, size) for number, size in enumerate(wanted)]
         faults = FaultRates((replace(HARDWARE, failures_per_accelerator_h=1 / 500, repair_s=1800.0),))
         result, records = run(world(8, new_brain=partial(watched, given), faults=faults, seed=seed), *jobs)
-        assert result.jobs == {"completed": 12}, result.waiting_for  # deadlocks: 0
+        assert result.figures.outcomes == {"completed": 12}, result.figures.waits_for  # deadlocks: 0
         for job_id, count in given:
             assert count == records[job_id].accelerator_count
 
@@ -102,9 +102,9 @@ def test_a_preempted_job_loses_less_than_one_interval_between_checkpoints() -> N
     settings = ClusterSettings(cadence=CadenceSettings(fixed_interval_s=3600.0))
     urgent = [JobArrival(20_000.0 * number, 3000.0, 32, priority=5) for number in range(1, 4)]
     result, records = run(world(8, settings), JobArrival(0.0, DAY_S, 64), *urgent)
-    assert result.preempted_count >= 3
+    assert result.figures.preempted_count >= 3
     assert records["j1"].state == "completed"
-    assert records["j1"].lost_s <= result.preempted_count * 64 * 3600.0
+    assert records["j1"].lost_s <= result.figures.preempted_count * 64 * 3600.0
     assert records["j1"].lost_s == 0  # the world's writes succeed, and the job stands still for them
     assert max(record.waited_s for record in records.values()) < 900.0
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_fails_lets_another_one_make_room() -> None:
     result, _ = run(
         world(8, checkpoint=failing), JobArrival(0.0, DAY_S, 64), JobArrival(20_000.0, 3000.0, 32, priority=5)
     )
-    assert result.jobs == {"completed": 2}
+    assert result.figures.outcomes == {"completed": 2}
     assert result.checkpoint_failed_count > 0
 
 
@@ -159,9 +159,10 @@ def test_teams_that_all_wait_have_their_quotas() -> None:  # R-017
         horizon_s=DAY_S,
     )
     result, _ = run(a_world, *(jobs[index] for index in order))
-    for team in result.teams:
-        assert team.deviation_fraction == pytest.approx(0.0, abs=0.1)
-        assert team.waits.p95_s >= team.waits.p50_s > 0
+    for team in result.figures.teams:
+        assert team.share_fraction == pytest.approx(team.quota_fraction, rel=0.1)
+        assert team.queue_s_p95 > 0
+    assert result.figures.share_deviation_fraction == pytest.approx(0.0, abs=0.1)
 
 
 class Saving(ClusterBrain):
@@ -200,7 +201,7 @@ def test_the_cadence_loses_little_more_than_one_that_knows_the_drifting_rates() 
         store=CheckpointStore(1e9),
     )
     result, _ = run(a_world, JobArrival(0.0, 60 * DAY_S, 512))
-    assert result.failure_count > 300
+    assert result.figures.failure_count > 300
     # What each interval costs is taken from theory at the true rate, so that the luck of single failures,
     # some 5 % of the sum here, is not in the comparison.
     chosen = known = 0.0
@@ -231,7 +232,7 @@ def test_the_16384_accelerator_case_is_saved_every_19_minutes() -> None:  # R-02
         store=CheckpointStore(5.67e12 / 60),
     )
     result, _ = run(a_world, JobArrival(0.0, DAY_S, 16384))
-    assert result.checkpoint_s_mean == pytest.approx(60.0)
+    assert result.figures.checkpoint_s_mean == pytest.approx(60.0)
     assert gaps[0][1] / 60 == pytest.approx(19, abs=1)
 
 
@@ -247,7 +248,7 @@ def test_the_largest_published_run_has_the_effective_time_that_it_reported() -> 
         store=CheckpointStore(5.67e12 / 60, 20_000.0),
     )
     result, records = run(a_world, JobArrival(0.0, 100 * DAY_S, 16384))
-    assert result.failure_count == pytest.approx(419 * 12 / 54, rel=0.3)
+    assert result.figures.failure_count == pytest.approx(419 * 12 / 54, rel=0.3)
     assert 0.90 < records["j1"].busy_s / (12 * DAY_S * 16384) < 0.95
 
 
@@ -259,7 +260,7 @@ def test_lemons_are_set_apart_and_failures_become_fewer() -> None:
         a_world = world(60, settings, faults=faults, horizon_s=40 * DAY_S, ends=RunEnd.HORIZON, seed=3)
         result, _ = run(a_world, JobArrival(0.0, 100 * DAY_S, 400))
         failures.append(result.node_failure_count)
-        quarantined.append(result.accelerator_h[Use.QUARANTINED])
+        quarantined.append(result.figures.accelerator_h[Use.QUARANTINED])
     assert quarantined[0] > 0 == quarantined[1]
     assert failures[0] < 0.8 * failures[1]
 
@@ -281,7 +282,7 @@ def test_a_job_that_no_cluster_holds_is_refused_and_one_that_always_fails_given_
     result, records = run(
         world(8, faults=crashing), JobArrival(0.0, DAY_S, 65), JobArrival(0.0, 5 * DAY_S, 64)
     )
-    assert result.jobs == {"refused": 1, "gave-up": 1}
+    assert result.figures.outcomes == {"refused": 1, "gave-up": 1}
     assert records["j2"].failures_count > 10
 
 
@@ -289,8 +290,8 @@ def test_a_smaller_gang_works_as_its_table_says() -> None:
     step = StepModel(efficiency_by_count=((8, 1.0), (64, 0.5)))
     result, records = run(world(8, step=step), JobArrival(0.0, DAY_S, 64))
     assert records["j1"].ended_s == pytest.approx(DAY_S + 120, rel=0.01)  # the duration is at full size
-    assert result.accelerator_h[Use.BUSY] == pytest.approx(0.5 * 64 * 24, rel=0.01)
-    assert result.accelerator_h[Use.SLOWED] == pytest.approx(0.5 * 64 * 24, rel=0.01)
+    assert result.figures.accelerator_h[Use.BUSY] == pytest.approx(0.5 * 64 * 24, rel=0.01)
+    assert result.figures.accelerator_h[Use.SLOWED] == pytest.approx(0.5 * 64 * 24, rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -339,6 +340,6 @@ def test_the_world_and_the_brain_never_contradict_each_other(seed: int) -> None:
             )
         )
     result, records = run(a_world, *jobs)
-    assert sum(result.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
-    assert min(result.accelerator_h.values()) > -1e-6
-    assert sum(result.jobs.values()) == len(records) == len(jobs)
+    assert sum(result.figures.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
+    assert min(result.figures.accelerator_h.values()) > -1e-6
+    assert sum(result.figures.outcomes.values()) == len(records) == len(jobs)

@@ -15,12 +15,12 @@ from twofold.twin.cluster import (
     NodeGroup,
     ServingLoad,
     StepModel,
-    Use,
     compare_pool,
     simulate_cluster,
 )
 from twofold.twin.cluster.pool import accelerators_for, day_profile, serving_load
 from twofold.twin.cluster.serving import ServingAccount
+from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0
 CAPACITY = tuple((8 * count, float(count)) for count in range(1, 21))  # one request per second and node
@@ -92,22 +92,24 @@ def jobs() -> list[JobArrival]:
 def test_sharing_by_the_day_trains_40_percent_more_at_unchanged_serving() -> None:
     for seed in range(2):
         compared = compare_pool(pool(seed), jobs)
-        assert compared.training_gain_fraction > 0.4
-        assert compared.shared_shortfall_s == compared.split_shortfall_s == 0
-        assert compared.shared_utilisation_fraction > compared.split_utilisation_fraction + 0.1
+        assert compared.figures.training_gain_fraction > 0.4
+        assert compared.figures.shared_shortfall_s == compared.figures.split_shortfall_s == 0
+        assert (
+            compared.figures.shared_utilisation_fraction > compared.figures.split_utilisation_fraction + 0.1
+        )
         for result in (compared.shared, compared.split_training, compared.split_serving):
-            assert sum(result.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
+            assert sum(result.figures.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
 
 
 def test_neighbours_slow_each_other_and_both_are_told() -> None:
     steps = {"training_interference_fraction": 0.5, "serving_interference_fraction": 0.2}
     result = simulate_cluster(pool(**steps), jobs())
     assert result.serving is not None
-    assert 1.0 < result.slowdown_factor < 1 + 0.2 * 0.5  # a fifth of a step communicates
+    assert 1.0 < result.figures.slowdown_factor < 1 + 0.2 * 0.5  # a fifth of a step communicates
     assert 1.0 < result.serving.slowdown_factor < 1.2
     apart = simulate_cluster(pool(), jobs())
     assert apart.serving is not None
-    assert apart.slowdown_factor == apart.serving.slowdown_factor == 1.0
+    assert apart.figures.slowdown_factor == apart.serving.slowdown_factor == 1.0
 
 
 def test_serving_alone_gets_what_it_asks_for_after_its_start() -> None:
@@ -123,4 +125,4 @@ def test_serving_alone_gets_what_it_asks_for_after_its_start() -> None:
     result = simulate_cluster(world, ())
     assert result.serving is not None
     assert result.serving.shortfall_s == 0
-    assert result.accelerator_h[Use.SERVING] >= 64 * 24
+    assert result.figures.accelerator_h[Use.SERVING] >= 64 * 24

@@ -51,9 +51,13 @@ def tried(release: Release, seed: int) -> FleetResult:
 
 def test_an_equal_release_is_promoted_though_it_begins_on_one_replica_with_little_load() -> None:
     result = tried(Release(2.0, "next"), 1)
-    assert result.effects.get("PromoteRelease") == 1 and "RollBackRelease" not in result.effects
+    assert (
+        result.figures.effects.get("PromoteRelease") == 1 and "RollBackRelease" not in result.figures.effects
+    )
 
 
 def test_a_release_that_writes_15_percent_slower_is_rolled_back() -> None:
     result = tried(Release(2.0, "next", step_factor=1.15), 1)
-    assert result.effects.get("RollBackRelease") == 1 and "PromoteRelease" not in result.effects
+    assert (
+        result.figures.effects.get("RollBackRelease") == 1 and "PromoteRelease" not in result.figures.effects
+    )

@@ -66,8 +66,8 @@ def test_a_crash_costs_one_retry_per_request_in_flight_and_then_the_capacity(
     between = {r.replica_id for r in records if 2.3 < r.arrival_s < 3.3}
     after = {r.replica_id for r in records if r.arrival_s > 6.0}
     assert between == {"r1"} and after == {"r0", "r1"}
-    assert result.started_count == 1 and result.start_s_mean == pytest.approx(0.5)
-    assert result.effects["OpenCircuit"] >= 1 and result.effects["CloseCircuit"] >= 1
+    assert result.figures.started_count == 1 and result.figures.start_s_mean == pytest.approx(0.5)
+    assert result.figures.effects["OpenCircuit"] >= 1 and result.figures.effects["CloseCircuit"] >= 1
 
 
 @pytest.mark.parametrize("cause", ["process", "kv", "accelerator"])
@@ -93,7 +93,7 @@ def test_a_replica_that_does_not_come_back_is_announced_and_not_paid_for(
 ) -> None:
     world = fixed_world(2, faults=(ReplicaCrash(0.01, "r0"),), lost_after_s=2.0)
     result, _ = run(world, steady(200, 0.05))
-    assert result.replica_h * 3600.0 == pytest.approx(result.duration_s + 2.01, rel=1e-3)
+    assert result.replica_h * 3600.0 == pytest.approx(result.figures.duration_s + 2.01, rel=1e-3)
 
 
 def test_a_slow_replica_is_slow_while_it_is(fixed_world: Worlds, steady: Requests) -> None:
@@ -117,8 +117,8 @@ def test_a_zone_is_lost_and_starts_cold_when_it_is_back(fixed_world: Worlds, ste
     result, records = run(world, steady(200, 0.05))
     assert {r.replica_id for r in records if 3.0 < r.arrival_s < 5.9} == {"r0", "r1"}
     assert {"r2", "r3"} & {r.replica_id for r in records if r.arrival_s > 7.0}
-    assert result.started_count == 2
-    assert result.broke_first is None or "zone b was lost at 2 s" in result.broke_first.text
+    assert result.figures.started_count == 2
+    assert result.figures.broke_first is None or "zone b was lost at 2 s" in result.figures.broke_first.text
 
 
 @pytest.mark.parametrize("cause", ["process", "node"])
@@ -129,7 +129,7 @@ def test_what_was_down_when_its_zone_was_lost_comes_back_with_the_zone(
     world = fixed_world(2, ("a", "b"), faults=faults, start_s=1.0, stall_timeout_s=1.0, gate=SOON)
     result, records = run(world, steady(300, 0.05))
     assert {r.replica_id for r in records if r.arrival_s > 9.0} == {"r0", "r1"}
-    assert result.started_count == 1
+    assert result.figures.started_count == 1
 
 
 def test_of_two_losses_of_a_zone_at_once_the_longer_one_counts(fixed_world: Worlds, steady: Requests) -> None:
@@ -138,7 +138,7 @@ def test_of_two_losses_of_a_zone_at_once_the_longer_one_counts(fixed_world: Worl
     result, records = run(world, steady(300, 0.05))
     assert {r.replica_id for r in records if 2.5 < r.arrival_s < 6.4} == {"r0"}
     assert {r.replica_id for r in records if r.arrival_s > 9.0} == {"r0", "r1"}
-    assert result.started_count == 1
+    assert result.figures.started_count == 1
 
 
 def test_what_was_down_when_its_zone_was_lost_for_good_is_announced_and_not_paid_for(
@@ -147,7 +147,7 @@ def test_what_was_down_when_its_zone_was_lost_for_good_is_announced_and_not_paid
     faults = (ReplicaCrash(1.0, "r1", "process", 2.0), ZoneLoss(2.0, "b"))
     world = fixed_world(2, ("a", "b"), faults=faults, lost_after_s=1.0)
     result, _ = run(world, steady(200, 0.05))
-    assert result.replica_h * 3600.0 == pytest.approx(result.duration_s + 4.0, rel=1e-3)
+    assert result.replica_h * 3600.0 == pytest.approx(result.figures.duration_s + 4.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(("cause", "told_s"), [("process", 3.0), ("node", 13.0), ("power", 13.0)])
@@ -166,7 +166,7 @@ def test_a_start_that_dies_is_told_at_once_only_where_somebody_is_left_to_tell(
 def test_a_partition_ends_and_what_was_said_meanwhile_arrives(fixed_world: Worlds, steady: Requests) -> None:
     world = fixed_world(2, ("a", "b"), faults=(Partition(1.01, 3.0, "b"),), token_s=0.05)
     result, records = run(world, steady(200, 0.05))
-    assert result.outcomes["finished"] == 200
+    assert result.figures.outcomes["finished"] == 200
     late = [r for r in records if r.replica_id == "r1" and 0.5 < r.arrival_s < 1.01]
     assert late and all(r.arrival_s + r.e2e_s >= 3.0 or r.e2e_s < 0.7 for r in late)
     assert {r.replica_id for r in records if 1.5 < r.arrival_s < 2.9} == {"r0"}
@@ -177,15 +177,15 @@ def test_a_long_partition_breaks_answers_that_had_begun(fixed_world: Worlds, ste
     faults = (Partition(1.01, 60.0, "b"),)
     world = fixed_world(2, ("a", "b"), faults=faults, token_s=0.05, stall_timeout_s=2.0)
     result, _ = run(world, steady(100, 0.05))
-    assert result.outcomes["failed: timeout"] >= 1
-    assert sum(result.outcomes.values()) == 100
+    assert result.figures.outcomes["failed: timeout"] >= 1
+    assert sum(result.figures.outcomes.values()) == 100
 
 
 def test_crashes_by_chance_come_at_their_rate(fixed_world: Worlds, steady: Requests) -> None:
     crashes = RandomCrashes(360.0, "process", 0.2)  # one per replica and 10 s
     result, _ = run(fixed_world(4, faults=(crashes,), start_s=0.1), steady(400, 0.25))
     # Each life ends after 10 s in the mean and takes 0.3 s to begin again: 39 expected, ±4 deviations.
-    assert 14 <= result.started_count <= 64
+    assert 14 <= result.figures.started_count <= 64
 
 
 def cold(world: FleetWorld, count: int) -> FleetWorld:
@@ -197,8 +197,8 @@ def test_cold_starts_share_the_store_and_a_brownout_slows_them(fixed_world: Worl
     def start_s(storage: Storage, *faults: Fault) -> float:
         world = fixed_world(1, weight_bytes=LONG, start_s=1.0, storage=storage, faults=faults)
         result, _ = run(cold(world, 10), steady(600, 0.1))
-        assert result.started_count == 10
-        return result.start_s_mean
+        assert result.figures.started_count == 10
+        return result.figures.start_s_mean
 
     plenty, shared = start_s(Storage(1e9)), start_s(Storage(1e6))
     assert plenty == pytest.approx(1.0, abs=0.05)
@@ -210,7 +210,7 @@ def test_peers_make_a_mass_start_faster(fixed_world: Worlds, steady: Requests) -
     def start_s(peer_bytes_per_s: float) -> float:
         storage = Storage(1e6, peer_bytes_per_s)
         world = cold(fixed_world(1, weight_bytes=LONG, start_s=1.0, storage=storage), 50)
-        return run(world, steady(400, 0.5))[0].start_s_mean
+        return run(world, steady(400, 0.5))[0].figures.start_s_mean
 
     assert start_s(0.0) == pytest.approx(151.0)
     assert start_s(4e6) == pytest.approx(31.0)  # one ready peer gives four times the store's rate
@@ -224,7 +224,7 @@ def test_a_start_in_a_lost_zone_is_no_start(fixed_world: Worlds, steady: Request
         faults=(ZoneLoss(0.5, "b", None),),
     )
     result, _ = run(world, steady(60, 0.1))
-    assert result.started_count == 0 and result.finished_count == 60
+    assert result.figures.started_count == 0 and result.figures.finished_count == 60
 
 
 def test_a_fleet_that_starts_cold_has_lost_no_zone(fixed_world: Worlds, steady: Requests) -> None:
@@ -233,10 +233,10 @@ def test_a_fleet_that_starts_cold_has_lost_no_zone(fixed_world: Worlds, steady: 
     world = fixed_world(4, ("a", "b"), start_s=5.0, weight_bytes=LONG, storage=Storage(1e6), classes=classes)
     lost = (ZoneLoss(0.0, "a", 0.0), ZoneLoss(0.0, "b", 0.0))
     result, records = run(replace(world, faults=(ColdStart(),)), steady(200, 0.2))
-    assert result.started_count == 4
+    assert result.figures.started_count == 4
     assert records == run(replace(world, faults=lost), steady(200, 0.2))[1]
-    assert result.broke_first is not None
-    assert result.broke_first.text.endswith("after the fleet started cold at 0 s")
+    assert result.figures.broke_first is not None
+    assert result.figures.broke_first.text.endswith("after the fleet started cold at 0 s")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_drained_zone_comes_back_cold_under_new_names(fixed_world: Worlds, ste
     zones = ("zone-1", "zone-2")
     world = fixed_world(4, zones, faults=(Drain(2.0, "zone-1", back_after_s=3.0),), start_s=0.5)
     result, records = run(world, steady(200, 0.05))
-    assert result.started_count == 2 and result.start_s_mean == pytest.approx(0.5)
+    assert result.figures.started_count == 2 and result.figures.start_s_mean == pytest.approx(0.5)
     again = [r.arrival_s for r in records if r.replica_id in ("r0-again", "r1-again")]
     assert again and min(again) >= 5.5  # 2 s + 3 s away + 0.5 s to start
     assert {r.outcome for r in records} == {"finished"}
@@ -287,6 +287,6 @@ def test_an_empty_zone_is_drained_at_once_and_an_unknown_one_is_refused(
     zones = ("zone-1", "zone-2")
     result, records = run(fixed_world(4, zones, faults=(Drain(0.0, "zone-1"),)), steady(20, 0.5))
     assert {r.replica_id for r in records} <= {"r2", "r3"}
-    assert result.broke_first is None
+    assert result.figures.broke_first is None
     with pytest.raises(ValueRefusedError, match="there is no zone `zone-3`"):
         run(fixed_world(4, zones, faults=(Drain(0.0, "zone-3"),)), [])

@@ -45,15 +45,15 @@ def test_an_idle_fleet_answers_in_the_engine_s_time_and_two_delays(
     result, records = run(fixed_world(network_s=0.01), steady(3, 1.0))
     assert [r.ttft_s for r in records] == pytest.approx([0.12] * 3)
     assert [r.e2e_s for r in records] == pytest.approx([0.22] * 3)
-    assert result.outcomes == {"finished": 3}
-    assert result.output_tokens == 33 and result.input_tokens == 300
-    assert result.broke_first is None and result.waits_for is None
+    assert result.figures.outcomes == {"finished": 3}
+    assert result.figures.output_tokens == 33 and result.figures.input_tokens == 300
+    assert result.figures.broke_first is None and result.figures.waits_for is None
 
 
 def test_without_a_network_delay_nothing_else_changes(fixed_world: Worlds, steady: Requests) -> None:
     result, records = run(fixed_world(network_s=0.0), steady(3, 1.0))
     assert [r.ttft_s for r in records] == pytest.approx([0.1] * 3)
-    assert result.finished_count == 3
+    assert result.figures.finished_count == 3
 
 
 CLIENTS = (
@@ -100,15 +100,17 @@ def test_every_request_that_arrives_ends_once_whatever_happens(
     )
     arrivals = list(generate(TrafficModel(rate), seed, 3.0))
     result, records = run(world, arrivals)
-    assert len(records) == result.arrived_count == len(arrivals) == sum(result.outcomes.values())
-    assert result.waits_for is None
+    assert (
+        len(records) == result.figures.arrived_count == len(arrivals) == sum(result.figures.outcomes.values())
+    )
+    assert result.figures.waits_for is None
     finished = [record for record in records if record.outcome == "finished"]
-    assert len(finished) == result.finished_count == result.outcomes["finished"]
+    assert len(finished) == result.figures.finished_count == result.figures.outcomes["finished"]
     # Tokens are conserved: each finished answer has the length that the world meant it to have.
     lengths = {arrival.arrival_s: arrival.output_tokens for arrival in arrivals}
     assert all(record.output_tokens == lengths[record.arrival_s] for record in finished)
-    assert result.output_tokens == sum(record.output_tokens for record in finished)
-    assert result.little_error_fraction < 1e-9
+    assert result.figures.output_tokens == sum(record.output_tokens for record in finished)
+    assert result.figures.little_error_fraction < 1e-9
     [figures] = result.classes
     assert (
         sum(figures.outcomes.values()) == figures.arrived_count == sum(a.arrival_s >= 0.2 for a in arrivals)
@@ -128,7 +130,7 @@ def test_the_time_average_of_open_requests_is_their_rate_times_their_stay(fixed_
     result, records = run(fixed_world(2), list(generate(BUSY, 3, 60.0)))
     open_s = sum(row.in_flight_mean * (row.until_s - row.from_s) for row in result.timeline)
     assert open_s == pytest.approx(sum(record.e2e_s for record in records), rel=1e-9)
-    assert result.little_error_fraction < 1e-9
+    assert result.figures.little_error_fraction < 1e-9
 
 
 def test_percentiles_are_those_of_the_records_to_half_a_percent(fixed_world: Worlds) -> None:
@@ -136,10 +138,11 @@ def test_percentiles_are_those_of_the_records_to_half_a_percent(fixed_world: Wor
     latency = result.classes[0].e2e_s
     assert latency is not None
     stays = sorted(record.e2e_s for record in records if record.outcome == "finished")
-    for figure, fraction in ((latency.p50, 0.5), (latency.p95, 0.95), (latency.p99, 0.99)):
-        assert figure.value == pytest.approx(stays[int(fraction * len(stays) - 1e-9)], rel=0.0051)
-        assert figure.low <= figure.value <= figure.high
-    assert latency.mean.value == pytest.approx(sum(stays) / len(stays))
+    for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        figure, bounds = getattr(latency, name), getattr(latency.interval, name)
+        assert figure == pytest.approx(stays[int(fraction * len(stays) - 1e-9)], rel=0.0051)
+        assert bounds is None or bounds[0] <= figure <= bounds[1]
+    assert latency.mean == pytest.approx(sum(stays) / len(stays))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -148,10 +151,14 @@ def test_more_replicas_are_never_worse(fixed_world: Worlds, seed: int) -> None:
     results = [simulate_fleet(fixed_world(count), arrivals) for count in (1, 2, 4)]
     ttft = [result.classes[0].ttft_s for result in results]
     assert all(figure is not None for figure in ttft)
-    means = [figure.mean.value for figure in ttft if figure is not None]
+    means = [figure.mean for figure in ttft if figure is not None]
     # With common random numbers, up to what least-work's misjudgement of lengths may cost.
     assert means[0] * 1.02 >= means[1] and means[1] * 1.02 >= means[2]
-    assert results[0].finished_count <= results[1].finished_count <= results[2].finished_count
+    assert (
+        results[0].figures.finished_count
+        <= results[1].figures.finished_count
+        <= results[2].figures.finished_count
+    )
 
 
 def endless(count: int) -> Iterator[Arrival]:
@@ -178,9 +185,9 @@ def test_a_session_asks_on_after_its_answer_and_not_after_a_failure(fixed_world:
     result, records = run(fixed_world(network_s=0.0), [first])
     assert [record.arrival_s for record in records] == pytest.approx([0.5, 1.7, 3.84])
     assert [record.output_tokens for record in records] == [11, 5, 6]
-    assert result.arrived_count == 3
+    assert result.figures.arrived_count == 3
     failing = fixed_world(error_fraction=1.0)
-    assert simulate_fleet(failing, [first]).outcomes == {"finished": 0, "failed: error": 1}
+    assert simulate_fleet(failing, [first]).figures.outcomes == {"finished": 0, "failed: error": 1}
 
 
 def test_an_endless_session_ends_at_the_horizon(fixed_world: Worlds) -> None:
@@ -189,13 +196,16 @@ def test_an_endless_session_ends_at_the_horizon(fixed_world: Worlds) -> None:
             yield Turn(0.1, 100, 5)
 
     result = simulate_fleet(fixed_world(horizon_s=10.0), [Arrival(0.0, 100, 5, turns=turns())])
-    assert 30 < result.arrived_count < 50 and result.outcomes["finished"] == result.arrived_count
+    assert (
+        30 < result.figures.arrived_count < 50
+        and result.figures.outcomes["finished"] == result.figures.arrived_count
+    )
 
 
 def test_impatient_clients_leave_and_their_work_is_dropped(fixed_world: Worlds, steady: Requests) -> None:
     client = ClientModel(patience_s=0.05)
     result, records = run(fixed_world(classes=(ClassModel("", client),)), steady(5, 1.0))
-    assert result.outcomes == {"finished": 0, "left": 5}
+    assert result.figures.outcomes == {"finished": 0, "left": 5}
     assert [record.e2e_s for record in records] == pytest.approx([0.05] * 5)
 
 
@@ -210,30 +220,33 @@ def test_naive_retries_multiply_requests_and_backoff_spreads_them(
         load(client)
         for client in (ClientModel(), ClientModel(Retry.IMMEDIATE, 50), ClientModel(Retry.BACKOFF, 50, 1.0))
     )
-    assert never.retry_count == 0
-    assert naive.retry_count > 5 * patient.retry_count > 0
-    assert patient.finished_count > never.finished_count
+    assert never.figures.retry_count == 0
+    assert naive.figures.retry_count > 5 * patient.figures.retry_count > 0
+    assert patient.figures.finished_count > never.figures.finished_count
 
 
 def test_a_request_that_can_never_fit_fails_and_holds_nothing(fixed_world: Worlds, steady: Requests) -> None:
     result = simulate_fleet(fixed_world(), [Arrival(1.0, 10, 0), *steady(2, 2.0)])
-    assert result.arrived_count == 3 and sum(result.outcomes.values()) == 3
+    assert result.figures.arrived_count == 3 and sum(result.figures.outcomes.values()) == 3
 
 
 def test_a_fleet_that_is_dead_refuses_everybody_and_ends(fixed_world: Worlds, steady: Requests) -> None:
     world = fixed_world(2, faults=(ReplicaCrash(0.0, "r0"), ReplicaCrash(0.0, "r1")))
     result = simulate_fleet(world, steady(50, 0.2))
-    assert result.finished_count == 0 and result.waits_for is None
-    assert result.outcomes.get("refused: no-replica", 0) > 40
+    assert result.figures.finished_count == 0 and result.figures.waits_for is None
+    assert result.figures.outcomes.get("refused: no-replica", 0) > 40
 
 
 def test_a_run_that_cannot_end_says_what_it_waits_for(fixed_world: Worlds, steady: Requests) -> None:
     world = fixed_world(1, token_s=1e9, drain_s=100.0, first_token_timeout_s=inf)
     result = simulate_fleet(world, steady(3, 1.0))
-    assert result.waits_for is not None
-    assert "3 of 3 requests have not ended" in result.waits_for and "1 of 1 replicas" in result.waits_for
-    assert result.outcomes == {"finished": 0, "open": 3}
-    assert result.duration_s == pytest.approx(103.0, abs=6.0)
+    assert result.figures.waits_for is not None
+    assert (
+        "3 of 3 requests have not ended" in result.figures.waits_for
+        and "1 of 1 replicas" in result.figures.waits_for
+    )
+    assert result.figures.outcomes == {"finished": 0, "open": 3}
+    assert result.figures.duration_s == pytest.approx(103.0, abs=6.0)
 
 
 def test_worlds_that_contradict_themselves_are_refused(fixed_world: Worlds, steady: Requests) -> None:
@@ -251,7 +264,7 @@ def test_worlds_that_contradict_themselves_are_refused(fixed_world: Worlds, stea
 
 def test_no_arrivals_give_an_empty_result(fixed_world: Worlds) -> None:
     result = simulate_fleet(fixed_world(), [])
-    assert result.arrived_count == 0 and result.classes[0].ttft_s is None
+    assert result.figures.arrived_count == 0 and result.classes[0].ttft_s is None
 
 
 def test_beliefs_may_be_off_and_the_world_stays_as_it_is(fixed_world: Worlds) -> None:
@@ -264,17 +277,17 @@ def test_beliefs_may_be_off_and_the_world_stays_as_it_is(fixed_world: Worlds) ->
     )  # all of it
     perfect = simulate_fleet(world, arrivals)
     off = simulate_fleet(wrong, arrivals)
-    assert off.outcomes == perfect.outcomes
-    assert off.input_tokens == perfect.input_tokens
+    assert off.figures.outcomes == perfect.figures.outcomes
+    assert off.figures.input_tokens == perfect.figures.input_tokens
 
 
 def test_warm_up_is_left_out_of_figures_and_not_of_outcomes(fixed_world: Worlds, steady: Requests) -> None:
     result = simulate_fleet(fixed_world(warm_up_s=5.01), steady(10, 1.0))
     [figures] = result.classes
-    assert (figures.arrived_count, figures.finished_count, result.finished_count) == (5, 5, 10)
+    assert (figures.arrived_count, figures.finished_count, result.figures.finished_count) == (5, 5, 10)
     latency = figures.ttft_s
     assert latency is not None and latency.count == 5
-    assert result.measured_s == pytest.approx(result.duration_s - 5.01)
+    assert result.figures.measured_s == pytest.approx(result.figures.duration_s - 5.01)
 
 
 def test_a_client_whose_answer_broke_asks_again_and_waits_as_long_again(
@@ -287,5 +300,5 @@ def test_a_client_whose_answer_broke_asks_again_and_waits_as_long_again(
         1, gate=gate, faults=crash, classes=(ClassModel("", client),), start_s=0.1, token_s=0.02
     )
     result, [record] = run(world, steady(1, 1.0))
-    assert result.retry_count == 1 and record.outcome == "finished"
+    assert result.figures.retry_count == 1 and record.outcome == "finished"
     assert record.ttft_s is not None and record.ttft_s > 0.5

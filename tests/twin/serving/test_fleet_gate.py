@@ -124,9 +124,11 @@ def test_with_everything_on_each_request_still_ends_once(  # INV-13, and of the 
     )
     arrivals = list(generate(TrafficModel(rate, output=SHORT, tenants=(("x", 1.0), ("y", 2.0))), seed, 10.0))
     result, records = run(world, arrivals)
-    assert len(records) == result.arrived_count == len(arrivals) == sum(result.outcomes.values())
-    assert result.waits_for is None and result.little_error_fraction < 1e-9
-    assert result.finished_count > 0
+    assert (
+        len(records) == result.figures.arrived_count == len(arrivals) == sum(result.figures.outcomes.values())
+    )
+    assert result.figures.waits_for is None and result.figures.little_error_fraction < 1e-9
+    assert result.figures.finished_count > 0
 
 
 def test_a_fleet_grows_into_a_surge_and_shrinks_after_it(fixed_world: Worlds) -> None:
@@ -135,16 +137,16 @@ def test_a_fleet_grows_into_a_surge_and_shrinks_after_it(fixed_world: Worlds) ->
         1, gate=GateSettings(queue=QueueSettings(), scaling=QUICK), in_flight_limit=4, start_s=2.0
     )
     result, _ = run(world, list(generate(traffic, 1, 150.0)))
-    assert result.started_count >= 2 and result.start_s_mean == pytest.approx(2.0)
-    assert result.effects["StopReplica"] >= 1
+    assert result.figures.started_count >= 2 and result.figures.start_s_mean == pytest.approx(2.0)
+    assert result.figures.effects["StopReplica"] >= 1
     counts = [row.ready_replica_count for row in result.timeline]
     assert counts[10] <= 2 < max(counts) and counts[-1] < max(counts)
-    assert result.replica_h * 3600.0 < result.replicas_max_count * result.duration_s
+    assert result.replica_h * 3600.0 < result.figures.replica_count_max * result.figures.duration_s
     fixed, _ = run(
         replace(world, gate=GateSettings(queue=QueueSettings())), list(generate(traffic, 1, 150.0))
     )
-    assert fixed.started_count == 0
-    assert result.finished_count > fixed.finished_count
+    assert fixed.figures.started_count == 0
+    assert result.figures.finished_count > fixed.figures.finished_count
 
 
 def test_who_knows_the_day_before_has_replicas_ready_when_the_day_opens(fixed_world: Worlds) -> None:
@@ -158,7 +160,7 @@ def test_who_knows_the_day_before_has_replicas_ready_when_the_day_opens(fixed_wo
         classes = (ClassModel("", ttft_s=0.5),)
         world = fixed_world(1, gate=gate, classes=classes, in_flight_limit=4, start_s=5.0, warm_up_s=62.0)
         result = simulate_fleet(world, generate(traffic, 1, 110.0))
-        return result.classes[0].within_slo_count / result.classes[0].arrived_count
+        return result.classes[0].goodput_fraction
 
     reactive, predictive = second_day(None), second_day(ForecastSettings(bin_s=2.0, season_s=60.0))
     assert reactive < 0.8 and predictive > 0.95
@@ -169,7 +171,7 @@ def test_a_fleet_starts_from_nothing_when_somebody_asks(fixed_world: Worlds, ste
     gate = GateSettings(queue=QueueSettings(), scaling=scaling)
     world = replace(fixed_world(1, gate=gate, start_s=2.0), replicas=(ReplicaGroup(0),))
     result, records = run(world, steady(20, 1.0))
-    assert result.finished_count == 20 and result.effects["Hold"] >= 1
+    assert result.figures.finished_count == 20 and result.figures.effects["Hold"] >= 1
     assert records[0].ttft_s is not None and 2.0 < records[0].ttft_s < 6.0
 
 
@@ -181,15 +183,18 @@ def tried(fixed_world: Worlds, release: Release, seed: int = 1, **changes: objec
 
 def test_a_sound_release_is_rolled_out_and_a_bad_one_is_taken_back(fixed_world: Worlds) -> None:
     equal = tried(fixed_world, Release(5.0, "next"))
-    assert equal.effects.get("PromoteRelease") == 1 and "RollBackRelease" not in equal.effects
-    assert equal.started_count >= 4  # the whole pool runs on it
+    assert equal.figures.effects.get("PromoteRelease") == 1 and "RollBackRelease" not in equal.figures.effects
+    assert equal.figures.started_count >= 4  # the whole pool runs on it
     for bad in (
         Release(5.0, "next", step_factor=1.6),
         Release(5.0, "next", error_fraction=0.3),
         Release(5.0, "next", quality_drop=0.2),
     ):
         result = tried(fixed_world, bad, quality_spread=0.05)
-        assert result.effects.get("RollBackRelease") == 1 and "PromoteRelease" not in result.effects, bad
+        assert (
+            result.figures.effects.get("RollBackRelease") == 1
+            and "PromoteRelease" not in result.figures.effects
+        ), bad
 
 
 def test_a_lost_zone_is_avoided_and_spares_carry_it(fixed_world: Worlds) -> None:
@@ -205,10 +210,10 @@ def test_a_lost_zone_is_avoided_and_spares_carry_it(fixed_world: Worlds) -> None
         return simulate_fleet(world, generate(traffic, 3, 40.0))
 
     spared, short = held(20), held(4)
-    assert spared.effects["FailOverZone"] == 1
-    broke = short.broke_first
+    assert spared.figures.effects["FailOverZone"] == 1
+    broke = short.figures.broke_first
     assert broke is not None and "after zone b was lost at 10 s" in broke.text
-    assert short.goodput_per_s < 0.7 * spared.goodput_per_s
+    assert short.figures.goodput_per_s < 0.7 * spared.figures.goodput_per_s
 
 
 def test_a_retry_storm_happens_without_limits_and_ends_with_the_gate_s_queue(fixed_world: Worlds) -> None:
@@ -220,9 +225,9 @@ def test_a_retry_storm_happens_without_limits_and_ends_with_the_gate_s_queue(fix
         return simulate_fleet(world, generate(traffic, 1, 25.0))
 
     bare, queued = asked(GateSettings()), asked(GateSettings(queue=QueueSettings()))
-    assert bare.retry_count > bare.arrived_count
-    assert queued.retry_count < 0.2 * bare.retry_count
-    assert queued.goodput_per_s > 0.0
+    assert bare.figures.retry_count > bare.figures.arrived_count
+    assert queued.figures.retry_count < 0.2 * bare.figures.retry_count
+    assert queued.figures.goodput_per_s > 0.0
 
 
 def test_who_asks_again_keeps_a_fleet_overloaded_after_a_burst_unless_repeats_are_limited(
@@ -241,12 +246,12 @@ def test_who_asks_again_keeps_a_fleet_overloaded_after_a_burst_unless_repeats_ar
 
     def kept_fraction(result: FleetResult) -> float:
         (figures,) = result.classes
-        return figures.within_slo_count / figures.arrived_count
+        return figures.goodput_fraction
 
     calm, stormy, limited = after(None, surged=False), after(None), after(RetryBudgetSettings())
-    assert calm.retry_count < 0.1 * calm.arrived_count and kept_fraction(calm) > 0.9
-    assert stormy.effects["Send"] > 2.0 * stormy.arrived_count
-    assert limited.effects["Send"] < 1.1 * limited.arrived_count
+    assert calm.figures.retry_count < 0.1 * calm.figures.arrived_count and kept_fraction(calm) > 0.9
+    assert stormy.figures.effects["Send"] > 2.0 * stormy.figures.arrived_count
+    assert limited.figures.effects["Send"] < 1.1 * limited.figures.arrived_count
     assert kept_fraction(stormy) < 0.5 and kept_fraction(limited) > 0.9
 
 
@@ -255,11 +260,11 @@ def test_a_client_breaks_off_what_takes_too_long_and_asks_as_often_as_it_may(
 ) -> None:
     client = ClientModel(Retry.IMMEDIATE, 3, timeout_s=0.15)  # an answer takes 0.2 s
     result, records = run(fixed_world(classes=(ClassModel("", client),)), steady(5, 1.0))
-    assert result.outcomes == {"finished": 0, "left": 5} and result.retry_count == 10
+    assert result.figures.outcomes == {"finished": 0, "left": 5} and result.figures.retry_count == 10
     assert [record.e2e_s for record in records] == pytest.approx([0.45 + 2 * 0.002] * 5)
     patient = ClientModel(Retry.IMMEDIATE, 3, timeout_s=0.25)
     result, _ = run(fixed_world(classes=(ClassModel("", patient),)), steady(5, 1.0))
-    assert result.outcomes == {"finished": 5} and result.retry_count == 0
+    assert result.figures.outcomes == {"finished": 5} and result.figures.retry_count == 0
 
 
 def test_a_greedy_tenant_takes_nobody_half_of_its_share_at_three_times_what_can_be_served(
@@ -289,10 +294,10 @@ def test_hedges_leave_one_answer_per_request(fixed_world: Worlds, steady: Reques
     slow = SlowReplica(2.0, 40.0, "r0", 20.0)
     gate = GateSettings(hedge=HedgeSettings(attempts_fraction=0.5), routing=Routing.ROUND_ROBIN)
     result, records = run(fixed_world(24, gate=gate, faults=(slow,)), steady(300, 0.1))
-    assert result.outcomes == {"finished": 300}
-    assert result.effects["Cancel"] > 0 and result.effects["Send"] > 300
+    assert result.figures.outcomes == {"finished": 300}
+    assert result.figures.effects["Cancel"] > 0 and result.figures.effects["Send"] > 300
     plain, without = run(fixed_world(24, gate=replace(gate, hedge=None), faults=(slow,)), steady(300, 0.1))
-    assert plain.finished_count == 300
+    assert plain.figures.finished_count == 300
 
     def mean_s(all_records: list[RequestRecord]) -> float:
         return sum(r.ttft_s or 0.0 for r in all_records) / len(all_records)

@@ -110,8 +110,9 @@ def test_one_at_a_time_it_is_an_m_d_1_queue() -> None:
     expected_s = service_s + busy * service_s / (2 * (1 - busy))
     (each,) = result.classes
     assert each.e2e_s is not None
-    assert each.e2e_s.mean.low <= expected_s <= each.e2e_s.mean.high
-    assert result.busy_fraction == pytest.approx(busy, rel=0.02)
+    assert each.e2e_s.interval.mean is not None
+    assert each.e2e_s.interval.mean[0] <= expected_s <= each.e2e_s.interval.mean[1]
+    assert result.figures.utilisation_fraction == pytest.approx(busy, rel=0.02)
 
 
 @pytest.mark.parametrize("load_fraction", [0.3, 0.6])
@@ -124,10 +125,10 @@ def test_the_plan_s_closed_form_is_near_and_on_the_safe_side(load_fraction: floa
     (each,) = result.classes
     assert planned is not None and each.e2e_s is not None
     planned_s = float(np.max(planned.mean_s))
-    assert 0.6 * planned_s < each.e2e_s.mean.value < 1.05 * planned_s
+    assert 0.6 * planned_s < each.e2e_s.mean < 1.05 * planned_s
 
 
 def test_a_slow_replica_takes_longer_for_what_is_left_of_a_batch_too() -> None:
     slow = world(ROWS, faults=(SlowReplica(0.05, 10.0, "r0", 2.0),))
     result = simulate_fleet(slow, [Arrival(0.0, 10, 1)])
-    assert result.duration_s == pytest.approx(0.15)  # half as planned, half twice as long
+    assert result.figures.duration_s == pytest.approx(0.15)  # half as planned, half twice as long

@@ -45,20 +45,24 @@ class SloKept:
     met: bool | None  # within the limit, at most 5 % (rate limits aside) unanswered; null: nothing arrived
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFigures:
-    """One latency class, of requests that arrived after the warm-up."""
+    """One latency class, of requests that arrived after the warm-up.
+
+    An intent that its client asks for several times is one request: its times count from the first asking,
+    and `outcomes` counts how it ended.
+    """
 
     name: str  # of the class
-    service: str  # whose it is
-    pool: str  # the replicas that serve it
+    service: str = ""  # whose it is
+    pool: str = ""  # the replicas that serve it
     rate_per_s: float  # requests that arrived, /s
     arrived_count: int  # requests
     finished_count: int  # of them, with a whole answer
     ttft_s: LatencyFigures | None  # to the first token; null: nothing finished
     tpot_s: LatencyFigures | None  # per further token; null: no answer has two
     e2e_s: LatencyFigures | None  # to the whole answer; null: nothing finished
-    slos: tuple[SloKept, ...]  # each goal
+    slos: tuple[SloKept, ...] = ()  # each goal
     outcomes: dict[str, int]  # requests by how they ended
     goodput_per_s: float  # requests finished within every goal, /s
     goodput_fraction: float  # of those that arrived
@@ -104,13 +108,13 @@ class TenantFigures:
     fair_fraction: float | None  # of its fair share of all served tokens; null: nothing finished
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFigures:
     """One pool of a service over the whole run."""
 
-    service: str  # whose pool
-    pool: str  # named by the first of its classes
-    accelerator: str  # catalogue name
+    service: str = ""  # whose pool
+    pool: str = ""  # named by the first of its classes
+    accelerator: str = ""  # catalogue name
     replica_count: int  # when the run began
     replica_count_max: int  # at any time
     duration_s: float  # simulated
@@ -139,19 +143,19 @@ class FleetFigures:
     usd_per_request: float | None  # USD of a finished request; null: no price, or none finished
     energy_j: float  # J
     output_tokens_per_j: float | None  # tokens/J; null: no token
-    power_w_max: float  # of its machines together, over 30 s
-    power_ramp_w_per_s: float  # the steepest change of it within 30 s, up or down
+    power_w_max: float = 0.0  # of its machines together, over 30 s
+    power_ramp_w_per_s: float = 0.0  # the steepest change of it within 30 s, up or down
     event_count: int  # that the gate handled
     decision_count: int  # effects that it answered with, probes aside
     effects: dict[str, int]  # by name
-    after_fault: AfterFault | None  # null: nothing went wrong
+    after_fault: AfterFault | None = None  # null: nothing went wrong
     little_error_fraction: float  # how far Little's law is off: our own check
     waits_for: str | None  # why the run was stopped before all requests had ended; null: it was not
     broke_first: BrokeFirst | None  # null: every limit held
     power_ramp_limit_w_per_s: float | None = None  # that the site may show the grid; null: not known
     replica_text: str = ""  # how a replica is other than planned; empty: it is not
-    queued_mean: float = 0.0  # requests that the gate held, at the scrapes
-    waiting_mean: float = 0.0  # requests in engines whose answer had not begun, at the scrapes
+    queued_mean: float  # requests that the gate held, at the scrapes
+    waiting_mean: float  # requests in engines whose answer had not begun, at the scrapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +218,7 @@ class SplitFigures:
     serving_slowdown_factor: float  # of service times beside training over those alone
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFigures:
     """The training half: jobs on a cluster, and what serving takes of it."""
 
@@ -244,24 +248,28 @@ class TrainingFigures:
     decision_count: int  # effects that it answered with
     effects: dict[str, int]  # by name
     waits_for: str | None  # what the run still waited for at its end; null: nothing
-    runs: tuple[RunFigures, ...]  # the plan's own
+    runs: tuple[RunFigures, ...] = ()  # the plan's own
     teams: tuple[TeamFigures, ...]  # by name
     slowdown_factor: float  # of training steps, over sound accelerators side by side
     serving_slowdown_factor: float  # of service times beside training
     pace_setters: dict[str, float]  # accelerator-hours that others waited for a node, most first
-    step: StepFigures | None  # null: no run with a step
-    checkpoint_files_count: float  # of the largest job
-    checkpoint_metadata_s: float  # of its checkpoint, to create them, s
-    checkpoint_data_s: float  # of its checkpoint, to write the bytes, s
-    checkpoint_interval_s_mean: float | None  # of running jobs, between two checkpoints; null: none written
-    preempted_lost_s_max: float | None  # of work undone by a preemption, s; null: none came without a failure
-    partial_gang_count: int  # jobs that were given some of their accelerators, not all
+    step: StepFigures | None = None  # null: no run with a step
+    checkpoint_files_count: float = 0.0  # of the largest job
+    checkpoint_metadata_s: float = 0.0  # of its checkpoint, to create them, s
+    checkpoint_data_s: float = 0.0  # of its checkpoint, to write the bytes, s
+    checkpoint_interval_s_mean: float | None = (
+        None  # of running jobs, between two checkpoints; null: none written
+    )
+    preempted_lost_s_max: float | None = (
+        None  # of work undone by a preemption, s; null: none came without a failure
+    )
+    partial_gang_count: int = 0  # jobs that were given some of their accelerators, not all
     deadlock_count: int  # looks at a sound cluster where jobs waited and none ran
     placement: dict[str, str]  # what runs where at the end: node:accelerators of each job
-    split: SplitFigures | None  # null: not asked for
-    alarms: tuple[str, ...]  # what is beyond a limit, the worst first
+    split: SplitFigures | None = None  # null: not asked for
+    alarms: tuple[str, ...] = ()  # what is beyond a limit, the worst first
     missed: tuple[str, ...] = ()  # what the plan's runs or serving were owed and did not get, the worst first
-    failures_by_cause: dict[str, int] = field(default_factory=dict)  # of nodes, and of jobs where these stay
+    failures_by_cause: dict[str, int]  # of nodes, and of jobs where these stay
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,5 +27,3 @@ from .types import RunEnd as RunEnd
 from .types import ServingLoad as ServingLoad
 from .types import SlowNode as SlowNode
 from .types import StepModel as StepModel
-from .types import TeamShare as TeamShare
-from .types import Use as Use

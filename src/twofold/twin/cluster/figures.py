@@ -7,7 +7,7 @@ from twofold.policy.cluster import ClusterEffect
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
 from twofold.twin.cluster.tally import Tally
-from twofold.twin.cluster.teams import TeamFigures
+from twofold.twin.cluster.teams import TeamAccounts
 from twofold.twin.cluster.types import ClusterRow, ClusterWorld, JobRecord
 
 SIZE_CLASSES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
@@ -24,7 +24,7 @@ class ClusterFigures:
 
     def __init__(self, world: ClusterWorld, nodes: Nodes, on_job: Callable[[JobRecord], None] | None) -> None:
         self._world, self._nodes, self._on_job = world, nodes, on_job
-        self.teams = TeamFigures(dict(world.quotas or {}))
+        self.teams = TeamAccounts(dict(world.quotas or {}))
         self.waits_by_size: dict[str, Tally] = {}
         self.jobs: Counter[str] = Counter()
         self.failures_by_cause: Counter[str] = Counter()

@@ -12,6 +12,7 @@ from math import ceil, pi, sin
 
 import numpy as np
 
+from twofold.contracts.results import SplitFigures
 from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.types import ClusterResult, ClusterWorld, JobRecord, NodeGroup, ServingLoad, Use
@@ -93,13 +94,7 @@ class PoolComparison:
     shared: ClusterResult
     split_training: ClusterResult
     split_serving: ClusterResult
-    training_gain_fraction: float  # accelerator-hours of work kept, shared over split, less one
-    shared_shortfall_s: float
-    split_shortfall_s: float
-    shared_utilisation_fraction: float  # trained, or was needed by serving
-    split_utilisation_fraction: float
-    training_slowdown_factor: float  # beside serving, over the same training alone (R-090)
-    serving_slowdown_factor: float
+    figures: SplitFigures
 
 
 def compare_pool(
@@ -122,25 +117,27 @@ def compare_pool(
     training = simulate_cluster(replace(world, nodes=for_training, serving=None), jobs())
     serving = simulate_cluster(replace(world, nodes=for_serving), ())
     assert shared.serving is not None and serving.serving is not None
-    trained_h = [one.accelerator_h for one in (shared, training)]
+    kept = [one.figures for one in (shared, training)]
     return PoolComparison(
         shared=shared,
         split_training=training,
         split_serving=serving,
-        training_gain_fraction=trained_h[0][Use.BUSY] / trained_h[1][Use.BUSY] - 1,
-        shared_shortfall_s=shared.serving.shortfall_s,
-        split_shortfall_s=serving.serving.shortfall_s,
-        shared_utilisation_fraction=_worked_h(shared) / shared.capacity_h,
-        split_utilisation_fraction=(_worked_h(training) + _worked_h(serving)) / shared.capacity_h,
-        training_slowdown_factor=shared.slowdown_factor / training.slowdown_factor,
-        serving_slowdown_factor=shared.serving.slowdown_factor / serving.serving.slowdown_factor,
+        figures=SplitFigures(
+            shared_utilisation_fraction=_worked_h(shared) / shared.capacity_h,
+            split_utilisation_fraction=(_worked_h(training) + _worked_h(serving)) / shared.capacity_h,
+            shared_shortfall_s=shared.serving.shortfall_s,
+            split_shortfall_s=serving.serving.shortfall_s,
+            training_gain_fraction=kept[0].accelerator_h[Use.BUSY] / kept[1].accelerator_h[Use.BUSY] - 1,
+            training_slowdown_factor=kept[0].slowdown_factor / kept[1].slowdown_factor,
+            serving_slowdown_factor=shared.serving.slowdown_factor / serving.serving.slowdown_factor,
+        ),
     )
 
 
 def _worked_h(result: ClusterResult) -> float:
     """Accelerator-hours that served what was needed, or did work that is kept."""
     served_h = result.serving.needed_h - result.serving.shortfall_h if result.serving else 0.0
-    return served_h + result.accelerator_h[Use.BUSY]
+    return served_h + result.figures.accelerator_h[Use.BUSY]
 
 
 def _cut(

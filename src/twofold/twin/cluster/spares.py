@@ -44,7 +44,7 @@ def spare_sweep(
         last = replace(world.nodes[-1], count=world.nodes[-1].count + spare_count)
         more = replace(world, nodes=(*world.nodes[:-1], last), new_brain=partial(brain_of, spare_count))
         result = simulate_cluster(more, jobs())
-        work = result.accelerator_h[Use.BUSY] / result.capacity_h
-        rows.append(SpareRow(spare_count, result.recovery_s_mean, result.duration_s, work))
+        work = result.figures.accelerator_h[Use.BUSY] / result.capacity_h
+        rows.append(SpareRow(spare_count, result.figures.recovery_s_mean, result.figures.duration_s, work))
     best = max(rows, key=lambda row: row.work_fraction)
     return SpareSweep(tuple(rows), best.spare_count)

@@ -3,7 +3,6 @@
 import numpy as np
 
 from twofold.twin import Histogram
-from twofold.twin.cluster.types import Waits
 
 BLOCK_COUNT = 1024
 
@@ -42,8 +41,7 @@ class Tally:
         count = self.count
         return self._sum / count if count else 0.0
 
-    def waits(self, name: str) -> Waits:
-        """Their percentiles, where they are waiting times."""
-        seen = self._flush()
-        p50, p90, p95, p99 = (seen.quantile(fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
-        return Waits(name, seen.count, self.mean, p50, p90, p95, p99)
+    @property
+    def p95(self) -> float:
+        """The smallest value that 95 % do not exceed."""
+        return self._flush().quantile(0.95)

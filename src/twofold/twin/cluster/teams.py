@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from twofold.contracts.results import TeamFigures
 from twofold.twin.cluster.tally import Tally
-from twofold.twin.cluster.types import TeamShare
 
 
 class _Team:
@@ -17,7 +17,7 @@ class _Team:
         self.waits = Tally()
 
 
-class TeamFigures:
+class TeamAccounts:
     """Accelerator-seconds by team. Mutable.
 
     Shares are taken over the time in which every team with a quota had jobs waiting: only then does a share
@@ -60,7 +60,7 @@ class TeamFigures:
             found = self._teams[team] = _Team()
         return found
 
-    def shares(self, now_s: float) -> tuple[TeamShare, ...]:
+    def shares(self, now_s: float) -> tuple[TeamFigures, ...]:
         """All teams until now, by name."""
         if self._teams:
             self._at(next(iter(self._teams)), now_s)
@@ -70,6 +70,5 @@ class TeamFigures:
         for team, one in sorted(self._teams.items()):
             quota = self._quotas[team] / whole if team in self._quotas and whole else None
             share = one.contended_s / total_s if total_s and quota is not None else None
-            deviation = share / quota - 1 if share is not None and quota else None
-            rows.append(TeamShare(team, one.held_s / 3600, share, quota, deviation, one.waits.waits(team)))
+            rows.append(TeamFigures(team, one.held_s / 3600, quota, share, one.waits.p95))
         return tuple(rows)

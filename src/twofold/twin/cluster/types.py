@@ -5,18 +5,19 @@ The world's truth (durations, speeds, faults) stands here; what the brain may kn
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from math import inf
 
+from twofold.contracts.results import TrainingFigures
 from twofold.policy import Machine
-from twofold.policy.cluster import ClusterEffect, ClusterEvent, FaultCause, Placement
+from twofold.policy.cluster import ClusterEffect, ClusterEvent, FaultCause
 from twofold.training import Reliability
 from twofold.twin.cluster.node_faults import FaultRates
 
 ClusterMachine = Machine[ClusterEvent, ClusterEffect]
 
 
-class Use(Enum):
+class Use(StrEnum):
     """What an accelerator's time goes into. Every second of every accelerator is exactly one."""
 
     BUSY = "busy"  # work that counts, at the speed of sound accelerators side by side
@@ -157,31 +158,6 @@ class ClusterWorld:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """How long jobs of one size or team waited for their first start."""
-
-    name: str
-    count: int
-    mean_s: float
-    p50_s: float
-    p90_s: float
-    p95_s: float
-    p99_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TeamShare:
-    """What a team had of all training time, while every team with a quota had jobs waiting."""
-
-    team: str
-    accelerator_h: float  # over the whole run
-    share: float | None  # None: at no time did all of them wait
-    quota_fraction: float | None
-    deviation_fraction: float | None  # share over quota less one
-    waits: Waits
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterRow:
     """One bucket of the timeline: mean accelerators by use, and the state at its end."""
 
@@ -238,33 +214,10 @@ class ServingFigures:
 class ClusterResult:
     """What a run came to; equal inputs give an equal result."""
 
-    duration_s: float
-    accelerator_count: int
-    accelerator_h: Mapping[Use, float]  # by use; they sum to the capacity
-    capacity_h: float
-    goodput_fraction: float  # work kept, of the time that jobs held accelerators
-    utilisation_fraction: float  # accelerators that trained or served, of the capacity
-    energy_j: float
-    jobs: Mapping[str, int]  # by state
-    waits_by_size: tuple[Waits, ...]
-    teams: tuple[TeamShare, ...]
-    preempted_count: int
-    restart_count: int  # attempts after the first
-    failure_count: int  # that hit a running job
+    figures: TrainingFigures
+    capacity_h: float  # accelerator-hours: what those by use sum to
     node_failure_count: int
-    failures_by_cause: Mapping[str, int]
-    checkpoint_count: int
     checkpoint_failed_count: int
-    checkpoint_s_mean: float  # of a write, from its order to its end
     lost_s_mean: float  # wall seconds per failure
-    recovery_s_mean: float  # from a failure until its job goes on: the time to repair, for jobs
-    slowdown_factor: float  # of training steps, over sound accelerators side by side
-    pace_setters: tuple[tuple[str, float], ...]  # nodes that held others up, and by how many accelerator-h
-    fragmentation_fraction_mean: float
     serving: ServingFigures | None
-    placement: tuple[tuple[str, Placement], ...]  # what runs where at the end
-    waiting_for: str  # what a run that was cut off was still waiting for; "": nothing
-    event_count: int  # that the brain handled
-    decision_count: int  # effects that it answered
-    effects: Mapping[str, int]  # by name
     timeline: tuple[ClusterRow, ...]

@@ -19,8 +19,6 @@ from .fault_types import ZoneLoss as ZoneLoss
 from .faults import fault_span_s as fault_span_s
 from .fleet import simulate_fleet as simulate_fleet
 from .measured import BatchServer as BatchServer
-from .metrics_types import BrokeFirst as BrokeFirst
-from .metrics_types import ClassFigures as ClassFigures
 from .metrics_types import FleetResult as FleetResult
 from .metrics_types import RequestRecord as RequestRecord
 from .metrics_types import TimelineRow as TimelineRow

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
-from twofold.twin.serving.fleet_replicas import Fleet
+from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
+from twofold.twin.serving.fleet_replicas import Fleet, Spent
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.serving.metrics_timeline import METRICS, Bucket
-from twofold.twin.serving.metrics_types import BrokeFirst, ClassFigures, FleetResult
+from twofold.twin.serving.metrics_types import FleetResult
 from twofold.twin.serving.types import FleetWorld
 
 LITTLE_ERROR_MAX = 1e-6
@@ -36,47 +36,62 @@ def fleet_result(
         outcomes[OPEN] = still_open
     samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
     read_tokens = spent.prefill_tokens + spent.hit_tokens
+    has_price = any(model.price_usd_per_h > 0 for model in world.models.values())
     return FleetResult(
-        duration_s=now_s,
-        measured_s=measured_s,
-        classes=tuple(_class_figures(tally, measured_s) for tally in metrics.classes),
-        outcomes=MappingProxyType(outcomes),
-        arrived_count=metrics.arrived,
-        finished_count=metrics.finished,
-        retry_count=metrics.retries,
-        goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
-        output_tokens=metrics.output_tokens,
-        input_tokens=metrics.input_tokens,
-        prefix_hit_fraction=spent.hit_tokens / read_tokens if read_tokens else 0.0,
-        preempted_count=spent.preempted_count,
-        busy_fraction=spent.busy_s / spent.ready_s if spent.ready_s else 0.0,
-        kv_used_fraction=metrics.kv_sum / metrics.kv_samples if metrics.kv_samples else 0.0,
-        waits_for=waits_for,
-        replica_h=spent.granted_s / 3600.0,
-        accelerator_h=spent.accelerator_s / 3600.0,
-        cost_usd=spent.cost_usd,
-        energy_j=spent.energy_j,
-        energy_j_per_output_token=spent.energy_j / metrics.output_tokens if metrics.output_tokens else 0.0,
-        replicas_max_count=fleet.max_count,
-        started_count=spent.started_count,
-        start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
-        event_count=event_count,
-        # A probe is no decision: it is sent to every replica at its time, whatever happens.
-        decision_count=sum(count for name, count in effects.items() if name != "Probe"),
-        effects=MappingProxyType(dict(sorted(effects.items()))),
-        little_error_fraction=little_error(metrics, now_s),
-        broke_first=broke_first(metrics),
+        figures=FleetFigures(
+            replica_count=sum(group.count for group in world.replicas),
+            replica_count_max=fleet.max_count,
+            duration_s=now_s,
+            measured_s=measured_s,
+            arrived_count=metrics.arrived,
+            finished_count=metrics.finished,
+            outcomes=outcomes,
+            retry_count=metrics.retries,
+            goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
+            input_tokens=metrics.input_tokens,
+            output_tokens=metrics.output_tokens,
+            utilisation_fraction=spent.busy_s / spent.ready_s if spent.ready_s else 0.0,
+            kv_utilisation_fraction=metrics.kv_sum / metrics.kv_samples if metrics.kv_samples else 0.0,
+            prefix_hit_fraction=spent.hit_tokens / read_tokens if read_tokens else 0.0,
+            computed_s=spent.busy_s,
+            saved_s=spent.saved_s,
+            kv_waste_fraction=_waste_fraction(spent),
+            token_gap_p99_s=spent.gaps.quantile(0.99) if spent.gaps.count else None,
+            token_gap_max_s=spent.gaps.quantile(1.0) if spent.gaps.count else None,
+            preempted_count=spent.preempted_count,
+            started_count=spent.started_count,
+            start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
+            accelerator_h=spent.accelerator_s / 3600.0,
+            cost_usd=spent.cost_usd if has_price else None,
+            usd_per_1k_output_tokens=_each(spent.cost_usd, metrics.output_tokens, 1e3) if has_price else None,
+            usd_per_request=_each(spent.cost_usd, metrics.finished) if has_price else None,
+            energy_j=spent.energy_j,
+            output_tokens_per_j=_each(metrics.output_tokens, spent.energy_j)
+            if metrics.output_tokens
+            else None,
+            event_count=event_count,
+            # A probe is no decision: it is sent to every replica at its time, whatever happens.
+            decision_count=sum(count for name, count in effects.items() if name != "Probe"),
+            effects=dict(sorted(effects.items())),
+            little_error_fraction=little_error(metrics, now_s),
+            waits_for=waits_for,
+            broke_first=broke_first(metrics),
+            queued_mean=sum(bucket.queued for bucket in metrics.timeline.buckets) / samples,
+            waiting_mean=sum(bucket.waiting for bucket in metrics.timeline.buckets) / samples,
+        ),
+        classes=tuple(_class_figures(tally, world, now_s) for tally in metrics.classes),
         timeline=metrics.timeline.rows(now_s),
-        queued_mean=sum(bucket.queued for bucket in metrics.timeline.buckets) / samples,
-        waiting_mean=sum(bucket.waiting for bucket in metrics.timeline.buckets) / samples,
-        computed_s=spent.busy_s,
-        saved_s=spent.saved_s,
-        token_gap_p99_s=spent.gaps.quantile(0.99) if spent.gaps.count else None,
-        token_gap_max_s=spent.gaps.quantile(1.0) if spent.gaps.count else None,
-        kv_waste_fraction=max(0.0, 1.0 - spent.used_token_s / spent.held_token_s)
-        if spent.held_token_s
-        else 0.0,
+        replica_h=spent.granted_s / 3600.0,
     )
+
+
+def _each(amount: float, count: float, scale: float = 1.0) -> float | None:
+    """So much for each; None of none."""
+    return amount / count * scale if count else None
+
+
+def _waste_fraction(spent: Spent) -> float:
+    return max(0.0, 1.0 - spent.used_token_s / spent.held_token_s) if spent.held_token_s else 0.0
 
 
 def little_error(metrics: Metrics, now_s: float) -> float:
@@ -177,21 +192,24 @@ def _noted(notes: Sequence[tuple[float, str]]) -> str:
     return " and ".join(said[:NOTES_MAX_COUNT]) + (f" and {more} more" if more > 0 else "")
 
 
-def _class_figures(tally: ClassTally, measured_s: float) -> ClassFigures:
+def _class_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
+    """Rates are those of the time in which requests come."""
     outcomes = {FINISHED: tally.finished, **dict(sorted(tally.outcomes.items()))}
     still_open = tally.arrived - sum(outcomes.values())
     if still_open:
         outcomes[OPEN] = still_open
+    span_s = max(min(world.horizon_s, now_s) - world.warm_up_s, 1e-9)
     return ClassFigures(
         name=tally.model.name,
+        rate_per_s=tally.arrived / span_s,
         arrived_count=tally.arrived,
         finished_count=tally.finished,
-        within_slo_count=tally.within,
-        goodput_per_s=tally.within / measured_s if measured_s else 0.0,
-        input_tokens=tally.input_tokens,
-        output_tokens=tally.output_tokens,
         ttft_s=tally.ttft.latency(),
         tpot_s=tally.tpot.latency(),
         e2e_s=tally.e2e.latency(),
-        outcomes=MappingProxyType(outcomes),
+        outcomes=outcomes,
+        goodput_per_s=tally.within / span_s,
+        goodput_fraction=tally.within / tally.arrived if tally.arrived else 0.0,
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
     )
