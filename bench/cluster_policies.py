@@ -8,6 +8,8 @@ from math import sqrt
 
 import numpy as np
 
+from bench.worlds.serving_day import day_profile, serving_load
+from bench.worlds.spares import spare_sweep
 from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import (
     CadenceSettings,
@@ -31,8 +33,6 @@ from twofold.twin.cluster import (
     published_rates,
     simulate_cluster,
 )
-from twofold.twin.cluster.pool import day_profile, serving_load
-from twofold.twin.cluster.spares import spare_sweep
 from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0

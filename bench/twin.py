@@ -188,8 +188,8 @@ def split(name: str, settings: GateSettings, base_us: float) -> None:
     engine_us = best_us(lambda: replay_engines(logs, given))
     rest_us = whole_us - gate_us - engine_us
     parts = "".join(f"{us:9.1f}{us / base_us:7.1f}" for us in (whole_us, gate_us, engine_us, rest_us))
-    per = result.event_count / result.arrived_count
-    print(f"{name:12}{parts}{per:9.1f}{result.decision_count / result.arrived_count:11.2f}")
+    per = result.figures.event_count / result.figures.arrived_count
+    print(f"{name:12}{parts}{per:9.1f}{result.figures.decision_count / result.figures.arrived_count:11.2f}")
 
 
 def main() -> None:

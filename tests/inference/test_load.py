@@ -4,6 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from bench.worlds.engine_loop import run_requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from twofold.inference import (
     static_batch,
 )
 from twofold.twin.serving import Engine, engine_settings
-from twofold.twin.serving.closed_loop import run_requests
 from twofold.twin.serving.engine_presets import step_table
 
 CHAT = Lengths(1024.0, 256.0)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from bench.worlds.spares import spare_sweep
 
 from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import (
@@ -41,7 +42,6 @@ from twofold.twin.cluster import (
 )
 from twofold.twin.cluster.jobs import JobEnd
 from twofold.twin.cluster.node_faults import CauseRate
-from twofold.twin.cluster.spares import spare_sweep
 from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0

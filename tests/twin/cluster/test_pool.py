@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
 
 from twofold.policy.cluster import ClusterBrain, ClusterSettings
 from twofold.twin.cluster import (
@@ -18,7 +19,6 @@ from twofold.twin.cluster import (
     compare_pool,
     simulate_cluster,
 )
-from twofold.twin.cluster.pool import accelerators_for, day_profile, serving_load
 from twofold.twin.cluster.serving import ServingAccount
 from twofold.twin.cluster.types import Use
 

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from bench.worlds.engine_loop import run_requests
 
 from twofold.catalog import load_catalog
 from twofold.inference import Replica, default_activation_format, engine, iteration_s, model_kind, model_shape
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.twin.serving.closed_loop import run_requests
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_presets import PRESETS, engine_settings, step_table
 from twofold.twin.serving.engine_types import Reservation

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.twin.serving.closed_loop import LoopFigures, run_requests
+from bench.worlds.engine_loop import LoopFigures, run_requests
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings
 

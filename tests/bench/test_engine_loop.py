@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.worlds.engine_loop import LoopFigures, run_requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from twofold.inference import (
     static_batch,
 )
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.twin.serving.closed_loop import LoopFigures, run_requests
 from twofold.twin.serving.disaggregated import DisaggregatedEngine
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_presets import engine_settings, step_table

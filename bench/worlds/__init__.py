@@ -1,0 +1,1 @@
+"""Worlds and sweeps that benches and tests share."""
