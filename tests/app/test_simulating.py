@@ -19,7 +19,7 @@ from twofold.contracts.scenario.named import scenario_names
 from twofold.contracts.scenario.scenario import parse_scenario
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
 from twofold.rehearse import compared
-from twofold.rehearse.flat import flat_figures
+from twofold.rehearse.figure_table import flat_figures
 from twofold.report.shown import ShownPlan
 
 SPEC = """\

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from bench.worlds.batching import BatchingPoint, chosen_batching, sweep_batching
 
+from bench.worlds.batching import BatchingPoint, chosen_batching, sweep_batching
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings
 from twofold.twin.serving.step_table import StepTable

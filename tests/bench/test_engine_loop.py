@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.worlds.engine_loop import LoopFigures, run_requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.worlds.engine_loop import LoopFigures, run_requests
 from twofold.catalog import load_catalog
 from twofold.inference import (
     Lengths,

@@ -4,10 +4,10 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from bench.worlds.engine_loop import run_requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.worlds.engine_loop import run_requests
 from twofold.inference import (
     Lengths,
     LimitHabits,

@@ -1,5 +1,7 @@
 from .beliefs import belief_factors as belief_factors
-from .flat import compared as compared
+from .compared import compared as compared
+from .figure_table import OF_FLEETS as OF_FLEETS
+from .figure_table import figure_of as figure_of
 from .fleets import GROWN_RATIOS as GROWN_RATIOS
 from .fleets import Planned as Planned
 from .fleets import on_twin as on_twin

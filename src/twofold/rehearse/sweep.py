@@ -1,13 +1,14 @@
 """A sweep of one key of a scenario: figures at each value, and what the values say together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log, sqrt
 
 from twofold.contracts.results import SWEEP_SCHEMA as SCHEMA
 from twofold.contracts.results import Simulation, Sweep, SweepFinding, SweepPoint, Swept
 from twofold.core import format_seconds, format_si
-from twofold.rehearse.flat import Flat, flat_figures, mean_interval
+from twofold.rehearse.compared import mean_interval
+from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.sweep_training import training_findings
 
 GROWTH = 1.0  # of ln(latency) per ln(throughput): from here on latency grows faster
@@ -15,6 +16,7 @@ KV_FULL_FRACTION = 0.9
 BUSY_FRACTION = 0.9
 RATE_KEYS = ("traffic.scale",)
 SPARES_KEY = "fleet.spares"
+Flat = Mapping[str, float]
 Runs = Sequence[Sequence[Simulation]]  # by value, then by seed
 
 

@@ -15,6 +15,7 @@ from twofold.contracts.results import (
     TenantFigures,
 )
 from twofold.core import format_seconds, format_si, format_usd
+from twofold.rehearse import OF_FLEETS, figure_of
 from twofold.report.figures import percent, share
 from twofold.report.lines import both_ends, field, heading, table
 from twofold.report.simulate_cluster import training_lines
@@ -27,8 +28,6 @@ TOLD_EFFECTS = (
     *("OpenCircuit", "EjectReplica", "FailOverZone", "RestoreZone", "CloseCircuit", "StartReplica"),
     *("StageRelease", "RollBackRelease", "PromoteRelease"),
 )
-ALWAYS_COMPARED = ("ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "goodput_fraction", "cost_usd", "retries")
-COMPARED_WHERE_OTHER = ("output_tokens_per_s", "prefix_hit_fraction", "unanswered_fraction", "start_s")
 
 
 def simulation_lines(simulation: Simulation) -> list[str]:
@@ -140,11 +139,7 @@ def _token_pieces(fleet: FleetFigures) -> list[str]:
 
 
 def _use_pieces(fleet: FleetFigures) -> list[str]:
-    pieces = [
-        f"busy {percent(fleet.utilisation_fraction)}",
-        f"KV cache {percent(fleet.kv_utilisation_fraction)}",
-        f"prefix hits {percent(fleet.prefix_hit_fraction)}",
-    ]
+    pieces = [each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet]
     if fleet.saved_s:
         pieces.append(
             f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
@@ -232,8 +227,9 @@ def _comparison_lines(comparison: Comparison) -> list[str]:
     drawn = any(one.low < one.high for one in comparison.differences)
     for one in comparison.differences:
         differs = drawn and not one.low <= 0 <= one.high
-        is_shown = one.figure.endswith(ALWAYS_COMPARED)
-        if not is_shown and not (differs and one.figure.endswith(COMPARED_WHERE_OTHER)):
+        row = figure_of(one.figure)
+        shown = row.compared if row else ""
+        if shown != "always" and not (differs and shown):
             others += differs
             continue
         a, b, gap, low, high = (

@@ -4,19 +4,15 @@ from collections.abc import Sequence
 
 from twofold.contracts.results import Sweep, SweepPoint, Swept
 from twofold.core import format_seconds, format_si, format_usd
+from twofold.rehearse import figure_of
 from twofold.report.lines import both_ends, heading, table
 
 COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen
-# What a person looks at first, where it is there and differs.
-SERVING_ENDS = ("e2e_p95_s", "ttft_p95_s", "tpot_p95_s", "e2e_p99_s", "goodput_fraction")
-SERVING_WHOLE = ("output_tokens_per_s", "used_fraction", "kv_fraction", "prefix_hit_fraction", "cost_usd")
-SERVING_OF = {  # by key: what it is swept for, before the rest
+CLASS_COLUMNS_MAX = 3
+STEP = ("step_p99_s", "step_inflation_fraction")
+ASKED_FOR = {  # by key: what it is swept for, before the rest
     "engine.reserve": ("kv_waste_fraction",),
     "fleet.pools": ("cost_usd",),
-}
-TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
-STEP = ("step_p99_s", "step_inflation_fraction")
-TRAINING_OF = {  # by key: what it is swept for
     "cluster.jitter": (*STEP, "slowdown_factor", "goodput_fraction"),
     "cluster.files": (
         "checkpoint_files_count",
@@ -29,25 +25,7 @@ TRAINING_OF = {  # by key: what it is swept for
         "step_p99_s",
     ),
 }
-SHORT = {
-    "output_tokens_per_s": "output tok/s",
-    "used_fraction": "computing",
-    "kv_fraction": "KV cache",
-    "prefix_hit_fraction": "cache hits",
-    "cost_usd": "cost",
-    "kv_waste_fraction": "cache empty",
-    "training.work_fraction": "work of all paid",
-    "training.step_inflation_fraction": "over undisturbed",
-    "training.slowdown_factor": "times as long",
-    "training.checkpoint_files_count": "files in all",
-    "training.checkpoint_metadata_s": "to create them",
-    "training.checkpoint_data_s": "to write bytes",
-    "training.run_accelerators": "accelerators",
-    "training.step_compute_s": "compute",
-    "training.step_communication_s": "network",
-    "training.step_input_s": "input",
-    "training.step_sync_s": "sync",
-}
+TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
 
 
 def sweep_lines(sweep: Sweep) -> list[str]:
@@ -74,16 +52,22 @@ def sweep_lines(sweep: Sweep) -> list[str]:
 def _columns(key: str, points: Sequence[SweepPoint]) -> list[str]:
     """The figures to show: those of the first class and of the whole that differ between the values."""
     known = list(points[0].figures)
-    training = [f"training.{name}" for name in TRAINING_OF.get(key, TRAINING) if f"training.{name}" in known]
+    asked_for = ASKED_FOR.get(key, ())
+    training = [f"training.{name}" for name in asked_for or TRAINING if f"training.{name}" in known]
     if training:
         return training[:COLUMNS_MAX]
     first = next((name.split(".")[0] for name in known if "." in name), "")
-    wanted = [f"{first}.{name}" for name in SERVING_ENDS if f"{first}.{name}" in known]
-    unanswered = f"{first}.unanswered_fraction"
-    asked = [name for name in SERVING_OF.get(key, ()) if name in known]
-    others = [name for name in (unanswered, *SERVING_WHOLE) if name in known and name not in asked]
-    whole = [name for name in others if _differs(name, points)]
-    return [*wanted[:3], *asked, *whole][:COLUMNS_MAX]
+    of_class = [name for name in _ranked(known) if name.startswith(f"{first}.")]
+    asked = [name for name in asked_for if name in known]
+    others = [f"{first}.unanswered_fraction", *(name for name in _ranked(known) if "." not in name)]
+    whole = [name for name in others if name in known and name not in asked and _differs(name, points)]
+    return [*of_class[:CLASS_COLUMNS_MAX], *asked, *whole][:COLUMNS_MAX]
+
+
+def _ranked(names: Sequence[str]) -> list[str]:
+    """Those that any sweep shows, in their order."""
+    ranks = {name: row.sweep_rank for name in names if (row := figure_of(name)) and row.sweep_rank}
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def _differs(name: str, points: Sequence[SweepPoint]) -> bool:
@@ -92,9 +76,9 @@ def _differs(name: str, points: Sequence[SweepPoint]) -> bool:
 
 
 def _short(name: str) -> str:
-    if name in SHORT:
-        return SHORT[name]
-    last = name.split(".")[-1]
+    row, last = figure_of(name), name.split(".")[-1]
+    if row and row.heading:
+        return row.heading
     for ending in ("_s_mean", "_fraction", "_s", "_h"):
         last = last.removesuffix(ending)
     words = last.replace("_", " ").split()

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from bench.worlds.spares import spare_sweep
 
+from bench.worlds.spares import spare_sweep
 from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import (
     CheckpointWritten,

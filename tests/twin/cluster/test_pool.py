@@ -5,8 +5,8 @@ from math import inf
 
 import numpy as np
 import pytest
-from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
 
+from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
 from twofold.policy.cluster import ClusterBrain, ClusterSettings
 from twofold.twin.cluster import (
     CheckpointModel,

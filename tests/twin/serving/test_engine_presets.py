@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from bench.worlds.engine_loop import run_requests
 
+from bench.worlds.engine_loop import run_requests
 from twofold.catalog import load_catalog
 from twofold.inference import Replica, default_activation_format, engine, iteration_s, model_kind, model_shape
 from twofold.perf import Cluster, device, load_constants, network

@@ -47,11 +47,7 @@ class SloKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFigures:
-    """One latency class, of requests that arrived after the warm-up.
-
-    An intent that its client asks for several times is one request: its times count from the first asking,
-    and `outcomes` counts how it ended.
-    """
+    """One latency class, of requests that arrived after the warm-up."""
 
     name: str  # of the class
     service: str = ""  # whose it is
@@ -257,12 +253,8 @@ class TrainingFigures:
     checkpoint_files_count: float = 0.0  # of the largest job
     checkpoint_metadata_s: float = 0.0  # of its checkpoint, to create them, s
     checkpoint_data_s: float = 0.0  # of its checkpoint, to write the bytes, s
-    checkpoint_interval_s_mean: float | None = (
-        None  # of running jobs, between two checkpoints; null: none written
-    )
-    preempted_lost_s_max: float | None = (
-        None  # of work undone by a preemption, s; null: none came without a failure
-    )
+    checkpoint_interval_s_mean: float | None  # of running jobs, between two checkpoints; null: none written
+    preempted_lost_s_max: float | None  # of work undone by a preemption, s; null: none came without a failure
     partial_gang_count: int = 0  # jobs that were given some of their accelerators, not all
     deadlock_count: int  # looks at a sound cluster where jobs waited and none ran
     placement: dict[str, str]  # what runs where at the end: node:accelerators of each job
