@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from twofold.policy.gate import Beliefs, GateSettings
 from twofold.rehearse.figures import after_fault, power_w
-from twofold.twin.histogram import Histogram
 from twofold.twin.serving import (
     ClassModel,
     Drain,
@@ -22,6 +21,7 @@ from twofold.twin.serving import (
     TimelineRow,
     simulate_fleet,
 )
+from twofold.twin.serving.engine_types import EngineSpent
 
 
 def no_engine() -> None:
@@ -61,9 +61,10 @@ def empty() -> FleetResult:
 class _Idle:
     """Nothing to do, ever."""
 
-    busy_s = saved_s = held_token_s = used_token_s = 0.0
-    prefill_tokens = decode_tokens = hit_tokens = preempted_count = 0
-    gaps = Histogram()
+    busy_s = 0.0
+
+    def spent(self) -> EngineSpent:
+        return EngineSpent()
 
     def next_at_s(self) -> None:
         return None

@@ -8,9 +8,8 @@ from typing import Protocol
 import pytest
 
 from twofold.policy.gate import Beliefs, GateSettings
-from twofold.twin.histogram import Histogram
 from twofold.twin.serving import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
-from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Finished, FirstToken, Output
 
 
 @dataclass(slots=True)
@@ -24,12 +23,6 @@ class FixedEngine:
     busy_s: float = 0.0
     prefill_tokens: int = 0
     decode_tokens: int = 0
-    hit_tokens: int = 0
-    preempted_count: int = 0
-    saved_s: float = 0.0
-    held_token_s: float = 0.0
-    used_token_s: float = 0.0
-    gaps: Histogram = field(default_factory=Histogram)
     waiting: deque[EngineWork] = field(default_factory=deque)
     running: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # begin, end, tokens
     begun: set[int] = field(default_factory=set)
@@ -80,6 +73,9 @@ class FixedEngine:
 
     def report(self) -> tuple[int, int, float]:
         return len(self.running), len(self.waiting), 0.5 * len(self.running) / self.places
+
+    def spent(self) -> EngineSpent:
+        return EngineSpent(self.busy_s, self.prefill_tokens, self.decode_tokens)
 
     def _fill(self, now_s: float) -> None:
         while self.waiting and len(self.running) < self.places:

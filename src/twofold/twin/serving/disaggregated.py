@@ -6,9 +6,8 @@ It answers like one engine, so that a world need not know.
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from twofold.twin import Histogram
 from twofold.twin.serving.engine import Engine
-from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Finished, FirstToken, Output
 
 HANDOFF_S = 0.01  # routing, registration and the first block of a cache transfer, as in `inference`
 
@@ -48,48 +47,13 @@ class DisaggregatedEngine:
         engines = self._prefill + self._decode
         return sum(each.busy_s for each in engines) / len(engines)
 
-    @property
-    def prefill_tokens(self) -> int:
-        """Computed, prompts alone."""
-        return sum(each.prefill_tokens for each in self._prefill + self._decode)
-
-    @property
-    def decode_tokens(self) -> int:
-        """Generated after the first ones."""
-        return sum(each.decode_tokens for each in self._decode)
-
-    @property
-    def hit_tokens(self) -> int:
-        """Found in caches."""
-        return sum(each.hit_tokens for each in self._prefill + self._decode)
-
-    @property
-    def preempted_count(self) -> int:
+    def spent(self) -> EngineSpent:
         """Of all workers."""
-        return sum(each.preempted_count for each in self._prefill + self._decode)
-
-    @property
-    def saved_s(self) -> float:
-        """Seconds that cached prompts spared the engines."""
-        return sum(each.saved_s for each in self._prefill + self._decode)
-
-    @property
-    def gaps(self) -> Histogram:
-        """Seconds between the tokens of an answer, all of which decode workers bring."""
-        found = Histogram()
-        for each in self._decode:
-            found.merge(each.gaps)
+        found = EngineSpent()
+        for each in self._prefill + self._decode:
+            found.add(each.spent())
+        found.busy_s = self.busy_s
         return found
-
-    @property
-    def held_token_s(self) -> float:
-        """Of all caches, what running requests held over time."""
-        return sum(each.held_token_s for each in self._prefill + self._decode)
-
-    @property
-    def used_token_s(self) -> float:
-        """Of that, what tokens filled."""
-        return sum(each.used_token_s for each in self._prefill + self._decode)
 
     def submit(self, work: EngineWork, now_s: float) -> None:
         """A request came. One that can never fit finishes at once, with no tokens."""

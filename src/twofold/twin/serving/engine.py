@@ -26,6 +26,7 @@ from twofold.twin.serving.engine_memory import (
 )
 from twofold.twin.serving.engine_types import (
     EngineSettings,
+    EngineSpent,
     EngineWork,
     Finished,
     FirstToken,
@@ -198,6 +199,20 @@ class Engine:
         """Running and waiting requests, and the used fraction of the cache, at the last boundary."""
         waiting = len(self._waiting) - self._gone_count + len(self._outside)
         return self._decoding + len(self._prefilling), waiting, self._memory.used_fraction
+
+    def spent(self) -> EngineSpent:
+        """What it came to so far."""
+        return EngineSpent(
+            self.busy_s,
+            self.prefill_tokens,
+            self.decode_tokens,
+            self.hit_tokens,
+            self.preempted_count,
+            self.saved_s,
+            self.held_token_s,
+            self.used_token_s,
+            self.gaps,
+        )
 
     @property
     def gaps(self) -> Histogram:

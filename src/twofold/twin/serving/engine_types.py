@@ -1,8 +1,10 @@
 """What a serving engine is told, what it is set to, and what comes out of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from twofold.twin import Histogram
 
 
 class PrefillMode(Enum):
@@ -91,3 +93,30 @@ class Finished(NamedTuple):
 
 
 Output = FirstToken | Finished
+
+
+@dataclass(slots=True)
+class EngineSpent:
+    """What engines came to. Mutable: adds up."""
+
+    busy_s: float = 0.0
+    prefill_tokens: float = 0.0
+    decode_tokens: float = 0.0
+    hit_tokens: float = 0.0  # of prompts, found in caches
+    preempted_count: int = 0
+    saved_s: float = 0.0  # by cached prompts
+    held_token_s: float = 0.0  # of caches, by running requests …
+    used_token_s: float = 0.0  # … and of that, filled
+    gaps: Histogram = field(default_factory=Histogram)  # seconds between the tokens of an answer
+
+    def add(self, other: "EngineSpent") -> None:
+        """Another engine's."""
+        self.busy_s += other.busy_s
+        self.prefill_tokens += other.prefill_tokens
+        self.decode_tokens += other.decode_tokens
+        self.hit_tokens += other.hit_tokens
+        self.preempted_count += other.preempted_count
+        self.saved_s += other.saved_s
+        self.held_token_s += other.held_token_s
+        self.used_token_s += other.used_token_s
+        self.gaps.merge(other.gaps)

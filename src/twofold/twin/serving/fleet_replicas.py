@@ -5,7 +5,8 @@ from math import inf, log
 
 from twofold.core import ValueRefusedError
 from twofold.policy.gate import Cause, Event, ReplicaAdded, ReplicaRemoved, ReplicaStartFailed, StartReplica
-from twofold.twin import Heap, Histogram, SharedStore
+from twofold.twin import Heap, SharedStore
+from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_chance import Purpose, unit
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Replica
@@ -29,15 +30,8 @@ WORLD, VERSION = -1, -2  # what slows a replica besides faults, which have numbe
 class Spent:
     """What all engines and machines came to. Mutable: grows as they end."""
 
-    busy_s: float = 0.0
+    engines: EngineSpent = field(default_factory=EngineSpent)
     ready_s: float = 0.0  # that engines were up
-    prefill_tokens: float = 0.0
-    hit_tokens: float = 0.0
-    preempted_count: int = 0
-    saved_s: float = 0.0  # by cached prompts
-    held_token_s: float = 0.0  # of caches, by running requests …
-    used_token_s: float = 0.0  # … and of that, filled
-    gaps: Histogram = field(default_factory=Histogram)  # seconds between the tokens of an answer
     granted_s: float = 0.0
     accelerator_s: float = 0.0
     cost_usd: float = 0.0
@@ -269,17 +263,9 @@ class Fleet:
         replica.held = []
         engine, replica.engine = replica.engine, None
         if engine is not None:
-            spent = self.spent
-            spent.busy_s += engine.busy_s
-            spent.ready_s += now_s - replica.up_s
-            spent.prefill_tokens += engine.prefill_tokens
-            spent.hit_tokens += engine.hit_tokens
-            spent.preempted_count += engine.preempted_count
-            spent.saved_s += engine.saved_s
-            spent.held_token_s += engine.held_token_s
-            spent.used_token_s += engine.used_token_s
-            spent.gaps.merge(engine.gaps)
-            spent.energy_j += engine.busy_s * (replica.model.busy_w - replica.model.idle_w)
+            self.spent.engines.add(engine.spent())
+            self.spent.ready_s += now_s - replica.up_s
+            self.spent.energy_j += engine.busy_s * (replica.model.busy_w - replica.model.idle_w)
 
     def _bill(self, replica: Replica, now_s: float) -> None:
         granted_s, model, spent = now_s - replica.granted_s, replica.model, self.spent

@@ -43,7 +43,7 @@ class Watch:
         `queued` requests are held by the gate: what nobody scrapes, for the figures alone.
         """
         events: list[Event] = []
-        ready, waiting_count, kv_used, busy_s = 0, 0, 0.0, self._fleet.spent.busy_s
+        ready, waiting_count, kv_used, busy_s = 0, 0, 0.0, self._fleet.spent.engines.busy_s
         for replica in self._fleet.replicas.values():
             engine = replica.engine
             if engine is None:

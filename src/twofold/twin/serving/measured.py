@@ -5,8 +5,7 @@ from collections import deque
 from math import inf
 
 from twofold.inference import MeasuredService
-from twofold.twin import Histogram
-from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Finished, FirstToken, Output
 
 
 class BatchServer:
@@ -29,9 +28,6 @@ class BatchServer:
         self._out: deque[Output] = deque()
         self.busy_s = 0.0
         self.prefill_tokens = self.decode_tokens = 0
-        self.hit_tokens = self.preempted_count = 0
-        self.saved_s = self.held_token_s = self.used_token_s = 0.0
-        self.gaps = Histogram()  # of whole answers nobody measured them
 
     def submit(self, work: EngineWork, now_s: float) -> None:
         """A request came; alone it begins at once."""
@@ -72,6 +68,10 @@ class BatchServer:
     def report(self) -> tuple[int, int, float]:
         """Running and waiting requests; it has no cache that could be full."""
         return len(self._batch), len(self._waiting), 0.0
+
+    def spent(self) -> EngineSpent:
+        """It has no cache, and nobody measured gaps between tokens."""
+        return EngineSpent(self.busy_s, self.prefill_tokens, self.decode_tokens)
 
     def _next_s(self) -> float:
         return self._end_s if self._shown else min(self._first_s, self._end_s)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
-from twofold.twin.serving.fleet_replicas import Fleet, Spent
+from twofold.twin.serving.engine_types import EngineSpent
+from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.serving.metrics_timeline import METRICS, Bucket
 from twofold.twin.serving.metrics_types import FleetResult
@@ -28,14 +29,14 @@ def fleet_result(
     waits_for: str | None,
 ) -> FleetResult:
     """All figures of a run that has ended at `now_s`."""
-    spent, measured_s = fleet.spent, max(now_s - world.warm_up_s, 0.0)
+    spent, engines, measured_s = fleet.spent, fleet.spent.engines, max(now_s - world.warm_up_s, 0.0)
     outcomes = {FINISHED: metrics.finished, **dict(sorted(metrics.outcomes.items()))}
     still_open = metrics.arrived - sum(outcomes.values())
     assert still_open >= 0, outcomes
     if still_open:
         outcomes[OPEN] = still_open
     samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
-    read_tokens = spent.prefill_tokens + spent.hit_tokens
+    read_tokens = engines.prefill_tokens + engines.hit_tokens
     has_price = any(model.price_usd_per_h > 0 for model in world.models.values())
     return FleetResult(
         figures=FleetFigures(
@@ -50,15 +51,15 @@ def fleet_result(
             goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
             input_tokens=metrics.input_tokens,
             output_tokens=metrics.output_tokens,
-            utilisation_fraction=spent.busy_s / spent.ready_s if spent.ready_s else 0.0,
+            utilisation_fraction=engines.busy_s / spent.ready_s if spent.ready_s else 0.0,
             kv_utilisation_fraction=metrics.kv_sum / metrics.kv_samples if metrics.kv_samples else 0.0,
-            prefix_hit_fraction=spent.hit_tokens / read_tokens if read_tokens else 0.0,
-            computed_s=spent.busy_s,
-            saved_s=spent.saved_s,
-            kv_waste_fraction=_waste_fraction(spent),
-            token_gap_p99_s=spent.gaps.quantile(0.99) if spent.gaps.count else None,
-            token_gap_max_s=spent.gaps.quantile(1.0) if spent.gaps.count else None,
-            preempted_count=spent.preempted_count,
+            prefix_hit_fraction=engines.hit_tokens / read_tokens if read_tokens else 0.0,
+            computed_s=engines.busy_s,
+            saved_s=engines.saved_s,
+            kv_waste_fraction=_waste_fraction(engines),
+            token_gap_p99_s=engines.gaps.quantile(0.99) if engines.gaps.count else None,
+            token_gap_max_s=engines.gaps.quantile(1.0) if engines.gaps.count else None,
+            preempted_count=engines.preempted_count,
             started_count=spent.started_count,
             start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
             accelerator_h=spent.accelerator_s / 3600.0,
@@ -90,7 +91,7 @@ def _each(amount: float, count: float, scale: float = 1.0) -> float | None:
     return amount / count * scale if count else None
 
 
-def _waste_fraction(spent: Spent) -> float:
+def _waste_fraction(spent: EngineSpent) -> float:
     return max(0.0, 1.0 - spent.used_token_s / spent.held_token_s) if spent.held_token_s else 0.0
 
 

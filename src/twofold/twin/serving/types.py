@@ -10,8 +10,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from twofold.policy.gate import Beliefs, GateSettings
-from twofold.twin import Histogram
-from twofold.twin.serving.engine_types import EngineWork, Output
+from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Output
 from twofold.twin.serving.fault_types import Fault
 
 
@@ -37,29 +36,7 @@ class ServingEngine(Protocol):
     @property
     def busy_s(self) -> float: ...
 
-    @property
-    def prefill_tokens(self) -> float: ...
-
-    @property
-    def decode_tokens(self) -> float: ...
-
-    @property
-    def hit_tokens(self) -> float: ...
-
-    @property
-    def preempted_count(self) -> int: ...
-
-    @property
-    def saved_s(self) -> float: ...
-
-    @property
-    def held_token_s(self) -> float: ...
-
-    @property
-    def used_token_s(self) -> float: ...
-
-    @property
-    def gaps(self) -> Histogram: ...
+    def spent(self) -> EngineSpent: ...
 
 
 # --- traffic ---
