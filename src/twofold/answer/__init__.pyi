@@ -97,7 +97,6 @@ from .serve_tables import WEIGHT_FORMATS as WEIGHT_FORMATS
 from .serve_tables import FormatRow as FormatRow
 from .serve_tables import figures_of as figures_of
 from .serve_tables import format_rows as format_rows
-from .serving_choice import NEWEST_RELEASES as NEWEST_RELEASES
 from .serving_choice import ClassLoad as ClassLoad
 from .serving_choice import ServingChoice as ServingChoice
 from .serving_choice import choose_serving as choose_serving

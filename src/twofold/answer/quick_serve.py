@@ -28,7 +28,7 @@ from twofold.inference import (
     open_loop,
     weights_bytes,
 )
-from twofold.perf import Constants, bytes_per_weight, load_constants
+from twofold.perf import DEFAULT_ENGINE, Constants, bytes_per_weight, load_constants
 
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
 WIDEST_TENSOR = 64
@@ -51,7 +51,7 @@ class ServingQuestion:
     rate_per_s: float | None = None
     weights_format: str = "bf16"
     kv_format: str = "bf16"
-    engine_name: str = "vllm"
+    engine_name: str = DEFAULT_ENGINE
     engine_version: str | None = None
     tp: int | None = None  # None: searched, as are the next three
     pp: int | None = None

@@ -35,8 +35,6 @@ from twofold.inference import Offer as Hardware
 from twofold.perf import Cluster, Constants, bytes_per_weight
 
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
-# What is planned now runs on releases of now.
-NEWEST_RELEASES = {"vllm": "0.15.0", "sglang": "0.5.5", "trtllm": "1.2.0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +187,7 @@ def serving_stack(
     """One node of an offer and the serving software on it, both as measured here where they were."""
     software = catalog.framework(engine_name)
     cluster = cluster_of(offer, 1, constants, catalog, supply)
-    driven = engine(constants, software, NEWEST_RELEASES.get(software), family=offer.accelerator.family)
+    driven = engine(constants, software, family=offer.accelerator.family)
     return calibrated_service(cluster, driven, constants)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from twofold.answer import (
-    NEWEST_RELEASES,
     CollectiveEstimate,
     ComputeEstimate,
     Given,
@@ -37,7 +36,7 @@ from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions, engine_era
-from twofold.perf import Constants
+from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_software
 from twofold.report import (
     WIDTH,
     ShownData,
@@ -47,10 +46,9 @@ from twofold.report import (
     serve_lines,
     train_lines,
 )
-from twofold.training import TrainingJob
+from twofold.training import RECOMPUTE, TrainingJob
 
 Estimated = TypeVar("Estimated", TrainingEstimate, ServingEstimate)
-RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ def estimate_train(
     layouts: int = 0,
     write_within: str = "60 s",
     headroom: str = "",
-    framework: str = "megatron-core",
+    framework: str = DEFAULT_FRAMEWORK,
 ) -> ShownData[TrainingEstimate]:
     """One training step on given machines, and with `tokens` the whole run.
 
@@ -94,7 +92,7 @@ def estimate_train(
     sequence_tokens = int(parse_quantity(sequence, Dimension.TOKENS))
     stated = sizes_in(layout)
     if recompute:
-        stated["recompute"] = RECOMPUTE[recompute]
+        stated["recompute"] = int(RECOMPUTE[recompute])
     if zero is not None:
         stated["zero_stage"] = zero
     job = TrainingJob(
@@ -134,7 +132,7 @@ def estimate_serve(
     pp: int | None = None,
     ep: int | None = None,
     dp: int | None = None,
-    engine: str = "vllm",
+    engine: str = DEFAULT_ENGINE,
     chunk: int = 8192,
     max_batch: int = 1024,
     prefix: str = "",
@@ -163,7 +161,7 @@ def estimate_serve(
         weights_format=weights or published_format(shape),
         kv_format=kv,
         engine_name=engine_name,
-        engine_version=version.strip() or NEWEST_RELEASES.get(engine_name),
+        engine_version=version.strip() or engine_software(engine_name).newest_release,
         tp=tp,
         pp=pp,
         ep=ep,

@@ -9,6 +9,7 @@ from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_options
 from twofold.app.sources import SpecSource, load
 from twofold.core import EmptyError
+from twofold.perf import DEFAULT_FRAMEWORK
 from twofold.planner import build_plan
 from twofold.report import ShownData, ShownPlan, shown_plan
 
@@ -20,7 +21,7 @@ def search_layouts(
     batch: str,
     sequence: str = "8192 tok",
     precision: Literal["bf16", "fp16", "fp8", "fp32"] = "bf16",
-    framework: str = "megatron-core",
+    framework: str = DEFAULT_FRAMEWORK,
     count: int = 20,
 ) -> ShownData[TrainingEstimate]:
     """The fastest `count` of all valid layouts of one training step, ranked; `data.layouts` holds them.

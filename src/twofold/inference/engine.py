@@ -4,17 +4,7 @@ import re
 from dataclasses import fields
 
 from twofold.inference.types import Engine
-from twofold.perf import Constants, Device
-
-# Where an engine's step changed by more than its noise: scheduler rewrites, graphs, asynchronous output.
-# First version of each era, oldest first; an unreadable version is taken for the newest.
-ERAS: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
-    "vllm": (((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 12), "0.12+")),
-    "trtllm": (((0, 0), "0.9-"), ((0, 10), "0.10+"), ((1, 1), "1.1+")),
-    "sglang": (((0, 0), "0.4-"), ((0, 5), "0.5+")),
-}
-# Software known by its year alone was rarely tuned: an era of its own where that shows.
-YEAR_ERAS = {"2024": {"vllm": "2024", "trtllm": "0.9-"}, "2025": {"vllm": "0.4+", "trtllm": "0.10+"}}
+from twofold.perf import Constants, Device, engine_software
 
 
 def engine_era(name: str, version: str | None) -> str:
@@ -25,12 +15,12 @@ def engine_era(name: str, version: str | None) -> str:
     >>> engine_era("vllm", "0.2-0.3 era, modified"), engine_era("vllm", None), engine_era("sglang", "main")
     ('0.3-', '0.12+', '0.5+')
     """
-    text = (version or "").strip()
+    text, software = (version or "").strip(), engine_software(name)
     year = re.match(r"20\d\d", text)
     if year:
-        return YEAR_ERAS.get(year.group(), {}).get(name, "")
+        return software.era_by_year.get(year.group(), "")
     number = re.match(r"v?(\d+)\.(\d+)", text)
-    eras = ERAS.get(name, ())
+    eras = software.eras
     if not number:
         return eras[-1][1] if eras else ""
     release = (int(number.group(1)), int(number.group(2)))

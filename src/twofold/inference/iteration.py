@@ -19,6 +19,7 @@ from twofold.perf import (
     bytes_per_weight,
     compute_format,
     elementwise_s,
+    engine_software,
     gemm_s,
     grouped_gemm_s,
     mla_decode_s,
@@ -29,7 +30,6 @@ from twofold.perf import (
 )
 
 MOST_OF_BANDWIDTH = 0.92  # no kernel streams more of a memory's peak
-PACKED_ENGINES = frozenset({"transformers"})
 EAGER_HALF_TOKENS = 256.0  # prefill in a step at which half of the eager slow-down shows
 
 
@@ -233,7 +233,7 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
     shape, device, tp = replica.shape, replica.cluster.device, replica.tp
     heads = shape.heads / tp
     kv_heads = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
-    if replica.engine.name in PACKED_ENGINES and not np.any(is_mla(shape) > 0):
+    if engine_software(replica.engine.name).packs_prompts and not np.any(is_mla(shape) > 0):
         return _packed_attention_s(replica, tokens, heads, kv_heads)
     # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
     query = np.maximum(np.minimum(tokens.prefill_tokens, 2.0 * tokens.prefill_context_tokens), 1e-9)

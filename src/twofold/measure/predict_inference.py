@@ -41,7 +41,7 @@ from twofold.inference import (
 )
 from twofold.measure.inference_rows import Case, layouts, read_case
 from twofold.measure.truth import Row
-from twofold.perf import Cluster, Constants, Known, device, format_scope, load_known, network
+from twofold.perf import Cluster, Constants, Known, device, engine_software, format_scope, load_known, network
 
 Array = NDArray[np.float64]
 ENDS = ("", "_low", "_high", "_low_95", "_high_95")
@@ -51,7 +51,6 @@ METRICS = (
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
 USUAL_CHUNK_TOKENS = 8192.0  # what engines prefill in a step unless told
-MAX_BATCH = {"vllm": 1024.0, "trtllm": 2048.0, "sglang": 2048.0}
 SUSTAINED_FRACTION = 0.95  # of saturation, up to which a stated rate is taken at its word
 
 
@@ -140,7 +139,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
 
     stated, chunk, queued = column("max_batch"), setting("chunk_tokens"), setting("queued_clients")
     stated = np.where(queued > 0, np.maximum(column("concurrency") - queued, 1.0), stated)
-    usual = MAX_BATCH.get(first.engine, 1024.0)
+    usual = engine_software(first.engine).usual_batch
     lengths = Lengths(
         column("input_tokens"), column("output_tokens"), column("length_spread"), column("answer_spread")
     )

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, UnknownNameError
 from twofold.measure.truth import Row, count, number, signed_number, text
-from twofold.training import Recompute, TrainingJob, Workload, software_family, workload
+from twofold.training import RECOMPUTE, Recompute, TrainingJob, Workload, software_family, workload
 
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
-RECOMPUTE = {"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}
 FABRICS = {
     "omni-path": "omnipath",
     "infiniband": "infiniband",

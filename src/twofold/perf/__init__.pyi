@@ -41,6 +41,11 @@ from .repeats import spread_factor as spread_factor
 from .roofline import gemm_flops_per_byte as gemm_flops_per_byte
 from .roofline import ridge_flops_per_byte as ridge_flops_per_byte
 from .smoothing import smooth_max as smooth_max
+from .software import DEFAULT_ENGINE as DEFAULT_ENGINE
+from .software import DEFAULT_FRAMEWORK as DEFAULT_FRAMEWORK
+from .software import ENGINES as ENGINES
+from .software import SPEC_ENGINES as SPEC_ENGINES
+from .software import engine_software as engine_software
 from .support import engines as engines
 from .support import kernel_support as kernel_support
 from .types import Cluster as Cluster

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from twofold.answer import (
-    NEWEST_RELEASES,
     WEIGHT_FORMATS,
     Context,
     FormatRow,
@@ -48,7 +47,7 @@ from twofold.inference import (
     model_shape,
 )
 from twofold.inference import Offer as Hardware
-from twofold.perf import compute_format, one
+from twofold.perf import compute_format, engine_software, one
 from twofold.planner.rungs import Ladder, Rung, Value
 from twofold.training import virtualised
 
@@ -93,7 +92,7 @@ def serving_site(entry: Service, context: Context) -> ServingSite:
         weights_format=replica.weights_format,
         kv_format=replica.kv_format,
         engine_name=software,
-        engine_version=NEWEST_RELEASES.get(software),
+        engine_version=engine_software(software).newest_release,
         chunk_tokens=one(replica.chunk_tokens),
     )
     return ServingSite(choice, replica, question)
@@ -255,7 +254,6 @@ def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context:
     driven = engine(
         context.constants,
         software,
-        NEWEST_RELEASES.get(software),
         family=offer.accelerator.family,
         model=model_kind(model),
     )

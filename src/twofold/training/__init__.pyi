@@ -2,6 +2,7 @@ from .job import TrainingJob as TrainingJob
 from .job import Workload as Workload
 from .job import stack_workloads as stack_workloads
 from .job import workload as workload
+from .layouts import RECOMPUTE as RECOMPUTE
 from .layouts import Layouts as Layouts
 from .layouts import Limits as Limits
 from .layouts import Recompute as Recompute

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Model
 from twofold.core import InputError
+from twofold.perf import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
@@ -25,7 +26,7 @@ class TrainingJob:
     sequence_tokens: int
     global_batch_sequences: int
     precision: Precision = "bf16"
-    framework: str = "megatron-core"
+    framework: str = DEFAULT_FRAMEWORK
     framework_version: str | None = None
     optimizer: Literal["adam", "sgd"] = "adam"
     lora_rank: int = 0

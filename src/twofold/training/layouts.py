@@ -23,6 +23,10 @@ class Recompute(IntEnum):
     FULL = 2
 
 
+RECOMPUTE = {mode.name.lower(): mode for mode in Recompute}
+"""By the words that specs, plans and rows have for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layouts:
     """How the model is cut over the accelerators; `dp` counts replicas, so tp·cp·pp·dp is the cluster.

@@ -10,10 +10,10 @@ import numpy as np
 from twofold.answer import given
 from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
-from twofold.perf import ridge_flops_per_byte
+from twofold.perf import ENGINES, ridge_flops_per_byte
 from twofold.training import straggler_loss_fraction
 from twofold.twin.cluster import Ring, rising_shares, scaling_parts
-from twofold.twin.serving import PRESETS, PrefillMode
+from twofold.twin.serving import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
 from twofold.verdicts.quantity import MissingFigure, Quantity, one_of
 from twofold.verdicts.world import World
@@ -89,9 +89,9 @@ def beside_bulk(
 
 def batches_continuously(world: World, engine: str) -> bool:
     """Whether the twin's engine mixes new prompts into running batches; not known of one it has not."""
-    if engine not in PRESETS:
+    if engine not in ENGINES:
         raise MissingFigure(f"the twin has no {engine}")
-    return PRESETS[engine].prefill_mode is PrefillMode.MIXED
+    return EngineSettings().prefill_mode is PrefillMode.MIXED
 
 
 def growing_part(world: World, jitter: float, input_s: float) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from twofold.answer import NEWEST_RELEASES
 from twofold.core import InfeasibleError
 from twofold.inference import (
     Replica,
@@ -15,6 +14,7 @@ from twofold.inference import (
     model_shape,
     rate_limit,
 )
+from twofold.perf import DEFAULT_ENGINE
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_serving import PROMISED
 from twofold.verdicts.quantities_serving_fleet import gpus_for_rate
@@ -58,9 +58,7 @@ def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
     price, device = price_usd_per_h(found), found.cluster.device
     if price is None:
         return None
-    software = engine(
-        world.constants, "vllm", NEWEST_RELEASES["vllm"], family=device.family, model=model_kind(shape)
-    )
+    software = engine(world.constants, DEFAULT_ENGINE, family=device.family, model=model_kind(shape))
     splits = np.array([tp for tp in SPLITS if shape.heads % tp == 0], float)
     best = 0.0  # requests/s of one device
     for weights in FORMATS:

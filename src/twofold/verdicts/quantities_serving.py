@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from twofold.answer import NEWEST_RELEASES
 from twofold.core import InfeasibleError
 from twofold.inference import (
     CacheOptions,
@@ -34,7 +33,7 @@ from twofold.inference import (
     rate_limit,
     static_batch,
 )
-from twofold.perf import one
+from twofold.perf import DEFAULT_ENGINE, one
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantity import Quantity, one_of, options
 from twofold.verdicts.world import World
@@ -95,7 +94,7 @@ def replica(
     on: str,
     weights: str = "bf16",
     kv: str = "bf16",
-    engine_name: str = "vllm",
+    engine_name: str = DEFAULT_ENGINE,
     tp: int | None = None,
     max_batch: int = 1024,
     prefix: float = 0.0,
@@ -110,9 +109,7 @@ def replica(
     family, ranks = found.cluster.device.family, tp or found.accelerator_count
     if found.accelerator_count % ranks or shape.heads % ranks:
         raise InfeasibleError(f"{ranks} ranks do not divide {found.accelerator_count} devices or {model}")
-    software = engine(
-        world.constants, engine_name, NEWEST_RELEASES.get(engine_name), family=family, model=model_kind(shape)
-    )
+    software = engine(world.constants, engine_name, family=family, model=model_kind(shape))
     made = Replica(
         model_shape(shape),
         found.cluster,
@@ -140,7 +137,7 @@ def serve(
     rate: float | None = None,
     weights: str = "bf16",
     kv: str = "bf16",
-    engine: str = "vllm",
+    engine: str = DEFAULT_ENGINE,
     tp: int | None = None,
     prefix: float = 0.0,
     offload: float = 0.0,
@@ -351,7 +348,7 @@ def _shown(arguments: Mapping[str, Any], asked: str) -> str:
         "prefix": f"{arguments['prefix']:.0%}" if arguments["prefix"] else None,
         "offload": f"{arguments['offload'] / 1e9:g} GB" if arguments["offload"] else None,
         "kv": None if arguments["kv"] == "bf16" else arguments["kv"],
-        "engine": None if arguments["engine"] == "vllm" else arguments["engine"],
+        "engine": None if arguments["engine"] == DEFAULT_ENGINE else arguments["engine"],
     }
     names = "on input output concurrency rate weights kv engine tp prefix offload scale"
     return f"twofold estimate serve {arguments['model']}" + options(

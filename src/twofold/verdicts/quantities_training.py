@@ -10,8 +10,17 @@ import numpy as np
 
 from twofold.answer import Given
 from twofold.core import InfeasibleError
-from twofold.perf import all_gather_s, all_reduce_s, all_to_all_s, one, reduce_scatter_s, scale_cluster
+from twofold.perf import (
+    DEFAULT_FRAMEWORK,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    one,
+    reduce_scatter_s,
+    scale_cluster,
+)
 from twofold.training import (
+    RECOMPUTE,
     Candidate,
     Limits,
     Priced,
@@ -32,7 +41,6 @@ from twofold.verdicts.world import World
 
 KINDS = ("pretrain", "finetune", "lora")
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
-RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 RELIEF = 1.2  # how much more of a resource `training_needs` tries
 RESOURCES = ("compute", "memory_bandwidth", "link", "fabric", "host")
 LAYOUT_SIZES = ("tp", "cp", "ep", "pp", "vpp", "dp", "micro_batch")
@@ -85,7 +93,7 @@ def train(
     sequence: int = 8192,
     precision: str = "bf16",
     kind: str = "pretrain",
-    framework: str = "megatron-core",
+    framework: str = DEFAULT_FRAMEWORK,
     recompute: str = "",
     zero: int | None = None,
     layout: str = "",
@@ -111,7 +119,7 @@ def train(
     job = job_of(world, model, batch, sequence, precision, kind, framework, offload)
     stated = {name: int(size) for name, size in sizes_of(layout, LAYOUT_SIZES, "size of a layout").items()}
     if recompute:
-        stated["recompute"] = RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")]
+        stated["recompute"] = int(RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")])
     if zero is not None:
         stated["zero_stage"] = zero
     site = _site(world, job, found, stated)
@@ -203,7 +211,7 @@ def _trained(site: _Site, best: Candidate) -> Trained:
 
 
 def trains(
-    world: World, model: str, on: str, offload: bool = False, framework: str = "megatron-core"
+    world: World, model: str, on: str, offload: bool = False, framework: str = DEFAULT_FRAMEWORK
 ) -> bool:
     """Whether any layout of a 16-bit pre-training run fits the memory of the machines."""
     job = job_of(world, model, 512, 8192, "bf16", "pretrain", framework, offload)
@@ -212,7 +220,7 @@ def trains(
 
 def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
     """The slowest over the fastest step of all layouts that fit."""
-    job = job_of(world, model, batch, 8192, "bf16", "pretrain", "megatron-core", False)
+    job = job_of(world, model, batch, 8192, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
     site = _site(world, job, machines(world, on), {})
     times = site.priced.step_s[site.fitting]
     if not len(times):
@@ -230,7 +238,7 @@ def training_gains(world: World, model: str, on: str, batch: int = 512) -> Mappi
     """The same for every resource, of the fastest layout."""
 
     def compute() -> Mapping[str, float]:
-        job = job_of(world, model, batch, 8192, "bf16", "pretrain", "megatron-core", False)
+        job = job_of(world, model, batch, 8192, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
         site = _site(world, job, machines(world, on), {})
         best = _best(site)
         gains = {}
@@ -271,7 +279,7 @@ def _shown(arguments: Mapping[str, Any], asked: str) -> str:
         "sequence": None if arguments["sequence"] == 8192 else f"{arguments['sequence']} tok",
         "precision": None if arguments["precision"] == "bf16" else arguments["precision"],
         "kind": None if arguments["kind"] == "pretrain" else arguments["kind"],
-        "framework": None if arguments["framework"] == "megatron-core" else arguments["framework"],
+        "framework": None if arguments["framework"] == DEFAULT_FRAMEWORK else arguments["framework"],
         "oversubscription": None if arguments["oversubscription"] == 1.0 else arguments["oversubscription"],
     }
     names = (

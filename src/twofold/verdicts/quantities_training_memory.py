@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from twofold.core import InfeasibleError
-from twofold.perf import one
+from twofold.perf import DEFAULT_FRAMEWORK, one
 from twofold.training import (
+    RECOMPUTE,
     Layouts,
     Limits,
     Recompute,
@@ -22,7 +23,7 @@ from twofold.training import (
     workload,
 )
 from twofold.verdicts.machines import machines
-from twofold.verdicts.quantities_training import RECOMPUTE, job_of
+from twofold.verdicts.quantities_training import job_of
 from twofold.verdicts.quantity import Quantity, one_of
 from twofold.verdicts.world import World
 
@@ -38,7 +39,7 @@ def gpus_to_train(world: World, model: str, gpu: str) -> int:
 
 def least_training_memory(world: World, model: str, on: str) -> float:
     """Bytes of the fullest accelerator in the layout that takes least, of a small batch."""
-    job = job_of(world, model, 1536, 4096, "bf16", "pretrain", "megatron-core", False)
+    job = job_of(world, model, 1536, 4096, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
     found = machines(world, on)
     stack = load_stack(world.constants, job.framework, job.precision, found.accelerator.family)
     lean = Limits(micro_batch_max=1, vpp_max=1, recompute=(Recompute.FULL,))
@@ -47,7 +48,7 @@ def least_training_memory(world: World, model: str, on: str) -> float:
 
 def ask_trains(world: World, model: str, on: str) -> bool:
     """`trains` of a small batch that every count divides, computed once."""
-    job = job_of(world, model, 1536, 4096, "bf16", "pretrain", "megatron-core", False)
+    job = job_of(world, model, 1536, 4096, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
     lean = Limits(micro_batch_max=1, vpp_max=1, pp_max=16, recompute=(Recompute.FULL,))
 
     def compute() -> bool:
@@ -82,13 +83,13 @@ def optimizer_state(world: World, model: str, optimizer: str = "adam", kind: str
 def _shape(world: World, model: str, optimizer: str = "adam", kind: str = "pretrain") -> Workload:
     one_of(optimizer, ("adam", "sgd"), "optimiser")
     which: Literal["adam", "sgd"] = "sgd" if optimizer == "sgd" else "adam"
-    plain = job_of(world, model, 512, 8192, "bf16", kind, "megatron-core", False)
+    plain = job_of(world, model, 512, 8192, "bf16", kind, DEFAULT_FRAMEWORK, False)
     return workload(replace(plain, optimizer=which))
 
 
 def activations(world: World, model: str, sequence: int, batch: int = 1, recompute: str = "none") -> float:
     """Bytes of activations of one micro-batch on one accelerator, nothing sharded."""
-    job = job_of(world, model, batch, sequence, "bf16", "pretrain", "megatron-core", False)
+    job = job_of(world, model, batch, sequence, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
     mode = RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")]
     sizes = {f.name: 1 for f in fields(Layouts)} | {
         "zero_stage": 0, "micro_batch": batch, "recompute": mode, "sequence_parallel": 0,

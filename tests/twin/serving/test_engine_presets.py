@@ -6,8 +6,9 @@ from bench.worlds.engine_loop import run_requests
 from twofold.catalog import load_catalog
 from twofold.inference import Replica, default_activation_format, engine, iteration_s, model_kind, model_shape
 from twofold.perf import Cluster, device, load_constants, network
+from twofold.perf.software import ENGINES
 from twofold.twin.serving.engine import Engine
-from twofold.twin.serving.engine_presets import PRESETS, engine_settings, step_table
+from twofold.twin.serving.engine_presets import engine_settings, step_table
 from twofold.twin.serving.engine_types import Reservation
 
 
@@ -22,7 +23,7 @@ def replica_of(software: str = "vllm", **layout: float) -> Replica:
     return replace(whole, tp=1.0, **layout)  # type: ignore[arg-type]  # numbers by field
 
 
-@pytest.mark.parametrize("software", sorted(PRESETS))
+@pytest.mark.parametrize("software", sorted(ENGINES))
 def test_an_engine_takes_its_replica_s_limits(software):
     replica = replica_of(software, max_batch=64.0, chunk_tokens=2048.0)
     table = step_table(replica)
@@ -40,11 +41,12 @@ def test_plain_steps_are_the_model_s():
 
 
 def test_software_differs_in_what_it_reserves():
-    reserved = {name: preset.reservation for name, preset in PRESETS.items()}
+    replicas = {name: replica_of(name) for name in ("vllm", "trtllm")}
+    reserved = {name: engine_settings(one, step_table(one)).reservation for name, one in replicas.items()}
     assert reserved["trtllm"] is Reservation.ANSWER and reserved["vllm"] is Reservation.PROMPT
 
 
-@pytest.mark.parametrize("software", sorted(PRESETS))
+@pytest.mark.parametrize("software", sorted(ENGINES))
 def test_every_software_serves_a_burst(software):
     replica = replica_of(software, max_batch=64.0)
     table = step_table(replica)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -10,10 +10,14 @@ from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.core import DAY_S, ValueRefusedError
+from twofold.perf import DEFAULT_ENGINE, SPEC_ENGINES
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
-Engine = Literal["vllm", "sglang", "tensorrt-llm", "transformers"]
+if TYPE_CHECKING:
+    Engine = str
+else:
+    Engine = Literal[SPEC_ENGINES]
 Profile = Literal["flat", "consumer", "business"]
 Preset = Literal["conversational", "documents", "batch"]
 
@@ -232,7 +236,7 @@ class Service(Part):
     kv_quantisation: Annotated[tuple[KvFormat, ...], Listed] = Field(
         default=("bf16",), min_length=1, description="KV cache formats whose quality you accept"
     )
-    engine: Engine = Field(default="vllm", description="serving software")
+    engine: Engine = Field(default=DEFAULT_ENGINE, description="serving software")
     classes: dict[fields.Name, LatencyClass] = Field(min_length=1, description="latency classes by name")
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"

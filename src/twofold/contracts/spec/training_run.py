@@ -9,6 +9,7 @@ from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Part, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.core import DAY_S, BatchError, Dimension, QuantityError, ValueRefusedError, parse_quantity
+from twofold.perf import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp8", "fp32"]
@@ -92,7 +93,7 @@ class TrainingRun(Part):
     optimizer: Optimizer = Field(default="adam", description="decides the bytes of optimiser state")
     lora_rank: fields.PositiveCount = Field(default=16, description="rank of the adapters, kind lora only")
     framework: fields.FrameworkName = Field(
-        default="megatron-core", description="training software; sets overlaps and host costs"
+        default=DEFAULT_FRAMEWORK, description="training software; sets overlaps and host costs"
     )
     deadline_s: fields.Span | None = Field(
         default=None, alias="deadline", description="longest time from start to end"

@@ -1,6 +1,5 @@
 from .disaggregated import DisaggregatedEngine as DisaggregatedEngine
 from .engine import Engine as Engine
-from .engine_presets import PRESETS as PRESETS
 from .engine_presets import engine_settings as engine_settings
 from .engine_types import EngineSettings as EngineSettings
 from .engine_types import PrefillMode as PrefillMode

@@ -1,39 +1,22 @@
 """Engines as their software sets them up, around the replica that `inference` plans with."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
-
 import numpy as np
 
 from twofold.inference import Replica, service_table
-from twofold.perf import Floats
-from twofold.twin.serving.engine_types import EngineSettings, Preemption, PrefillMode, Reservation
+from twofold.perf import Floats, engine_software
+from twofold.twin.serving.engine_types import EngineSettings, PrefillMode, Reservation
 from twofold.twin.serving.step_table import StepTable
-
-# Public benchmarks reject prefill that holds decoding up for all three (SKETCHES): chunks are mixed in.
-PRESETS: Mapping[str, EngineSettings] = MappingProxyType(
-    {
-        # Blocks of 16, the youngest recomputed, prompts kept for others as long as nobody needs their room.
-        "vllm": EngineSettings(prefill_mode=PrefillMode.MIXED, preemption=Preemption.RECOMPUTE),
-        # A radix tree over single tokens.
-        "sglang": EngineSettings(prefill_mode=PrefillMode.MIXED, block_tokens=1, watermark_fraction=0.0),
-        # Requests get room for their longest answer and are never evicted.
-        "trtllm": EngineSettings(
-            prefill_mode=PrefillMode.MIXED,
-            block_tokens=32,
-            watermark_fraction=0.0,
-            reservation=Reservation.ANSWER,
-        ),
-    }
-)
 
 
 def engine_settings(replica: Replica, table: StepTable) -> EngineSettings:
     """The replica's engine: its software's preset with the replica's limits and the engine's constants."""
-    preset = PRESETS.get(replica.engine.name, EngineSettings())
-    return replace(
-        preset,
+    software = engine_software(replica.engine.name)
+    return EngineSettings(
+        # Public benchmarks reject prefill that holds decoding up: chunks are mixed in.
+        prefill_mode=PrefillMode.MIXED,
+        block_tokens=software.block_tokens,
+        watermark_fraction=software.watermark_fraction,
+        reservation=Reservation.ANSWER if software.reserves_answer else Reservation.PROMPT,
         max_batch=int(_one(replica.max_batch)),
         chunk_tokens=max(1, int(_one(replica.chunk_tokens) * _one(replica.dp))),
         kv_tokens=table.kv_tokens,

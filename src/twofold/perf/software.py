@@ -1,0 +1,67 @@
+"""Serving engines, each once: a new one is a row here, and its names in aliases.csv."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_ENGINE = "vllm"
+DEFAULT_FRAMEWORK = "megatron-core"  # of training
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSoftware:
+    """What is known of one engine beside its fitted constants."""
+
+    name: str  # in tables and constants
+    spec_name: str = ""  # in specs, where they call it otherwise
+    newest_release: str | None = None  # that plans take; None: no era was measured
+    # Where its step changed by more than its noise: scheduler rewrites, graphs, asynchronous output.
+    # First version of each era, oldest first; an unreadable version is taken for the newest.
+    eras: tuple[tuple[tuple[int, int], str], ...] = ()
+    # Software known by its year alone was rarely tuned: an era of its own where that shows.
+    era_by_year: Mapping[str, str] = field(default_factory=dict)
+    usual_batch: float = 1024.0  # sequences that benchmarks let it decode together
+    packs_prompts: bool = False  # one attention call over all sequences, padded to no length
+    block_tokens: int = 16  # of its cache
+    watermark_fraction: float = 0.01  # of the cache that admission leaves free, for those that grow
+    reserves_answer: bool = False  # room for the longest answer from the start: nothing is evicted
+
+
+ENGINES: Mapping[str, EngineSoftware] = {
+    each.name: each
+    for each in (
+        # Blocks of 16, the youngest recomputed, prompts kept for others as long as nobody needs their room.
+        EngineSoftware(
+            "vllm",
+            newest_release="0.15.0",
+            eras=(((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 12), "0.12+")),
+            era_by_year={"2024": "2024", "2025": "0.4+"},
+        ),
+        # A radix tree over single tokens.
+        EngineSoftware(
+            "sglang",
+            newest_release="0.5.5",
+            eras=(((0, 0), "0.4-"), ((0, 5), "0.5+")),
+            usual_batch=2048.0,
+            block_tokens=1,
+            watermark_fraction=0.0,
+        ),
+        EngineSoftware(
+            "trtllm",
+            spec_name="tensorrt-llm",
+            newest_release="1.2.0",
+            eras=(((0, 0), "0.9-"), ((0, 10), "0.10+"), ((1, 1), "1.1+")),
+            era_by_year={"2024": "0.9-", "2025": "0.10+"},
+            usual_batch=2048.0,
+            block_tokens=32,
+            watermark_fraction=0.0,
+            reserves_answer=True,
+        ),
+        EngineSoftware("transformers", packs_prompts=True),
+    )
+}
+SPEC_ENGINES = tuple(each.spec_name or each.name for each in ENGINES.values())
+
+
+def engine_software(name: str) -> EngineSoftware:
+    """What is known of an engine; of an unknown one what holds for most."""
+    return ENGINES.get(name, EngineSoftware(name))
