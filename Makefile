@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimate_single.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped quick core check doors oracle bench golden fit accuracy lock clean
+.PHONY: demo loop extras fast test test-skipped quick core check doors oracle structure bench golden fit accuracy lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -92,6 +92,10 @@ doors: $(STAMP)
 # What the product said before its insides moved: exit 4 where an answer differs now.
 oracle: $(STAMP)
 	$(BIN)/python -m bench.oracle check
+
+# The measures of the house, as docs/architecture.md has them.
+structure: $(STAMP)
+	$(BIN)/python -m bench.structure --start
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
