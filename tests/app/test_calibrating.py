@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app import calibrate, plan
-from twofold.app.local_tables import local_tables
-from twofold.app.measured_device import device_tables
+from twofold.app.local_tables import LocalTables, local_tables
 from twofold.contracts.rows import CALIBRATION_SCHEMA, read_calibration
 from twofold.core import AlteredError, FileError, InputError, Source
 from twofold.perf import load_constants
@@ -116,4 +115,4 @@ def test_an_old_calibration_and_one_to_other_constants_are_noted(table: Path) ->
 
 
 def test_without_a_calibration_the_tables_are_those_of_the_device() -> None:
-    assert local_tables(None, None) == device_tables(None)
+    assert local_tables(None, None) == LocalTables(load_constants())

@@ -3,10 +3,9 @@
 from datetime import date
 from typing import Literal
 
-from twofold.app.local_tables import local_tables
-from twofold.app.planning import plan_options
-from twofold.app.sources import SpecSource, load
-from twofold.planner import Comparison, Ladders, build_plan, compare_along, compare_halves
+from twofold.app.planning import ready
+from twofold.app.sources import SpecSource
+from twofold.planner import Comparison, Ladders, compare_along, compare_halves
 from twofold.report import ShownData, comparison_lines, ladder_lines
 
 Axis = Literal["fabric", "nodes", "context", "size", "format", "tenancy"]
@@ -19,13 +18,9 @@ def compare(
 
     Raises InputError for a spec that cannot be planned as written, InfeasibleError when nothing meets it.
     """
-    loaded = load(spec)
-    tables = local_tables(loaded.device, loaded.calibration, today)
-    constants = tables.constants
+    own = ready(spec, today)
     if ladder:
-        along = compare_along(ladder, loaded.spec, loaded.catalog, constants)
+        along = compare_along(ladder, own.spec, own.catalog, own.constants)
         return ShownData(along, tuple(ladder_lines(along)))
-    options = plan_options(tables, today)
-    plan = build_plan(loaded.spec, loaded.catalog, constants, spec_digest=loaded.digest, options=options)
-    halves = compare_halves(plan)
+    halves = compare_halves(own.plan())
     return ShownData(halves, tuple(comparison_lines(halves)))

@@ -1,32 +1,50 @@
 """What lies beside a spec and changes what plans are made from: a measured device, a calibration."""
 
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from twofold.answer import calibration_rows
-from twofold.app.measured_device import DeviceTables, device_tables
 from twofold.contracts.rows import Calibration, read_calibration
-from twofold.perf import load_constants, with_rows
+from twofold.perf import Constants, load_constants, parse_constants, with_rows
 
 GOOD_FOR_DAYS = 180  # releases of frameworks and engines, drivers and firmware change
 
 
-def local_tables(device: Path | None, calibration: Path | None, today: date | None = None) -> DeviceTables:
+@dataclass(frozen=True, slots=True)
+class LocalTables:
+    """Our constants, what was measured and calibrated laid over them, and what to say about it."""
+
+    constants: Constants
+    summary: str = ""  # of what lies there
+    digest: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def local_tables(device: Path | None, calibration: Path | None, today: date | None = None) -> LocalTables:
     """The constants to plan with, and what to say about them; None for what is not there.
 
     Raises FileError or AlteredError where a file is there that is not whole.
     """
-    tables = device_tables(device, today)
+    tables = _of_device(device, today) if device else LocalTables(load_constants())
     if calibration is None:
         return tables
     found = read_calibration(calibration)
     path = Path(*calibration.parts[-2:])  # as people see it beside the spec, wherever that is
-    return DeviceTables(
+    return LocalTables(
         with_rows(tables.constants, calibration_rows(found, path)),
         " · ".join(filter(None, (tables.summary, _summary(found)))),
         " ".join(filter(None, (tables.digest, found.digest))),
         (*tables.notes, *_notes(found, path, today)),
     )
+
+
+def _of_device(folder: Path, today: date | None) -> LocalTables:
+    from twofold.device import notes_about, read_device, this_identity
+
+    record, text = read_device(folder)
+    constants = with_rows(load_constants(), parse_constants(text).rows)
+    return LocalTables(constants, record.summary, record.digest, notes_about(record, today, this_identity()))
 
 
 def _summary(calibration: Calibration) -> str:

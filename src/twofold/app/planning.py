@@ -1,15 +1,17 @@
 """`plan`, `explain` and `diff`: a spec becomes a plan, a plan tells where a number comes from."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from twofold.app.local_tables import local_tables
-from twofold.app.measured_device import DeviceTables
 from twofold.app.plan_files import PlanSource, plan_data
 from twofold.app.sources import SpecSource, load
+from twofold.catalog import Catalog
 from twofold.contracts.results import Plan
+from twofold.contracts.spec import Spec
+from twofold.perf import Constants
 from twofold.planner import PlanOptions, Rehearse, build_plan, with_money_detail
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
@@ -24,6 +26,33 @@ from twofold.report import (
     plan_lines,
     shown_plan,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A spec with everything that it is planned with: its tables, and those that lie beside it."""
+
+    spec: Spec
+    digest: str
+    catalog: Catalog
+    constants: Constants
+    options: PlanOptions
+
+    def plan(self) -> Plan:
+        """The plan. Raises InputError and InfeasibleError."""
+        return build_plan(
+            self.spec, self.catalog, self.constants, spec_digest=self.digest, options=self.options
+        )
+
+
+def ready(spec: SpecSource, today: date | None) -> Ready:
+    """Read a spec and its tables, and what a plan says of the day and of what was measured here."""
+    loaded = load(spec)
+    tables = local_tables(loaded.device, loaded.calibration, today)
+    options = PlanOptions(
+        today=today, calibration=tables.summary, calibration_digest=tables.digest, notes=tables.notes
+    )
+    return Ready(loaded.spec, loaded.digest, loaded.catalog, tables.constants, options)
 
 
 def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
@@ -50,30 +79,15 @@ def money_detailed(answer: ShownPlan, spec: SpecSource, today: date | None = Non
 
     Plans every lever again, which takes as long as a few plans. Unchanged where nothing has a price.
     """
-    loaded = load(spec)
-    tables = local_tables(loaded.device, loaded.calibration, today)
-    options = plan_options(tables, today)
-    detailed = with_money_detail(answer, loaded.spec, loaded.catalog, tables.constants, options)
-    return shown_plan(detailed)
+    own = ready(spec, today)
+    return shown_plan(with_money_detail(answer, own.spec, own.catalog, own.constants, own.options))
 
 
 def _planned(
     spec: SpecSource, today: date | None, rehearse: Rehearse, tell: Callable[[str], None]
 ) -> ShownPlan:
-    loaded = load(spec)
-    tables = local_tables(loaded.device, loaded.calibration, today)
-    options = replace(plan_options(tables, today), rehearse=rehearse, tell=tell)
-    built = build_plan(
-        loaded.spec, loaded.catalog, tables.constants, spec_digest=loaded.digest, options=options
-    )
-    return shown_plan(built)
-
-
-def plan_options(tables: DeviceTables, today: date | None) -> PlanOptions:
-    """What a plan says of the day and of the measured device that it is made with."""
-    return PlanOptions(
-        today=today, calibration=tables.summary, calibration_digest=tables.digest, notes=tables.notes
-    )
+    own = ready(spec, today)
+    return shown_plan(replace(own, options=replace(own.options, rehearse=rehearse, tell=tell)).plan())
 
 
 def explain(plan: PlanSource, path: str) -> Explanation:

@@ -1,16 +1,15 @@
 """The searches alone: every layout of a training step on given machines, every fleet for services."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Literal
 
 from twofold.answer import TrainingEstimate
 from twofold.app.estimating import estimate_train
-from twofold.app.local_tables import local_tables
-from twofold.app.planning import plan_options
-from twofold.app.sources import SpecSource, load
+from twofold.app.planning import ready
+from twofold.app.sources import SpecSource
 from twofold.core import EmptyError
 from twofold.perf import DEFAULT_FRAMEWORK
-from twofold.planner import build_plan
 from twofold.report import ShownData, ShownPlan, shown_plan
 
 
@@ -44,11 +43,7 @@ def search_fleets(spec: SpecSource, today: date | None = None) -> ShownPlan:
 
     Its training is left out. Raises InfeasibleError, with what binds, when nothing meets a service's goals.
     """
-    loaded = load(spec)
-    if not loaded.spec.services:
+    own = ready(spec, today)
+    if not own.spec.services:
         raise EmptyError("the spec has no service", hint="write `serving:`")
-    serving = loaded.spec.model_copy(update={"training": ()})
-    tables = local_tables(loaded.device, loaded.calibration, today)
-    options = plan_options(tables, today)
-    built = build_plan(serving, loaded.catalog, tables.constants, spec_digest=loaded.digest, options=options)
-    return shown_plan(built)
+    return shown_plan(replace(own, spec=own.spec.model_copy(update={"training": ()})).plan())

@@ -10,13 +10,12 @@ from typing import Any
 from twofold.answer import model_of
 from twofold.app.local_tables import local_tables
 from twofold.app.plan_files import plan_value
-from twofold.app.planning import plan_options
-from twofold.app.sources import SpecSource, calibration_file, device_folder, load
+from twofold.app.planning import ready
+from twofold.app.sources import SpecSource, calibration_file, device_folder
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts.results import Plan, plan_to_json
 from twofold.contracts.spec import ModelReference, Spec, Supply
 from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.planner import build_plan
 from twofold.rehearse import RehearsalTables, measured_note, measured_services
 
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
@@ -39,15 +38,11 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
     """
     if isinstance(source, Plan) or _is_plan(source):
         return _of_plan(source)
-    loaded = load(source)
-    tables = local_tables(loaded.device, loaded.calibration, today)
-    options = plan_options(tables, today)
-    plan = build_plan(
-        loaded.spec, loaded.catalog, tables.constants, spec_digest=loaded.digest, options=options
-    )
-    models = _models_of(loaded.spec, loaded.catalog)
-    rows = measured_services(loaded.spec.services)
-    made_of = RehearsalTables(loaded.catalog, tables.constants, loaded.spec.supply, models, rows)
+    own = ready(source, today)
+    plan = own.plan()
+    rows = measured_services(own.spec.services)
+    models = _models_of(own.spec, own.catalog)
+    made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, models, rows)
     return Rehearsable(plan, _digest(plan), made_of, measured_note(rows))
 
 
