@@ -6,6 +6,31 @@
     twofold.explain(plan, "training.pretrain.step_s")
     twofold.estimate.train("llama-3.1-70b", "64x8xH100-SXM", batch="512 seq")
 
+The verbs, one line each:
+
+    starter         A commented starter spec: `chat`, `train` or `both`
+    infer           The spec that what you run lets infer
+    check           Validate a spec: every error in one pass, with its place
+    plan            Plan both halves of a spec on one screen
+    rehearsed_plan  The same plan, its best fleets confirmed on the twin
+    search_fleets   The cheapest fleet for a spec's services, and why the others lost
+    search_layouts  The fastest layouts of one training step, ranked
+    compare         Each half on the other's fleet, or one axis at a time
+    estimate        Answer one question without a spec
+    explain         Show where a number of a plan comes from
+    diff            Show what changed between two plans
+    catalog_rows    List and filter the tables that plans are made from
+    partitions      What a device can be cut into, and whether a mix fits
+    kernels         Which kernels each engine has on a device
+    claims          Judge what circulates about infrastructure by the product itself
+    simulate        Rehearse a plan in the digital twin, under traffic and faults
+    up              Train, serve and measure on this machine; planned beside measured
+    down            Stop what `up` started, and remove its state
+    measure_device  Measure this machine as a device that plans use
+    calibrate       Fit a few factors to rows that you measured, for plans beside
+    predict         Predict measured runs, row by row
+    validate        Score predictions on measured runs, against the goals
+
 Every function stands in `twofold.app` with its types, and is imported when first asked for; what it returns
 shows itself in a terminal and in a notebook. Every door lists its names once, in the stub beside it.
 """

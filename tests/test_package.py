@@ -1,0 +1,35 @@
+"""What a newcomer finds by `dir(twofold)`, tab and `help(twofold)`: the verbs, each with one line."""
+
+import re
+import subprocess
+import sys
+
+import twofold
+from twofold.cli.verbs import VERBS
+
+# Verbs that are rooms or several functions, so that the function has another name.
+FUNCTIONS = {
+    "init": ("starter", "infer"),
+    "catalog": ("catalog_rows", "partitions", "kernels"),
+    "measure": ("measure_device",),
+}
+
+
+def test_dir_lists_a_function_for_every_verb() -> None:
+    for verb in VERBS:
+        for name in FUNCTIONS.get(verb, (verb,)):
+            assert name in dir(twofold), verb
+            assert callable(getattr(twofold, name))
+
+
+def test_help_lists_every_function_with_one_line_and_verbs_as_the_command_does() -> None:
+    listed = dict(re.findall(r"^    (\w+) {2,}(\S.*)$", twofold.__doc__ or "", re.MULTILINE))
+    assert sorted(listed) == sorted(twofold.__all__)
+    for verb, said in VERBS.items():
+        name = {"catalog": "catalog_rows", "measure": "measure_device"}.get(verb, verb)
+        assert verb == "init" or listed[name] == said.summary
+
+
+def test_to_list_the_verbs_loads_none_of_them() -> None:
+    program = "import sys, twofold; dir(twofold); sys.exit('twofold.app.planning' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
