@@ -6,7 +6,15 @@ from pathlib import Path
 
 from twofold.answer.context import Context
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
-from twofold.answer.training_choice import headroom_shares, run_misses
+from twofold.answer.training_choice import headroom_shares
+from twofold.answer.training_trials import (
+    SHOWN_MISSES,
+    MachineChoice,
+    MachineTrial,
+    closest_misses,
+    preferred,
+    run_misses,
+)
 from twofold.catalog import Catalog
 from twofold.contracts.results import Loser
 from twofold.contracts.rows import StepRow, read_step_rows
@@ -20,20 +28,16 @@ from twofold.core import (
     format_memory,
     format_seconds,
 )
-from twofold.perf import Cluster
 from twofold.training import (
     MEASURED_REACH,
     Bounded,
     MeasuredSteps,
-    RunPlan,
     RunWork,
     figure_at,
     measured_steps,
     run_of_steps,
     step_at,
 )
-
-SHOWN_MISSES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +59,19 @@ class MeasuredRows:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredTrial:
-    """One number of nodes of one offer, its step by the rows, and the run on it."""
+class MeasuredTrial(MachineTrial):
+    """A trial whose step the rows tell."""
 
-    offer: Offer
-    node_count: int
-    cluster: Cluster
     measured: MeasuredRows
     step: Bounded
     memory: Bounded | None
-    run: RunPlan
-    cost_usd: float | None
-    misses: str  # "" when it meets memory, deadline and budget
-
-    @property
-    def text(self) -> str:
-        """How a reason names it: `32 × 8 H100-SXM5-80GB`."""
-        return f"{self.node_count} × {self.offer.node.accelerator_count} {self.offer.accelerator.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredChoice:
-    """The chosen machines of one measured run, and everything that lost."""
+class MeasuredChoice(MachineChoice[MeasuredTrial]):
+    """The machines of a measured run; its entry has the batch of the rows."""
 
-    entry: TrainingRun  # with the batch of the rows
     work: RunWork
-    chosen: MeasuredTrial
-    others: tuple[MeasuredTrial, ...]
-    left_out: tuple[Loser, ...]
 
 
 def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
@@ -110,12 +99,10 @@ def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
         lines = tuple((loser.what, loser.why) for loser in left_out[:SHOWN_MISSES])
         hint = f"`{path}` measures {_sizes_text(measured)}: write one of these as `on:`"
         raise InfeasibleError(f"no machine on offer was measured for `{entry.name}`", lines=lines, hint=hint)
-    meeting = [trial for trial in trials if not trial.misses]
-    if not meeting:
+    found = preferred(trials)
+    if found is None:
         raise _refusal(entry, trials)
-    chosen = min(meeting, key=_preference)
-    others = tuple(trial for trial in trials if trial is not chosen)
-    return MeasuredChoice(entry, work, chosen, others, left_out)
+    return MeasuredChoice(entry, *found, left_out, work)
 
 
 def _with_batch(entry: TrainingRun, rows: Sequence[StepRow]) -> TrainingRun:
@@ -198,7 +185,7 @@ def _on_given(
         raise _refusal(entry, [chosen])
     beside = [count for count in _node_counts(offer, rows.steps.counts) if count != nodes]
     others = tuple(_trial(entry, offer, count, rows, work, context) for count in beside)
-    return MeasuredChoice(entry, work, chosen, others, ())
+    return MeasuredChoice(entry, chosen, others, (), work)
 
 
 def _too_far(entry: TrainingRun, rows: MeasuredRows, count: int) -> ValueRefusedError:
@@ -275,36 +262,21 @@ def _trial(
     if memory and memory.high > cluster.device.memory_bytes:
         have = format_memory(cluster.device.memory_bytes)
         misses = f"up to {format_memory(memory.high)} of memory by the rows exceed {have}"
-    return MeasuredTrial(offer, node_count, cluster, rows, step, memory, run, cost_usd, misses)
-
-
-def _preference(trial: MeasuredTrial) -> tuple[bool, bool, float, float]:
-    """Own machines, then the cheapest; without a price the fewest hours."""
-    priced = trial.cost_usd is not None or trial.offer.owned
-    return (not trial.offer.owned, not priced, trial.cost_usd or 0.0, trial.run.total_accelerator_h)
+    return MeasuredTrial(offer, node_count, cluster, run, cost_usd, misses, rows, step, memory)
 
 
 def _refusal(entry: TrainingRun, trials: Sequence[MeasuredTrial]) -> InfeasibleError:
     """What is needed, what was tried, and what would fit: nothing beyond the rows is promised."""
-    nearest = sorted(trials, key=lambda trial: trial.run.total_s)[:SHOWN_MISSES]
-    fastest = nearest[0]
-    lines = [("needs", f"{fastest.run.base_accelerator_h:,.0f} accelerator-hours at {fastest.text}")]
-    words = ["tried", *[""] * (len(nearest) - 1)]
-    lines += [(word, f"{trial.text}: {trial.misses}") for word, trial in zip(words, nearest, strict=True)]
-    late = entry.time_limit_s is not None and fastest.run.total_s > entry.time_limit_s
-    if late:
-        fits = f"a deadline of {format_seconds(fastest.run.total_s)} · rows of more accelerators"
-        what = f"the deadline of {format_seconds(entry.time_limit_s or 0.0)}"
+    fastest_s = min(trial.total_s for trial in trials)
+    if entry.time_limit_s is not None and fastest_s > entry.time_limit_s:
+        what = f"the deadline of {format_seconds(entry.time_limit_s)}"
+        fits = f"a deadline of {format_seconds(fastest_s)} · rows of more accelerators"
     else:
-        cheapest = min((trial.cost_usd for trial in trials if trial.cost_usd is not None), default=None)
-        fits = (
-            "fewer samples"
-            if cheapest is None
-            else f"a budget of {format_enough(cheapest, 'USD')} · fewer samples"
-        )
-        what = "memory and budget"
-    lines.append(("would fit", fits))
-    return InfeasibleError(f"no measured machine trains `{entry.name}` within {what}", lines=tuple(lines))
+        what, fits = "memory and budget", "fewer samples"
+        costs = [trial.cost_usd for trial in trials if trial.cost_usd is not None]
+        fits = f"a budget of {format_enough(min(costs), 'USD')} · {fits}" if costs else fits
+    lines = (*closest_misses(trials), ("would fit", fits))
+    return InfeasibleError(f"no measured machine trains `{entry.name}` within {what}", lines=lines)
 
 
 def _sizes_text(measured: Mapping[str, MeasuredRows]) -> str:

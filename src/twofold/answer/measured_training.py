@@ -1,20 +1,22 @@
 """The figures of a training run whose steps were measured: what the rows say with ranges, null elsewhere."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.context import Context, price_used, price_warnings
+from twofold.answer.context import Context, price_warnings
 from twofold.answer.measured_choice import MeasuredChoice, MeasuredTrial
 from twofold.answer.question import Given
-from twofold.answer.quick_run import QuickRun, run_figures
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import headroom_shares
-from twofold.answer.training_plan import WORTH_SWITCHING, run_of
-from twofold.answer.uncertainty import draws_between, flip_fraction, flip_warning
-from twofold.contracts.results import FrontPoint, Loser, ScalingPoint, TrainingPlan
-from twofold.core import Estimate, Source, format_seconds, format_usd
+from twofold.answer.training_plan import machine_figures
+from twofold.answer.training_run import QuickRun, run_figures
+from twofold.answer.training_trials import cheaper_fraction, losers, rivals
+from twofold.answer.uncertainty import draws_between, flip_warning
+from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
+from twofold.core import Estimate, Source
 from twofold.training import Basis, Bounded, MeasuredSteps
 
 # Beyond the measured counts a figure follows from a law, not from a measurement.
@@ -24,11 +26,10 @@ SOURCES = {Basis.MEASURED: Source.MEASURED, Basis.BETWEEN: Source.MEASURED, Basi
 def measured_training_plan(choice: MeasuredChoice, context: Context) -> TrainingPlan:
     """Everything that the rows say of the chosen machines; what they do not say is None."""
     chosen, entry = choice.chosen, choice.entry
-    machines = _given(chosen, context)
-    figures = _figures(choice, machines, context)
+    machines = chosen.machines(context)
     flips = _flips(choice, context)
     return TrainingPlan(
-        name=entry.name,
+        **machine_figures(choice, _run(choice, machines, context), context),
         model=entry.model.label,
         parameters=None,
         kind=entry.kind,
@@ -45,15 +46,10 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         memory_parts=(),
         memory_by_format=(),
         memory_capacity_bytes=chosen.cluster.device.memory_bytes,
-        run=run_of(entry, chosen.offer, figures, context),
-        release_after_s=None if chosen.offer.owned else figures.total_s.value,
-        deadline_s=entry.time_limit_s,
-        cost_usd=figures.cost_usd,
         bounds=(),
         tried=1 + len(choice.others),
         rejected=(),
         losers=_losers(choice),
-        front=_front(choice),
         scaling=_scaling(chosen.measured.steps),
         flip_fraction=flips,
         warnings=(
@@ -63,29 +59,10 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         ),
         tokens=entry.tokens,
         batch_tokens=entry.batch_tokens if entry.tokens is not None else None,
-        samples=entry.sample_count,
-        batch_samples=entry.global_batch_sequences,
     )
 
 
-def _given(trial: MeasuredTrial, context: Context) -> Given:
-    """A trial's machines as the run around a step knows them."""
-    node = trial.offer.node
-    nic = node.nic_bytes_per_s / node.accelerator_count
-    return Given(
-        trial.offer.accelerator,
-        node,
-        trial.node_count,
-        node.accelerator_count,
-        node.fabric,
-        nic,
-        trial.cluster,
-        price_used(trial.offer, context),
-        (),
-    )
-
-
-def _figures(choice: MeasuredChoice, machines: Given, context: Context) -> QuickRun:
+def _run(choice: MeasuredChoice, machines: Given, context: Context) -> QuickRun:
     """The run over the draws of failures, power and price, and over what the rows leave open of the step."""
     entry, step = choice.entry, choice.chosen.step
     return run_figures(
@@ -110,64 +87,21 @@ def _estimate(found: Bounded, unit: str) -> Estimate:
 
 def _flips(choice: MeasuredChoice, context: Context) -> float:
     """In what part of the draws another measured machine is cheaper."""
-    chosen = choice.chosen
-    rivals = [trial for trial in choice.others if not trial.misses and trial.cost_usd is not None]
-    if chosen.cost_usd is None or not rivals or chosen.offer.fixed_count:
-        return 0.0
-    costs = [_costs(trial, context, stream) for stream, trial in enumerate(rivals, 1)]
-    return flip_fraction(_costs(chosen, context, 0), np.stack(costs, axis=1) * WORTH_SWITCHING)
+    own, *costs = (_costs(trial, context, at) for at, trial in enumerate((choice.chosen, *rivals(choice))))
+    return cheaper_fraction(own, costs)
 
 
 def _costs(trial: MeasuredTrial, context: Context, stream: int) -> NDArray[np.float64]:
-    assert trial.cost_usd is not None
-    costs: NDArray[np.float64] = trial.cost_usd * _samples(trial.step, context, stream) / trial.step.value
+    costs: NDArray[np.float64] = trial.cost * _samples(trial.step, context, stream) / trial.step.value
     return costs
 
 
 def _losers(choice: MeasuredChoice) -> tuple[Loser, ...]:
     """The other machines and sizes that were measured, each at its best, the cheapest first."""
-    chosen = choice.chosen
-    best: dict[str, MeasuredTrial] = {}
-    for trial in sorted(choice.others, key=_loser_order):
-        if trial.text != chosen.text:  # the same nodes from somebody else, or on another network
-            best.setdefault(trial.text, trial)
-    losers = [Loser(name, trial.misses or _compared(trial, chosen)) for name, trial in best.items()]
-    return (*losers, *choice.left_out, Loser("other machines and sizes", "not measured"))
-
-
-def _loser_order(trial: MeasuredTrial) -> tuple[bool, float]:
-    return (bool(trial.misses), trial.run.total_s if trial.cost_usd is None else trial.cost_usd)
-
-
-def _compared(trial: MeasuredTrial, chosen: MeasuredTrial) -> str:
-    if trial.cost_usd is not None and chosen.cost_usd:
-        more = f"{format_usd(trial.cost_usd)} ({100 * (trial.cost_usd / chosen.cost_usd - 1):+,.0f} %)"
-    else:
-        hours = trial.run.total_accelerator_h / chosen.run.total_accelerator_h - 1
-        more = f"{100 * hours:+,.0f} % accelerator-hours"
-    return f"{format_seconds(trial.run.total_s)}, {more}"
-
-
-def _front(choice: MeasuredChoice) -> tuple[FrontPoint, ...]:
-    """Sizes and machines that no other beats in time, cost and count at once, fastest first."""
-    trials = sorted((choice.chosen, *choice.others), key=lambda trial: trial.run.total_s)
-    axes = [
-        (
-            trial.run.total_s,
-            trial.run.total_accelerator_h if trial.cost_usd is None else trial.cost_usd,
-            trial.cluster.accelerator_count,
-        )
-        for trial in trials
-    ]
-    return tuple(
-        FrontPoint(
-            trial.text, trial.cluster.accelerator_count, trial.run.total_s, trial.cost_usd, not trial.misses
-        )
-        for trial, mine in zip(trials, axes, strict=True)
-        if not any(
-            theirs != mine and all(a <= b for a, b in zip(theirs, mine, strict=True)) for theirs in axes
-        )
-    )
+    # The same nodes from somebody else, or on another network, are not told apart.
+    others = [trial for trial in choice.others if trial.text != choice.chosen.text]
+    found = losers(replace(choice, others=tuple(others)), lambda trial: trial.text)
+    return (*found, Loser("other machines and sizes", "not measured"))
 
 
 def _scaling(steps: MeasuredSteps) -> tuple[ScalingPoint, ...]:

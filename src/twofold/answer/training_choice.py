@@ -9,6 +9,7 @@ from twofold.answer.calibrated import calibrated_run
 from twofold.answer.context import Context, model_of, training_job
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, training_offers
 from twofold.answer.question import check_units
+from twofold.answer.training_trials import MachineChoice, MachineTrial, closest_misses, preferred, run_misses
 from twofold.contracts.results import Loser
 from twofold.contracts.spec import TrainingRun
 from twofold.core import (
@@ -20,7 +21,6 @@ from twofold.core import (
     format_memory,
     format_seconds,
     format_si,
-    format_usd,
 )
 from twofold.perf import Cluster, device
 from twofold.training import (
@@ -44,33 +44,23 @@ NODES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One number of nodes of one offer, its fastest layout, and the run on it; None where nothing fits."""
+class Trial(MachineTrial):
+    """A trial whose step is computed: the fastest layout there."""
 
-    offer: Offer
-    node_count: int
-    cluster: Cluster
     stack: Stack
     found: SearchResult
-    run: RunPlan | None
-    cost_usd: float | None
-    misses: str  # "" when it meets memory, deadline and budget
 
     @property
-    def text(self) -> str:
-        """How a reason names it: `32 × 8 H100-SXM5-80GB`."""
-        return f"{self.node_count} × {self.offer.node.accelerator_count} {self.offer.accelerator.name}"
+    def described(self) -> str:
+        """Its machines and its layout."""
+        return f"{self.text} · {self.found.best.describe() if self.found.best else ''}"
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingChoice:
-    """The chosen machines of one run, and everything that lost."""
+class TrainingChoice(MachineChoice[Trial]):
+    """The machines of a run whose model is known."""
 
-    entry: TrainingRun
     job: TrainingJob
-    chosen: Trial
-    others: tuple[Trial, ...]
-    left_out: tuple[Loser, ...]
     warnings: tuple[str, ...]
 
 
@@ -85,12 +75,10 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
             lines=tuple((loser.what, loser.why) for loser in left_out[:5]),
             hint="widen `supply.shop`, or write `on:`",
         )
-    meeting = [trial for trial in trials if not trial.misses]
-    if not meeting:
+    found = preferred(trials)
+    if found is None:
         raise _refusal(entry, job, trials, context)
-    chosen = min(meeting, key=_preference)
-    others = tuple(trial for trial in trials if trial is not chosen)
-    return TrainingChoice(entry, job, chosen, others, left_out, _warnings(entry, offers, chosen))
+    return TrainingChoice(entry, *found, left_out, job, _warnings(entry, offers, found[0]))
 
 
 def _offers(entry: TrainingRun, context: Context) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
@@ -143,14 +131,9 @@ def _peak_flops_per_s(offer: Offer) -> float:
 
 def _trials(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context) -> list[Trial]:
     """The sizes of one offer that are worth pricing."""
-    supply = context.spec.supply
-    stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
-    result = []
-    for count in _node_counts(entry, job, offer, context):
-        cluster = cluster_of(offer, count, context.constants, context.catalog, supply)
-        calibrated = calibrated_run(cluster, stack, job, context.constants)
-        result.append(trial(entry, job, offer, *calibrated, supply.budget_usd))
-    return result
+    budget_usd = context.spec.supply.budget_usd
+    counts = _node_counts(entry, job, offer, context)
+    return [trial_of_size(entry, job, offer, count, context, budget_usd) for count in counts]
 
 
 def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context) -> list[int]:
@@ -171,6 +154,20 @@ def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Co
     return sorted(counts | ({offer.node_count_max} if offer.node_count_max else set()))
 
 
+def trial_of_size(
+    entry: TrainingRun,
+    job: TrainingJob,
+    offer: Offer,
+    node_count: int,
+    context: Context,
+    budget_usd: float | None = None,
+) -> Trial:
+    """The run on so many nodes of an offer, hardware and software as calibrated."""
+    stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
+    cluster = cluster_of(offer, node_count, context.constants, context.catalog, context.spec.supply)
+    return trial(entry, job, offer, *calibrated_run(cluster, stack, job, context.constants), budget_usd)
+
+
 def trial(
     entry: TrainingRun,
     job: TrainingJob,
@@ -185,13 +182,12 @@ def trial(
     if found.best is None:
         miss = found.nearest_miss
         why = f"misses memory by {format_bytes(miss.missing_bytes)}" if miss else "no layout divides the job"
-        return Trial(offer, nodes, cluster, stack, found, None, None, why)
+        return Trial(offer, nodes, cluster, None, None, why, stack, found)
     run = planned_run(entry, job, cluster, found.best.step_s)
     price = offer.usd_per_accelerator_h
     cost_usd = None if price is None else run.total_accelerator_h * price
-    return Trial(
-        offer, nodes, cluster, stack, found, run, cost_usd, run_misses(entry, run, cost_usd, budget_usd)
-    )
+    misses = run_misses(entry, run, cost_usd, budget_usd)
+    return Trial(offer, nodes, cluster, run, cost_usd, misses, stack, found)
 
 
 def planned_run(entry: TrainingRun, job: TrainingJob, cluster: Cluster, step_s: float) -> RunPlan:
@@ -214,25 +210,6 @@ def headroom_shares(entry: TrainingRun) -> dict[str, float]:
         "validation": headroom.validation_fraction,
         "experiments": headroom.experiments_fraction,
     }
-
-
-def run_misses(entry: TrainingRun, run: RunPlan, cost_usd: float | None, budget_usd: float | None) -> str:
-    """What a run misses, deadline or budget, in words; "" when it meets both."""
-    limit_s = entry.time_limit_s
-    if limit_s is not None and run.total_s > limit_s:
-        return f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"
-    if cost_usd is not None and budget_usd is not None and cost_usd > budget_usd:
-        return f"{format_usd(cost_usd)} exceeds {format_usd(budget_usd)}"
-    return ""
-
-
-def _preference(trial: Trial) -> tuple[bool, bool, bool, float, float]:
-    """The size asked first, then own machines, then the cheapest; without a price the fewest hours."""
-    assert trial.run
-    asked = trial.offer.fixed_count is None or trial.offer.fixed_count == trial.node_count
-    hours = trial.run.total_accelerator_h
-    priced = trial.cost_usd is not None or trial.offer.owned
-    return (not asked, not trial.offer.owned, not priced, trial.cost_usd or 0.0, hours)
 
 
 def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tuple[str, ...]:
@@ -271,38 +248,25 @@ def _refusal(
     fitting = [trial for trial in trials if trial.run]
     if not fitting:
         return _too_small(job, trials)
-    fastest = min(fitting, key=lambda trial: trial.run.total_s if trial.run else np.inf)
+    fastest = min(fitting, key=lambda trial: trial.total_s)
     cheapest = min(fitting, key=lambda trial: np.inf if trial.cost_usd is None else trial.cost_usd)
-    assert fastest.run and cheapest.run
-    late = entry.time_limit_s is not None and fastest.run.total_s > entry.time_limit_s
-    closest = fastest if late else cheapest
-    lines = [("needs", f"{fastest.run.base_accelerator_h:,.0f} accelerator-hours at {fastest.text}")]
-    nearest = sorted(fitting, key=_closeness)[:5]
-    words = ["tried", *[""] * (len(nearest) - 1)]
-    lines += [(word, f"{trial.text}: {trial.misses}") for word, trial in zip(words, nearest, strict=True)]
-    lines.append(
-        ("would fit", _in_time(entry, job, closest, context) if late else _in_budget(entry, closest, context))
-    )
-    what = f"the deadline of {format_seconds(entry.time_limit_s or 0.0)}" if late else "the budget"
-    return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=tuple(lines))
-
-
-def _closeness(trial: Trial) -> float:
-    return trial.run.total_s if trial.run else np.inf
+    if entry.time_limit_s is not None and fastest.total_s > entry.time_limit_s:
+        what = f"the deadline of {format_seconds(entry.time_limit_s)}"
+        fits = _in_time(entry, job, fastest, context)
+    else:
+        what, fits = "the budget", _in_budget(entry, cheapest, context)
+    lines = (*closest_misses(fitting), ("would fit", fits))
+    return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=lines)
 
 
 def _in_time(entry: TrainingRun, job: TrainingJob, closest: Trial, context: Context) -> str:
     """A size that is on time, tried before it is said: steps do not shrink with nodes for ever."""
-    assert closest.run
-    deadline = f"a deadline of {format_seconds(closest.run.total_s)}"
-    factor, offer = closest.run.total_s / (entry.time_limit_s or 1.0), closest.offer
+    deadline = f"a deadline of {format_seconds(closest.total_s)}"
+    factor, offer = closest.total_s / (entry.time_limit_s or 1.0), closest.offer
     first = int(np.ceil(closest.node_count * factor * 1.1))
     for count in (first, 2 ** int(np.ceil(np.log2(first))), 2 ** int(np.ceil(np.log2(first)) + 1)):
-        if count <= NODES_MAX:
-            bare = cluster_of(offer, count, context.constants, context.catalog, context.spec.supply)
-            cluster, _ = calibrated_run(bare, closest.stack, job, context.constants)
-            if not trial(entry, job, offer, cluster, closest.stack, None).misses:
-                return f"{count:,} nodes of {offer.accelerator.name} · {deadline}"
+        if count <= NODES_MAX and not trial_of_size(entry, job, offer, count, context).misses:
+            return f"{count:,} nodes of {offer.accelerator.name} · {deadline}"
     return f"{deadline} · fewer tokens"
 
 

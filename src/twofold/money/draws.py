@@ -14,17 +14,17 @@ from twofold.answer import (
     ServingChoice,
     TrainingChoice,
     drawn_pool,
-    drawn_run,
     draws_between,
     factor_ends,
     headroom_shares,
     relative_need,
     runs_per_year,
+    step_samples,
 )
 from twofold.contracts.results import MeasuringRow, Plan, ServicePlan, SwingRow, TrainingPlan
 from twofold.core import Estimate
 from twofold.supply import Distribution, distribution, tornado, value_of_measuring
-from twofold.training import Reliability, run_of_steps, run_work, step_time
+from twofold.training import Reliability, run_of_steps, run_work
 
 Samples = NDArray[np.float64]
 Z_80 = 1.2816
@@ -163,8 +163,8 @@ def _run_ratio(choice: TrainingChoice, draws: Draws) -> Samples:
     """Accelerator-hours of a run under every draw over its middle: step and failures."""
     chosen = choice.chosen
     assert chosen.found.best and chosen.run
-    cluster, stack = drawn_run(chosen.cluster, chosen.stack, choice.job, draws)
-    steps = np.ravel(np.asarray(step_time(choice.job, chosen.found.best.layouts, cluster, stack).total_s))
+    layouts = chosen.found.best.layouts
+    steps = np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
     usual, entry = Reliability(), choice.entry
     work = run_work(choice.job, entry.token_count)
 

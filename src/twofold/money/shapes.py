@@ -7,13 +7,11 @@ from twofold.answer import (
     Context,
     ServingChoice,
     TrainingChoice,
-    calibrated_run,
     choose_serving,
-    cluster_of,
     is_owned,
     own_offers,
     runs_per_year,
-    trial,
+    trial_of_size,
 )
 from twofold.contracts.results import Plan, ServicePlan, Shape, TrainingPlan
 from twofold.core import InputError, format_seconds
@@ -47,9 +45,7 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
     fewest = chosen.node_count * chosen.run.total_s / limit_s
     counts = sorted({ceil(fewest * room) for room in ROOM} | {2 ** ceil_log2(fewest)})
     for count in (each for each in counts if each < chosen.node_count):
-        bare = cluster_of(chosen.offer, count, context.constants, context.catalog, context.spec.supply)
-        cluster, stack = calibrated_run(bare, chosen.stack, choice.job, context.constants)
-        tried = trial(entry, choice.job, chosen.offer, cluster, stack, None)
+        tried = trial_of_size(entry, choice.job, chosen.offer, count, context)
         if tried.run is None or tried.misses:
             continue
         saved = None
@@ -61,7 +57,7 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
             enough=tried.text,
             keeps=f"{format_seconds(tried.run.total_s)} of {format_seconds(limit_s)}",
             saves_usd_per_year=saved,
-            freed_accelerator_count=chosen.cluster.accelerator_count - cluster.accelerator_count,
+            freed_accelerator_count=chosen.cluster.accelerator_count - tried.cluster.accelerator_count,
         )
         return
 

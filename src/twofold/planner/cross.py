@@ -15,17 +15,14 @@ from twofold.answer import (
     Trial,
     asked_regions,
     bought_near,
-    calibrated_run,
-    cluster_of,
     in_regions,
     run_terms,
     search_fleet,
-    trial,
+    trial_of_size,
 )
 from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
 from twofold.core import YEAR_H, Estimate, format_seconds, format_usd
 from twofold.inference import Fleet
-from twofold.training import load_stack
 
 
 def cross_cells(
@@ -93,13 +90,10 @@ def _not_sold(offer: Offer, regions: tuple[str, ...]) -> str:
 
 def _widest_trial(choice: TrainingChoice, offer: Offer, nodes: int, context: Context) -> Trial | None:
     """The run on the largest number of nodes that its batch divides over."""
-    job, supply = choice.job, context.spec.supply
-    stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
     last = None
     for count in (number for number in (nodes, *_powers_below(nodes)) if number):
-        cluster = cluster_of(offer, count, context.constants, context.catalog, supply)
-        calibrated = calibrated_run(cluster, stack, job, context.constants)
-        last = trial(choice.entry, job, offer, *calibrated, supply.budget_usd)
+        budget_usd = context.spec.supply.budget_usd
+        last = trial_of_size(choice.entry, choice.job, offer, count, context, budget_usd)
         if last.run:
             return last
     return last

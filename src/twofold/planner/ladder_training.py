@@ -2,29 +2,26 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from twofold.answer import (
-    Answered,
     Context,
     Drawn,
     Given,
-    answer,
+    TrainedStep,
+    bare_metal,
     choose_training,
     drawn,
-    drawn_run,
-    given_of,
     machines_text,
+    memory_estimate,
     quick_run,
     resized,
+    step_samples,
+    trained_step,
 )
 from twofold.contracts.spec import TrainingRun
-from twofold.core import Estimate
 from twofold.facility import fabric_parts
-from twofold.perf import Cluster, network
+from twofold.perf import network
 from twofold.planner.rungs import Ladder, Rung, Value
-from twofold.training import Limits, Stack, TrainingJob, search, step_time, virtualised
+from twofold.training import Limits, Stack, TrainingJob, search, virtualised
 
 LIMITS = Limits(vpp_max=8)
 # Label, class of fabric, line rate per accelerator, oversubscription.
@@ -43,7 +40,7 @@ KNEE_FRACTION = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingSite:
+class PlannedRun:
     """A run on the machines of its plan."""
 
     entry: TrainingRun
@@ -52,13 +49,13 @@ class TrainingSite:
     stack: Stack
 
 
-def training_site(entry: TrainingRun, context: Context) -> TrainingSite:
+def planned_run_of(entry: TrainingRun, context: Context) -> PlannedRun:
     """The machines that the plan of this run chooses."""
     choice = choose_training(entry, context)
-    return TrainingSite(entry, choice.job, given_of(choice.chosen, context), choice.chosen.stack)
+    return PlannedRun(entry, choice.job, choice.chosen.machines(context), choice.chosen.stack)
 
 
-def fabric_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+def fabric_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     """The same job on other networks between the same nodes, and what those are built of."""
     rungs: list[Rung] = []
     first: float | None = None
@@ -113,24 +110,23 @@ def _network_values(machines: Given, context: Context, oversubscription: float) 
     }
 
 
-def best_step(job: TrainingJob, machines: Given, stack: Stack, context: Context) -> Answered | None:
+def best_step(job: TrainingJob, machines: Given, stack: Stack, context: Context) -> TrainedStep | None:
     """The fastest layout that fits, under every draw; None where nothing does."""
     found = search(job, machines.cluster, stack, LIMITS)
     if found.best is None:
         return None
-    return answer(job, machines, stack, found.best, context.draws, context.constants)
+    return trained_step(job, machines, stack, found.best, context.draws, context.constants)
 
 
-def _step_values(best: Answered) -> dict[str, Value]:
-    exposed = float(np.max(best.chosen.step.communication_s)) / best.chosen.step_s
+def _step_values(best: TrainedStep) -> dict[str, Value]:
     return {
         "step_s": best.step.estimate("s"),
-        "exposed_fraction": exposed,
+        "exposed_fraction": best.communication_exposed_fraction,
         "layout": best.chosen.describe(),
     }
 
 
-def nodes_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+def nodes_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     """How the job scales: the batch grown with the cluster, and the batch held while nodes are added."""
     per_node = site.machines.accelerators_per_node
     weak = [(count, replace(site.job, global_batch_sequences=_grown(site, count))) for count in WEAK_COUNTS]
@@ -142,15 +138,13 @@ def nodes_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
     )
 
 
-def _grown(site: TrainingSite, count: int) -> int:
+def _grown(site: PlannedRun, count: int) -> int:
     """The batch at `count` accelerators that gives each as many sequences as the run's own machines have."""
     share = site.job.global_batch_sequences / site.machines.accelerator_count
     return max(1, round(count * max(share, 1.0)))
 
 
-def _scaling(
-    site: TrainingSite, context: Context, title: str, sizes: list[tuple[int, TrainingJob]]
-) -> Ladder:
+def _scaling(site: PlannedRun, context: Context, title: str, sizes: list[tuple[int, TrainingJob]]) -> Ladder:
     """Throughput per accelerator over that of the smallest size that fits, draw by draw."""
     rungs: list[Rung] = []
     base: Drawn | None = None
@@ -162,9 +156,9 @@ def _scaling(
         if best is None:
             rungs.append(Rung(label, {"accelerator_count": count}, "no layout fits"))
             continue
-        rate = rate_per_accelerator(job, machines, site.stack, best, context)
+        rate = _rate_per_accelerator(best)
         base = base or rate
-        efficiency = _ratio(rate, base)
+        efficiency = base.inverse(rate)
         below = knee is None and efficiency.middle < KNEE_FRACTION
         knee = count if below else knee
         values = _step_values(best) | {
@@ -178,25 +172,14 @@ def _scaling(
     return Ladder(title, "training", site.entry.name, columns, tuple(rungs), (found,))
 
 
-def rate_per_accelerator(
-    job: TrainingJob, machines: Given, stack: Stack, best: Answered, context: Context
-) -> Drawn:
+def _rate_per_accelerator(best: TrainedStep) -> Drawn:
     """Tokens/s of one accelerator under the plain draws: what all sizes share cancels in their ratio."""
-    step = step_time(
-        job,
-        best.chosen.layouts,
-        *drawn_run(machines.cluster, stack, job, context.draws),
-    )
-    whole = drawn(best.chosen.step_s, step.total_s)
-    return whole.inverse(job.tokens_per_step / machines.accelerator_count)
+    job, machines = best.job, best.machines
+    samples = step_samples(job, best.chosen.layouts, machines.cluster, best.stack, best.draws)
+    return drawn(best.chosen.step_s, samples).inverse(job.tokens_per_step / machines.accelerator_count)
 
 
-def _ratio(figure: Drawn, base: Drawn) -> Drawn:
-    samples: NDArray[np.float64] = figure.samples / base.samples
-    return Drawn(figure.middle / base.middle, samples)
-
-
-def context_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+def context_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     """Longer sequences at the same tokens per step."""
     tokens = site.job.tokens_per_step
     rungs = []
@@ -206,11 +189,8 @@ def context_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
         best = best_step(job, site.machines, site.stack, context)
         values: dict[str, Value] = {"batch_sequences": sequences}
         if best:
-            held = best.chosen.memory
-            middle, low, high = (
-                float(np.max(b)) for b in (held.total_bytes, held.low_bytes, held.high_bytes)
-            )
-            values |= _step_values(best) | {"memory_bytes": Estimate(middle, low, high, "memory B")}
+            held = memory_estimate(best.chosen.memory, "memory B")
+            values |= _step_values(best) | {"memory_bytes": held}
         beyond = length > site.job.model.max_context_tokens > 0
         note = "no layout fits" if not best else "beyond the model's context" if beyond else ""
         rungs.append(Rung(f"{length // 1024}k", values, note))
@@ -219,10 +199,10 @@ def context_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
     return (Ladder(title, "training", site.entry.name, columns, tuple(rungs)),)
 
 
-def tenancy_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
+def tenancy_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     """The same run on bare metal and behind a hypervisor with the spec's overhead."""
     overhead = context.spec.supply.virtual_overhead_fraction
-    bare = without_overhead(site.machines, context)
+    bare = bare_metal(site.machines, overhead if site.machines.node.virtualised else 0.0)
     rungs = []
     for label, share in (("bare metal", 0.0), ("virtual", overhead)):
         machines = replace(bare, cluster=virtualised(bare.cluster, share, share))
@@ -230,16 +210,7 @@ def tenancy_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
         if best is None:
             rungs.append(Rung(label, {"overhead_fraction": share}, "no layout fits"))
             continue
-        entry = site.entry
-        run = quick_run(
-            site.job,
-            machines,
-            best.step,
-            context.draws,
-            entry.token_count,
-            entry.checkpoint.write_within_s,
-            {},
-        )
+        run = quick_run(best, site.entry.token_count, site.entry.checkpoint.write_within_s, {})
         values = _step_values(best) | {
             "overhead_fraction": share,
             "wall_s": run.wall_s,
@@ -250,13 +221,3 @@ def tenancy_of_run(site: TrainingSite, context: Context) -> tuple[Ladder, ...]:
     columns = ("overhead_fraction", "step_s", "wall_s", "accelerator_h", "cost_usd")
     title = f"tenancy: {machines_text(site.machines)}, one price for both"
     return (Ladder(title, "training", site.entry.name, columns, tuple(rungs)),)
-
-
-def without_overhead(machines: Given, context: Context) -> Given:
-    """The machines as bare metal, where the catalogue's node is virtual and the plan took that off."""
-    if not machines.node.virtualised:
-        return machines
-    overhead = context.spec.supply.virtual_overhead_fraction
-    back = 1 / (1 + overhead) - 1
-    cluster: Cluster = virtualised(machines.cluster, back, back)
-    return replace(machines, cluster=cluster)

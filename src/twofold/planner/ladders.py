@@ -18,17 +18,17 @@ from twofold.planner.ladder_serving import (
     tenancy_of_service,
 )
 from twofold.planner.ladder_training import (
-    TrainingSite,
+    PlannedRun,
     context_of_run,
     fabric_of_run,
     nodes_of_run,
+    planned_run_of,
     tenancy_of_run,
-    training_site,
 )
 from twofold.planner.rungs import Ladder
 
 SCHEMA = "twofold/ladder/1"
-OfRun = Callable[[TrainingSite, Context], tuple[Ladder, ...]]
+OfRun = Callable[[PlannedRun, Context], tuple[Ladder, ...]]
 OfService = Callable[[ServingSite, Context], tuple[Ladder, ...]]
 
 OF_RUNS: Mapping[str, OfRun] = MappingProxyType(
@@ -78,7 +78,7 @@ def compare_along(axis: str, spec: Spec, catalog: Catalog, constants: Constants)
     measured += [entry.name for entry in services if entry.model.measured]
     for run in runs:
         if not run.model.measured:
-            tables += OF_RUNS[axis](training_site(run, context), context)
+            tables += OF_RUNS[axis](planned_run_of(run, context), context)
     for service in services:
         if not service.model.measured:
             tables += OF_SERVICES[axis](serving_site(service, context), context)

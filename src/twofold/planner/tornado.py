@@ -14,14 +14,12 @@ from twofold.answer import (
     Draws,
     ServingChoice,
     TrainingChoice,
-    drawn_cluster,
     drawn_pool,
-    drawn_stack,
     factor_ends,
     served_by,
+    step_samples,
 )
 from twofold.contracts.results import Factor
-from twofold.training import step_time
 
 
 def factor_swings(
@@ -59,9 +57,8 @@ def _swings(figure: NDArray[np.float64]) -> dict[str, float]:
 def _steps(choice: TrainingChoice, draws: Draws) -> NDArray[np.float64]:
     chosen = choice.chosen
     assert chosen.found.best
-    cluster, stack = drawn_cluster(chosen.cluster, draws), drawn_stack(chosen.stack, draws)
-    step = step_time(choice.job, chosen.found.best.layouts, cluster, stack)
-    return np.ravel(np.asarray(step.total_s, float))
+    layouts = chosen.found.best.layouts
+    return np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
 
 
 def _tpots(choice: ServingChoice, context: Context, draws: Draws) -> NDArray[np.float64]:

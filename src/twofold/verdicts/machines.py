@@ -1,16 +1,21 @@
 """Machines in words, as `estimate` reads them, with what a question varies of them."""
 
 from dataclasses import replace
+from typing import Any
 
 from twofold.answer import Given, Variation, given
 from twofold.core import Dimension, parse_quantity
 from twofold.verdicts.world import World
 
 
-def machines(
+def machines(world: World, on: str, **varied: Any) -> Given:
+    """Machines such as `8x8xH100-SXM`, computed once; `varied` is what `_assembled` takes."""
+    return world.once(("machines", on, *varied.items()), lambda: _assembled(world, on, **varied))
+
+
+def _assembled(
     world: World,
     on: str,
-    *,
     scale: str = "",
     oversubscription: float = 1.0,
     fabric: str = "",
@@ -18,27 +23,9 @@ def machines(
     virtual: str = "",
     slower_latency: float = 1.0,
 ) -> Given:
-    """Machines such as `8x8xH100-SXM`; `scale` is `link=0.5,compute=1.2`, `nic` is `400 Gb/s` each.
-
-    `slower_latency` multiplies what one message between nodes waits.
+    """`scale` is `link=0.5,compute=1.2`, `nic` is `400 Gb/s` each; `slower_latency` multiplies what one
+    message between nodes waits.
     """
-    key = ("machines", on, scale, oversubscription, fabric, nic, virtual, slower_latency)
-    return world.once(
-        key,
-        lambda: _assembled(world, on, scale, oversubscription, fabric, nic, virtual, slower_latency),
-    )
-
-
-def _assembled(
-    world: World,
-    on: str,
-    scale: str,
-    oversubscription: float,
-    fabric: str,
-    nic: str,
-    virtual: str,
-    slower_latency: float,
-) -> Given:
     varied = Variation(
         scale={
             name: float(factor) for name, factor in (part.split("=") for part in scale.split(",") if part)

@@ -8,41 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from twofold.answer import Given
+from twofold.answer import (
+    COLLECTIVES,
+    RELIEVED,
+    Given,
+    TrainingSite,
+    limits_of,
+    resource_gain,
+    training_site,
+)
 from twofold.core import InfeasibleError
-from twofold.perf import (
-    DEFAULT_FRAMEWORK,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
-    one,
-    reduce_scatter_s,
-    scale_cluster,
-)
-from twofold.training import (
-    RECOMPUTE,
-    Candidate,
-    Limits,
-    Priced,
-    Recompute,
-    Stack,
-    TrainingJob,
-    candidate,
-    load_stack,
-    model_flops_utilisation,
-    price_layouts,
-    scale_stack,
-    step_time,
-    workload,
-)
+from twofold.perf import DEFAULT_FRAMEWORK, one
+from twofold.training import RECOMPUTE, Candidate, TrainingJob, model_flops_utilisation, workload
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantity import Quantity, one_of, options, sizes_of
 from twofold.verdicts.world import World
 
 KINDS = ("pretrain", "finetune", "lora")
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
-RELIEF = 1.2  # how much more of a resource `training_needs` tries
-RESOURCES = ("compute", "memory_bandwidth", "link", "fabric", "host")
 LAYOUT_SIZES = ("tp", "cp", "ep", "pp", "vpp", "dp", "micro_batch")
 
 
@@ -69,20 +52,6 @@ class Trained:
     cp: int
     dp: int
     usd_per_mtok: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """A job on machines with its software, and every layout that it may take."""
-
-    job: TrainingJob
-    found: Given
-    stack: Stack
-    priced: Priced
-
-    @property
-    def fitting(self) -> np.ndarray[Any, np.dtype[np.intp]]:
-        return np.flatnonzero(self.priced.high_bytes <= self.found.cluster.device.memory_bytes)
 
 
 def train(
@@ -122,7 +91,7 @@ def train(
         stated["recompute"] = int(RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")])
     if zero is not None:
         stated["zero_stage"] = zero
-    site = _site(world, job, found, stated)
+    site = site_of(world, job, found, stated)
     return _trained(site, _best(site))
 
 
@@ -134,13 +103,14 @@ def step_once(world: World, model: str, on: str, batch: int) -> Trained:
 def job_of(
     world: World,
     model: str,
-    batch: int,
-    sequence: int,
-    precision: str,
-    kind: str,
-    framework: str,
-    offload: bool,
+    batch: int = 512,
+    sequence: int = 8192,
+    precision: str = "bf16",
+    kind: str = "pretrain",
+    framework: str = DEFAULT_FRAMEWORK,
+    offload: bool = False,
 ) -> TrainingJob:
+    """A job of a catalogue model. Raises UnknownNameError for a precision or a kind that there is none of."""
     one_of(precision, PRECISIONS, "precision")
     one_of(kind, KINDS, "kind of run")
     return TrainingJob(
@@ -149,51 +119,34 @@ def job_of(
     )  # fmt: skip
 
 
-def _site(world: World, job: TrainingJob, found: Given, stated: Mapping[str, int]) -> _Site:
-    stack = load_stack(world.constants, job.framework, job.precision, found.accelerator.family)
-    recompute = tuple(
-        Recompute(mode) for mode in ((stated["recompute"],) if "recompute" in stated else (0, 1, 2))
-    )
-    limits = Limits(
-        tp_max=stated.get("tp"),
-        cp_max=stated.get("cp"),
-        pp_max=stated.get("pp", Limits().pp_max),
-        zero_stages=(stated["zero_stage"],) if "zero_stage" in stated else None,
-        recompute=recompute,
-    )
-    priced = price_layouts(job, found.cluster, stack, limits)
-    agrees = np.ones(len(priced.layouts), bool)
-    for name, size in stated.items():
-        agrees &= getattr(priced.layouts, name) == size
-    kept = Priced(
-        priced.layouts.take(agrees), priced.step_s[agrees], priced.high_bytes[agrees], priced.refused
-    )
-    return _Site(job, found, stack, kept)
+def site_of(
+    world: World, job: TrainingJob, on: Given, stated: Mapping[str, int] | None = None
+) -> TrainingSite:
+    """A job on machines with the layouts that have the stated sizes."""
+    return training_site(job, on, world.constants, limits_of(stated or {})).agreeing(stated or {})
 
 
-def _best(site: _Site) -> Candidate:
-    fitting = site.fitting
-    if not len(fitting):
-        raise InfeasibleError(
-            f"{site.job.model.name} does not fit {site.found.accelerator_count} accelerators"
-        )
-    index = int(fitting[np.argmin(site.priced.step_s[fitting])])
-    return candidate(site.job, site.priced.layouts.row(index), site.found.cluster, site.stack)
+def _best(site: TrainingSite) -> Candidate:
+    best = site.fastest()
+    if best is None:
+        count = site.machines.accelerator_count
+        raise InfeasibleError(f"{site.job.model.name} does not fit {count} accelerators")
+    return best
 
 
-def _trained(site: _Site, best: Candidate) -> Trained:
+def _trained(site: TrainingSite, best: Candidate) -> Trained:
     step, held, total_s = best.step, best.memory, best.step_s
 
     def share(*parts: Any) -> float:
         return sum(one(part) for part in parts) / total_s
 
     rate = site.job.tokens_per_step / total_s
-    count = site.found.accelerator_count
-    price = price_usd_per_h(site.found)
+    count = site.machines.accelerator_count
+    price = price_usd_per_h(site.machines)
     return Trained(
         step_s=total_s,
         tokens_per_s=rate,
-        mfu=one(model_flops_utilisation(workload(site.job), best.layouts, site.found.cluster, total_s)),
+        mfu=one(model_flops_utilisation(workload(site.job), best.layouts, site.machines.cluster, total_s)),
         compute_fraction=share(step.compute_s, step.recompute_s, step.head_s),
         matrix_fraction=share(step.gemm_s, step.attention_s, step.experts_s),
         communication_fraction=share(step.communication_s),
@@ -214,15 +167,15 @@ def trains(
     world: World, model: str, on: str, offload: bool = False, framework: str = DEFAULT_FRAMEWORK
 ) -> bool:
     """Whether any layout of a 16-bit pre-training run fits the memory of the machines."""
-    job = job_of(world, model, 512, 8192, "bf16", "pretrain", framework, offload)
-    return bool(len(_site(world, job, machines(world, on), {}).fitting))
+    job = job_of(world, model, framework=framework, offload=offload)
+    return bool(site_of(world, job, machines(world, on)).fits.any())
 
 
 def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
     """The slowest over the fastest step of all layouts that fit."""
-    job = job_of(world, model, batch, 8192, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
-    site = _site(world, job, machines(world, on), {})
-    times = site.priced.step_s[site.fitting]
+    job = job_of(world, model, batch)
+    site = site_of(world, job, machines(world, on))
+    times = site.priced.step_s[site.fits]
     if not len(times):
         raise InfeasibleError("nothing fits")
     return float(np.max(times) / np.min(times))
@@ -230,7 +183,7 @@ def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
 
 def training_gain(world: World, model: str, on: str, resource: str, batch: int = 512) -> float:
     """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
-    one_of(resource, RESOURCES, "resource")
+    one_of(resource, RELIEVED.values(), "resource")
     return training_gains(world, model, on, batch)[resource]
 
 
@@ -238,15 +191,10 @@ def training_gains(world: World, model: str, on: str, batch: int = 512) -> Mappi
     """The same for every resource, of the fastest layout."""
 
     def compute() -> Mapping[str, float]:
-        job = job_of(world, model, batch, 8192, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
-        site = _site(world, job, machines(world, on), {})
+        job = job_of(world, model, batch)
+        site = site_of(world, job, machines(world, on))
         best = _best(site)
-        gains = {}
-        for name in RESOURCES:
-            cluster = scale_cluster(site.found.cluster, {name: RELIEF})
-            relieved = step_time(job, best.layouts, cluster, scale_stack(site.stack, {name: RELIEF}))
-            gains[name] = 1 - one(relieved.total_s) / best.step_s
-        return gains
+        return {name: resource_gain(job, site.machines, site.stack, best, name) for name in RELIEVED.values()}
 
     return world.once(("gains", model, on, batch), compute)
 
@@ -260,14 +208,8 @@ def training_needs_first(world: World, model: str, on: str, batch: int = 512) ->
 def collective_s(world: World, operation: str, size: float, on: str, slower_latency: float = 1.0) -> float:
     """Seconds of one all_reduce, all_gather, reduce_scatter or all_to_all of `size` bytes among all ranks."""
     found = machines(world, on, slower_latency=slower_latency)
-    kinds = {
-        "all_reduce": all_reduce_s,
-        "all_gather": all_gather_s,
-        "reduce_scatter": reduce_scatter_s,
-        "all_to_all": all_to_all_s,
-    }
-    one_of(operation, kinds, "collective")
-    return one(kinds[operation](found.cluster.network, size, float(found.accelerator_count)))
+    one_of(operation, COLLECTIVES, "collective")
+    return one(COLLECTIVES[operation](found.cluster.network, size, float(found.accelerator_count)))
 
 
 def _shown(arguments: Mapping[str, Any], asked: str) -> str:

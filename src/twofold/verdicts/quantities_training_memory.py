@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from twofold.answer import TrainingSite, training_site
 from twofold.core import InfeasibleError
-from twofold.perf import DEFAULT_FRAMEWORK, one
+from twofold.perf import one
 from twofold.training import (
     RECOMPUTE,
     Layouts,
@@ -18,7 +19,6 @@ from twofold.training import (
     layouts_of,
     load_stack,
     memory,
-    price_layouts,
     trained_parameters,
     workload,
 )
@@ -39,25 +39,20 @@ def gpus_to_train(world: World, model: str, gpu: str) -> int:
 
 def least_training_memory(world: World, model: str, on: str) -> float:
     """Bytes of the fullest accelerator in the layout that takes least, of a small batch."""
-    job = job_of(world, model, 1536, 4096, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
-    found = machines(world, on)
-    stack = load_stack(world.constants, job.framework, job.precision, found.accelerator.family)
     lean = Limits(micro_batch_max=1, vpp_max=1, recompute=(Recompute.FULL,))
-    return float(np.min(price_layouts(job, found.cluster, stack, lean).high_bytes))
+    return float(np.min(_small_batch(world, model, on, lean).priced.high_bytes))
 
 
 def ask_trains(world: World, model: str, on: str) -> bool:
     """`trains` of a small batch that every count divides, computed once."""
-    job = job_of(world, model, 1536, 4096, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
     lean = Limits(micro_batch_max=1, vpp_max=1, pp_max=16, recompute=(Recompute.FULL,))
+    return world.once(("fits", model, on), lambda: bool(_small_batch(world, model, on, lean).fits.any()))
 
-    def compute() -> bool:
-        found = machines(world, on)
-        stack = load_stack(world.constants, job.framework, job.precision, found.accelerator.family)
-        high = price_layouts(job, found.cluster, stack, lean).high_bytes
-        return bool(np.any(high <= found.cluster.device.memory_bytes))
 
-    return world.once(("fits", model, on), compute)
+def _small_batch(world: World, model: str, on: str, limits: Limits) -> TrainingSite:
+    """A run whose batch every count of accelerators divides."""
+    job = job_of(world, model, batch=1536, sequence=4096)
+    return training_site(job, machines(world, on), world.constants, limits)
 
 
 def checkpoint(world: World, model: str) -> float:
@@ -83,13 +78,13 @@ def optimizer_state(world: World, model: str, optimizer: str = "adam", kind: str
 def _shape(world: World, model: str, optimizer: str = "adam", kind: str = "pretrain") -> Workload:
     one_of(optimizer, ("adam", "sgd"), "optimiser")
     which: Literal["adam", "sgd"] = "sgd" if optimizer == "sgd" else "adam"
-    plain = job_of(world, model, 512, 8192, "bf16", kind, DEFAULT_FRAMEWORK, False)
+    plain = job_of(world, model, kind=kind)
     return workload(replace(plain, optimizer=which))
 
 
 def activations(world: World, model: str, sequence: int, batch: int = 1, recompute: str = "none") -> float:
     """Bytes of activations of one micro-batch on one accelerator, nothing sharded."""
-    job = job_of(world, model, batch, sequence, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
+    job = job_of(world, model, batch, sequence)
     mode = RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")]
     sizes = {f.name: 1 for f in fields(Layouts)} | {
         "zero_stage": 0, "micro_batch": batch, "recompute": mode, "sequence_parallel": 0,

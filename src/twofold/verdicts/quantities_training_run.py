@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from twofold.core import DAY_S, ValueRefusedError
-from twofold.perf import DEFAULT_FRAMEWORK
 from twofold.training import RunPlan, model_flops_per_token, run_plan, workload
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_training import job_of, step_once
@@ -21,7 +20,7 @@ def gpus_in_time(
     world: World, model: str, gpu: str, tokens: float, days: float, mfu: float | None = None
 ) -> float:
     """Accelerators that train a model on so many tokens in so many days, at the MFU that 64 nodes reach."""
-    shape = workload(job_of(world, model, 512, 8192, "bf16", "pretrain", DEFAULT_FRAMEWORK, False))
+    shape = workload(job_of(world, model))
     flops = float(np.max(model_flops_per_token(shape))) * tokens
     reached = mfu or step_once(world, model, f"64x8x{gpu}", 2048).mfu
     return gpus_for_flops(world, flops, gpu, days, reached)
@@ -68,7 +67,7 @@ def run(world: World, model: str, on: str, tokens: float, batch: int = 512, writ
     """A run of so many tokens with its failures and checkpoints, each written in `write_s`."""
     step = step_once(world, model, on, batch)
     found = machines(world, on)
-    job = job_of(world, model, batch, 8192, "bf16", "pretrain", DEFAULT_FRAMEWORK, False)
+    job = job_of(world, model, batch)
     plan: RunPlan = run_plan(job, step.step_s, found.cluster, tokens, checkpoint_write_s=write_s)
     price = price_usd_per_h(found)
     return Run(

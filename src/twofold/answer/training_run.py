@@ -8,6 +8,7 @@ import numpy as np
 from twofold.answer.question import Given
 from twofold.answer.quick_refusal import never_ahead
 from twofold.answer.ranges import Drawn
+from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import Checkpoints, Part
 from twofold.core import Estimate, Source, exact
@@ -15,7 +16,6 @@ from twofold.training import (
     Reliability,
     RunPlan,
     RunWork,
-    TrainingJob,
     model_flops_per_token,
     run_of_steps,
     run_work,
@@ -50,16 +50,13 @@ class QuickRun:
 
 
 def quick_run(
-    job: TrainingJob,
-    machines: Given,
-    step: Drawn,
-    draws: Draws,
-    tokens: float,
-    write_within_s: float,
-    headroom: Mapping[str, float],
+    trained: TrainedStep, tokens: float, write_within_s: float, headroom: Mapping[str, float]
 ) -> QuickRun:
     """Everything that `tokens` take beyond the step, over the draws of step, failures, power and price."""
-    figures = run_figures(run_work(job, tokens), machines, step, draws, write_within_s, headroom)
+    job = trained.job
+    figures = run_figures(
+        run_work(job, tokens), trained.machines, trained.step, trained.draws, write_within_s, headroom
+    )
     return replace(figures, tokens=tokens, flops=float(np.max(model_flops_per_token(workload(job)))) * tokens)
 
 
@@ -92,11 +89,12 @@ def run_figures(
     runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
 
     def figure(name: str, unit: str, letter: Source = whole) -> Estimate:
-        return _sampled(getattr(middle, name), [getattr(one, name) for one in runs], unit, letter)
+        samples = np.array([getattr(each, name) for each in runs])
+        return estimate_of(getattr(middle, name), samples, unit, letter)
 
-    hours = Drawn(middle.total_accelerator_h, np.array([one.total_accelerator_h for one in runs]))
+    hours = Drawn(middle.total_accelerator_h, np.array([each.total_accelerator_h for each in runs]))
     power = np.ravel(draws["power"])
-    energy = Drawn(middle.energy_j, np.array([one.energy_j for one in runs]) * power)
+    energy = Drawn(middle.energy_j, np.array([each.energy_j for each in runs]) * power)
     return QuickRun(
         tokens=None,
         steps=middle.steps_count,
@@ -116,10 +114,6 @@ def run_figures(
         energy_j=energy.estimate("J", whole),
         cost_usd=_cost(machines, hours, draws, whole),
     )
-
-
-def _sampled(middle: float, samples: list[float], unit: str, source: Source) -> Estimate:
-    return estimate_of(middle, np.array(samples), unit, source)
 
 
 def _headroom(middle: RunPlan, hours: Drawn, shares: Mapping[str, float], source: Source) -> tuple[Part, ...]:

@@ -1,0 +1,354 @@
+"""A training step on given machines: the layouts that it may take, and every figure of the chosen one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.answer.calibrated import calibrated_run
+from twofold.answer.question import Given
+from twofold.answer.ranges import Drawn, drawn, drawn_run, step_spread
+from twofold.answer.uncertainty import Draws
+from twofold.contracts.results import Bound, Layout, Part
+from twofold.core import Estimate, Source
+from twofold.perf import Cluster, Constants, Floats, one, scale_cluster
+from twofold.training import (
+    Candidate,
+    Layouts,
+    Limits,
+    Memory,
+    Priced,
+    Recompute,
+    Stack,
+    TrainingJob,
+    load_stack,
+    model_flops_per_token,
+    model_flops_utilisation,
+    price_layouts,
+    scale_stack,
+    step_time,
+    workload,
+)
+from twofold.training import candidate as full_candidate
+
+RELIEF = 1.2  # how much more of a resource `bounds` tries
+RELIEVED = {  # as a plan names it -> as `scale_cluster` and `scale_stack` do
+    "compute": "compute",
+    "memory bandwidth": "memory_bandwidth",
+    "link": "link",
+    "fabric": "fabric",
+    "host": "host",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepPart:
+    """One part of a step as screens show it: its fields of `StepTime`, what it is, and what it rests on."""
+
+    fields: tuple[str, ...]
+    meaning: str = ""
+    constants: tuple[str, ...] = ()  # of the software stack
+
+
+STEP_PARTS: Mapping[str, StepPart] = MappingProxyType(
+    {
+        "compute": StepPart(("gemm_s", "attention_s", "experts_s", "elementwise_s")),
+        "recompute": StepPart(
+            ("recompute_s",),
+            "forward work that the backward pass repeats",
+            ("training_selective_fraction",),
+        ),
+        "TP": StepPart(
+            ("tp_s",),
+            "all-reduces of each layer that compute does not hide",
+            ("training_tp_exposed_fraction",),
+        ),
+        "CP": StepPart(
+            ("cp_s",),
+            "keys and values gathered over context ranks, exposed",
+            ("training_cp_exposed_fraction",),
+        ),
+        "EP": StepPart(
+            ("ep_s",), "tokens sent to their experts and back, exposed", ("training_ep_exposed_fraction",)
+        ),
+        "PP": StepPart(("pp_s",), "activations handed to the next stage", ("training_handoff_s",)),
+        "DP": StepPart(
+            ("dp_s",), "gradients summed and weights spread, exposed", ("training_dp_overlap_fraction",)
+        ),
+        "host": StepPart(
+            ("host_s",),
+            "launches that kernels do not hide",
+            ("training_host_layer_s", "training_host_step_s"),
+        ),
+        "head": StepPart(
+            ("head_s",),
+            "logits and loss, and stages that wait for a longer one",
+            ("training_head_exposed_fraction",),
+        ),
+        "bubble": StepPart(("bubble_s",), "(PP − 1) / interleaving × stage"),
+        "optimiser": StepPart(
+            ("optimizer_s",),
+            "states, gradients and weights read and written once",
+            ("training_optimizer_bytes_factor",),
+        ),
+        "data": StepPart(("data_s",), "waits for the input pipeline", ("training_data_stall_fraction",)),
+        "jitter": StepPart(
+            ("jitter_s",), "the slowest of all ranks, sigma · √(2 ln N)", ("training_straggler_sigma",)
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """One part of what an accelerator holds. States are counted exactly, the rest carries the doubt."""
+
+    field: str  # of `Memory`, without its unit
+    meaning: str
+    constant: str = ""  # of the software stack
+    is_state: bool = False
+
+
+MEMORY_PARTS: Mapping[str, MemoryPart] = MappingProxyType(
+    {
+        "weights": MemoryPart(
+            "weights", "parameters of the fullest stage × bytes of the format", is_state=True
+        ),
+        "gradients": MemoryPart(
+            "gradients", "trained parameters × gradient bytes", "training_gradient_bytes", is_state=True
+        ),
+        "optimiser": MemoryPart(
+            "optimizer",
+            "trained parameters × (master copy + moments), over the ranks that share them",
+            is_state=True,
+        ),
+        "activations": MemoryPart(
+            "activations",
+            "micro-batches in flight × layers × bytes kept per layer",
+            "training_activation_factor",
+        ),
+        "logits": MemoryPart("logits", "tokens of a micro-batch × vocabulary / TP", "training_logits_bytes"),
+        "buffers": MemoryPart(
+            "buffers",
+            "context, communication and kernel scratch, and fragmentation",
+            "training_workspace_bytes",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSite:
+    """A job on machines under its software, and every layout that it may take there."""
+
+    job: TrainingJob
+    machines: Given
+    stack: Stack
+    priced: Priced
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Which layouts fit at the upper end of their memory."""
+        return self.priced.high_bytes <= self.machines.cluster.device.memory_bytes
+
+    def agreeing(self, stated: Mapping[str, int]) -> "TrainingSite":
+        """The same site with the layouts that have the stated sizes, by field of `Layouts`."""
+        priced = self.priced
+        agrees = np.ones(len(priced.layouts), bool)
+        for name, value in stated.items():
+            agrees &= getattr(priced.layouts, name) == value
+        kept = Priced(
+            priced.layouts.take(agrees), priced.step_s[agrees], priced.high_bytes[agrees], priced.refused
+        )
+        return replace(self, priced=kept)
+
+    def fastest(self) -> Candidate | None:
+        """The fastest layout that fits, in full."""
+        if not self.fits.any():
+            return None
+        return self.candidate(int(np.argmin(np.where(self.fits, self.priced.step_s, np.inf))))
+
+    def candidate(self, index: int) -> Candidate:
+        """One layout with everything that is known of it."""
+        layouts = self.priced.layouts.row(index)
+        return full_candidate(self.job, layouts, self.machines.cluster, self.stack)
+
+
+def training_site(
+    job: TrainingJob, machines: Given, constants: Constants, limits: Limits | None = None
+) -> TrainingSite:
+    """Every layout of a job on machines, hardware and software as calibrated."""
+    stack = load_stack(constants, job.framework, job.precision, machines.accelerator.family)
+    cluster, stack = calibrated_run(machines.cluster, stack, job, constants)
+    priced = price_layouts(job, cluster, stack, limits or Limits())
+    return TrainingSite(job, replace(machines, cluster=cluster), stack, priced)
+
+
+def limits_of(stated: Mapping[str, int]) -> Limits:
+    """What a search has to try so that it finds the stated sizes."""
+    usual = Limits()
+    return Limits(
+        tp_max=stated.get("tp"),
+        cp_max=stated.get("cp"),
+        pp_max=stated.get("pp", usual.pp_max),
+        vpp_max=stated.get("vpp", usual.vpp_max),
+        micro_batch_max=stated.get("micro_batch", usual.micro_batch_max),
+        zero_stages=(stated["zero_stage"],) if "zero_stage" in stated else None,
+        recompute=(Recompute(stated["recompute"]),) if "recompute" in stated else usual.recompute,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """A chosen layout with its step under every draw: what plans, estimates and ladders build on."""
+
+    job: TrainingJob
+    machines: Given
+    stack: Stack
+    chosen: Candidate
+    step: Drawn
+    draws: Draws
+
+    @property
+    def communication_exposed_fraction(self) -> float:
+        """Share of the step that exposed communication takes."""
+        return float(np.max(self.chosen.step.communication_s)) / self.chosen.step_s
+
+    def figures(self) -> dict[str, Any]:
+        """What plans and estimates say of a step and its memory, under the names that they give it."""
+        job, best, cluster = self.job, self.chosen, self.machines.cluster
+        work = workload(job)
+        utilisation = float(np.max(model_flops_utilisation(work, best.layouts, cluster, best.step_s)))
+        return {
+            "model": job.model.name,
+            "parameters": job.model.parameters,
+            "kind": job.kind,
+            "precision": job.precision,
+            "framework": job.framework,
+            "machine": self.machines.machine,
+            "layout": layout_of(best.layouts),
+            "step_s": self.step.estimate("s"),
+            "step_parts": self._step_parts(),
+            "communication_exposed_fraction": self.communication_exposed_fraction,
+            "mfu_fraction": self.step.inverse(utilisation * best.step_s).estimate("fraction"),
+            "memory_bytes": memory_estimate(best.memory),
+            "memory_parts": _memory_shares(best.memory, {name: name for name in MEMORY_PARTS}),
+            "memory_by_format": _memory_shares(best.memory, self._formats()),
+            "memory_capacity_bytes": cluster.device.memory_bytes,
+        }
+
+    def model_flops(self) -> float:
+        """FLOPs of one step that the model needs."""
+        return float(np.max(model_flops_per_token(workload(self.job)))) * self.job.tokens_per_step
+
+    def hardware_flops(self) -> float:
+        """FLOPs of one step that the hardware does: the model's, and the layers' forward pass again.
+
+        Formula  model + repeated share × (model / 3 − 2·vocab·hidden per token)
+        Why      Forward is a third of the model's FLOPs; the head is not recomputed.
+        Source   Korthikanti et al. 2022, section 5: a third more under full recomputation.
+        """
+        job = self.job
+        model = float(np.max(model_flops_per_token(workload(job))))
+        forward = model / 3 - 2.0 * job.model.vocab * job.model.hidden
+        shares = {Recompute.NONE: 0.0, Recompute.FULL: 1.0}
+        shares[Recompute.SELECTIVE] = one(self.stack.selective_fraction)
+        return (
+            model + shares[Recompute(int(self.chosen.layouts.recompute[0]))] * forward
+        ) * job.tokens_per_step
+
+    def bounds(self, priced: Priced) -> tuple[Bound, ...]:
+        """What 20 % more of each resource would take off the step; of memory, by the layout it allows."""
+        gains = {name: self.gain(resource) for name, resource in RELIEVED.items()}
+        roomier = priced.high_bytes <= self.machines.cluster.device.memory_bytes * RELIEF
+        gains["memory capacity"] = 1 - float(np.min(priced.step_s[roomier])) / self.chosen.step_s
+        ordered = sorted(gains.items(), key=lambda item: -item[1])
+        return tuple(Bound(name, max(gain, 0.0)) for name, gain in ordered)
+
+    def gain(self, resource: str) -> float:
+        """Share of the step that 20 % more of a resource saves."""
+        return resource_gain(self.job, self.machines, self.stack, self.chosen, resource)
+
+    def _step_parts(self) -> tuple[Part, ...]:
+        """The parts of a step, those that are not there left out; they add up to the total."""
+        total = self.step
+        middle = {
+            name: sum(one(getattr(self.chosen.step, each)) for each in part.fields)
+            for name, part in STEP_PARTS.items()
+        }
+        return tuple(
+            Part(name, total.times(value / total.middle).estimate("s"), value / total.middle)
+            for name, value in middle.items()
+            if value > 0
+        )
+
+    def _formats(self) -> dict[str, str]:
+        """Each part of the memory by number format: what is computed in, what sums and states are kept in."""
+        precision = self.job.precision
+        half = precision if precision in ("fp32", "fp16") else "bf16"
+        gradient = "fp32" if one(self.stack.gradient_bytes) >= 4 else half
+        # 16-bit logits are copied to fp32 for the loss, and its gradient kept
+        formats = (half, gradient, "fp32", half, "fp32", "any")
+        return dict(zip(MEMORY_PARTS, formats, strict=True))
+
+
+def trained_step(
+    job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, draws: Draws, constants: Constants
+) -> TrainedStep:
+    """The chosen layout's step under every draw, stretched to what left-out runs showed."""
+    under_draws = step_samples(job, chosen.layouts, machines.cluster, stack, draws)
+    spread = step_spread(constants, job, machines.accelerator)
+    return TrainedStep(job, machines, stack, chosen, drawn(chosen.step_s, under_draws, spread), draws)
+
+
+def step_samples(
+    job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack, draws: Draws
+) -> NDArray[np.float64]:
+    """Step seconds of layouts under every draw, (draws, layouts)."""
+    return np.asarray(step_time(job, layouts, *drawn_run(cluster, stack, job, draws)).total_s, float)
+
+
+def resource_gain(job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, resource: str) -> float:
+    """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
+    factors: dict[str, Floats] = {resource: RELIEF}
+    relieved = scale_cluster(machines.cluster, factors), scale_stack(stack, factors)
+    return 1 - one(step_time(job, chosen.layouts, *relieved).total_s) / chosen.step_s
+
+
+def layout_of(layouts: Layouts, index: int = 0) -> Layout:
+    """One candidate as the plan's schema writes it."""
+    at = {f.name: int(getattr(layouts, f.name)[index]) for f in fields(Layouts)}
+    return Layout(
+        **{name: at[name] for name in ("tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage", "micro_batch")},
+        recompute=Recompute(at["recompute"]).name.lower(),
+        sequence_parallel=bool(at["sequence_parallel"]),
+        text=layouts.describe(index),
+    )
+
+
+def memory_estimate(held: Memory, unit: str = "B") -> Estimate:
+    """The whole of it, with the range that decides whether it fits."""
+    return Estimate(one(held.total_bytes), one(held.low_bytes), one(held.high_bytes), unit, Source.FITTED)
+
+
+def _memory_shares(held: Memory, names: Mapping[str, str]) -> tuple[Part, ...]:
+    """The parts by the names that each goes under."""
+    spread, total = one(held.spread_factor), one(held.total_bytes)
+    kept: dict[str, tuple[float, float]] = {}
+    for part, name in names.items():
+        stated = MEMORY_PARTS[part]
+        value = one(getattr(held, f"{stated.field}_bytes"))
+        counted, rest = kept.get(name, (0.0, 0.0))
+        kept[name] = (counted + value, rest) if stated.is_state else (counted, rest + value)
+    return tuple(
+        Part(
+            name,
+            Estimate(counted + rest, counted + rest / spread, counted + rest * spread, "B"),
+            (counted + rest) / total,
+        )
+        for name, (counted, rest) in kept.items()
+        if counted + rest > 0
+    )
