@@ -63,10 +63,8 @@ from .question import Variation as Variation
 from .question import given as given
 from .question import resized as resized
 from .quick_refusal import machines_text as machines_text
-from .quick_serve import Chosen as Chosen
 from .quick_serve import ServingQuestion as ServingQuestion
 from .quick_serve import read_rate_bytes_per_s as read_rate_bytes_per_s
-from .quick_serve import under_load as under_load
 from .quick_single import COLLECTIVES as COLLECTIVES
 from .quick_single import CollectiveEstimate as CollectiveEstimate
 from .quick_single import ComputeEstimate as ComputeEstimate
@@ -132,6 +130,7 @@ from .training_step import trained_step as trained_step
 from .training_step import training_site as training_site
 from .uncertainty import DRAW_COUNT as DRAW_COUNT
 from .uncertainty import FACTORS as FACTORS
+from .uncertainty import HIGH_PERCENTILE as HIGH_PERCENTILE
 from .uncertainty import LOW_PERCENTILE as LOW_PERCENTILE
 from .uncertainty import Draws as Draws
 from .uncertainty import draw_factors as draw_factors
