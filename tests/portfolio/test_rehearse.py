@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twofold.portfolio.rehearse import LEAST_SHARE, ROUNDS_MAX, Rounds, Seen, rounds
+from twofold.portfolio.rehearse import LEAST_SHARE, ROUNDS_MAX, Rounds, TwinCheck, rounds
 from twofold.supply import CapacityOffer, Demand, Effort, PortfolioProblem, ServingRate, solve
 
 PRICES = {"cheap": 1.0, "middle": 2.0, "dear": 3.0, "dearest": 4.0}
@@ -34,10 +34,10 @@ def played(ratios: Mapping[str, float]) -> tuple[Rounds, list[str]]:
     """The rounds, where the twin has so much of each machine's rate, and which ones it was asked for."""
     looked: list[str] = []
 
-    def look(name: str) -> Seen:
+    def look(name: str) -> TwinCheck:
         looked.append(name)
         ratio = ratios.get(name, 1.0)
-        return Seen(ratio, name, "corrected" if ratio < 1 else "holds")
+        return TwinCheck(ratio, name, "corrected" if ratio < 1 else "holds")
 
     problem = year()
     answer = solve(problem, effort=Effort.USUAL)
@@ -61,9 +61,9 @@ def test_what_answers_next_to_nothing_is_not_looked_at_and_that_is_said() -> Non
     little[1] = little.sum(axis=0) * LEAST_SHARE / 2
     looked: list[str] = []
 
-    def look(name: str) -> Seen:
+    def look(name: str) -> TwinCheck:
         looked.append(name)
-        return Seen(1.0, name, "holds")
+        return TwinCheck(1.0, name, "holds")
 
     machines = {(offer.name, "chat"): offer.name for offer in problem.offers}
     found = rounds(problem, replace(answer, served_per_s=little), machines, look, solve)
@@ -104,7 +104,7 @@ def test_without_an_answer_the_last_one_stands_and_says_so() -> None:
     answer = solve(problem)
     assert answer is not None
     machines = {(offer.name, "chat"): offer.name for offer in problem.offers}
-    found = rounds(problem, answer, machines, lambda _: Seen(0.5, "half", "corrected"), lambda _: None)
+    found = rounds(problem, answer, machines, lambda _: TwinCheck(0.5, "half", "corrected"), lambda _: None)
     assert found.answer is answer
     assert "no portfolio" in found.lines[-2]
     (cheap,) = found.looked

@@ -16,9 +16,9 @@ from twofold.contracts.spec import Supply, parse_spec
 from twofold.core import InputErrors, ValueRefusedError
 from twofold.perf import load_constants
 from twofold.policy.gate import ClassKind
-from twofold.rehearse.arrange import arranged
+from twofold.rehearse.arrange import pool_groups
 from twofold.rehearse.pools import RehearsalTables
-from twofold.rehearse.run import Asked, PoolTask, pool_tasks
+from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
 from twofold.twin.serving import RandomCrashes, ReplicaCrash, ZoneLoss
 
 SPEC = """\
@@ -52,7 +52,7 @@ def scenario(text: str) -> Scenario:
 
 def tasks(made: tuple[ServicePlan, RehearsalTables], text: str) -> tuple[PoolTask, ...]:
     plan, tables = made
-    return pool_tasks(plan, Asked(scenario(text)), tables)
+    return pool_tasks(plan, RehearsalSettings(scenario(text)), tables)
 
 
 def test_every_arrangement_has_all_replicas_and_all_classes(
@@ -61,7 +61,7 @@ def test_every_arrangement_has_all_replicas_and_all_classes(
     plan, _ = made
     assert len(plan.pools) == 2
     for pools in ("planned", "shared", "priority", "split"):
-        found = arranged(plan, plan.pools, scenario(f"fleet: {{pools: {pools}}}").fleet)
+        found = pool_groups(plan, plan.pools, scenario(f"fleet: {{pools: {pools}}}").fleet)
         assert {name for each in found for name in each.classes} == CLASSES
         assert sum(pool.replica_count for each in found for pool in each.pools) == plan.replica_count
         assert len(found) == (2 if pools == "planned" else 1)
@@ -115,9 +115,9 @@ def test_what_cannot_be_put_together_or_parted_is_refused(made: tuple[ServicePla
     for pools in ("shared", "split"):
         change = scenario(f"fleet: {{pools: {pools}}}").fleet
         with pytest.raises(ValueRefusedError, match="are of different replicas"):
-            arranged(plan, (plan.pools[0], other), change)
+            pool_groups(plan, (plan.pools[0], other), change)
     with pytest.raises(ValueRefusedError, match="has no pool for bulk work"):
-        arranged(plan, plan.pools[:1], scenario("fleet: {pools: split}").fleet)
+        pool_groups(plan, plan.pools[:1], scenario("fleet: {pools: split}").fleet)
     with pytest.raises(InputErrors) as caught:
         scenario("fleet: {pools: shared, borrow: 50 %}")
     assert "belongs to `pools: split`" in str(caught.value.errors[0])

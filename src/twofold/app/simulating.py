@@ -11,14 +11,14 @@ from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulate_tables import job_table, request_table, timeline_table
 from twofold.app.simulate_words import core_count, scenario_pair, traces_by_class
 from twofold.app.sources import SpecSource
-from twofold.app.sweeping import MISSED, SweepAsked, Swept, parse_sweep, sweep_of
+from twofold.app.sweeping import MISSED, SweepAxis, Swept, parse_sweep, sweep_of
 from twofold.contracts.results import Plan, Simulation
 from twofold.contracts.scenario import Scenario, find_scenario
 from twofold.core import EmptyError, UnknownNameError, UsageError, ValueRefusedError, to_data
 from twofold.rehearse import (
-    Asked,
     PoolTask,
-    Staged,
+    RehearsalRuns,
+    RehearsalSettings,
     WorkEngine,
     Workers,
     belief_factors,
@@ -26,7 +26,7 @@ from twofold.rehearse import (
     policies_on,
     pool_tasks,
     rehearsed,
-    staged_training,
+    training_rehearsal,
 )
 from twofold.report import Shown, simulation_lines
 
@@ -100,12 +100,12 @@ def simulate(
             f"`{scenario.name}` is of serving: no job is submitted there",
             hint="leave `--jobs` out, or name a scenario of a cluster, such as training-week",
         )
-    staged = _staged(given, scenario, options)
-    staged = replace(staged, factors=belief_factors(scenario, staged.tasks))
+    runs = _rehearsal_runs(given, scenario, options)
+    runs = replace(runs, factors=belief_factors(scenario, runs.tasks))
     with request_table(options.requests) as record:
-        (made,) = rehearsed([staged], tell, workers, record)
+        (made,) = rehearsed([runs], tell, workers, record)
     if options.timeline:
-        timeline_table(options.timeline, staged.tasks, made.results)
+        timeline_table(options.timeline, runs.tasks, made.results)
     return Simulated(_signed(made.simulation, given, scenario))
 
 
@@ -165,13 +165,13 @@ def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> 
     traces = _traces_by_class(options.traces or {}, known[0])
     # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
     halved = options.compare is not None
-    asked = Asked(scenario, options.seed, known=known, only=options.only, halved=halved)
+    settings = RehearsalSettings(scenario, options.seed, known=known, only=options.only, halved=halved)
     tasks: list[PoolTask] = []
     for service in services:
         names = [each.name for each in service.classes]
         if options.only is not None and options.only not in names:
             continue
-        tasks += pool_tasks(service, replace(asked, traces=traces), given.tables)
+        tasks += pool_tasks(service, replace(settings, traces=traces), given.tables)
     return tuple(tasks)
 
 
@@ -194,7 +194,7 @@ def _check_class(name: str, plan: Plan) -> None:
 
 def simulate_sweep(
     source: SpecSource | Plan,
-    asked: SweepAsked,
+    axis: SweepAxis,
     options: SimulateOptions = SimulateOptions(),
     today: date | None = None,
     tell: Tell = lambda _: None,
@@ -209,23 +209,23 @@ def simulate_sweep(
     if isinstance(options.scenario, Scenario):
         raise ValueRefusedError("a sweep needs a scenario's name or file", hint="write its file's path")
     scenarios = {
-        value: find_scenario(options.scenario, classes, ((asked.key, value),)) for value in asked.values
+        value: find_scenario(options.scenario, classes, ((axis.key, value),)) for value in axis.values
     }
 
     seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
-    runs = [(scenarios[value], seed) for value in asked.values for seed in seeds]
+    runs = [(scenarios[value], seed) for value in axis.values for seed in seeds]
     made = _all(given, runs, options, tell, _workers(options, process_count))
     by_value = [made[index : index + len(seeds)] for index in range(0, len(made), len(seeds))]
-    return Swept(sweep_of(asked, by_value))
+    return Swept(sweep_of(axis, by_value))
 
 
-def _staged(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> Staged:
+def _rehearsal_runs(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> RehearsalRuns:
     """One rehearsal with perfect beliefs, of the fleet or of the cluster."""
     name = given.plan.name
     if scenario.cluster is not None:
         _check_training(scenario, options)
-        return staged_training(name, scenario, options.seed, given.plan.training, given.tables)
-    return Staged(name, scenario, options.seed, _tasks(given, scenario, options))
+        return training_rehearsal(name, scenario, options.seed, given.plan.training, given.tables)
+    return RehearsalRuns(name, scenario, options.seed, _tasks(given, scenario, options))
 
 
 def _all(
@@ -236,8 +236,8 @@ def _all(
     workers: Workers,
 ) -> list[Simulation]:
     """Scenarios each under a seed, all runs of all of them side by side."""
-    staged = [_staged(given, scenario, replace(options, seed=seed)) for scenario, seed in runs]
-    made = rehearsed(staged, tell, workers)
+    prepared = [_rehearsal_runs(given, scenario, replace(options, seed=seed)) for scenario, seed in runs]
+    made = rehearsed(prepared, tell, workers)
     return [_signed(one.simulation, given, scenario) for one, (scenario, _) in zip(made, runs, strict=True)]
 
 
@@ -266,8 +266,8 @@ def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, 
     _check_training(scenario, options)
     plan, tables = given.plan, given.tables
     with job_table(options.jobs) as note:
-        staged = staged_training(plan.name, scenario, options.seed, plan.training, tables, note)
-        (made,) = rehearsed([staged], tell)
+        runs = training_rehearsal(plan.name, scenario, options.seed, plan.training, tables, note)
+        (made,) = rehearsed([runs], tell)
     return _signed(made.simulation, given, scenario)
 
 

@@ -16,7 +16,7 @@ HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
 
 
 @dataclass(frozen=True, slots=True)
-class SweepAsked:
+class SweepAxis:
     """The key of a scenario and the texts that stand for its value."""
 
     key: str
@@ -45,7 +45,7 @@ class Swept(Shown):
         return 0 if any(point.slos_met for point in self.data.points) else MISSED
 
 
-def parse_sweep(text: str) -> SweepAsked:
+def parse_sweep(text: str) -> SweepAxis:
     """`key=value,value,…`. Raises UsageError with what to write instead."""
     key, _, listed = text.partition("=")
     values = tuple(value.strip() for value in listed.split(","))
@@ -55,11 +55,11 @@ def parse_sweep(text: str) -> SweepAsked:
         raise UsageError(f"{len(values)} values are too many for one sweep", hint=f"at most {VALUES_MAX}")
     if len(set(values)) < len(values):
         raise UsageError(f"`--sweep {text}` names a value twice", hint=HINT)
-    return SweepAsked(key.strip(), values)
+    return SweepAxis(key.strip(), values)
 
 
-def sweep_of(asked: SweepAsked, runs: Sequence[Sequence[Simulation]]) -> Sweep:
+def sweep_of(axis: SweepAxis, runs: Sequence[Sequence[Simulation]]) -> Sweep:
     """The sweep of runs by value, then by seed; its version and plan are those of its runs."""
-    made = swept(asked.key, asked.values, runs)
+    made = swept(axis.key, axis.values, runs)
     first = runs[0][0]
     return replace(made, twofold=__version__, plan_digest=first.plan_digest, notes=first.notes)

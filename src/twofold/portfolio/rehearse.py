@@ -43,7 +43,7 @@ class Rehearsing:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TwinCheck:
     """What the twin says of one machine: its rate over the planned one, and how it answered.
 
     `corrected` misses at the planned rate and holds at this one; `misses` does at none that was
@@ -56,11 +56,11 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class CheckedMachine:
     """A machine that was looked at, or that serves and was not; and whether it serves in the last answer."""
 
     key: Hashable
-    seen: Seen | None
+    seen: TwinCheck | None
     serves: bool
 
 
@@ -71,7 +71,7 @@ class Rounds:
     problem: PortfolioProblem
     answer: PortfolioAnswer
     lines: tuple[str, ...]
-    looked: tuple[Looked, ...]
+    looked: tuple[CheckedMachine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def rehearsed(
         problem,
         answer,
         {which: machine.key for which, machine in machines.items()},
-        lambda key: _seen(by_key[key], services[key[0]], context, rehearsing),
+        lambda key: _checked(by_key[key], services[key[0]], context, rehearsing),
         solve,
     )
     return found, tuple(_row(by_key[each.key], each) for each in found.looked)  # type: ignore[index]
@@ -127,7 +127,7 @@ def rounds(
     problem: PortfolioProblem,
     answer: PortfolioAnswer,
     machines: Mapping[tuple[str, str], Hashable],
-    look: Callable[[Any], Seen],
+    look: Callable[[Any], TwinCheck],
     solve: Solve,
 ) -> Rounds:
     """At most three rounds: look at what serves, correct its rates, solve again until nothing changes.
@@ -136,7 +136,7 @@ def rounds(
     on every offer of it. Where the corrected tables have no answer, the last one stands and says so.
     """
     planned_usd = answer.usd
-    known: dict[Hashable, Seen] = {}
+    known: dict[Hashable, TwinCheck] = {}
     lines: list[str] = []
     for number in range(1, ROUNDS_MAX + 1):
         fresh = [key for key in _used(problem, answer, machines) if key not in known]
@@ -171,11 +171,11 @@ def rounds(
     gap = answer.usd / planned_usd - 1 if planned_usd else 0.0
     both = f"planned {format_usd(planned_usd)}, as rehearsed {format_usd(answer.usd)}"
     serving = set(_serving(problem, answer, machines, 0.0))
-    looked = tuple(Looked(key, known.get(key), key in serving) for key in (*known, *unseen))
+    looked = tuple(CheckedMachine(key, known.get(key), key in serving) for key in (*known, *unseen))
     return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"), looked)
 
 
-def _row(machine: Machine, looked: Looked) -> RehearsedMachine:
+def _row(machine: Machine, looked: CheckedMachine) -> RehearsedMachine:
     seen = looked.seen
     return RehearsedMachine(
         service=machine.service,
@@ -200,7 +200,7 @@ def _leaves_some(
     problem: PortfolioProblem,
     answer: PortfolioAnswer,
     machines: Mapping[tuple[str, str], Hashable],
-    known: Mapping[Hashable, Seen],
+    known: Mapping[Hashable, TwinCheck],
 ) -> bool:
     """Whether the answer serves on machines that were not looked at because they serve so little."""
     worth = set(_used(problem, answer, machines))
@@ -226,10 +226,10 @@ def _serving(
     return list(dict.fromkeys(found))
 
 
-def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing: Rehearsing) -> Seen:
+def _checked(machine: Machine, choice: ServingChoice, context: Context, rehearsing: Rehearsing) -> TwinCheck:
     """What the twin says of a pool's replicas at the peak of its service."""
     pooled = machine.pooled
-    known = _known(machine, choice, rehearsing.services.get(machine.service))
+    known = _planned_check(machine, choice, rehearsing.services.get(machine.service))
     if known is not None:
         return known
     fleet = next(each for each in fleets_of(choice) if any(pool is pooled.pool for pool in each.pools))
@@ -248,25 +248,25 @@ def _seen(machine: Machine, choice: ServingChoice, context: Context, rehearsing:
         return rehearse.on_twin(replace(plan, pools=pools), rehearse.tables_of(choice, context), (name,))
 
     first = run(needed)
-    said = f"{machine.name} {_words(first)}"
+    said = f"{machine.name} {_goals_text(first)}"
     if _holds(first):
         fewer = int(needed / ROOM_RATIO)
         if _has_room(first) and 0 < fewer < needed and _holds(run(fewer)):
-            return Seen(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
-        return Seen(1.0, f"{said}, holds", "holds")
+            return TwinCheck(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
+        return TwinCheck(1.0, f"{said}, holds", "holds")
     for ratio in rehearse.GROWN_RATIOS:
         more = max(needed + 1, round(needed * ratio))
         if _holds(run(more)):
-            return Seen(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
+            return TwinCheck(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
     least = 1 / rehearse.GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
-    return Seen(least, f"{said}, misses even at {_change(least)}", "misses")
+    return TwinCheck(least, f"{said}, misses even at {_change(least)}", "misses")
 
 
 def _change(ratio: float) -> str:
     return f"rate {100 * (ratio - 1):+.0f} %"
 
 
-def _known(machine: Machine, choice: ServingChoice, plan: ServicePlan | None) -> Seen | None:
+def _planned_check(machine: Machine, choice: ServingChoice, plan: ServicePlan | None) -> TwinCheck | None:
     """What the plan's own rehearsal said of this machine; None where it rehearsed another."""
     pool = machine.pooled.pool
     chosen = next((each for each in plan.rehearsals if each.chosen), None) if plan else None
@@ -275,18 +275,18 @@ def _known(machine: Machine, choice: ServingChoice, plan: ServicePlan | None) ->
         return None
     needed = replicas_for(pool.peak_per_s, pool.limit_per_s).needed
     ratio = needed / max(own.count.needed, 1)
-    said = f"{machine.name} {_recalled(chosen, pool.classes)}"
+    said = f"{machine.name} {_planned_text(chosen, pool.classes)}"
     if not chosen.holds:
-        return Seen(ratio, f"{said}, misses", "misses")
+        return TwinCheck(ratio, f"{said}, misses", "misses")
     what = "holds" if ratio == 1 else _change(ratio)
-    return Seen(ratio, f"{said}, {what}", "corrected" if ratio < 1 else "holds")
+    return TwinCheck(ratio, f"{said}, {what}", "corrected" if ratio < 1 else "holds")
 
 
 def _is_same(one: PoolChoice, other: PoolChoice) -> bool:
     return (one.classes, one.offer, one.variant) == (other.classes, other.offer, other.variant)
 
 
-def _recalled(rehearsal: Rehearsal, classes: tuple[str, ...]) -> str:
+def _planned_text(rehearsal: Rehearsal, classes: tuple[str, ...]) -> str:
     figures = [
         f"{metric_text(figure.metric)} {format_seconds(figure.value_s)}"
         for each in rehearsal.classes
@@ -312,7 +312,7 @@ def _has_room(classes: "tuple[ClassFigures, ...]") -> bool:
     return bool(shares) and max(shares) <= ROOM_FRACTION
 
 
-def _words(classes: "tuple[ClassFigures, ...]") -> str:
+def _goals_text(classes: "tuple[ClassFigures, ...]") -> str:
     figures = [
         f"{metric_text(slo.metric)} {format_seconds(slo.simulated_s)}"
         for each in classes

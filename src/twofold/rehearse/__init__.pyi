@@ -12,12 +12,12 @@ from .gate import policies_on as policies_on
 from .measured import measured_note as measured_note
 from .measured import measured_services as measured_services
 from .pools import RehearsalTables as RehearsalTables
-from .run import Asked as Asked
+from .rehearsals import RehearsalRuns as RehearsalRuns
+from .rehearsals import rehearsed as rehearsed
+from .rehearsals import training_rehearsal as training_rehearsal
 from .run import PoolTask as PoolTask
+from .run import RehearsalSettings as RehearsalSettings
 from .run import pool_tasks as pool_tasks
-from .staged import Staged as Staged
-from .staged import rehearsed as rehearsed
-from .staged import staged_training as staged_training
 from .sweep import swept as swept
 from .workers import WorkEngine as WorkEngine
 from .workers import Workers as Workers

@@ -14,7 +14,7 @@ AS_PLANNED = "leave `pools` out of `fleet`: then each pool of the plan is rehear
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class PoolGroup:
     """Pools that one gate serves from, and by which rules it chooses between two."""
 
     pools: tuple[Pool, ...]
@@ -26,7 +26,7 @@ class Arranged:
         return tuple(name for pool in self.pools for name in pool.classes)
 
 
-def arranged(service: ServicePlan, pools: Sequence[Pool], change: FleetChange) -> tuple[Arranged, ...]:
+def pool_groups(service: ServicePlan, pools: Sequence[Pool], change: FleetChange) -> tuple[PoolGroup, ...]:
     """The plan's pools, put together as a scenario wants them.
 
     `shared` and `priority` make one pool of all replicas; its replicas are those of the first pool that
@@ -34,7 +34,7 @@ def arranged(service: ServicePlan, pools: Sequence[Pool], change: FleetChange) -
     other. Raises ValueRefusedError where pools are of different replicas, or nothing can be parted.
     """
     if change.pools == "planned":
-        return tuple(Arranged((pool,)) for pool in pools)
+        return tuple(PoolGroup((pool,)) for pool in pools)
     bulk_names = tuple(each.name for each in service.classes if is_bulk(each))
     waited = [pool for pool in pools if not set(pool.classes) <= set(bulk_names)]
     bulk = [pool for pool in pools if pool not in waited]
@@ -48,8 +48,8 @@ def arranged(service: ServicePlan, pools: Sequence[Pool], change: FleetChange) -
         if not _alike(latency_pool, bulk_pool):
             raise _different(service)
         rules = PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
-        return (Arranged((latency_pool, bulk_pool), rules),)
-    return (Arranged((_one([*waited, *bulk], service),)),)
+        return (PoolGroup((latency_pool, bulk_pool), rules),)
+    return (PoolGroup((_one([*waited, *bulk], service),)),)
 
 
 def _one(pools: Sequence[Pool], service: ServicePlan) -> Pool:

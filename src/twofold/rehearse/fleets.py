@@ -17,7 +17,7 @@ from twofold.contracts.scenario import Scenario
 from twofold.inference import Fleet, PoolChoice, ReplicaCount, replicas_for
 from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables
-from twofold.rehearse.run import Asked, PoolTask, pool_tasks, run_all
+from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks, run_all
 from twofold.rehearse.simulation import simulation_of
 from twofold.rehearse.workers import Tell, Workers
 from twofold.twin.serving import FleetResult
@@ -70,15 +70,15 @@ def rehearsed_service(
     for number, fleet in enumerate(fleets, 1):
         tell(f"rehearsing {name}, fleet {number} of {len(fleets)}")
         own = choice if fleet is choice.fleet else with_fleet(choice, fleet, context)
-        trials.append(_tried(own, planned, context))
+        trials.append(_trial(own, planned, context))
     if trials[0].missed:
         trials += _grown_trials(trials[0], planned, context, tell)
     holding = [trial for trial in trials if not trial.missed]
     best = min(holding, key=lambda trial: trial.cost, default=trials[0])
-    return best.choice, _told(best, trials)
+    return best.choice, _with_rehearsals(best, trials)
 
 
-def _tried(choice: ServingChoice, planned: Planned, context: Context) -> Trial:
+def _trial(choice: ServingChoice, planned: Planned, context: Context) -> Trial:
     plan = planned(choice)
     return Trial(choice, plan, on_twin(plan, tables_of(choice, context)))
 
@@ -148,7 +148,7 @@ def on_twin(
 def _tasks(
     plan: ServicePlan, scenario: Scenario, count: int, tables: RehearsalTables, only: Collection[str]
 ) -> tuple[PoolTask, ...]:
-    tasks = pool_tasks(plan, Asked(scenario, finished_count=count), tables)
+    tasks = pool_tasks(plan, RehearsalSettings(scenario, finished_count=count), tables)
     return tuple(task for task in tasks if not only or task.pool.pool.name in only)
 
 
@@ -186,7 +186,7 @@ def _figures(each: ClassFigures) -> tuple[RehearsedFigure, ...]:
     return tuple(made)
 
 
-def _told(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
+def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
     """The best trial's plan, with what the twin says of it and of the others."""
     others = [trial for trial in trials if trial is not best]
     return replace(

@@ -46,7 +46,7 @@ class GatedPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GateScope:
     """What a gate's settings follow from, besides the scenario."""
 
     pools: tuple[GatedPool, ...]
@@ -61,7 +61,7 @@ class Gated:
         return any(len(pool.zones) > 1 for pool in self.pools)
 
 
-def gate_settings(scenario: Scenario, gated: Gated) -> GateSettings:
+def gate_settings(scenario: Scenario, gated: GateScope) -> GateSettings:
     """What is on, with the promises of the pools' classes and limits from their peak."""
     policies = scenario.policies
     zones = ZoneSettings(spare_zones_count=1 if gated.has_zones else 0)
@@ -169,7 +169,7 @@ def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
     return LimitSettings(tenant=tenant if is_limited else None, classes=by_class)
 
 
-def _scaling(scenario: Scenario, gated: Gated) -> ScalingSettings:
+def _scaling(scenario: Scenario, gated: GateScope) -> ScalingSettings:
     """Bounds around the planned replicas; starts take as long as the plan says."""
     scaling, traffic = scenario.policies.scaling, scenario.traffic
     season_s = traffic.day_s if traffic.arrivals == "diurnal" else ForecastSettings().season_s

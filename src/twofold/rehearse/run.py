@@ -9,9 +9,9 @@ from pathlib import Path
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
 from twofold.contracts.scenario import Scenario
 from twofold.policy.gate import PoolRules, RoutingSettings
-from twofold.rehearse.arrange import arranged
+from twofold.rehearse.arrange import pool_groups
 from twofold.rehearse.faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
-from twofold.rehearse.gate import Gated, GatedPool, gate_settings, is_bulk, limits_of
+from twofold.rehearse.gate import GatedPool, GateScope, gate_settings, is_bulk, limits_of
 from twofold.rehearse.limits import check_ends, check_measured
 from twofold.rehearse.measured import is_measured_pool, measured_pools, measured_world
 from twofold.rehearse.pools import PoolWorld, RehearsalTables, pool_world
@@ -51,7 +51,7 @@ BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that ha
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RehearsalSettings:
     """What is rehearsed: a scenario, a seed, and whose traffic is replaced."""
 
     scenario: Scenario = field(default_factory=Scenario)
@@ -76,24 +76,26 @@ class PoolTask:
     notes: tuple[str, ...] = ()  # what to know of their traces
 
 
-def pool_tasks(service: ServicePlan, asked: Asked, tables: RehearsalTables) -> tuple[PoolTask, ...]:
+def pool_tasks(
+    service: ServicePlan, settings: RehearsalSettings, tables: RehearsalTables
+) -> tuple[PoolTask, ...]:
     """A task for each gate that somebody sends requests to: one for a pool, or for all as a scenario wants.
 
     Raises ValueRefusedError for a plan of measured rows, which it does not carry, and for pools that cannot
     be put together, TraceError for a trace that cannot be replayed.
     """
     tasks = []
-    for together in arranged(service, pools_of(service), asked.scenario.fleet):
+    for together in pool_groups(service, pools_of(service), settings.scenario.fleet):
         classes = tuple(
             each
             for each in service.classes
-            if each.name in together.classes and asked.only in (None, each.name)
+            if each.name in together.classes and settings.only in (None, each.name)
         )
         if classes:
-            change = asked.scenario.engine
+            change = settings.scenario.engine
             make = measured_world if is_measured_pool(together.pools[0]) else pool_world
             worlds = tuple(make(service, pool, tables, change) for pool in together.pools)
-            tasks.append(_task(service, classes, Behind(worlds, together.rules), asked))
+            tasks.append(_task(service, classes, GatedWorlds(worlds, together.rules), settings))
     return tuple(tasks)
 
 
@@ -123,7 +125,7 @@ def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class GatedWorlds:
     """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
 
     worlds: tuple[PoolWorld, ...]
@@ -135,12 +137,14 @@ class Behind:
         return ("",) if self.rules is None else tuple(world.pool.name for world in self.worlds)
 
 
-def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, asked: Asked) -> PoolTask:
+def _task(
+    service: ServicePlan, classes: tuple[ClassPlan, ...], behind: GatedWorlds, settings: RehearsalSettings
+) -> PoolTask:
     first = behind.worlds[0]
-    parts, origins, end_s, notes = _traffic(service, classes, first, asked)
-    scenario = asked.scenario
-    horizon_s, warm_up_s = _span_s(classes, end_s, asked)
-    check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, asked.seed))
+    parts, origins, end_s, notes = _traffic(service, classes, first, settings)
+    scenario = settings.scenario
+    horizon_s, warm_up_s = _span_s(classes, end_s, settings)
+    check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, settings.seed))
     pools = tuple(
         FaultyPool(name, world.pool.classes, _groups(service, world, scenario, name))
         for name, world in zip(behind.names, behind.worlds, strict=True)
@@ -148,7 +152,7 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, 
     world = FleetWorld(
         models={(name, ""): each.model for name, each in zip(behind.names, behind.worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
-        gate=gate_settings(scenario, _gated(service, classes, behind, pools, parts, asked.seed)),
+        gate=gate_settings(scenario, _gate_scope(service, classes, behind, pools, parts, settings.seed)),
         beliefs=first.beliefs,
         classes=tuple(_class_model(each, scenario) for each in classes),
         storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
@@ -159,7 +163,7 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, 
         prefix_block_tokens=_block_tokens(parts),
         horizon_s=horizon_s,
         warm_up_s=warm_up_s,
-        seed=asked.seed,
+        seed=settings.seed,
     )
     ramp = scenario.fleet.ramp_w_per_min
     shown = replace(
@@ -167,7 +171,9 @@ def _task(service: ServicePlan, classes: tuple[ClassPlan, ...], behind: Behind, 
         pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds)),
         ramp_w_per_s=None if ramp is None else ramp / 60.0,
     )
-    return PoolTask(service, classes, shown, world, TrafficMix(parts, horizon_s, asked.seed), origins, notes)
+    return PoolTask(
+        service, classes, shown, world, TrafficMix(parts, horizon_s, settings.seed), origins, notes
+    )
 
 
 def _groups(
@@ -177,22 +183,22 @@ def _groups(
 
 
 def _traffic(
-    service: ServicePlan, classes: Sequence[ClassPlan], pool: PoolWorld, asked: Asked
+    service: ServicePlan, classes: Sequence[ClassPlan], pool: PoolWorld, settings: RehearsalSettings
 ) -> tuple[tuple[Traffic, ...], dict[str, str], float | None, tuple[str, ...]]:
     """Traces of the user, which end; then the plan's own traces; then what is drawn."""
-    known = asked.known or tuple(each.name for each in service.classes)
+    known = settings.known or tuple(each.name for each in service.classes)
     kept = tuple(each.name for each in classes)
-    longest, scenario = pool.context_tokens, asked.scenario.traffic
+    longest, scenario = pool.context_tokens, settings.scenario.traffic
     parts: list[Traffic] = []
     origins: dict[str, str] = {}
     end_s: float | None = None
     notes: list[str] = []
-    for name, path in asked.traces.items():
+    for name, path in settings.traces.items():
         found = scan_trace(path, name, known, longest)
         notes += found.notes
         sent = [each for each in kept if each in found.classes]
         if sent:
-            scale, halved = scenario.scale_ratio, asked.halved
+            scale, halved = scenario.scale_ratio, settings.halved
             parts.append(TracedTraffic(path, name, kept, known, scale, False, longest, halved))
             origins |= dict.fromkeys(sent, f"{path.name}, {HALF}" if halved else path.name)
             end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + INSTANT_S)
@@ -201,26 +207,26 @@ def _traffic(
         if own is not None and own.is_file() and scenario.arrivals == "poisson":
             scale = planned.trace_scale_ratio * scenario.scale_ratio
             part = TracedTraffic(
-                own, planned.name, (planned.name,), known, scale, True, longest, asked.halved
+                own, planned.name, (planned.name,), known, scale, True, longest, settings.halved
             )
             parts.append(part)
-            origins[planned.name] = f"{own.name}, {HALF if asked.halved else 'as the plan'}"
+            origins[planned.name] = f"{own.name}, {HALF if settings.halved else 'as the plan'}"
     tokens = TRACE_BLOCK_TOKENS if parts else DRAWN_BLOCK_TOKENS
     for planned in [each for each in classes if each.name not in origins]:
         stream = 1000 * (1 + [each.name for each in service.classes].index(planned.name))
-        parts += drawn_parts(planned, asked.scenario, longest, tokens, stream)
+        parts += drawn_parts(planned, settings.scenario, longest, tokens, stream)
         origins[planned.name] = f"drawn, {scenario.arrivals}"
     return tuple(parts), origins, end_s, tuple(notes)
 
 
-def _gated(
+def _gate_scope(
     service: ServicePlan,
     classes: tuple[ClassPlan, ...],
-    behind: Behind,
+    behind: GatedWorlds,
     pools: Sequence[FaultyPool],
     parts: Sequence[Traffic],
     seed: int,
-) -> Gated:
+) -> GateScope:
     start, first = service.cold_start_s, behind.worlds[0]
     gated = tuple(
         GatedPool(
@@ -231,7 +237,7 @@ def _gated(
         )
         for pool, world in zip(pools, behind.worlds, strict=True)
     )
-    return Gated(
+    return GateScope(
         gated,
         classes,
         BASE_VERSION,
@@ -254,13 +260,15 @@ def _block_tokens(parts: Iterable[Traffic]) -> int:
     return TRACE_BLOCK_TOKENS if traced else DRAWN_BLOCK_TOKENS
 
 
-def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> tuple[float, float]:
+def _span_s(
+    classes: Sequence[ClassPlan], end_s: float | None, settings: RehearsalSettings
+) -> tuple[float, float]:
     """Until when requests arrive, and from when on they are in the figures.
 
     The scenario's; else until the end of the user's traces; else what figures of the rarest class need. A
     warm-up that the scenario names is taken as it stands; else it leaves most of what is known to end.
     """
-    scenario = asked.scenario
+    scenario = settings.scenario
     slowest_s = max(_e2e_s(each) for each in classes)
     level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
     rarest = max(min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio, 1e-9)
@@ -273,7 +281,7 @@ def _span_s(classes: Sequence[ClassPlan], end_s: float | None, asked: Asked) -> 
     if ends_s is not None:
         check_measured(ends_s, warm_up_s, at_once=ends_s == INSTANT_S)
         return ends_s, warm_up_s
-    measured_s = max(asked.finished_count / rarest, MEASURED_RATIO * warm_up_s)
+    measured_s = max(settings.finished_count / rarest, MEASURED_RATIO * warm_up_s)
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
 
 

@@ -17,7 +17,7 @@ from twofold.rehearse.limits import check_cluster_ends, check_cluster_span
 from twofold.rehearse.nodes import NODE_NAME, node_losses, repaired, slow_nodes
 from twofold.rehearse.pools import power_factor
 from twofold.rehearse.step import run_node_count, step_rehearsal
-from twofold.rehearse.training_figures import Rehearsed, training_figures
+from twofold.rehearse.training_figures import ClusterRehearsal, training_figures
 from twofold.rehearse.watch import OnJob, Watch
 from twofold.twin import metadata_sweep
 from twofold.twin.cluster import (
@@ -89,7 +89,7 @@ def rehearse_training(
         (change.files_per_accelerator,),
     )
     present = run if run and _fits(run, change) else None
-    return training_figures(Rehearsed(result, watch, pool, step, metadata, present))
+    return training_figures(ClusterRehearsal(result, watch, pool, step, metadata, present))
 
 
 def left_out(runs: Sequence[TrainingPlan], change: ClusterChange) -> tuple[str, ...]:

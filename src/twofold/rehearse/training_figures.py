@@ -13,7 +13,7 @@ HELD_UP_FRACTION = 0.01  # of a cluster's hours that wait for one node: beyond, 
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class ClusterRehearsal:
     """All that one rehearsal left behind."""
 
     result: ClusterResult
@@ -24,7 +24,7 @@ class Rehearsed:
     run: TrainingPlan | None  # the plan's, where it is among the jobs
 
 
-def training_figures(done: Rehearsed) -> TrainingFigures:
+def training_figures(done: ClusterRehearsal) -> TrainingFigures:
     """The schema's figures."""
     watch, result = done.watch, done.result
     return replace(
@@ -58,7 +58,7 @@ def _run(record: JobRecord) -> RunFigures:
     )
 
 
-def _alarms(done: Rehearsed) -> list[str]:
+def _alarms(done: ClusterRehearsal) -> list[str]:
     """One line each: a node that holds the others up, a long tail of steps, a throttled checkpoint."""
     found, result = [], done.result
     for node_id, waited_h in list(result.figures.pace_setters.items())[:1]:

@@ -24,7 +24,7 @@ HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
 MARKS = {True: "✓", False: "✗", None: "–"}
 FINISHED = "finished"
 # What a person wants to know the time of.
-TOLD_EFFECTS = (
+TIMED_EFFECTS = (
     *("OpenCircuit", "EjectReplica", "FailOverZone", "RestoreZone", "CloseCircuit", "StartReplica"),
     *("StageRelease", "RollBackRelease", "PromoteRelease"),
 )
@@ -159,7 +159,7 @@ def _use_pieces(fleet: FleetFigures) -> list[str]:
 def _fault_pieces(after: AfterFault) -> list[str]:
     """What the gate did, by when, and what was lost on the way."""
     pieces = [f"at {format_seconds(after.at_s)}"]
-    for name in TOLD_EFFECTS:
+    for name in TIMED_EFFECTS:
         if name in after.first_effects_s:
             pieces.append(f"{name} after {format_seconds(after.first_effects_s[name])}")
     last = f", the last after {format_seconds(after.missent_s)}" if after.missent_s is not None else ""
@@ -197,7 +197,7 @@ def _belief_lines(simulation: Simulation) -> list[str]:
     """The same run with beliefs put off, side by side."""
     runs = sorted(simulation.beliefs, key=lambda run: abs(run.belief_factor - 1.0))
     rows = [
-        (f"{each.name} {metric_text(slo.metric)}", *(_believed(run, each, slo) for run in runs))
+        (f"{each.name} {metric_text(slo.metric)}", *(_belief_cell(run, each, slo) for run in runs))
         for each in simulation.classes
         for slo in each.slos
         if slo.metric.endswith("_p95")
@@ -207,7 +207,7 @@ def _belief_lines(simulation: Simulation) -> list[str]:
     return table(("BELIEFS", *map(_belief_text, runs)), rows, numbers=tuple(range(1, len(runs) + 1)))
 
 
-def _believed(run: BeliefRun, each: ClassFigures, slo: SloKept) -> str:
+def _belief_cell(run: BeliefRun, each: ClassFigures, slo: SloKept) -> str:
     by_metric = {"ttft": run.ttft_p95_s, "tpot": run.tpot_p95_s, "e2e": run.e2e_p95_s}
     value = by_metric[slo.metric.removesuffix("_p95")].get(each.name)
     return "–" if value is None else format_seconds(value)

@@ -139,14 +139,14 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
         kv = bucket.kv / bucket.samples if bucket.samples else 0.0
         if kv >= KV_FRACTION_MAX and bucket.waiting:
             text = f"KV caches were {kv:.0%} full and requests waited"
-            return _told(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
+            return _with_cause(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
         found = _lost(ends) if ends.add(at_s, bucket.ended, _unanswered(bucket)) else None
         for tally, window in zip(metrics.classes, answers, strict=True):
             late = bucket.late[3 * tally.number : 3 * tally.number + 3]
             if found is None and window.add(at_s, bucket.done[tally.number], late):
                 found = _late(window, tally)
         if found is not None:
-            return _told(found, width_s, metrics)
+            return _with_cause(found, width_s, metrics)
     return None
 
 
@@ -177,15 +177,15 @@ def _late(window: _Window, tally: ClassTally) -> BrokeFirst | None:
     return None
 
 
-def _told(broke: BrokeFirst, width_s: float, metrics: Metrics) -> BrokeFirst:
+def _with_cause(broke: BrokeFirst, width_s: float, metrics: Metrics) -> BrokeFirst:
     """With when, and with all that befell the world at the last moment before that bucket's end."""
     until_s = broke.at_s + width_s
     before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < until_s]
-    after = f", after {_noted(before)} at {before[-1][0]:g} s" if before else ""
+    after = f", after {_causes_text(before)} at {before[-1][0]:g} s" if before else ""
     return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
 
 
-def _noted(notes: Sequence[tuple[float, str]]) -> str:
+def _causes_text(notes: Sequence[tuple[float, str]]) -> str:
     """Everything of the last moment: which of several did it nobody can tell."""
     last_s = notes[-1][0]
     said = list(dict.fromkeys(note for noted_s, note in notes if noted_s == last_s))

@@ -20,7 +20,7 @@ Record = Callable[[RequestRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class RehearsalRuns:
     """One rehearsal of a fleet or of a cluster: everything that its runs need."""
 
     name: str  # of the plan
@@ -50,30 +50,30 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Performed:
+class RehearsalOutcome:
     """What came of a rehearsal."""
 
     simulation: Simulation
     results: tuple[FleetResult, ...]  # with perfect beliefs, by task
 
 
-def staged_training(
+def training_rehearsal(
     name: str,
     scenario: Scenario,
     seed: int,
     runs: Sequence[TrainingPlan],
     tables: RehearsalTables,
     on_job: OnJob | None = None,
-) -> Staged:
+) -> RehearsalRuns:
     """A rehearsal of the cluster. With `on_job` it can only happen in this process."""
     call = partial(rehearse_training, runs, scenario, seed, tables.catalog, tables.constants, on_job)
     assert scenario.cluster is not None
-    return Staged(name, scenario, seed, training=call, notes=left_out(runs, scenario.cluster))
+    return RehearsalRuns(name, scenario, seed, training=call, notes=left_out(runs, scenario.cluster))
 
 
 def rehearsed(
-    staged: Sequence[Staged], tell: Tell, workers: Workers = HERE, record: Record | None = None
-) -> list[Performed]:
+    staged: Sequence[RehearsalRuns], tell: Tell, workers: Workers = HERE, record: Record | None = None
+) -> list[RehearsalOutcome]:
     """All of them, in their order: every run of every one may happen beside every other.
 
     With `record` the first one's runs with perfect beliefs happen here, and each request is told.
@@ -87,14 +87,14 @@ def rehearsed(
     made, begin = [], 0
     for one in staged:
         end = begin + len(one.calls())
-        made.append(_performed(one, results[begin:end]))
+        made.append(_outcome(one, results[begin:end]))
         begin = end
     return made
 
 
-def _performed(one: Staged, results: Sequence[Any]) -> Performed:
+def _outcome(one: RehearsalRuns, results: Sequence[Any]) -> RehearsalOutcome:
     if one.training is not None:
-        return Performed(_of_training(one, *results), ())
+        return RehearsalOutcome(_of_training(one, *results), ())
     count, runs = len(one.tasks), list[TalliedRun](results)
     found = [run.result for run in runs]
     by_factor = {
@@ -103,7 +103,7 @@ def _performed(one: Staged, results: Sequence[Any]) -> Performed:
     made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
     fleets = (_with_release(fleet, run) for fleet, run in zip(made.fleets, runs[:count], strict=True))
     tenants = _tenants([run.tenants for run in runs[:count] if run.tenants is not None])
-    return Performed(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
+    return RehearsalOutcome(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
 
 
 def _with_release(fleet: FleetFigures, run: TalliedRun) -> FleetFigures:
@@ -123,7 +123,7 @@ def _tenants(tallies: Sequence[TenantTally]) -> tuple[TenantFigures, ...]:
     return whole.figures()
 
 
-def _of_training(one: Staged, figures: TrainingFigures) -> Simulation:
+def _of_training(one: RehearsalRuns, figures: TrainingFigures) -> Simulation:
     made = simulation_of(one.name, one.scenario, one.seed, (), {1.0: ()})
     return replace(
         made,
