@@ -8,8 +8,11 @@ from twofold.contracts.scenario.scenario import Reading, parse_scenario
 from twofold.core import InputErrors
 from twofold.live.gateway_config import NOT_LIVE
 from twofold.policy.gate import Rate, RoutingSettings
-from twofold.rehearse.gate import GatedPool, GateScope, gate_settings, live_gate_settings
+from twofold.rehearse.faults import WorldPool
+from twofold.rehearse.gate import GateScope, gate_settings, live_gate_settings
+from twofold.twin.serving import ReplicaGroup
 
+POOL = WorldPool("", (), (ReplicaGroup(2, "a"),), 16)
 SAID = [
     {},
     {"retry_budget": {"fraction": "25 %"}, "queue": {"depth": 7, "wait": "3 s"}},
@@ -22,7 +25,7 @@ def test_twin_and_live_hold_and_repeat_by_the_same_settings(
     said: dict[str, object], examples: dict[str, Plan]
 ) -> None:
     policies, classes = Policies.model_validate(said), examples["laptop"].serving[0].classes
-    gated = GateScope((GatedPool("", 2, ("a",), 16),), classes, "base", 60.0, RoutingSettings())
+    gated = GateScope((POOL,), classes, 60.0, RoutingSettings())
     twin = gate_settings(Scenario(name="s", policies=policies), gated)
     live = live_gate_settings(policies, classes)
     for name in ("classes", "queue", "retry_budget", "routing"):
@@ -47,7 +50,7 @@ def test_limits_of_tenants_and_classes_are_those_that_are_said(
     examples: dict[str, Plan],
 ) -> None:
     planned = examples["laptop"].serving[0].classes
-    gated = GateScope((GatedPool("", 2, ("a",), 16),), planned, "base", 60.0, RoutingSettings())
+    gated = GateScope((POOL,), planned, 60.0, RoutingSettings())
     policies = Policies.model_validate({"limits": said})
     limits = gate_settings(Scenario(name="s", policies=policies), gated).limits
     assert limits is not None and (limits.tenant, limits.classes) == (tenant, classes)

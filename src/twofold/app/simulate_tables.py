@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import Any
 
 from twofold.app.files import whole_file
 from twofold.rehearse import PoolTask
@@ -19,34 +20,33 @@ JobNote = Callable[[JobRecord, Placed], None]
 @contextmanager
 def request_table(path: Path | None) -> Iterator[Record | None]:
     """A function that writes a request as it ends; None where no table is wanted."""
-    if path is None:
-        yield None
-        return
-    with whole_file(path) as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow([field.name for field in fields(RequestRecord)])
-
-        def record(request: RequestRecord) -> None:
-            writer.writerow(["" if value is None else value for value in astuple(request)])
-
-        yield record
+    with _table(path, RequestRecord) as write:
+        yield write
 
 
 @contextmanager
 def job_table(path: Path | None) -> Iterator[JobNote | None]:
     """A function that writes a job as it ends, with where it stood last; None where no table is wanted."""
+    with _table(path, JobRecord, "placement") as write:
+        yield write and (
+            lambda job, placement: write(job, " ".join(f"{node}:{count}" for node, count in placement))
+        )
+
+
+@contextmanager
+def _table(path: Path | None, kind: type, *more: str) -> Iterator[Callable[..., None] | None]:
+    """What writes a value of a kind as a row, with what stands in further columns."""
     if path is None:
         yield None
         return
     with whole_file(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow([*(field.name for field in fields(JobRecord)), "placement"])
+        writer.writerow([*(field.name for field in fields(kind)), *more])
 
-        def note(job: JobRecord, placement: Placed) -> None:
-            stood = " ".join(f"{node_id}:{count}" for node_id, count in placement)
-            writer.writerow([*("" if value is None else value for value in astuple(job)), stood])
+        def write(value: Any, *cells: str) -> None:
+            writer.writerow([*("" if each is None else each for each in astuple(value)), *cells])
 
-        yield note
+        yield write
 
 
 def timeline_table(path: Path, tasks: Sequence[PoolTask], results: Sequence[FleetResult]) -> None:

@@ -26,17 +26,23 @@ REPLICAS_MAX = 20_000  # of a pool: all of them are scraped and routed to
 
 
 @dataclass(frozen=True, slots=True)
-class FaultyPool:
+class WorldPool:
     """One pool of a world, whose replicas are counted on from those of the pools before it."""
 
     name: str  # in the twin; "" where it is the only one
     classes: tuple[str, ...]  # that it serves
     groups: tuple[ReplicaGroup, ...]
+    in_flight_limit: int  # of a replica
 
     @property
     def replica_count(self) -> int:
         """When the run begins."""
         return sum(group.count for group in self.groups)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """In which it has replicas."""
+        return tuple(group.zone for group in self.groups)
 
 
 def replica_groups(
@@ -73,7 +79,7 @@ def zone_name(number: int) -> str:
     return f"zone-{number}"
 
 
-def faults_of(scenario: Scenario, pools: Sequence[FaultyPool], horizon_s: float) -> tuple[Fault, ...]:
+def faults_of(scenario: Scenario, pools: Sequence[WorldPool], horizon_s: float) -> tuple[Fault, ...]:
     """What goes wrong in a world of serving pools; what concerns other pools or training is left out.
 
     Raises ValueRefusedError for a zone or a replica that a pool does not have.
@@ -94,7 +100,7 @@ def faults_of(scenario: Scenario, pools: Sequence[FaultyPool], horizon_s: float)
     return tuple(found)
 
 
-def _of_pool(event: FaultEvent, pool: FaultyPool, before: int, horizon_s: float) -> Iterator[Fault]:
+def _of_pool(event: FaultEvent, pool: WorldPool, before: int, horizon_s: float) -> Iterator[Fault]:
     """What befalls some replicas of one pool, or its releases; `before` it in the world stand so many."""
     total = pool.replica_count
     until_s = _until_s(event, horizon_s)

@@ -1,7 +1,8 @@
 """The gate that a rehearsal runs: a scenario's policies with settings that follow from the plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from twofold.contracts.results import ClassPlan
 from twofold.contracts.scenario import Policies, Scenario
@@ -27,6 +28,7 @@ from twofold.policy.gate import (
     WarmSettings,
     ZoneSettings,
 )
+from twofold.rehearse.faults import BASE_VERSION, WorldPool
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
 SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
@@ -36,22 +38,11 @@ BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is 
 
 
 @dataclass(frozen=True, slots=True)
-class GatedPool:
-    """One pool behind a gate."""
-
-    name: str  # "" where it is the only one
-    replica_count: int  # when the run begins
-    zones: tuple[str, ...]
-    in_flight_limit: int
-
-
-@dataclass(frozen=True, slots=True)
 class GateScope:
     """What a gate's settings follow from, besides the scenario."""
 
-    pools: tuple[GatedPool, ...]
+    pools: tuple[WorldPool, ...]
     classes: tuple[ClassPlan, ...]
-    version: str
     start_s: float  # from a decision to a ready replica, as planned
     routes: RoutingSettings
 
@@ -64,24 +55,15 @@ class GateScope:
 def gate_settings(scenario: Scenario, gated: GateScope) -> GateSettings:
     """What is on, with the promises of the pools' classes and limits from their peak."""
     policies = scenario.policies
-    zones = ZoneSettings(spare_zones_count=1 if gated.has_zones else 0)
-    alike = scenario.fleet.pools == "shared"
+    on = {name: made(scenario, gated) for name, made in SETTINGS.items() if getattr(policies, name).is_on}
     return GateSettings(
         routing=Routing(policies.routing),
         routes=gated.routes,
-        classes=tuple(_class_settings(each, policies, alike=alike) for each in gated.classes),
-        limits=_limits(scenario, gated.classes) if policies.limits.is_on else None,
-        admission=AdmissionSettings() if policies.admission.is_on else None,
-        queue=_queue(policies),
-        degradation=DegradationSettings() if policies.degradation.is_on else None,
-        retry_budget=_retry_budget(policies),
-        hedge=HedgeSettings() if policies.hedge.is_on else None,
-        outliers=OutlierSettings() if policies.outliers.is_on else None,
-        zones=zones if policies.zones.is_on and gated.has_zones else None,
-        scaling=_scaling(scenario, gated) if policies.scaling.is_on else None,
-        warm=_warm(policies) if policies.warm.is_on else None,
-        canary=_canary(scenario, gated.classes) if policies.canary.is_on else None,
+        classes=tuple(
+            _class_settings(each, policies, alike=scenario.fleet.pools == "shared") for each in gated.classes
+        ),
         rollout=RolloutSettings() if policies.canary.is_on else None,
+        **on,
     )
 
 
@@ -94,8 +76,8 @@ def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> Gate
     return GateSettings(
         routing=Routing(policies.routing),
         classes=tuple(_class_settings(each, policies, alike=False) for each in classes),
-        queue=_queue(policies),
-        retry_budget=_retry_budget(policies),
+        queue=QueueSettings() if policies.queue.is_on else None,
+        retry_budget=_retry_budget(policies) if policies.retry_budget.is_on else None,
     )
 
 
@@ -142,13 +124,8 @@ def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> C
     )
 
 
-def _queue(policies: Policies) -> QueueSettings | None:
-    return QueueSettings() if policies.queue.is_on else None
-
-
-def _retry_budget(policies: Policies) -> RetryBudgetSettings | None:
-    budget = policies.retry_budget
-    return RetryBudgetSettings(attempts_fraction=budget.fraction) if budget.is_on else None
+def _retry_budget(policies: Policies) -> RetryBudgetSettings:
+    return RetryBudgetSettings(attempts_fraction=policies.retry_budget.fraction)
 
 
 def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
@@ -179,7 +156,7 @@ def _scaling(scenario: Scenario, gated: GateScope) -> ScalingSettings:
         most = scaling.most or SCALED_RATIO * pool.replica_count
         least = min(scaling.least, most)
         held = pool.in_flight_limit
-        pools.append(PoolScaling(pool.name, least, most, "", gated.version, pool.zones, held))
+        pools.append(PoolScaling(pool.name, least, most, "", BASE_VERSION, pool.zones, held))
     return ScalingSettings(
         pools=tuple(pools),
         start_s=gated.start_s,
@@ -204,3 +181,19 @@ def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> CanarySettings:
 def _warm(policies: Policies) -> WarmSettings:
     count = policies.warm.replicas
     return WarmSettings() if count is None else WarmSettings(max_count=count, min_count=count)
+
+
+# What each policy of a scenario comes to where it is on, by its name there and in `GateSettings`.
+SETTINGS: Mapping[str, Callable[[Scenario, GateScope], Any]] = {
+    "limits": lambda scenario, gated: _limits(scenario, gated.classes),
+    "admission": lambda *_: AdmissionSettings(),
+    "queue": lambda *_: QueueSettings(),
+    "degradation": lambda *_: DegradationSettings(),
+    "retry_budget": lambda scenario, _: _retry_budget(scenario.policies),
+    "hedge": lambda *_: HedgeSettings(),
+    "outliers": lambda *_: OutlierSettings(),
+    "zones": lambda _, gated: ZoneSettings(spare_zones_count=1) if gated.has_zones else None,
+    "scaling": _scaling,
+    "warm": lambda scenario, _: _warm(scenario.policies),
+    "canary": lambda scenario, gated: _canary(scenario, gated.classes),
+}

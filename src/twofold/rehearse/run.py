@@ -10,8 +10,8 @@ from twofold.contracts.results import ClassPlan, Pool, ServicePlan
 from twofold.contracts.scenario import Scenario
 from twofold.policy.gate import PoolRules, RoutingSettings
 from twofold.rehearse.arrange import pool_groups
-from twofold.rehearse.faults import BASE_VERSION, FaultyPool, faults_of, replica_groups
-from twofold.rehearse.gate import GatedPool, GateScope, gate_settings, is_bulk, limits_of
+from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
+from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of
 from twofold.rehearse.limits import check_ends, check_measured
 from twofold.rehearse.measured import is_measured_pool, measured_pools, measured_world
 from twofold.rehearse.pools import PoolWorld, RehearsalTables, pool_world
@@ -32,7 +32,6 @@ from twofold.twin.serving import (
     ClientModel,
     FleetResult,
     FleetWorld,
-    ReplicaGroup,
     RequestRecord,
     Retry,
     Storage,
@@ -146,13 +145,24 @@ def _task(
     horizon_s, warm_up_s = _span_s(classes, end_s, settings)
     check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, settings.seed))
     pools = tuple(
-        FaultyPool(name, world.pool.classes, _groups(service, world, scenario, name))
+        WorldPool(
+            name,
+            world.pool.classes,
+            replica_groups(world.pool, service.zones, scenario.fleet, name),
+            world.model.in_flight_limit,
+        )
         for name, world in zip(behind.names, behind.worlds, strict=True)
+    )
+    scope = GateScope(
+        pools,
+        classes,
+        service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s,
+        replace(_routes(first, parts, settings.seed), pools=behind.rules),
     )
     world = FleetWorld(
         models={(name, ""): each.model for name, each in zip(behind.names, behind.worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
-        gate=gate_settings(scenario, _gate_scope(service, classes, behind, pools, parts, settings.seed)),
+        gate=gate_settings(scenario, scope),
         beliefs=first.beliefs,
         classes=tuple(_class_model(each, scenario) for each in classes),
         storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
@@ -174,12 +184,6 @@ def _task(
     return PoolTask(
         service, classes, shown, world, TrafficMix(parts, horizon_s, settings.seed), origins, notes
     )
-
-
-def _groups(
-    service: ServicePlan, world: PoolWorld, scenario: Scenario, name: str
-) -> tuple[ReplicaGroup, ...]:
-    return replica_groups(world.pool, service.zones, scenario.fleet, name)
 
 
 def _traffic(
@@ -217,33 +221,6 @@ def _traffic(
         parts += drawn_parts(planned, settings.scenario, longest, tokens, stream)
         origins[planned.name] = f"drawn, {scenario.arrivals}"
     return tuple(parts), origins, end_s, tuple(notes)
-
-
-def _gate_scope(
-    service: ServicePlan,
-    classes: tuple[ClassPlan, ...],
-    behind: GatedWorlds,
-    pools: Sequence[FaultyPool],
-    parts: Sequence[Traffic],
-    seed: int,
-) -> GateScope:
-    start, first = service.cold_start_s, behind.worlds[0]
-    gated = tuple(
-        GatedPool(
-            pool.name,
-            pool.replica_count,
-            tuple(group.zone for group in pool.groups),
-            world.model.in_flight_limit,
-        )
-        for pool, world in zip(pools, behind.worlds, strict=True)
-    )
-    return GateScope(
-        gated,
-        classes,
-        BASE_VERSION,
-        start.value if start else first.model.warm_up_s,
-        replace(_routes(first, parts, seed), pools=behind.rules),
-    )
 
 
 def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:

@@ -65,7 +65,7 @@ def _knee(name: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]
             knees.append(found)
     if len(knees) < len(flat[0]):
         text = f"{name}: p95 grows no faster than throughput up to here"
-        return [SweepFinding("knee", text, None, None, None)]
+        return [SweepFinding("knee", text)]
     knee, low, high = mean_interval(knees)
     low = max(low, 0.0)
     rate, span = format_si(knee, "1/s"), f"{format_si(low, '1/s')} to {format_si(high, '1/s')}"
@@ -99,7 +99,7 @@ def _remedy(name: str, points: Sequence[SweepPoint], knee_per_s: float) -> Sweep
             f"replicas compute {100 * used:.0f} % of the time and their caches are {100 * kv:.0f} % full: "
             "bursts queue; spread them, hold them at the gate, or add replicas"
         )
-    return SweepFinding("remedy", f"{name}: beyond its knee {why}", None, None, None)
+    return SweepFinding("remedy", f"{name}: beyond its knee {why}")
 
 
 def _target_utilisation(points: Sequence[SweepPoint]) -> list[SweepFinding]:
@@ -111,7 +111,7 @@ def _target_utilisation(points: Sequence[SweepPoint]) -> list[SweepFinding]:
             break
         held = after
     if held is None:
-        return [SweepFinding("target", "no swept load meets every goal", None, None, None)]
+        return [SweepFinding("target", "no swept load meets every goal")]
     most = max(one.figures["output_tokens_per_s"].mean for one in points)
     part = held.figures["output_tokens_per_s"]
     value, low, high = (figure / max(most, 1e-12) for figure in (part.mean, part.low, part.high))
@@ -134,11 +134,11 @@ def _cheapest(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
     measure = "cost_usd" if all("cost_usd" in one.figures for one in points) else "accelerator_h"
     kept = [one for one in points if one.slos_met]
     if not kept:
-        return [SweepFinding("cheapest", f"no value of {key} meets every goal", None, None, None)]
+        return [SweepFinding("cheapest", f"no value of {key} meets every goal")]
     best = min(kept, key=lambda one: one.figures[measure].mean)
     others = "" if len(kept) == len(points) else f"; missed at {', '.join(_missed(points))}"
     text = f"cheapest that meets every goal: {key} {best.value}{others}"
-    return [SweepFinding("cheapest", text, None, None, None)]
+    return [SweepFinding("cheapest", text)]
 
 
 def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFinding]:
@@ -154,7 +154,7 @@ def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFin
     bare = min(count - int(one.value) for count, one in zip(counts, points, strict=True))
     part = (held - bare) / held
     text = f"hold {held - bare} of {held} replicas back, {100 * part:.0f} %, for what happens here"
-    return [SweepFinding("buffer", text, part, None, None)]
+    return [SweepFinding("buffer", text, part)]
 
 
 def _missed(points: Sequence[SweepPoint]) -> list[str]:
@@ -184,7 +184,7 @@ def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
         f"no other beats {', '.join(one.value for one in front)}; chosen {chosen.value}: "
         f"{output:,.0f} output tok/s, e2e p95 {format_seconds(-slowest)}"
     )
-    return [SweepFinding("pareto", text, None, None, None)]
+    return [SweepFinding("pareto", text)]
 
 
 def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:

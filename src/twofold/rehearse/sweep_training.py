@@ -28,10 +28,6 @@ def training_findings(key: str, points: Sequence[SweepPoint]) -> list[SweepFindi
             return [_enough(key, points)]
 
 
-def _said(rule: str, text: str, value: float | None = None) -> SweepFinding:
-    return SweepFinding(rule, text, value, None, None)
-
-
 def _mean(point: SweepPoint, name: str) -> float:
     return point.figures[f"training.{name}"].mean
 
@@ -39,18 +35,18 @@ def _mean(point: SweepPoint, name: str) -> float:
 def _jitter(points: Sequence[SweepPoint]) -> SweepFinding:
     """The least jitter whose p99 step is too long."""
     if "training.step_p99_s" not in points[0].figures:
-        return _said("alarm", "the plan has no run whose steps could jitter")
+        return SweepFinding("alarm", "the plan has no run whose steps could jitter")
     beyond = [one for one in points if _mean(one, "step_inflation_fraction") > ALARM_INFLATION_FRACTION]
     limit = f"{100 * ALARM_INFLATION_FRACTION:.0f} %"
     if not beyond:
-        return _said("alarm", f"none: p99 steps stay within {limit} of the undisturbed one")
+        return SweepFinding("alarm", f"none: p99 steps stay within {limit} of the undisturbed one")
     first = min(beyond, key=lambda one: _mean(one, "step_inflation_fraction"))
     over = _mean(first, "step_inflation_fraction")
     text = (
         f"from a jitter of {first.value} the p99 step is {100 * over:.0f} % over the undisturbed one, beyond "
         f"{limit}"
     )
-    return _said("alarm", text, over)
+    return SweepFinding("alarm", text, over)
 
 
 def _metadata(points: Sequence[SweepPoint]) -> SweepFinding:
@@ -63,20 +59,22 @@ def _metadata(points: Sequence[SweepPoint]) -> SweepFinding:
     limit = f"{100 * METADATA_ALARM_FRACTION:.0f} %"
     beyond = [one for one in points if fraction(one) > METADATA_ALARM_FRACTION]
     if not beyond:
-        return _said("small files", f"none are too many: metadata takes less than {limit} of a checkpoint")
+        return SweepFinding(
+            "small files", f"none are too many: metadata takes less than {limit} of a checkpoint"
+        )
     first = min(beyond, key=fraction)
     text = (
         f"from {first.value} an accelerator, {_mean(first, 'checkpoint_files_count'):,.0f} in all, they take "
         f"{format_seconds(_mean(first, 'checkpoint_metadata_s'))}: {100 * fraction(first):.0f} % of a "
         f"checkpoint, {limit} at most; write fewer, larger ones"
     )
-    return _said("small files", text, fraction(first))
+    return SweepFinding("small files", text, fraction(first))
 
 
 def _imbalance(points: Sequence[SweepPoint]) -> list[SweepFinding]:
     """Parts of the step whose share rises with the run, and what that comes from."""
     if "training.step_compute_s" not in points[0].figures:
-        return [_said("imbalance", "the plan has no run that could grow")]
+        return [SweepFinding("imbalance", "the plan has no run that could grow")]
     names = ("compute", "communication", "input", "sync")
     rows = sorted(
         (
@@ -89,9 +87,9 @@ def _imbalance(points: Sequence[SweepPoint]) -> list[SweepFinding]:
     )
     found = rising_shares(rows)
     if not found:
-        return [_said("imbalance", "none: no part of the step rises by more than 5 points of it")]
+        return [SweepFinding("imbalance", "none: no part of the step rises by more than 5 points of it")]
     return [
-        _said(
+        SweepFinding(
             "imbalance",
             f"{one.part} rises from {100 * one.first_share:.0f} % to {100 * one.share:.0f} % of a step at "
             f"{one.accelerator_count:,} accelerators: look at {CAUSES[one.part]}",
@@ -110,4 +108,4 @@ def _enough(key: str, points: Sequence[SweepPoint]) -> SweepFinding:
         f"{key} {enough.value}: more gains less than {100 * ENOUGH:g} % of work kept per hour paid for "
         f"(back after a failure in {format_seconds(_mean(enough, 'recovery_s_mean'))})"
     )
-    return _said("enough", text)
+    return SweepFinding("enough", text)

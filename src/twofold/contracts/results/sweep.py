@@ -29,9 +29,9 @@ class SweepFinding:
 
     rule: str  # knee, cheapest, pareto, enough, alarm, imbalance … what kind of thing it is
     text: str  # on one line
-    value: float | None  # what it names; null: it names none
-    low: float | None  # of its interval over the seeds
-    high: float | None  # of its interval over the seeds
+    value: float | None = None  # what it names; null: it names none
+    low: float | None = None  # of its interval over the seeds
+    high: float | None = None  # of its interval over the seeds
 
 
 @dataclass(frozen=True, slots=True)
