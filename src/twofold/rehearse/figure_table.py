@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
+from twofold.answer import METRICS
 from twofold.contracts.results import ClassFigures, FleetFigures, Simulation, TenantFigures, TrainingFigures
 
-METRICS = ("ttft", "tpot", "e2e")
 QUANTILES = ("p50", "p95", "p99")
 Value = float | Mapping[str, float] | None
 

@@ -44,6 +44,7 @@ WARM_UP_S_MIN = 20.0  # at least; where requests are many, what so many of the r
 WARM_UP_COUNT = 10_000
 MEASURED_RATIO = 4.0  # of the warm-up that is measured at least
 HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
+USUAL_E2E_S = 10.0  # p95 of a whole answer, where the plan expects none
 INSTANT_S = 1e-6  # after the last request of a trace: it still arrives
 HALF = "a random half of its minutes"
 BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
@@ -246,7 +247,8 @@ def _span_s(
     warm-up that the scenario names is taken as it stands; else it leaves most of what is known to end.
     """
     scenario = settings.scenario
-    slowest_s = max(_e2e_s(each) for each in classes)
+    planned = [each.percentiles.get("e2e_p95") for each in classes]
+    slowest_s = max(each.value if each else USUAL_E2E_S for each in planned)
     level = "peak_per_s" if scenario.traffic.level == "peak" else "rate_per_s"
     rarest = max(min(getattr(each, level) for each in classes) * scenario.traffic.scale_ratio, 1e-9)
     warm_up_s = max(min(WARM_UP_S_MIN, WARM_UP_COUNT / rarest), WARM_UP_RATIO * slowest_s)
@@ -260,12 +262,6 @@ def _span_s(
         return ends_s, warm_up_s
     measured_s = max(settings.finished_count / rarest, MEASURED_RATIO * warm_up_s)
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
-
-
-def _e2e_s(planned: ClassPlan) -> float:
-    """The whole answer's p95 that the plan expects."""
-    expected = planned.percentiles.get("e2e_p95")
-    return expected.value if expected else 10.0
 
 
 def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from twofold.answer import METRICS
 from twofold.contracts.results import SIMULATION_SCHEMA as SCHEMA
-from twofold.contracts.results import BeliefRun, BrokeFirst, ClassFigures, FleetFigures, Simulation
+from twofold.contracts.results import BeliefRun, ClassFigures, FleetFigures, Simulation
 from twofold.contracts.scenario import Scenario
 from twofold.rehearse.figures import class_figures, fleet_figures, missed_goal
 from twofold.rehearse.gate import policies_on
 from twofold.rehearse.run import PoolTask
 from twofold.twin.serving import FleetResult
 
-METRICS = ("ttft", "tpot", "e2e")
 Results = Sequence[FleetResult]
 
 
@@ -51,7 +51,7 @@ def simulation_of(
         beliefs=tuple(_belief_run(factor, tasks, found) for factor, found in runs.items()) if tasks else (),
         training=None,
         slos_met=_met(classes),
-        broke_first=_first(broken),
+        broke_first=min(broken, key=lambda one: one.at_s).text if broken else None,
         event_count=sum(fleet.event_count for fleet in fleets),
         decision_count=sum(fleet.decision_count for fleet in fleets),
         notes=(*dict.fromkeys(note for task in tasks for note in task.notes), *_notes(classes)),
@@ -76,10 +76,6 @@ def _met(classes: Sequence[ClassFigures]) -> bool:
     """Whether no goal is missed, and one at least was judged where there are any: no evidence is no proof."""
     verdicts = {slo.met for each in classes for slo in each.slos}
     return False not in verdicts and verdicts != {None}
-
-
-def _first(broken: Sequence[BrokeFirst]) -> str | None:
-    return min(broken, key=lambda one: one.at_s).text if broken else None
 
 
 def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:

@@ -136,7 +136,8 @@ def _cheapest(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
     if not kept:
         return [SweepFinding("cheapest", f"no value of {key} meets every goal")]
     best = min(kept, key=lambda one: one.figures[measure].mean)
-    others = "" if len(kept) == len(points) else f"; missed at {', '.join(_missed(points))}"
+    missed = [one.value for one in points if not one.slos_met]
+    others = f"; missed at {', '.join(missed)}" if missed else ""
     text = f"cheapest that meets every goal: {key} {best.value}{others}"
     return [SweepFinding("cheapest", text)]
 
@@ -155,10 +156,6 @@ def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFin
     part = (held - bare) / held
     text = f"hold {held - bare} of {held} replicas back, {100 * part:.0f} %, for what happens here"
     return [SweepFinding("buffer", text, part)]
-
-
-def _missed(points: Sequence[SweepPoint]) -> list[str]:
-    return [one.value for one in points if not one.slos_met]
 
 
 def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:

@@ -1,7 +1,5 @@
 """The training part of a rehearsal's screen: jobs, hours, queues, failures, and what the plan's run got."""
 
-from collections.abc import Mapping
-
 from twofold.contracts.results import RunFigures, SplitFigures, TeamFigures, TrainingFigures
 from twofold.core import format_seconds, format_si
 from twofold.report.figures import percent, share
@@ -16,9 +14,10 @@ def training_lines(training: TrainingFigures) -> list[str]:
     nodes, accelerators = training.node_count, training.accelerator_count
     span = format_seconds(training.duration_s)
     waits = [f"{size} {format_seconds(wait_s)}" for size, wait_s in training.queue_s_p95.items()]
+    outcomes = [f"{name} {count:,}" for name, count in training.outcomes.items() if count]
     lines = [
         *both_ends(f"TRAINING  {nodes} nodes, {accelerators:,} accelerators for {span}", ""),
-        *field("jobs", [f"{training.submitted_count:,} submitted", *_counted(training.outcomes)]),
+        *field("jobs", [f"{training.submitted_count:,} submitted", *outcomes]),
     ]
     for run in training.runs:
         lines += field("run", _run_pieces(run))
@@ -45,10 +44,6 @@ def training_lines(training: TrainingFigures) -> list[str]:
                 "", [f"while all waited, within {percent(training.share_deviation_fraction)} of quota"]
             )
     return lines
-
-
-def _counted(counts: Mapping[str, int]) -> list[str]:
-    return [f"{name} {count:,}" for name, count in counts.items() if count]
 
 
 def _run_pieces(run: RunFigures) -> list[str]:

@@ -34,7 +34,11 @@ def sweep_lines(sweep: Sweep) -> list[str]:
     names = _columns(sweep.key, sweep.points)
     heads = (sweep.key.split(".")[-1], *(_short(name) for name in names), "goals")
     rows = [
-        (point.value, *(_cell(name, point.figures.get(name)) for name in names), _verdict(point))
+        (
+            point.value,
+            *(_cell(name, point.figures.get(name)) for name in names),
+            "all met" if point.slos_met else "missed",
+        )
         for point in sweep.points
     ]
     lines = [
@@ -96,7 +100,3 @@ def _cell(name: str, figure: Swept | None) -> str:
     if name.endswith("_usd"):
         return format_usd(value)
     return f"{value:,.0f} h" if name.endswith("_h") else format_si(value, "").strip()
-
-
-def _verdict(point: SweepPoint) -> str:
-    return "all met" if point.slos_met else "missed"
