@@ -56,7 +56,15 @@ BY_MODEL = (
     *(SERVE, f"{SERVE} --json", f"{SERVE_SHORT} --layouts --formats --switches --json"),
 )
 PLANNED_MODELS = ("gpt2", "qwen3-32b", "mixtral-8x7b", "deepseek-v3", "llama-3.1-405b", "gemma-2-9b")
-EXAMPLES = ("portfolio", "assistant", "moe", "federal", "finetune", "laptop", "recommender")
+EXAMPLES = {  # with a run and a service of each
+    "portfolio": ("base", "assistant"),
+    "assistant": ("pretrain", "serve"),
+    "moe": ("pretrain", "serve"),
+    "federal": ("refresh", "counsel"),
+    "finetune": ("finetune", "serve"),
+    "laptop": ("tiny", "serve"),
+    "recommender": ("ranker", "rank"),
+}
 EXPLAINED = (
     *("training", "training.{}.step_s", "training.{}.memory_bytes", "training.{}.mfu_fraction"),
     *("training.{}.cost_usd", "serving", "serving.{}.cost_usd_per_year", "serving.{}.cold_start_s"),
@@ -65,8 +73,23 @@ EXPLAINED = (
 )
 SCENARIOS = (
     *("as-planned", "bad-canary", "batching", "black-friday", "cold-start", "good-canary", "link-cut"),
-    *("noisy-tenant", "overload", "replica-crash", "retry-storm", "shared-prefix", "slow-replica"),
-    *("team-quotas", "two-gangs", "preemption-storm", "zone-loss", "run-alone"),
+    *(
+        "noisy-tenant",
+        "overload",
+        "replica-crash",
+        "retry-storm",
+        "shared-prefix",
+        "slow-replica",
+        "zone-loss",
+    ),
+)
+CLUSTER_SCENARIOS = (
+    "training-week",
+    "train-by-night",
+    "team-quotas",
+    "two-gangs",
+    "preemption-storm",
+    "run-alone",
 )
 LADDERS = ("fabric", "nodes", "context", "size", "format", "tenancy")
 VERBS = (
@@ -113,10 +136,8 @@ def jobs() -> Iterator[Job]:
 
 def _of_examples() -> Iterator[Job]:
     """The plan of every example, what explains it, and what compares its halves."""
-    for name in EXAMPLES:
+    for name, (run, service) in EXAMPLES.items():
         spec, plan = f"examples/{name}", f"{FOLDER}{name}.json"
-        halves = {"assistant": ("assistant", "serve"), "federal": ("refresh", "counsel")}
-        run, service = halves.get(name, (name, "serve"))
         explained = [
             f"explain {plan} {path.format(service if 'serv' in path else run)}" for path in EXPLAINED
         ]
@@ -145,16 +166,16 @@ def _of_simulations() -> Iterator[Job]:
             yield Job(False, (f"simulate examples/{name}{scenario} --out {FOLDER}run.json",))
     for each in SCENARIOS:
         out = f"--out {FOLDER}run.json --requests {FOLDER}requests.csv --timeline {FOLDER}timeline.csv"
-        quick = each in {"replica-crash", "preemption-storm", "noisy-tenant"}
+        quick = each in {"replica-crash", "noisy-tenant"}
         yield Job(quick, (f"simulate {CHAT} --scenario {each} {out}",))
-    for each in ("training-week", "train-by-night"):
-        lines = f"simulate examples/finetune --scenario {each} --out {FOLDER}run.json --jobs {FOLDER}jobs.csv"
-        yield Job(False, (lines,))
+    for each in CLUSTER_SCENARIOS:
+        line = f"simulate examples/finetune --scenario {each} --out {FOLDER}run.json --jobs {FOLDER}jobs.csv"
+        yield Job(each == "preemption-storm", (line,))
     heap = f"{SPECS}/heap.yaml"
     yield Job(False, (f"simulate {SPECS}/kinds.yaml --compare {heap},{heap}:split --out {FOLDER}run.json",))
     yield Job(False, (f"simulate {CHAT} --scenario {SPECS}/storm.yaml:calm --seed 3 --out {FOLDER}run.json",))
-    made = f"plan {CHAT} --out {FOLDER}plan.json"
-    yield Job(True, (made, f"simulate {FOLDER}plan.json --scenario {SHORT} --seed 7 --json"))
+    made = f"plan {CHAT} --out {FOLDER}chat.json"
+    yield Job(True, (made, f"simulate {FOLDER}chat.json --scenario {SHORT} --seed 7 --json"))
 
 
 def _of_measurements() -> Iterator[Job]:
@@ -272,13 +293,14 @@ def freeze(asked: Sequence[Job], processes: int) -> int:
     return 0
 
 
-def check(asked: Sequence[Job], processes: int, keep: Path | None, lines: int) -> int:
+def check(asked: Sequence[Job], told: argparse.Namespace) -> int:
     """Print every answer that is not the frozen one, and how it differs."""
+    keep, whole = told.keep, not told.quick and not told.only
     with FROZEN.open(encoding="utf-8", newline="") as file:
-        frozen = {row[0]: tuple(row) for row in csv.reader(file)}
-    count, differing = 0, 0
-    for answer in ask(asked, processes):
-        count += 1
+        frozen = {row[0]: tuple(row) for row in list(csv.reader(file))[1:]}
+    seen, differing = set(), 0
+    for answer in ask(asked, told.jobs):
+        seen.add(answer.command)
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             (keep / _file(answer.command)).write_bytes(answer.text.encode())
@@ -293,9 +315,12 @@ def check(asked: Sequence[Job], processes: int, keep: Path | None, lines: int) -
         print(f"DIFFERS     twofold {answer.command}\n            exit {before[1]} → {answer.code} · {said}")
         kept = KEPT / _file(answer.command)
         if kept.exists():
-            _show(kept.read_bytes().decode("utf-8"), answer.text, lines)
+            _show(kept.read_bytes().decode("utf-8"), answer.text, told.lines)
         sys.stdout.flush()
-    print(f"{count:,} of {len(frozen) - 1:,} frozen commands asked, {differing:,} differ")
+    for command in frozen.keys() - seen if whole else ():
+        differing += 1
+        print(f"NOT ASKED   twofold {command}")
+    print(f"{len(seen):,} commands asked of {len(frozen):,} that are frozen, {differing:,} differ")
     return DIFFERENT if differing else 0
 
 
@@ -331,9 +356,7 @@ def main(arguments: Sequence[str] = ("check",)) -> int:
     _alone()
     wanted = re.compile(told.only)
     asked = [job for job in jobs() if (job.quick or not told.quick) and any(map(wanted.search, job.commands))]
-    code = (
-        freeze(asked, told.jobs) if told.what == "freeze" else check(asked, told.jobs, told.keep, told.lines)
-    )
+    code = freeze(asked, told.jobs) if told.what == "freeze" else check(asked, told)
     print(f"{time.perf_counter() - start:.0f} s")
     return code
 
