@@ -10,7 +10,7 @@ from bench.policy import best_us
 from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
-from twofold.policy.gate.routing_settings import Routing, RoutingSettings
+from twofold.policy.gate.settings import Routing, RoutingSettings
 
 FLEETS = (16, 64)
 REQUESTS = 256

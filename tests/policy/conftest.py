@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from twofold.policy import Entry
+from twofold.policy import Entry, Woke
 from twofold.policy.gate import (
     Beliefs,
     Cause,
@@ -33,7 +33,6 @@ from twofold.policy.gate import (
     ResponseFailed,
     ResponseStarted,
     Send,
-    Woke,
     to_line,
 )
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
-from twofold.policy import Entry
+from twofold.policy import Entry, Woke
 from twofold.policy.gate import (
     Cause,
     ClientLeft,
@@ -33,7 +33,6 @@ from twofold.policy.gate import (
     ResponseFailed,
     ResponseStarted,
     Send,
-    Woke,
     state_of,
     to_line,
 )

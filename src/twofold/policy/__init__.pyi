@@ -1,4 +1,5 @@
 from .lines import Entry as Entry
 from .lines import LineFormat as LineFormat
 from .machine import Machine as Machine
-from .record import record as record
+from .machine import Woke as Woke
+from .machine import record as record

@@ -1,7 +1,9 @@
-"""What every machine is to its driver, be it a simulator's heap or a server's loop."""
+"""What every machine is to its driver, a simulator's heap or a server's loop, and what both machines share."""
 
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, dataclass_transform
 
+T = TypeVar("T")
 EventT = TypeVar("EventT", contravariant=True)
 EffectT = TypeVar("EffectT")
 
@@ -16,3 +18,18 @@ class Machine(Protocol[EventT, EffectT]):
     def wake_at_s(self) -> float | None:
         """When the driver is to send Woke, if nothing else comes first; None: nothing to wait for."""
         ...
+
+
+@dataclass_transform(frozen_default=True)
+def record(made: type[T]) -> type[T]:
+    """Slots, equality and a hash by value. Writing to a field is refused by the type checker alone.
+
+    # HOT: per event and effect; `frozen=True` sets each field through `object.__setattr__`, which made the
+    # making of a Send 2.9 times slower: bench/policy.py
+    """
+    return dataclass(slots=True, unsafe_hash=True)(made)
+
+
+@record
+class Woke:
+    """The time that `wake_at_s` named has come."""

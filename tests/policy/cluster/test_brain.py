@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from twofold.catalog import load_catalog
-from twofold.policy import Entry
+from twofold.policy import Entry, Woke
 from twofold.policy.cluster import (
     CheckpointFailed,
     CheckpointWritten,
@@ -53,7 +53,6 @@ from twofold.policy.cluster.settings import (
     SharingSettings,
 )
 from twofold.policy.cluster.view import ClusterCounts
-from twofold.policy.gate import Woke
 from twofold.policy.gate.replay import first_difference
 
 A100 = "A100-SXM4-40GB"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from twofold.policy import Woke
 from twofold.policy.cluster import (
     CheckpointFailed,
     CheckpointWritten,
@@ -30,7 +31,6 @@ from twofold.policy.cluster import (
 from twofold.policy.cluster.placement import NodeUse
 from twofold.policy.cluster.recovery import backoff_s
 from twofold.policy.cluster.settings import CheckpointLost, PreemptionSettings
-from twofold.policy.gate import Woke
 
 HOST, SOFTWARE = FaultCause.HOST, FaultCause.SOFTWARE
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from twofold.policy import Woke
 from twofold.policy.cluster import (
     CheckpointWritten,
     ClusterBrain,
@@ -28,7 +29,6 @@ from twofold.policy.cluster import (
     TeamQuota,
 )
 from twofold.policy.cluster.settings import GangQueueSettings, PreemptionSettings
-from twofold.policy.gate import Woke
 
 NO_SPARES = FaultSettings(spare_count=0)
 FIRST_COME = ClusterSettings(faults=NO_SPARES, preemption=None)

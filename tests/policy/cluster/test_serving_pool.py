@@ -3,6 +3,7 @@
 from typing import Any
 
 from twofold.catalog import load_catalog
+from twofold.policy import Woke
 from twofold.policy.cluster import (
     CheckpointWritten,
     ClusterBrain,
@@ -26,7 +27,6 @@ from twofold.policy.cluster import (
 )
 from twofold.policy.cluster.events import PartitionDemand
 from twofold.policy.cluster.settings import GangQueueSettings, SharingSettings
-from twofold.policy.gate import Woke
 
 SHARING = SharingSettings(headroom_fraction=0.0, release_hold_s=600.0)
 

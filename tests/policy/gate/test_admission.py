@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.policy import Woke
 from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
@@ -21,7 +22,6 @@ from twofold.policy.gate import (
     ResponseEnded,
     ResponseStarted,
     Send,
-    Woke,
 )
 from twofold.policy.gate.admission import expires_s, room_or_refusal
 from twofold.policy.gate.breaker import Circuit

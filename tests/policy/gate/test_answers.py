@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from twofold.policy import Woke
 from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
@@ -35,10 +36,9 @@ from twofold.policy.gate import (
     RollBackRelease,
     Routing,
     Send,
-    Woke,
 )
 from twofold.policy.gate.events import OpenCircuit, StageRelease
-from twofold.policy.gate.steering_settings import Stage
+from twofold.policy.gate.settings import Stage
 
 BELIEFS = Beliefs(0.001, 0.01)
 ASKED = RequestArrived(5, 5)

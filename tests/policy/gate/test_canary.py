@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twofold.policy.gate.canary import BANNED_MAX, Canary, Outcome, measured_every
 from twofold.policy.gate.events import PromoteRelease, RollBackRelease, StageRelease
 from twofold.policy.gate.sequential import MeanSums
-from twofold.policy.gate.steering_settings import CanarySettings, Stage
+from twofold.policy.gate.settings import CanarySettings, Stage
 
 SETTINGS = CanarySettings()
 SEEDS = 1000  # seconds each: this is what is promised

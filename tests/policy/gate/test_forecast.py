@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy.gate.forecast import Forecast
-from twofold.policy.gate.scaling_settings import ForecastSettings
+from twofold.policy.gate.settings import ForecastSettings
 
 SETTINGS = ForecastSettings(bin_s=60.0, season_s=3600.0)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from twofold.policy import Entry
+from twofold.policy import Entry, Woke
 from twofold.policy.gate import (
     Beliefs,
     Cause,
@@ -33,7 +33,6 @@ from twofold.policy.gate import (
     ResponseFailed,
     ResponseStarted,
     Send,
-    Woke,
     to_line,
 )
 from twofold.policy.gate.events import CloseCircuit, OpenCircuit

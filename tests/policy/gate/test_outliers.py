@@ -8,7 +8,7 @@ from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import EjectReplica, ReadmitReplica
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.outliers import Outliers
-from twofold.policy.gate.steering_settings import OutlierSettings
+from twofold.policy.gate.settings import OutlierSettings
 
 SETTINGS = OutlierSettings(eject_s=30.0, eject_s_max=100.0)
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from twofold.policy import Entry
+from twofold.policy import Entry, Woke
 from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
@@ -45,7 +45,6 @@ from twofold.policy.gate import (
     RoutingSettings,
     ScalingSettings,
     Send,
-    Woke,
     to_line,
 )
 from twofold.policy.gate.events import CloseCircuit, Degrade, OpenCircuit

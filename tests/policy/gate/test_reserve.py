@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from twofold.policy import Woke
 from twofold.policy.gate import (
     Beliefs,
     ClassSettings,
@@ -18,7 +19,6 @@ from twofold.policy.gate import (
     RequestArrived,
     ResponseEnded,
     Send,
-    Woke,
 )
 from twofold.policy.gate.reserve import LEVEL_S, WINDOW_S, Reserve, fair_level
 

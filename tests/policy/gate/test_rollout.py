@@ -8,7 +8,7 @@ from twofold.policy.gate import Beliefs, GateSettings, StartReplica, StopReplica
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.rollout import Rollout
-from twofold.policy.gate.steering_settings import RolloutSettings
+from twofold.policy.gate.settings import RolloutSettings
 
 SETTINGS = RolloutSettings(surge_fraction=0.25, start_backoff_s=30.0)
 ZONES = ("a", "b")

@@ -10,7 +10,7 @@ from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.pools import PoolRules
 from twofold.policy.gate.routing import TIERS_MAX, Router
-from twofold.policy.gate.routing_settings import Routing, RoutingSettings
+from twofold.policy.gate.settings import Routing, RoutingSettings
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 RULES = st.sampled_from(Routing)

@@ -15,7 +15,7 @@ from twofold.policy.gate import Beliefs, GateSettings, ReplicaReported, StartRep
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.scaling import Scaler, Stays, surely_late_fraction
-from twofold.policy.gate.scaling_settings import ForecastSettings, PoolScaling, ScalingSettings
+from twofold.policy.gate.settings import ForecastSettings, PoolScaling, ScalingSettings
 from twofold.policy.gate.warm import WarmSettings
 
 LIMIT = 10

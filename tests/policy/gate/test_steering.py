@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from twofold.core import from_data
-from twofold.policy import Entry
+from twofold.policy import Entry, Woke
 from twofold.policy.gate import (
     Beliefs,
     CanarySettings,
@@ -54,13 +54,12 @@ from twofold.policy.gate import (
     StartReplica,
     StopReplica,
     WarmSettings,
-    Woke,
     ZoneSettings,
     to_line,
 )
 from twofold.policy.gate.events import BeliefsChanged, EjectReplica, FailOverZone, RestoreZone, StageRelease
 from twofold.policy.gate.replay import replay
-from twofold.policy.gate.steering_settings import Stage
+from twofold.policy.gate.settings import Stage
 
 BELIEFS = Beliefs(0.0001, 0.02)
 LIMIT = 8

@@ -3,7 +3,7 @@
 from functools import partial
 
 from twofold.policy.gate import Beliefs, CanarySettings, GateSettings, HedgeSettings, RolloutSettings, Routing
-from twofold.policy.gate.steering_settings import Stage
+from twofold.policy.gate.settings import Stage
 from twofold.twin.serving import (
     Engine,
     EngineSettings,

@@ -26,7 +26,7 @@ from twofold.policy.gate import (
     ScalingSettings,
     ZoneSettings,
 )
-from twofold.policy.gate.steering_settings import Stage
+from twofold.policy.gate.settings import Stage
 from twofold.twin.serving import (
     Arrival,
     ClassModel,

@@ -7,7 +7,7 @@ serving's share → spares → the queue. Each is a function of the view and the
 import math
 from typing import assert_never
 
-from twofold.policy import Machine
+from twofold.policy import Machine, Woke
 from twofold.policy.cluster import checkpoints, recovery, serving_pool
 from twofold.policy.cluster.attempts import end, set_state
 from twofold.policy.cluster.backfill import expected_end_s
@@ -38,7 +38,6 @@ from twofold.policy.cluster.scheduling import arrived, look
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.policy.cluster.timers import Due
 from twofold.policy.cluster.view import ClusterView
-from twofold.policy.gate import Woke
 
 
 class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):

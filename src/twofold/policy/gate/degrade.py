@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from twofold.policy.gate.request_settings import ClassKind, ClassSettings, DegradationSettings
+from twofold.policy.gate.settings import ClassKind, ClassSettings, DegradationSettings
 
 MEMORY_COUNT = 50  # arrivals over which pressure is taken
 

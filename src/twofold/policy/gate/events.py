@@ -7,7 +7,7 @@ Send, Hold or Refuse names it) and no true output length. The driver reports eve
 
 from enum import Enum
 
-from twofold.policy import LineFormat, record
+from twofold.policy import LineFormat, Woke, record
 
 
 class Cause(Enum):
@@ -161,11 +161,6 @@ class ReleaseWithdrawn:
     """The trial of a version is called off."""
 
     version: str
-
-
-@record
-class Woke:
-    """The time that `wake_at_s` named has come."""
 
 
 Event = (

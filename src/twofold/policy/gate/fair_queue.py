@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
-from twofold.policy.gate.request_settings import ClassSettings, QueueSettings
+from twofold.policy.gate.settings import ClassSettings, QueueSettings
 
 SWEEP_COUNT_MIN = 64  # flows or stale ends below which tidying is not worth its time
 SERVED_MEMORY_COUNT = 200  # requests over which shares of priorities are averaged

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import Cause, ReplicaReported
-from twofold.policy.gate.request_settings import ClassSettings
-from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.gate.settings import Beliefs, ClassSettings, GateSettings
 
 UNREPORTED_PROBES_MAX = 64  # of one replica; beyond, the driver lost one and the oldest is forgotten
 ANY_CLASS = ClassSettings()

@@ -10,7 +10,7 @@ Source    Holt 1957 and Winters 1960 (level, trend, multiplicative season), Gard
 import math
 from collections import deque
 
-from twofold.policy.gate.scaling_settings import ForecastSettings
+from twofold.policy.gate.settings import ForecastSettings
 
 LEAD_BINS_MAX = 240
 UNIT = 1e-9

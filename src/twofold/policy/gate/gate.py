@@ -7,7 +7,7 @@ circuits in health.py; here are the replicas that come and go, and what is done 
 import math
 from typing import assert_never
 
-from twofold.policy import Machine
+from twofold.policy import Machine, Woke
 from twofold.policy.gate.answers import Answers
 from twofold.policy.gate.events import (
     BeliefsChanged,
@@ -27,7 +27,6 @@ from twofold.policy.gate.events import (
     ResponseEnded,
     ResponseFailed,
     ResponseStarted,
-    Woke,
 )
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.health import Health

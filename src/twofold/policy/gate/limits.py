@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from math import inf
 
-from twofold.policy.gate.request_settings import LimitSettings, Rate
+from twofold.policy.gate.settings import LimitSettings, Rate
 
 
 @dataclass(slots=True)

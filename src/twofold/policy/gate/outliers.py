@@ -18,7 +18,7 @@ from statistics import median
 
 from twofold.policy.gate.events import Effect, EjectReplica, ReadmitReplica
 from twofold.policy.gate.fleet_view import FleetView, Replica
-from twofold.policy.gate.steering_settings import OutlierSettings
+from twofold.policy.gate.settings import OutlierSettings
 
 DOUBLINGS_MAX = 32
 SURE_SPREADS = 3.0  # standard errors that a difference must have beyond chance

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from twofold.policy.gate.pace import Quantile
-from twofold.policy.gate.request_settings import HedgeSettings, RetryBudgetSettings
+from twofold.policy.gate.settings import HedgeSettings, RetryBudgetSettings
 
 KNOWN_COUNT = 20  # attempts that must have begun before it is known what is late
 STEP_LOG = 0.05  # by which the wait before a hedge grows or shrinks per attempt

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from twofold.policy.gate.events import Effect, StartReplica, StopReplica
 from twofold.policy.gate.fleet_view import FleetView, Replica
+from twofold.policy.gate.settings import RolloutSettings
 from twofold.policy.gate.starts import Starts
-from twofold.policy.gate.steering_settings import RolloutSettings
 
 
 @dataclass(slots=True)

@@ -13,8 +13,7 @@ from twofold.policy.gate.chance import mixed
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.pools import pools_for
 from twofold.policy.gate.prefix_index import PrefixIndex
-from twofold.policy.gate.routing_settings import Routing, RoutingSettings
-from twofold.policy.gate.settings import Beliefs
+from twofold.policy.gate.settings import Beliefs, Routing, RoutingSettings
 
 Rule = Callable[[FleetView, Request, "Group"], Replica | None]
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from twofold.policy.gate.events import Effect, StartReplica, StopReplica
 from twofold.policy.gate.fleet_view import FleetView, Replica
 from twofold.policy.gate.forecast import Forecast
-from twofold.policy.gate.scaling_settings import PoolScaling, ScalingSettings
+from twofold.policy.gate.settings import PoolScaling, ScalingSettings
 from twofold.policy.gate.starts import Starts
 from twofold.policy.gate.warm import Rises, WarmSettings, warm_count
 from twofold.policy.gate.zones import replicas_with_spares

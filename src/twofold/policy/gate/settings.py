@@ -1,26 +1,330 @@
-"""What a gate is told at its start: its settings, and what it believes of the replicas' speed."""
+"""What a gate is told at its start: its settings, and what it believes of the replicas' speed.
+
+A part that is None is off; every part has defaults that suit a fleet nobody has tuned.
+"""
 
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from twofold.policy.gate.request_settings import (
-    AdmissionSettings,
-    ClassSettings,
-    DegradationSettings,
-    HedgeSettings,
-    LimitSettings,
-    QueueSettings,
-    RetryBudgetSettings,
-)
-from twofold.policy.gate.routing_settings import Routing, RoutingSettings
-from twofold.policy.gate.scaling_settings import ScalingSettings
-from twofold.policy.gate.steering_settings import (
-    CanarySettings,
-    OutlierSettings,
-    RolloutSettings,
-    ZoneSettings,
-)
+from twofold.policy.gate.pools import PoolRules
+from twofold.policy.gate.sequential import Errors
 from twofold.policy.gate.warm import WarmSettings
+
+BINS_MAX = 10_080  # of a season: a week of minutes
+
+
+class ClassKind(StrEnum):
+    """What a class is for."""
+
+    LATENCY = "latency"
+    BULK = "bulk"  # the first to be shed under pressure
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSettings:
+    """One class of requests. A request of a class that is not set is of `GateSettings.classes`' first."""
+
+    name: str = ""
+    kind: ClassKind = ClassKind.LATENCY
+    priority: int = 0  # lower ones are served first; higher ones keep `QueueSettings.lower_share`
+    weight: int = 1  # against the other classes of the same priority
+    ttft_slo_s: float | None = None  # from the arrival to the first token
+    e2e_slo_s: float | None = (
+        None  # from the arrival to the last token: the deadline of a request without one
+    )
+    tpot_slo_s: float | None = None  # mean time of one token after the first
+    wait_s_max: float = 30.0  # that a request is held at most
+    queue_limit_count: int = 1000  # requests that are held at most
+    output_fraction_min: float = 1.0  # of its output limit that an answer keeps; 1: never made shorter
+    smaller_model: str = ""  # that may answer in need; "": none
+
+    def __post_init__(self) -> None:
+        assert self.weight >= 1 and self.wait_s_max > 0 and self.queue_limit_count >= 0, self
+        assert 0 < self.output_fraction_min <= 1, self
+        slos_s = (self.ttft_slo_s, self.e2e_slo_s, self.tpot_slo_s)
+        assert all(slo_s is None or slo_s > 0 for slo_s in slos_s), self
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Requests and tokens (input and output limit, settled to the true output) per second; None: any."""
+
+    requests_per_s: float | None = None
+    tokens_per_s: float | None = None
+    burst_s: float = 10.0  # of the rates that may come at once, after as long a silence
+
+    def __post_init__(self) -> None:
+        rates = (self.requests_per_s, self.tokens_per_s)
+        assert self.burst_s > 0 and all(rate is None or rate > 0 for rate in rates), self
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """How much tenants and classes may ask for."""
+
+    tenant: Rate | None = None  # of each tenant that is not named
+    tenants: tuple[tuple[str, Rate], ...] = ()
+    classes: tuple[tuple[str, Rate], ...] = ()
+    tenant_count_max: int = 10_000  # told apart at once; those beyond share one limit
+
+    def __post_init__(self) -> None:
+        assert self.tenant_count_max >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Refuse at once what would miss its class's limits or its own deadline."""
+
+    attained_fraction: float = 0.95  # of held requests that are to be within what was predicted
+
+    def __post_init__(self) -> None:
+        assert 0.5 <= self.attained_fraction < 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Hold requests in the gate while no replica has room."""
+
+    lower_share: float = 0.1  # of the tokens served, that each lower priority gets while higher ones wait
+    tenant_count_max: int = 10_000  # per class whose use is remembered while others wait
+    kept_fraction: float = 0.03  # of the places, for tenants who had less than their share; 0: for nobody
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.lower_share < 1 and self.tenant_count_max >= 1, self
+        assert 0 <= self.kept_fraction <= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class DegradationSettings:
+    """One level up after `raise_after_s` of pressure, one down after `lower_after_s` of calm.
+
+    Pressure: more than `pressure_fraction` of the requests that arrive must wait or are refused.
+    Calm: nothing waits, and less than `calm_fraction` of the fleet's places is taken.
+    Level 1 sheds bulk classes, 2 shortens answers, 3 takes smaller models; each where its class permits it.
+    """
+
+    pressure_fraction: float = 0.5
+    calm_fraction: float = 0.7
+    raise_after_s: float = 5.0
+    lower_after_s: float = 30.0
+    level_max: int = 3
+
+    def __post_init__(self) -> None:
+        assert 0 < self.pressure_fraction < 1 and 0 < self.calm_fraction <= 1, self
+        assert self.raise_after_s > 0 and self.lower_after_s > 0 and 1 <= self.level_max <= 3, self
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBudgetSettings:
+    """What the gate repeats and hedges, and apart from it what clients repeat: shares of what is new."""
+
+    attempts_fraction: float = 0.1
+    least_per_s: float = 0.1  # however few arrive
+    burst_count: int = 10  # kept from calmer times
+
+    def __post_init__(self) -> None:
+        assert self.attempts_fraction >= 0 and self.least_per_s >= 0 and self.burst_count >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class HedgeSettings:
+    """Ask a second replica when the first token takes longer than at most others; the loser is cancelled."""
+
+    after_fraction: float = 0.95  # of attempts begin sooner than the wait before a hedge …
+    wait_s_min: float = 0.05  # … which is never shorter than this
+    attempts_fraction: float = 0.05  # hedges at most, as a share of the requests that arrive
+
+    def __post_init__(self) -> None:
+        assert 0.5 <= self.after_fraction < 1 and self.wait_s_min > 0, self
+        assert 0 <= self.attempts_fraction < 1, self
+
+
+class Routing(StrEnum):
+    """How one of several fit replicas is chosen."""
+
+    LEAST_WORK = "least-work"
+    ROUND_ROBIN = "round-robin"
+    RANDOM = "random"
+    POWER_OF_TWO = "power-of-two"  # the less loaded of two drawn ones
+    PREFIX = "prefix"  # least work, where what the replica has cached of the prompt is no work
+    SESSION = "session"  # a session stays where it is, unless that is overloaded
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSettings:
+    """Limits of the rules; each matters only to the rule it names."""
+
+    seed: int = 0  # RANDOM and POWER_OF_TWO draw by a hash of this and the request's id
+    zone_spill_fraction: float = (
+        0.8  # in flight over limit of the zone's best from which others are looked at
+    )
+    prefix_block_tokens: int = 512  # of one hash in `prefix_blocks`
+    prefix_blocks_per_replica_count: int = 8192
+    session_limit_count: int = 65_536  # sessions remembered; the longest unseen is forgotten
+    session_spill_ratio: float = (
+        1.25  # a home with more than this times the mean in flight, plus 1, is spared
+    )
+    pools: PoolRules | None = None
+
+    def __post_init__(self) -> None:
+        assert 0 < self.zone_spill_fraction <= 1 and self.session_spill_ratio >= 1, self
+        assert self.prefix_block_tokens >= 1 and self.prefix_blocks_per_replica_count >= 1, self
+        assert self.session_limit_count >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSettings:
+    """Bins, season and how fast the past fades."""
+
+    bin_s: float = 60.0
+    season_s: float = 86_400.0
+    level_gain: float = 0.1  # weight of the newest bin in the level
+    trend_gain: float = 0.02
+    trend_kept_ratio: float = 0.9  # of the trend, per bin ahead
+    profile_gain: float = 0.5  # weight of the newest season in the profile
+    error_gain: float = 0.01  # weight of the newest bin's miss
+
+    def __post_init__(self) -> None:
+        assert 0 < self.bin_s <= self.season_s and 2 <= self.season_s / self.bin_s <= BINS_MAX, self
+        gains = (self.level_gain, self.trend_gain, self.profile_gain, self.error_gain)
+        assert all(0 < gain <= 1 for gain in gains) and 0 <= self.trend_kept_ratio < 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class PoolScaling:
+    """One pool that is scaled, and what its replicas are."""
+
+    pool: str = ""
+    min_count: int = 1  # 0: scaled to zero when nobody asks for long enough
+    max_count: int = 64
+    model: str = ""
+    version: str = ""  # of the first ones; later, what most of the pool runs
+    zones: tuple[str, ...] = ("",)  # filled evenly
+    in_flight_limit_count: int = 32  # of a replica, believed until one is seen
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.min_count <= self.max_count >= 1, self
+        assert self.zones and self.in_flight_limit_count >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSettings:
+    """How a fleet follows its load. Without `forecast` it only reacts."""
+
+    pools: tuple[PoolScaling, ...] = (PoolScaling(),)
+    tick_s: float = 10.0
+    target_fraction: float = 0.7  # of the places that are taken
+    kv_target_fraction: float = 0.85  # of the KV cache that is used, as reported
+    report_s_max: float = 60.0  # older reports say nothing
+    slo_miss_fraction: float = 0.05  # of first tokens that may be late; more adds replicas, half forbids less
+    slo_window_s: float = 60.0
+    tolerance_fraction: float = 0.1  # a need this near to what is there changes nothing
+    up_ratio: float = 2.0  # the pool at most so many times what it was, or …
+    up_count: int = 4  # … so many more, whichever is more, per step
+    down_fraction: float = 0.1  # of the pool that is stopped at most per step, at least one
+    up_pause_s: float = 30.0  # between steps up
+    down_pause_s: float = 300.0  # that the need must have been lower, and between steps down
+    idle_s: float = 600.0  # without a request, until a pool with `min_count` 0 is stopped
+    sick_s: float = 30.0  # until a replica with an open circuit counts as absent
+    start_s: float = 120.0  # that a replica takes to be ready, believed until one was
+    start_s_max: float = 1800.0  # a start that takes longer has failed
+    start_backoff_s: float = 10.0  # after a failed start; doubled with each in a row …
+    start_backoff_s_max: float = 600.0  # … up to this
+    forecast: ForecastSettings | None = None
+
+    def __post_init__(self) -> None:
+        fractions = (self.target_fraction, self.kv_target_fraction, self.slo_miss_fraction)
+        assert all(0 < fraction <= 1 for fraction in (*fractions, self.down_fraction)), self
+        assert self.tick_s > 0 and self.up_ratio >= 1 and self.up_count >= 1, self
+        assert 0 <= self.tolerance_fraction < 1 and 0 < self.start_s <= self.start_s_max, self
+        assert 0 < self.start_backoff_s <= self.start_backoff_s_max and self.pools, self
+        assert len({pool.pool for pool in self.pools}) == len(self.pools), self
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierSettings:
+    """When a replica is an outlier, and what follows."""
+
+    tick_s: float = 5.0  # between looks
+    window_s: float = 60.0  # an answer's weight falls to 1/e in this time
+    requests_min_count: int = 20  # weight of the answers from which a replica is judged
+    slow_ratio: float = 1.5  # of time per output token over the peers' median
+    late_ratio: float = 2.0  # of time to first token over the peers' median
+    failure_margin_fraction: float = 0.1  # of attempts that fail, above the peers' median
+    looks_count: int = 2  # in a row that must find it out of line
+    peers_min_count: int = 3
+    ejected_max_fraction: float = 0.34  # of the peers; at least one may be ejected
+    eject_s: float = 30.0  # the first time; doubled each further time …
+    eject_s_max: float = 600.0  # … up to this; as long in line, and the next time is a first one
+
+    def __post_init__(self) -> None:
+        assert self.tick_s > 0 and self.window_s > 0 and 0 < self.eject_s <= self.eject_s_max, self
+        assert self.slow_ratio > 1 and self.late_ratio > 1 and 0 < self.failure_margin_fraction < 1, self
+        assert self.looks_count >= 1 and self.peers_min_count >= 2, self
+        assert 0 < self.ejected_max_fraction < 1 and self.requests_min_count >= 2, self
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneSettings:
+    """When a zone is lost, and when it is back. Replicas without a zone's name are in none."""
+
+    tick_s: float = 1.0
+    lost_fraction: float = 0.8  # of a zone's replicas that are sick: failed over
+    restored_fraction: float = 0.5  # of them that must be well …
+    restore_after_s: float = 30.0  # … for as long without a break
+    spare_zones_count: int = 0  # zones whose loss the scaled fleet outlasts: N+k
+
+    def __post_init__(self) -> None:
+        assert self.tick_s > 0 and self.restore_after_s >= 0 and self.spare_zones_count >= 0, self
+        assert 0 < self.lost_fraction <= 1 and 0 < self.restored_fraction <= 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One share of the requests, and how long it lasts at least."""
+
+    share_fraction: float
+    requests_count: int
+    least_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CanarySettings:
+    """How a release is tried. Margins are what counts as worse."""
+
+    stages: tuple[Stage, ...] = (Stage(0.01, 100), Stage(0.05, 400), Stage(0.25, 400), Stage(0.5, 200))
+    request_limit_count: int = 2000  # canary outcomes after which a trial is decided
+    trial_s_max: float = 86_400.0  # a release that gets no requests is not tried for ever
+    ttft_margin_fraction: float = 0.25
+    tpot_margin_fraction: float = 0.15
+    failure_margin_fraction: float = 0.01
+    quality_margin_fraction: float = 0.05  # of a score from 0 to 1
+    errors: Errors = field(default_factory=Errors)
+    block_count: int = 50  # canary outcomes per block of a test …
+    failure_weight_count: int = 10  # … of which a failure counts as many: what fails always is found soon
+    limit_odds_ratio: float = 1.0  # at the request limit, "worse" wins from these odds on
+    limit_known_ratio: float = 20.0  # … and a test that could not even reach these odds is undecided
+
+    def __post_init__(self) -> None:
+        shares = [stage.share_fraction for stage in self.stages]
+        assert shares and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1, self
+        assert self.request_limit_count >= 1 and self.block_count >= 2, self
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How the replicas of a release come and go. Without it, the driver brings and ends them."""
+
+    tick_s: float = 5.0
+    surge_fraction: float = 0.25  # of the pool, at least one: starts under way at once
+    start_s_max: float = 1800.0  # a start that takes longer has failed
+    start_backoff_s: float = 30.0  # after a failed start; doubled with each in a row …
+    start_backoff_s_max: float = 600.0  # … up to this
+
+    def __post_init__(self) -> None:
+        assert self.tick_s > 0 and 0 < self.surge_fraction <= 1, self
+        assert self.start_s_max > 0 and 0 < self.start_backoff_s <= self.start_backoff_s_max, self
 
 
 @dataclass(frozen=True, slots=True)

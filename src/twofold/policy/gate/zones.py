@@ -9,7 +9,7 @@ import math
 
 from twofold.policy.gate.events import Effect, FailOverZone, RestoreZone
 from twofold.policy.gate.fleet_view import FleetView
-from twofold.policy.gate.steering_settings import ZoneSettings
+from twofold.policy.gate.settings import ZoneSettings
 
 
 class ZoneWatch:

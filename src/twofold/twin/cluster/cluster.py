@@ -12,6 +12,7 @@ from typing import assert_never
 
 import numpy as np
 
+from twofold.policy import Woke
 from twofold.policy.cluster import (
     ClusterEffect,
     GrantServing,
@@ -30,7 +31,6 @@ from twofold.policy.cluster import (
     StopJob,
     SwapNode,
 )
-from twofold.policy.gate import Woke
 from twofold.twin.cluster.attempts import begin, end, finish, launched, save, snapped, stop, transferred
 from twofold.twin.cluster.job import Job
 from twofold.twin.cluster.jobs import JobArrival

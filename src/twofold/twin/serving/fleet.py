@@ -6,7 +6,8 @@ from math import inf
 from typing import Any
 
 from twofold.core import TraceError, ValueRefusedError
-from twofold.policy.gate import Event, Gate, Woke
+from twofold.policy import Woke
+from twofold.policy.gate import Event, Gate
 from twofold.twin import Heap
 from twofold.twin.serving import faults
 from twofold.twin.serving.fleet_clients import Clients
