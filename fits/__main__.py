@@ -9,12 +9,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from fits.fitted import Fitted, replace_blind
+from fits.fitted import Fitted, format_known, replace_blind, write_constants
 from fits.packaged import write_packaged
 from twofold.measure.blind import BlindRow, made_by_ranges
 from twofold.perf import load_constants, load_known, parse_constants
-from twofold.perf.constants import constants_path, write_constants
-from twofold.perf.known import format_known, known_path
+from twofold.perf.constants import constants_path
+from twofold.perf.known import known_path
 
 FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> Fitted`
     ("kernels", "fits.kernels"),

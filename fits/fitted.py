@@ -3,11 +3,13 @@
 import csv
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from io import StringIO
 from operator import attrgetter
 from pathlib import Path
 
+from twofold.core import ConstantsError
 from twofold.measure.blind import ALL, BlindRow, read_blind
-from twofold.perf import ConstantRow
+from twofold.perf import ConstantRow, build_constants, format_constants, parse_constants
 from twofold.perf.known import Seen
 
 
@@ -39,3 +41,30 @@ def write_blind(rows: Iterable[BlindRow], path: Path) -> None:
             cells = (getattr(row, name) for name in names)
             writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells])
     read_blind.cache_clear()
+
+
+def write_constants(path: Path, fitted_by: str, rows: Iterable[ConstantRow]) -> int:
+    """Replace the rows that `fitted_by` owns; the version, which rises when a byte changes."""
+    rows = tuple(rows)
+    foreign = [row.name for row in rows if row.fitted_by != fitted_by]
+    if foreign:
+        raise ConstantsError(f"the fit '{fitted_by}' may not write rows of others: {foreign[0]}")
+    text = path.read_text(encoding="utf-8")
+    old = parse_constants(text)
+    new = build_constants(old.version, [*(row for row in old.rows if row.fitted_by != fitted_by), *rows])
+    if format_constants(old.version, new.rows) == text:
+        return old.version
+    path.write_text(format_constants(old.version + 1, new.rows), encoding="utf-8")
+    return old.version + 1
+
+
+def format_known(seen: Iterable[Seen]) -> str:
+    """The CSV text: sorted, the same bytes for the same rows."""
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Seen)])
+    for row in sorted(seen, key=lambda row: (row.half, row.model, row.accelerator, row.software)):
+        writer.writerow(
+            [row.half, row.model, row.accelerator, row.software, " ".join(row.sources), " ".join(row.folds)]
+        )
+    return out.getvalue()

@@ -4,8 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from fits.fitted import replace_blind
+from fits.fitted import format_known, replace_blind, write_constants
+from twofold.core import ConstantsError, Source
 from twofold.measure.blind import BlindRow, read_blind
+from twofold.perf import ConstantRow, parse_constants
+from twofold.perf.known import Seen, parse_known
+
+TABLE = """# version 3
+name,scope,value,low,high,unit,source,rows,fitted_by,note
+speed,family=hopper,2,1,3,ratio,f,9,kernels,
+speed,family=hopper;format=fp8,3,2,4,ratio,f,9,kernels,
+speed,format=int8,4,2,8,ratio,a,0,none,
+"""
+ROWS = (
+    Seen("training", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
+    Seen("training", "mpt", "A100", "fsdp", ("c",), ("0",)),
+)
 
 
 def keep(_name: str) -> bool:
@@ -28,3 +42,20 @@ def test_four_digits_are_kept(tmp_path: Path, value: float) -> None:
     path = tmp_path / "blind.csv"
     replace_blind("training", [BlindRow("training", "fold=0", "x", "", value, value, value)], keep, path)
     assert read_blind(path)["training", "fold=0"][0].value == pytest.approx(value, rel=5e-4)
+
+
+def test_a_fit_rewrites_its_own_rows_alone(tmp_path: Path) -> None:
+    path = tmp_path / "constants.csv"
+    path.write_text(TABLE)
+    row = ConstantRow("speed", "family=hopper", 2.2, 2.0, 2.4, "ratio", Source.FITTED, 12, "kernels")
+    assert write_constants(path, "kernels", [row]) == 4
+    new = parse_constants(path.read_text())
+    assert new.get("speed", family="hopper", format="fp8") == 2.2
+    assert new.get("speed", format="int8") == 4
+    assert write_constants(path, "kernels", [row]) == 4  # the same rows: the same bytes
+    with pytest.raises(ConstantsError, match="rows of others"):
+        write_constants(path, "training", [row])
+
+
+def test_the_text_reads_back() -> None:
+    assert set(parse_known(format_known(ROWS)).seen) == set(ROWS)

@@ -1,13 +1,11 @@
 """The table of constants: the narrowest scope answers, ties and gaps are errors, fits own their rows."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from twofold.core import ConstantsError, Source
-from twofold.perf import ConstantRow, Constants, load_constants, parse_constants, with_rows
-from twofold.perf.constants import write_constants
+from twofold.perf import Constants, load_constants, parse_constants, with_rows
 
 TABLE = """# version 3
 name,scope,value,low,high,unit,source,rows,fitted_by,note
@@ -63,19 +61,6 @@ def test_an_override_changes_one_row_and_the_digest(small: Constants) -> None:
 def test_a_broken_table_is_refused_with_the_reason(wrong: str, said: str) -> None:
     with pytest.raises(ConstantsError, match=said):
         parse_constants(wrong)
-
-
-def test_a_fit_rewrites_its_own_rows_alone(tmp_path: Path) -> None:
-    path = tmp_path / "constants.csv"
-    path.write_text(TABLE)
-    row = ConstantRow("speed", "family=hopper", 2.2, 2.0, 2.4, "ratio", Source.FITTED, 12, "kernels")
-    assert write_constants(path, "kernels", [row]) == 4
-    new = parse_constants(path.read_text())
-    assert new.get("speed", family="hopper", format="fp8") == 2.2
-    assert new.get("speed", format="int8") == 4
-    assert write_constants(path, "kernels", [row]) == 4  # the same rows: the same bytes
-    with pytest.raises(ConstantsError, match="rows of others"):
-        write_constants(path, "training", [row])
 
 
 def test_rows_replace_those_of_their_scope(small: Constants) -> None:

@@ -1,7 +1,7 @@
 """What the fits have seen, and what is left when something is hidden."""
 
 from twofold.perf import load_known
-from twofold.perf.known import Seen, format_known, known_of, parse_known
+from twofold.perf.known import Seen, known_of
 
 ROWS = (
     Seen("training", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
@@ -34,10 +34,6 @@ def test_a_hidden_fold_takes_along_what_lies_in_it_alone() -> None:
 
 def test_hiding_everything_leaves_nothing_known() -> None:
     assert known_of(ROWS).without("everything") == known_of(())
-
-
-def test_the_text_reads_back() -> None:
-    assert set(parse_known(format_known(ROWS)).seen) == set(ROWS)
 
 
 def test_the_shipped_table_knows_both_halves() -> None:

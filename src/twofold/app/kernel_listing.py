@@ -5,21 +5,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from twofold.catalog import load_catalog
-from twofold.core import Estimate
-from twofold.perf import device, engines, kernel_support, load_constants
+from twofold.perf import KernelSupport, device, engines, kernel_support, load_constants
 from twofold.report import Shown, field, table
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One operation in one number format of one engine."""
-
-    engine: str
-    operation: str  # gemm attention norm
-    format: str
-    support: str  # native fallback missing
-    slowdown: Estimate | None  # of a fallback, over a native 16-bit kernel
-    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +15,7 @@ class Kernels(Shown):
 
     schema: ClassVar[str] = "twofold/kernels/1"
     accelerator: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelSupport, ...]
 
     @property
     def lines(self) -> list[str]:
@@ -50,25 +37,11 @@ def kernels(accelerator: str, folder: Path | None = None) -> Kernels:
     constants = load_constants()
     part = device(load_catalog(folder).accelerator(accelerator), constants)
 
-    def slowdown(operation: str) -> Estimate:
-        return constants.estimate("fallback_slowdown_ratio", family=part.family, operation=operation)
-
-    found = tuple(
-        Kernel(
-            engine,
-            row.operation,
-            row.format,
-            row.support,
-            slowdown(row.operation) if row.support == "fallback" else None,
-            row.source,
-        )
-        for engine in engines()
-        for row in kernel_support(part, engine, constants)
-    )
-    return Kernels(part.name, found)
+    found = (row for engine in engines() for row in kernel_support(part, engine, constants))
+    return Kernels(part.name, tuple(found))
 
 
-def _cell(kernel: Kernel) -> str:
+def _cell(kernel: KernelSupport) -> str:
     """`native`, `fallback ×1.7 [1.0–5.5]`, or a dash where there is no kernel."""
     if kernel.slowdown is None:
         return "–" if kernel.support == "missing" else kernel.support

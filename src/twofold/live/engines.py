@@ -18,6 +18,7 @@ from twofold.live.processes import (
     Child,
     digest_of,
     free_port,
+    is_open,
     last_lines,
     log_path,
     running,
@@ -85,7 +86,7 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
     command = engine_command(settings)
     told = digest_of([*command, str(settings.thread_count), engine_name()])
     there = [child for child in running(state, replica_id) if child.role == replica_id]
-    if there and there[0].told == told and there[0].port and not _is_deaf(there[0].port):
+    if there and there[0].told == told and there[0].port and is_open(there[0].port):
         return there[0], False
     stop(there)
     port = free_port()
@@ -137,11 +138,3 @@ def _ask(port: int, model: str) -> None:
     )
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60.0) as answer:
         json.loads(answer.read())
-
-
-def _is_deaf(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) != 0

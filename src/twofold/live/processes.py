@@ -162,7 +162,9 @@ def need_free_port(port: int, host: str = "127.0.0.1") -> None:
     patient_until_s = time.monotonic() + PORT_PATIENCE_S
     while True:
         try:
-            _bind(host, port)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
             return
         except OSError as error:
             if error.errno == errno.EADDRINUSE and time.monotonic() < patient_until_s:
@@ -175,28 +177,27 @@ def need_free_port(port: int, host: str = "127.0.0.1") -> None:
             ) from error
 
 
-def _bind(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-
-
 def wait_until_open(port: int, child: Child, log: Path, timeout_s: float, host: str = "127.0.0.1") -> float:
     """Seconds until `child` accepts connections. Raises RunError when it ends or takes longer."""
     import psutil
 
     began = time.monotonic()
     while time.monotonic() - began < timeout_s:
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex((host, port)) == 0:
-                return time.monotonic() - began
+        if is_open(port, host):
+            return time.monotonic() - began
         if not psutil.pid_exists(child.process_id) or _is_zombie(child.process_id):
             raise RunError(f"{child.role} ended while starting:\n{last_lines(log)}", hint=f"its log is {log}")
         time.sleep(0.1)
     raise RunError(
         f"{child.role} did not answer within {timeout_s:.0f} s:\n{last_lines(log)}", hint=f"its log is {log}"
     )
+
+
+def is_open(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether somebody accepts connections."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, port)) == 0
 
 
 def _is_zombie(process_id: int) -> bool:

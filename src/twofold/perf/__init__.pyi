@@ -46,6 +46,7 @@ from .software import DEFAULT_FRAMEWORK as DEFAULT_FRAMEWORK
 from .software import ENGINES as ENGINES
 from .software import SPEC_ENGINES as SPEC_ENGINES
 from .software import engine_software as engine_software
+from .support import KernelSupport as KernelSupport
 from .support import engines as engines
 from .support import kernel_support as kernel_support
 from .types import Cluster as Cluster

@@ -182,18 +182,3 @@ def with_rows(constants: Constants, rows: Iterable[ConstantRow]) -> Constants:
     """`constants` with `rows` in place of those of the same name and scope, or added."""
     by_key = {(row.name, row.pairs): row for row in (*constants.rows, *rows)}
     return build_constants(constants.version, by_key.values())
-
-
-def write_constants(path: Path, fitted_by: str, rows: Iterable[ConstantRow]) -> int:
-    """Replace the rows that `fitted_by` owns; the version, which rises when a byte changes."""
-    rows = tuple(rows)
-    foreign = [row.name for row in rows if row.fitted_by != fitted_by]
-    if foreign:
-        raise ConstantsError(f"the fit '{fitted_by}' may not write rows of others: {foreign[0]}")
-    text = path.read_text(encoding="utf-8")
-    old = parse_constants(text)
-    new = build_constants(old.version, [*(row for row in old.rows if row.fitted_by != fitted_by), *rows])
-    if format_constants(old.version, new.rows) == text:
-        return old.version
-    path.write_text(format_constants(old.version + 1, new.rows), encoding="utf-8")
-    return old.version + 1

@@ -6,7 +6,7 @@ surer than one with a part nobody measured. The ranges are made by these three c
 
 import csv
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from io import StringIO
@@ -96,15 +96,3 @@ def parse_known(text: str) -> Known:
         )
         for row in csv.DictReader(StringIO(text))
     )
-
-
-def format_known(seen: Iterable[Seen]) -> str:
-    """The CSV text: sorted, the same bytes for the same rows."""
-    out = StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Seen)])
-    for row in sorted(seen, key=lambda row: (row.half, row.model, row.accelerator, row.software)):
-        writer.writerow(
-            [row.half, row.model, row.accelerator, row.software, " ".join(row.sources), " ".join(row.folds)]
-        )
-    return out.getvalue()

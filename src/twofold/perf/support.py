@@ -8,7 +8,7 @@ from importlib.resources import files
 from io import StringIO
 from typing import Literal
 
-from twofold.core import UnknownNameError
+from twofold.core import Estimate, UnknownNameError
 from twofold.perf.constants import Constants, load_constants
 from twofold.perf.formats import bytes_per_weight
 from twofold.perf.types import Device
@@ -18,12 +18,13 @@ Support = Literal["native", "fallback", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class KernelSupport:
-    """How an engine runs one operation in one format; `slowdown_ratio` is over a native 16-bit kernel."""
+    """How an engine runs one operation in one number format."""
 
-    operation: str
+    engine: str
+    operation: str  # gemm attention norm
     format: str
     support: Support
-    slowdown_ratio: float
+    slowdown: Estimate | None  # of a fallback, over a native 16-bit kernel
     source: str
 
 
@@ -33,28 +34,28 @@ def kernel_support(
     """Every operation and format of `engine` on `device`, by the shipped constants unless others are given.
 
     A fallback's slowdown is measured: generic attention kernels over those made for the part, and weight-only
-    products over 16-bit ones of the same shape. What is missing has no time: `inf`.
+    products over 16-bit ones of the same shape.
     """
     constants = constants or load_constants()
     found = {(row["operation"], row["format"]): row for row in _rows(engine)}
     return tuple(
-        _judge(device, operation, name, found.get((operation, name), {}), constants)
+        _judge(device, engine, operation, name, found.get((operation, name), {}), constants)
         for operation, name in sorted({(row["operation"], row["format"]) for row in _table()})
     )
 
 
 def _judge(
-    device: Device, operation: str, name: str, row: Mapping[str, str], constants: Constants
+    device: Device, engine: str, operation: str, name: str, row: Mapping[str, str], constants: Constants
 ) -> KernelSupport:
     """Native needs both the engine's kernel and, for products, matrix units that know the format."""
     known = operation != "gemm" or name in device.native_formats or bytes_per_weight(name) >= 2.0
     source = row.get("source", "not listed by the engine")
     if known and _lists(row.get("native_families", ""), device.family):
-        return KernelSupport(operation, name, "native", 1.0, source)
+        return KernelSupport(engine, operation, name, "native", None, source)
     if _lists(row.get("fallback_families", ""), device.family):
-        slowdown = constants.get("fallback_slowdown_ratio", family=device.family, operation=operation)
-        return KernelSupport(operation, name, "fallback", slowdown, source)
-    return KernelSupport(operation, name, "missing", float("inf"), source)
+        slowdown = constants.estimate("fallback_slowdown_ratio", family=device.family, operation=operation)
+        return KernelSupport(engine, operation, name, "fallback", slowdown, source)
+    return KernelSupport(engine, operation, name, "missing", None, source)
 
 
 def _lists(families: str, family: str) -> bool:

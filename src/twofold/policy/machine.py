@@ -1,4 +1,4 @@
-"""What every machine is to its driver, a simulator's heap or a server's loop, and what both machines share."""
+"""What every machine is to its driver, a simulator's heap or a server's loop, and what both machines have."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, dataclass_transform
