@@ -3,39 +3,58 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
-from twofold.verdicts.quantities_catalog import CATALOG
-from twofold.verdicts.quantities_cluster import CLUSTER
-from twofold.verdicts.quantities_cost import COST
-from twofold.verdicts.quantities_facility import FACILITY
-from twofold.verdicts.quantities_hardware import HARDWARE
-from twofold.verdicts.quantities_rules import RULES
-from twofold.verdicts.quantities_serving import SERVING
-from twofold.verdicts.quantities_serving_fleet import SERVING_FLEET
-from twofold.verdicts.quantities_serving_memory import SERVING_MEMORY
-from twofold.verdicts.quantities_training import TRAINING
-from twofold.verdicts.quantities_training_memory import TRAINING_MEMORY
-from twofold.verdicts.quantities_training_run import TRAINING_RUN
+from twofold.verdicts import (
+    quantities_catalog,
+    quantities_cluster,
+    quantities_cost,
+    quantities_facility,
+    quantities_hardware,
+    quantities_rules,
+    quantities_serving,
+    quantities_serving_fleet,
+    quantities_serving_memory,
+    quantities_training,
+    quantities_training_memory,
+    quantities_training_run,
+)
 from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
+# Functions of the world that quantities share, and none by themselves.
+SHARED = {"ask_trains", "job_of", "replica", "serving_gains", "step_once", "training_gains"}
+
+
+def _is_quantity(name: str, function: Any, module: ModuleType) -> bool:
+    """Whether it is a public function of this module whose first argument is the world."""
+    if name.startswith("_") or name in SHARED or getattr(function, "__module__", "") != module.__name__:
+        return False
+    return inspect.isfunction(function) and next(iter(inspect.signature(function).parameters)) == "world"
+
+
 QUANTITIES: Mapping[str, Quantity] = {
-    **CATALOG,
-    **TRAINING,
-    **TRAINING_MEMORY,
-    **TRAINING_RUN,
-    **SERVING,
-    **SERVING_MEMORY,
-    **SERVING_FLEET,
-    **HARDWARE,
-    **COST,
-    **CLUSTER,
-    **FACILITY,
-    **RULES,
+    name: Quantity(function, getattr(module, "COMMANDS", {}).get(name))
+    for module in (
+        quantities_catalog,
+        quantities_training,
+        quantities_training_memory,
+        quantities_training_run,
+        quantities_serving,
+        quantities_serving_memory,
+        quantities_serving_fleet,
+        quantities_hardware,
+        quantities_cost,
+        quantities_cluster,
+        quantities_facility,
+        quantities_rules,
+    )
+    for name, function in vars(module).items()
+    if _is_quantity(name, function, module)
 }
 
 MAY_BE_NONE = {"zero", "slow_count"}

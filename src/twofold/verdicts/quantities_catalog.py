@@ -20,7 +20,7 @@ from twofold.catalog import (
 from twofold.core import UnknownNameError
 from twofold.facility import figure
 from twofold.perf import compute_format, device
-from twofold.verdicts.quantity import CommandOf, MissingFigure, Quantity, one_of
+from twofold.verdicts.quantity import CommandOf, MissingFigure, one_of
 from twofold.verdicts.world import World
 
 
@@ -157,20 +157,10 @@ def _cuts(arguments: Mapping[str, Any], asked: str) -> str:
     return f"twofold catalog partitions {arguments['name']}"
 
 
-CATALOG: Mapping[str, Quantity] = {
-    "catalog": Quantity(catalog, _row("accelerators")),
-    "node": Quantity(node, _row("nodes")),
-    "fabric": Quantity(fabric, _row("fabrics")),
-    "storage": Quantity(storage, _row("storage")),
-    "listed": Quantity(listed),
-    "multiplies": Quantity(multiplies),
-    "partitions": Quantity(partitions, _cuts),
-    "list_price": Quantity(list_price),
-    "hardware_price": Quantity(hardware_price),
-    "part_price": Quantity(part_price),
-    "facility": Quantity(facility),
-    "parameters": Quantity(parameters),
-    "distance": Quantity(distance),
-    "nearer_is_faster": Quantity(nearer_is_faster),
-    "rtt": Quantity(rtt),
+COMMANDS: Mapping[str, CommandOf] = {
+    "catalog": _row("accelerators"),
+    "node": _row("nodes"),
+    "fabric": _row("fabrics"),
+    "storage": _row("storage"),
+    "partitions": _cuts,
 }

@@ -2,7 +2,6 @@
 
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
-from collections.abc import Mapping
 from math import ceil, comb
 
 import numpy as np
@@ -15,7 +14,7 @@ from twofold.training import straggler_loss_fraction
 from twofold.twin.cluster import Ring, rising_shares, scaling_parts
 from twofold.twin.serving import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
-from twofold.verdicts.quantity import MissingFigure, Quantity, one_of
+from twofold.verdicts.quantity import MissingFigure, one_of
 from twofold.verdicts.world import World
 
 SIZES = (8, 16, 32, 64)
@@ -134,18 +133,3 @@ def _rounded(value: np.float32, number_format: str) -> np.float32:
     bits = int(np.frombuffer(value.tobytes(), np.uint32)[0])
     kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return np.float32(np.frombuffer(np.uint32(kept).tobytes(), np.float32)[0])
-
-
-CLUSTER: Mapping[str, Quantity] = {
-    "wait_share": Quantity(wait_share),
-    "servers_for": Quantity(servers_for),
-    "stuck_share": Quantity(stuck_share),
-    "straggler_loss": Quantity(straggler_loss),
-    "left_after_zone": Quantity(left_after_zone),
-    "beside_bulk": Quantity(beside_bulk),
-    "batches_continuously": Quantity(batches_continuously),
-    "growing_part": Quantity(growing_part),
-    "ridge": Quantity(ridge),
-    "passes": Quantity(passes),
-    "sum_error": Quantity(sum_error),
-}

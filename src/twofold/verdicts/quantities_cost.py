@@ -1,6 +1,5 @@
 """Quantities of money: the hardware that is cheapest for a job, a model's life, one fleet against two."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twofold.answer import given
@@ -9,7 +8,7 @@ from twofold.verdicts.quantities_hardware import SERVERS, served_usd_per_mtok
 from twofold.verdicts.quantities_serving_fleet import gpus_for_rate
 from twofold.verdicts.quantities_training import train
 from twofold.verdicts.quantities_training_run import run
-from twofold.verdicts.quantity import MissingFigure, Quantity
+from twofold.verdicts.quantity import MissingFigure
 from twofold.verdicts.world import World
 
 TRAINERS = ("L40S", "A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB", "B200-SXM-180GB", "MI300X")
@@ -157,14 +156,3 @@ def provider_price(world: World, gpu: str, provider: str) -> float:
 def economic(world: World, item: str) -> float:
     """One figure of the table of economics, in its own unit."""
     return world.catalog.economic(item).value
-
-
-COST: Mapping[str, Quantity] = {
-    "life": Quantity(life),
-    "cheapest_trainer": Quantity(cheapest_trainer),
-    "training_rank": Quantity(training_rank),
-    "one_provider_cost": Quantity(one_provider_cost),
-    "one_shape_cost": Quantity(one_shape_cost),
-    "provider_price": Quantity(provider_price),
-    "economic": Quantity(economic),
-}

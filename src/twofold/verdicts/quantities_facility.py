@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from twofold.catalog import HardwarePrice, NetworkPart
 from twofold.core import UnknownNameError, ValueRefusedError
@@ -24,7 +24,6 @@ from twofold.facility import (
     storm_s,
     training_w,
 )
-from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
 KWH_J = 3.6e6
@@ -107,15 +106,3 @@ def loading_s(world: World, size: float, replica_count: int, bytes_per_s: float)
     if bytes_per_s <= 0:
         raise ValueRefusedError("a store that reads nothing")
     return storm_s(size, replica_count, bytes_per_s)
-
-
-FACILITY: Mapping[str, Quantity] = {
-    "rack": Quantity(rack),
-    "node_draw": Quantity(node_draw),
-    "needs_liquid": Quantity(needs_liquid),
-    "heat_imbalance": Quantity(heat_imbalance),
-    "fabric_usd": Quantity(fabric_usd),
-    "bought_usd": Quantity(bought_usd),
-    "energy_usd_per_h": Quantity(energy_usd_per_h),
-    "loading_s": Quantity(loading_s),
-}

@@ -18,7 +18,6 @@ from twofold.perf import DEFAULT_ENGINE
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_serving import PROMISED
 from twofold.verdicts.quantities_serving_fleet import gpus_for_rate
-from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
 SERVERS = (
@@ -112,11 +111,3 @@ def cheapest_fleet(world: World, model: str, rate: float) -> str:
     if not costs:
         raise InfeasibleError(f"nothing serves {model} within its promises")
     return min(costs, key=lambda name: costs[name])
-
-
-HARDWARE: Mapping[str, Quantity] = {
-    "cheapest_server": Quantity(cheapest_server),
-    "cheapest_fleet": Quantity(cheapest_fleet),
-    "serving_rank": Quantity(serving_rank),
-    "served_usd_per_mtok": Quantity(served_usd_per_mtok),
-}

@@ -1,13 +1,12 @@
 """Quantities of rules: what is in force, what a regime asks, what it adds to the bill."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from twofold.catalog import MandateRow, Price, Regime, best_price
 from twofold.contracts.spec import ComplianceSpec
 from twofold.core import YEAR_H, InfeasibleError
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, find_regime, permits
-from twofold.verdicts.quantity import MissingFigure, Quantity, one_of
+from twofold.verdicts.quantity import MissingFigure, one_of
 from twofold.verdicts.world import World
 
 RENTED = "H100-SXM5-80GB"
@@ -119,14 +118,3 @@ def _system(world: World, name: str, accelerators: int) -> RuledSystem:
     nodes = max(1, accelerators // 8)
     fleet = RuledFleet("training", "DGX-H100", nodes, accelerators, bool(row.rented) and not row.closed)
     return RuledSystem(row, (fleet,), 1, 20, 0.0, 0.0, 0.0, 0.0, None, 3600.0, 140e9, 60e12)
-
-
-RULES: Mapping[str, Quantity] = {
-    "in_force": Quantity(in_force),
-    "asks_for": Quantity(asks_for),
-    "regime": Quantity(regime),
-    "control_count": Quantity(control_count),
-    "key_modules": Quantity(key_modules),
-    "rules_uplift": Quantity(rules_uplift),
-    "log_wait_s": Quantity(log_wait_s),
-}

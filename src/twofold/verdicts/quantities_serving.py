@@ -35,7 +35,7 @@ from twofold.inference import (
 )
 from twofold.perf import DEFAULT_ENGINE, one
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantity import Quantity, one_of, options
+from twofold.verdicts.quantity import CommandOf, one_of, options
 from twofold.verdicts.world import World
 
 PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
@@ -356,15 +356,6 @@ def _shown(arguments: Mapping[str, Any], asked: str) -> str:
     )
 
 
-SERVING: Mapping[str, Quantity] = {
-    "serve": Quantity(serve, _shown),
-    "decode_step": Quantity(decode_step),
-    "prefill_s": Quantity(prefill_s),
-    "static_tokens_per_s": Quantity(static_tokens_per_s),
-    "limit": Quantity(limit),
-    "serving_gain": Quantity(serving_gain),
-    "serving_needs_first": Quantity(serving_needs_first),
-    "step_bound": Quantity(step_bound),
-    "sent_per_token": Quantity(sent_per_token),
-    "serving_layout": Quantity(serving_layout),
+COMMANDS: Mapping[str, CommandOf] = {
+    "serve": _shown,
 }

@@ -2,14 +2,11 @@
 
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
-from collections.abc import Mapping
-
 from twofold.core import InfeasibleError
 from twofold.inference import cold_start_s, replicas_for, throughput_of
 from twofold.perf import one
 from twofold.verdicts.quantities_serving import limit, replica
 from twofold.verdicts.quantities_serving_memory import gpus_to_serve
-from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
 
@@ -49,11 +46,3 @@ def replica_efficiency(world: World, model: str, on: str, count: int) -> float:
 def startup_s(world: World, model: str, on: str, bytes_per_s: float) -> float:
     """Seconds from a granted machine to the first answer, weights read at a rate."""
     return one(cold_start_s(replica(world, model, on), bytes_per_s))
-
-
-SERVING_FLEET: Mapping[str, Quantity] = {
-    "replicas": Quantity(replicas),
-    "gpus_for_rate": Quantity(gpus_for_rate),
-    "replica_efficiency": Quantity(replica_efficiency),
-    "startup_s": Quantity(startup_s),
-}

@@ -1,13 +1,11 @@
 """Quantities of what serving must hold: weights, caches, and how many sequences fit."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from twofold.core import InfeasibleError
 from twofold.inference import CacheOptions, capacity, kv_bytes, max_sequences, model_shape, weights_bytes
 from twofold.perf import one
 from twofold.verdicts.quantities_serving import replica
-from twofold.verdicts.quantity import Quantity
 from twofold.verdicts.world import World
 
 
@@ -80,15 +78,3 @@ def gpus_to_serve(
 def buffers_bytes(world: World, model: str, on: str) -> float:
     """Bytes of one accelerator beside weights and cache: a chunk's activations, logits, graphs."""
     return one(capacity(replica(world, model, on)).buffers_bytes)
-
-
-SERVING_MEMORY: Mapping[str, Quantity] = {
-    "kv_cache": Quantity(kv_cache),
-    "kv_cache_without_groups": Quantity(kv_cache_without_groups),
-    "weights": Quantity(weights),
-    "weights_read_fraction": Quantity(weights_read_fraction),
-    "sequences": Quantity(sequences),
-    "holds": Quantity(holds),
-    "gpus_to_serve": Quantity(gpus_to_serve),
-    "buffers_bytes": Quantity(buffers_bytes),
-}

@@ -21,7 +21,7 @@ from twofold.core import InfeasibleError
 from twofold.perf import DEFAULT_FRAMEWORK, one
 from twofold.training import RECOMPUTE, Candidate, TrainingJob, model_flops_utilisation, workload
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantity import Quantity, one_of, options, sizes_of
+from twofold.verdicts.quantity import CommandOf, one_of, options, sizes_of
 from twofold.verdicts.world import World
 
 KINDS = ("pretrain", "finetune", "lora")
@@ -233,11 +233,6 @@ def _shown(arguments: Mapping[str, Any], asked: str) -> str:
     )
 
 
-TRAINING: Mapping[str, Quantity] = {
-    "train": Quantity(train, _shown),
-    "trains": Quantity(trains),
-    "layout_spread": Quantity(layout_spread),
-    "training_gain": Quantity(training_gain),
-    "training_needs_first": Quantity(training_needs_first),
-    "collective_s": Quantity(collective_s),
+COMMANDS: Mapping[str, CommandOf] = {
+    "train": _shown,
 }

@@ -1,6 +1,5 @@
 """Quantities of what training must hold: states, activations, checkpoints, and where a run fits."""
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Literal
 
@@ -24,7 +23,7 @@ from twofold.training import (
 )
 from twofold.verdicts.machines import machines
 from twofold.verdicts.quantities_training import job_of
-from twofold.verdicts.quantity import Quantity, one_of
+from twofold.verdicts.quantity import one_of
 from twofold.verdicts.world import World
 
 
@@ -91,13 +90,3 @@ def activations(world: World, model: str, sequence: int, batch: int = 1, recompu
     }  # fmt: skip
     stack = load_stack(world.constants, job.framework, job.precision, "hopper")
     return one(memory(job, layouts_of([list(sizes.values())]), stack).activations_bytes)
-
-
-TRAINING_MEMORY: Mapping[str, Quantity] = {
-    "gpus_to_train": Quantity(gpus_to_train),
-    "least_training_memory": Quantity(least_training_memory),
-    "checkpoint": Quantity(checkpoint),
-    "training_state": Quantity(training_state),
-    "optimizer_state": Quantity(optimizer_state),
-    "activations": Quantity(activations),
-}

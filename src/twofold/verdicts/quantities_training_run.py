@@ -12,7 +12,7 @@ from twofold.core import DAY_S, ValueRefusedError
 from twofold.training import RunPlan, model_flops_per_token, run_plan, workload
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_training import job_of, step_once
-from twofold.verdicts.quantity import Quantity, options
+from twofold.verdicts.quantity import CommandOf, options
 from twofold.verdicts.world import World
 
 
@@ -96,9 +96,6 @@ def _shown_run(arguments: Mapping[str, Any], asked: str) -> str:
     return f"twofold estimate train {arguments['model']}" + options(told, {n: f"--{n}" for n in told})
 
 
-TRAINING_RUN: Mapping[str, Quantity] = {
-    "gpus_in_time": Quantity(gpus_in_time),
-    "gpus_for_flops": Quantity(gpus_for_flops),
-    "time_for_flops": Quantity(time_for_flops),
-    "run": Quantity(run, _shown_run),
+COMMANDS: Mapping[str, CommandOf] = {
+    "run": _shown_run,
 }
