@@ -2,14 +2,10 @@
 
 import pytest
 
-from twofold.answer import metric_text, reason_text
+from twofold.answer import reason_text
 
 
 @pytest.mark.parametrize("reason", ["slo ttft_s_p95", "slo tpot_s_p50", "slo e2e_s_p99", "memory", "heads"])
 def test_no_internal_name_reaches_a_screen(reason: str) -> None:
     assert "_" not in reason_text(reason)
     assert "slo" not in reason_text(reason)
-
-
-def test_a_goal_reads_the_same_in_a_plan_and_in_a_reason() -> None:
-    assert metric_text("ttft_p95") == metric_text("ttft_s_p95") == "TTFT p95"

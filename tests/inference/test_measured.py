@@ -22,7 +22,7 @@ SPEAKER = measured_service(
 )
 MOST_PER_S = 32 / 0.020
 RATES_PER_S = np.linspace(0.0, 32 / 2.0, 200, endpoint=False)
-GOALS = [f"{metric}_s_{which}" for metric in ("ttft", "tpot", "e2e") for which in ("p50", "p95", "p99")]
+GOALS = [f"{metric}_{which}" for metric in ("ttft", "tpot", "e2e") for which in ("p50", "p95", "p99")]
 
 
 def test_rows_of_one_size_give_their_median():
@@ -45,7 +45,7 @@ def test_more_load_never_answers_sooner(rate, more):
 def test_a_higher_quantile_of_any_metric_is_never_sooner(share, goal):
     rate = share * 32 / 2.0
     metric = goal.split("_")[0]
-    values = [float(measured_quantile(SPEAKER, rate, f"{metric}_s_{p}")) for p in ("p50", "p95", "p99")]
+    values = [float(measured_quantile(SPEAKER, rate, f"{metric}_{p}")) for p in ("p50", "p95", "p99")]
     assert values == sorted(values)
 
 
@@ -53,13 +53,13 @@ def test_a_higher_quantile_of_any_metric_is_never_sooner(share, goal):
 def test_a_first_output_never_comes_after_the_whole_answer(share):
     rate = share * 32 / 2.0
     for which in ("p50", "p95", "p99"):
-        first, whole = (float(measured_quantile(SPEAKER, rate, f"{m}_s_{which}")) for m in ("ttft", "e2e"))
+        first, whole = (float(measured_quantile(SPEAKER, rate, f"{m}_{which}")) for m in ("ttft", "e2e"))
         assert first <= whole
 
 
 def test_the_largest_batch_sets_the_most_that_is_served():
     assert math.isinf(measured_latency(EMBEDDER, MOST_PER_S).mean_s)
-    assert 0 < measured_rate_limit(EMBEDDER, {"e2e_s_p95": 0.05}) < MOST_PER_S
+    assert 0 < measured_rate_limit(EMBEDDER, {"e2e_p95": 0.05}) < MOST_PER_S
 
 
 def test_without_a_goal_almost_the_most_is_served_and_latency_stays_finite():
@@ -90,19 +90,19 @@ def speakers_quantiles(goal):
 
 
 def test_a_loose_median_does_not_bind_where_a_tail_does():
-    tail = measured_rate_limit(EMBEDDER, {"e2e_s_p99": 0.06})
-    assert measured_rate_limit(EMBEDDER, {"e2e_s_p99": 0.06, "e2e_s_p50": 0.06}) == tail
-    assert measured_rate_limit(EMBEDDER, {"e2e_s_p50": 0.06}) > tail
+    tail = measured_rate_limit(EMBEDDER, {"e2e_p99": 0.06})
+    assert measured_rate_limit(EMBEDDER, {"e2e_p99": 0.06, "e2e_p50": 0.06}) == tail
+    assert measured_rate_limit(EMBEDDER, {"e2e_p50": 0.06}) > tail
 
 
 def test_rows_without_a_first_output_judge_it_by_the_whole_answer():
     assert measured_latency(EMBEDDER, 100.0, "ttft") is None
-    assert measured_quantile(EMBEDDER, 100.0, "ttft_s_p95") == measured_quantile(EMBEDDER, 100.0, "e2e_s_p95")
+    assert measured_quantile(EMBEDDER, 100.0, "ttft_p95") == measured_quantile(EMBEDDER, 100.0, "e2e_p95")
 
 
 def test_rows_without_gaps_say_nothing_of_them():
-    assert measured_quantile(EMBEDDER, 100.0, "tpot_s_p95") is None
-    assert measured_rate_limit(EMBEDDER, {"tpot_s_p95": 1e-9}) == measured_rate_limit(EMBEDDER, {})
+    assert measured_quantile(EMBEDDER, 100.0, "tpot_p95") is None
+    assert measured_rate_limit(EMBEDDER, {"tpot_p95": 1e-9}) == measured_rate_limit(EMBEDDER, {})
 
 
 def test_a_column_that_misses_a_size_is_not_used():
@@ -111,7 +111,7 @@ def test_a_column_that_misses_a_size_is_not_used():
 
 
 def test_a_target_below_the_service_time_leaves_no_rate():
-    assert measured_rate_limit(EMBEDDER, {"e2e_s_p95": 0.001}) == 0
+    assert measured_rate_limit(EMBEDDER, {"e2e_p95": 0.001}) == 0
 
 
 @pytest.mark.parametrize("row", [None, (0, 1.0), (1, -1.0), (1, math.nan)])

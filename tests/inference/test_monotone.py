@@ -34,9 +34,7 @@ from twofold.perf import Cluster, device, load_constants, network
 
 RESOURCES = ("bandwidth", "compute", "capacity", "link", "host")
 FACTORS = (1.05, 1.2, 2.0, 10.0)
-PROMISES = tuple(
-    f"{metric}_s_{which}" for metric in ("ttft", "tpot", "e2e") for which in ("p50", "p95", "p99")
-)
+PROMISES = tuple(f"{metric}_{which}" for metric in ("ttft", "tpot", "e2e") for which in ("p50", "p95", "p99"))
 SLACK = 1e-6
 ROUNDS_SLACK = 1e-2  # what three rounds of batch and rate leave of a closed loop's rate
 MODELS = tuple(model.name for model in load_catalog().rows(Model) if model.layers and model.heads)
@@ -61,7 +59,7 @@ class Case:
     prefix: float = 0.0
     lengths: tuple[float, float, float, float] = (1024.0, 256.0, 0.5, 0.5)
     others: tuple[float, float, float, float] = (200.0, 100.0, 0.5, 0.5)
-    promises: tuple[str, ...] = ("ttft_s_p95", "tpot_s_p95")
+    promises: tuple[str, ...] = ("ttft_p95", "tpot_p95")
     tight: float = 0.5  # 0 is what a lone request gets, 1 what the last one before saturation gets
     load: float = 0.9  # of saturation
     replicas: float = 1.0  # among which a gate chooses
@@ -150,10 +148,10 @@ def asked(case: Case) -> tuple[Replica, TrafficClass, TrafficClass]:
     curve = load_curve(for_class(replica, own), own.lengths)
     targets = {}
     for name in case.promises:
-        metric, _, which = name.split("_")
+        metric, _, which = name.partition("_")
         values = np.ravel(np.asarray(getattr(getattr(curve, metric), f"{which}_s"), float))
         targets[name] = float(values[0] * (max(values[-1], values[0]) / values[0]) ** case.tight)
-    slo = Slo(**targets)
+    slo = Slo(targets)
     others = TrafficClass("others", Lengths(*case.others), 1.0, slo)
     return with_relief(replica), replace(own, slo=slo), others
 
@@ -197,13 +195,13 @@ FOUND = (
     # A steeper deviation of interruptions, the closer the share of steps that carry was to a half.
     Case(
         "gpt-184b-h12288", "GB200-186GB", "int4", tp=8, pp=4, chunk_tokens=2048,
-        lengths=(100.0, 2.0, 0.5, 0.5), promises=("tpot_s_p95",), tight=0.9,
+        lengths=(100.0, 2.0, 0.5, 0.5), promises=("tpot_p95",), tight=0.9,
     ),
     # More memory moved the points of the curve.
     Case(
         "deepseek-v4-flash", "Trainium2", "int8", tp=16, dp=8, chunk_tokens=2048, max_batch=256,
         lengths=(111655.0, 1997.0, 1.5, 0.0), others=(5.0, 3.0, 1.5, 1.5),
-        promises=("e2e_s_p99", "tpot_s_p50", "ttft_s_p99"), tight=0.17, load=1.0,
+        promises=("e2e_p99", "tpot_p50", "ttft_p99"), tight=0.17, load=1.0,
     ),
     # Rates fell along the curve where steps grow faster than the batch.
     Case(
@@ -215,18 +213,18 @@ FOUND = (
     Case(
         "granite-3.1-2b", "V100-PCIe-16GB", "fp8", "trtllm", tp=2, pp=2, chunk_tokens=2048, drafts=3,
         room=1.6, lengths=(5.0, 4.0, 0.5, 1.5), others=(6.0, 60.0, 0.5, 1.5),
-        promises=("ttft_s_p99", "tpot_s_p99"), tight=0.0, load=0.1,
+        promises=("ttft_p99", "tpot_p99"), tight=0.0, load=0.1,
     ),
     # A class on a shared replica took its share of the launches of the mixture's prompts.
     Case(
         "qwen3-32b", "H100-SXM5-80GB", pp=4, chunk_tokens=512, max_batch=256, room=1.3, prefix=0.99,
-        lengths=(6768.0, 15.0, 0.5, 0.5), others=(77565.0, 7.0, 0.0, 0.5), promises=("e2e_s_p95",),
+        lengths=(6768.0, 15.0, 0.5, 0.5), others=(77565.0, 7.0, 0.0, 0.5), promises=("e2e_p95",),
         tight=0.94, load=0.5,
     ),
     # Fewer ranks carried a prompt at once where the batch was smaller, so that prefill came in more steps.
     Case(
         "nemotron-3-nano-30b-a3b", "V100-SXM2-16GB", dp=8, chunk_tokens=512, max_batch=8,
-        lengths=(1.0, 1.0, 0.0, 0.0), others=(3.0, 100.0, 1.5, 0.0), promises=("ttft_s_p50",), tight=0.0,
+        lengths=(1.0, 1.0, 0.0, 0.0), others=(3.0, 100.0, 1.5, 0.0), promises=("ttft_p50",), tight=0.0,
         load=0.5,
     ),
 )  # fmt: skip

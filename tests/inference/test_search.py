@@ -7,8 +7,8 @@ from twofold.core import InputError
 from twofold.inference import Lengths, Slo, TrafficClass, rate_limit, replicas_for, search
 from twofold.inference.search import candidate_layouts, default_replica
 
-CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo(ttft_s_p95=0.6, tpot_s_p95=0.04))
-LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 6.0, Slo(e2e_s_p95=20.0))
+CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
+LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 6.0, Slo({"e2e_p95": 20.0}))
 NIGHT = TrafficClass("batch", Lengths(1500.0, 300.0), 10.0, Slo(finish_within_s=6 * 3600.0))
 
 
@@ -53,7 +53,7 @@ def test_the_best_is_the_cheapest_and_every_other_offer_says_why_not(variant_of,
 
 
 def test_nothing_meets_a_promise_below_physics_and_the_binding_one_is_named(variant_of, offers):
-    hopeless = replace(CHAT, slo=Slo(tpot_s_p95=1e-4))
+    hopeless = replace(CHAT, slo=Slo({"tpot_p95": 1e-4}))
     found = search([variant_of("llama-3.1-70b")], [hopeless], offers)
     assert found.best is None
     assert "TPOT p95" in found.binding

@@ -13,7 +13,7 @@ from twofold.inference import (
 )
 from twofold.inference.selection import context_table
 
-CHAT = TrafficClass("chat", Lengths(1000.0, 200.0, 0.5, 0.5), 10.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.08))
+CHAT = TrafficClass("chat", Lengths(1000.0, 200.0, 0.5, 0.5), 10.0, Slo({"ttft_p95": 1.0, "tpot_p95": 0.08}))
 
 
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b"])
@@ -29,7 +29,7 @@ def test_hardware_is_ranked_by_the_cost_of_a_token_with_its_bottleneck(variant_o
 
 
 def test_a_server_cpu_is_an_option_for_a_model_of_a_billion(variant_of, offer_of):
-    patient = TrafficClass("edge", Lengths(128.0, 64.0), 0.2, Slo(tpot_s_p95=0.2))
+    patient = TrafficClass("edge", Lengths(128.0, 64.0), 0.2, Slo({"tpot_p95": 0.2}))
     (row,) = hardware_table(variant_of("llama-3.2-1b"), patient, [offer_of("Xeon 8480C", 0.05, ("int8",))])
     assert not row.reason
     assert row.output_tokens_per_s_per_accelerator > 1

@@ -18,8 +18,8 @@ from twofold.inference import (
 )
 from twofold.inference.slo import shared_rate_limit
 
-CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 40.0, Slo(ttft_s_p95=0.6, tpot_s_p95=0.04))
-LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 4.0, Slo(e2e_s_p95=20.0))
+CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 40.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
+LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 4.0, Slo({"e2e_p95": 20.0}))
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def replica(replica_of):
 def test_the_limit_holds_the_promise_and_a_tenth_more_breaks_it(replica):
     limit = rate_limit(replica, CHAT)
     at, above = (shared_load(replica, (CHAT,), CHAT, factor * limit.requests_per_s) for factor in (1.0, 1.1))
-    targets = {"ttft_s_p95": 0.6, "tpot_s_p95": 0.04}
+    targets = {"ttft_p95": 0.6, "tpot_p95": 0.04}
 
     def worst(served):
-        return max(served.ttft.p95_s / targets["ttft_s_p95"], served.tpot.p95_s / targets["tpot_s_p95"])
+        return max(served.ttft.p95_s / targets["ttft_p95"], served.tpot.p95_s / targets["tpot_p95"])
 
     assert worst(at) == pytest.approx(1.0, rel=0.06)
     assert worst(above) > 1.0
@@ -42,7 +42,7 @@ def test_the_limit_holds_the_promise_and_a_tenth_more_breaks_it(replica):
 @given(slack=st.floats(1.0, 5.0))
 @settings(max_examples=15, deadline=None)
 def test_a_looser_promise_never_lowers_the_limit(replica, slack):
-    tight, loose = CHAT, replace(CHAT, slo=Slo(ttft_s_p95=0.6 * slack, tpot_s_p95=0.04 * slack))
+    tight, loose = CHAT, replace(CHAT, slo=Slo({"ttft_p95": 0.6 * slack, "tpot_p95": 0.04 * slack}))
     assert rate_limit(replica, loose).requests_per_s >= rate_limit(replica, tight).requests_per_s - 1e-9
 
 
@@ -55,9 +55,9 @@ def test_more_of_a_resource_never_lowers_the_limit(replica, resource):
 
 
 def test_a_promise_below_physics_leaves_no_rate_and_names_what_binds(replica):
-    limit = rate_limit(replica, replace(CHAT, slo=Slo(tpot_s_p95=1e-4)))
+    limit = rate_limit(replica, replace(CHAT, slo=Slo({"tpot_p95": 1e-4})))
     assert limit.requests_per_s == 0
-    assert str(limit.binding) == "tpot_s_p95"
+    assert str(limit.binding) == "tpot_p95"
     assert limit.idle_s > 1e-4
 
 

@@ -75,8 +75,6 @@ from .quick_single import estimate_roofline as estimate_roofline
 from .ranges import Drawn as Drawn
 from .ranges import drawn as drawn
 from .ranges import serving_spread as serving_spread
-from .reasons import METRICS as METRICS
-from .reasons import metric_text as metric_text
 from .reasons import reason_text as reason_text
 from .region_supply import all_asked_regions as all_asked_regions
 from .region_supply import asked_regions as asked_regions

@@ -8,9 +8,9 @@ from twofold.answer.context import Context, price_used, price_warnings
 from twofold.answer.derivation import derived
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
-from twofold.answer.reasons import METRICS, metric_text
 from twofold.answer.serving_choice import ClassLoad, class_load
 from twofold.answer.site_energy import carbon, facility_energy
+from twofold.contracts import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import (
     ClassPlan,
     Derivation,
@@ -41,7 +41,6 @@ from twofold.inference import (
     MeasuredBatch,
     MeasuredService,
     ReplicaCount,
-    Slo,
     measured_latency,
     measured_quantile,
     measured_rate_limit,
@@ -52,7 +51,6 @@ from twofold.inference import (
 )
 from twofold.perf import device, power_w
 
-PERCENTILES = ("p50", "p95", "p99")
 LENGTHS = ("input", "output")
 NEAR_SATURATION = 0.99  # of what a replica carries at most
 
@@ -85,7 +83,7 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
 
 def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
     """Requests/s of one replica within the goals of a class, and how many replicas it takes."""
-    goals_s = load.traffic.slo.targets()
+    goals_s = load.traffic.slo.latencies_s
     limit = measured_rate_limit(service, goals_s)
     if limit <= 0:
         lines = tuple(("binds", text) for text in _missed_alone(service, goals_s))
@@ -174,7 +172,7 @@ def _plan(
 
 def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
     """Goals that the rows cannot judge, or only from above, and the column that would."""
-    goals = [(name, goal) for name, each in entry.classes.items() for goal in Slo(**dict(each.slo)).targets()]
+    goals = [(name, goal) for name, each in entry.classes.items() for goal in each.slo.latencies_s()]
     for metric, column, what in (
         ("ttft", service.ttft_s, "counts to the end of the answer"),
         ("tpot", service.tpot_s, "is not known: the fleet is sized without it"),
@@ -208,7 +206,7 @@ def _class(
     rate = load.peak_per_s / max(count.needed, 1)
     whole = measured_latency(service, rate)
     assert whole
-    goals_s = load.traffic.slo.targets()
+    goals_s = load.traffic.slo.latencies_s
     limits = _between(service, lambda other: measured_rate_limit(other, goals_s), "1/s")
     window_s = load.traffic.slo.finish_within_s
     outcomes = _outcomes(load, service, rate)
@@ -244,9 +242,9 @@ def _class(
 def _percentiles(service: MeasuredService, rate_per_s: float) -> dict[str, Estimate]:
     """Every latency that the rows hold, at three quantiles."""
     held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
-    named = [f"{metric}_s_{which}" for metric in METRICS if held[metric] for which in PERCENTILES]
+    named = [f"{metric}_{which}" for metric in METRICS if held[metric] for which in QUANTILES]
     found = {name: _latency_s(service, rate_per_s, name) for name in named}
-    return {name.replace("_s_", "_"): value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value}
 
 
 def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estimate | None:
@@ -277,10 +275,10 @@ def _between(service: MeasuredService, figure: Callable[[MeasuredService], float
 def _outcomes(load: ClassLoad, service: MeasuredService, rate_per_s: float) -> list[SloOutcome]:
     """Each goal on its own metric and quantile; without a prediction where the rows cannot say."""
     outcomes = []
-    for name, goal_s in load.traffic.slo.targets().items():
+    for name, goal_s in load.traffic.slo.latencies_s.items():
         found = _latency_s(service, rate_per_s, name)
         met = None if found is None else found.value <= goal_s
-        outcomes.append(SloOutcome(name.replace("_s_", "_"), goal_s, found, met))
+        outcomes.append(SloOutcome(name, goal_s, found, met))
     return outcomes
 
 

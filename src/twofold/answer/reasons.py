@@ -2,18 +2,9 @@
 
 from types import MappingProxyType
 
-METRICS = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"})
+from twofold.contracts import metric_text
+
 REASONS = MappingProxyType({"memory": "exceed memory", "slower": "slower", "dearer": "dearer"})
-
-
-def metric_text(metric: str) -> str:
-    """A goal as people say it; the one of batches has no percentile.
-
-    >>> metric_text("ttft_p95"), metric_text("e2e_s_p95"), metric_text("finish_within")
-    ('TTFT p95', 'E2E p95', 'done')
-    """
-    name, _, percentile = metric.replace("_s_", "_").partition("_p")
-    return f"{METRICS.get(name, name)} p{percentile}" if percentile else "done"
 
 
 def reason_text(reason: str) -> str:

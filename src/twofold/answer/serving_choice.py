@@ -232,7 +232,7 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
         mean, peak = traffic.tokens_per_day / per_request / DAY_S, 1.0
     else:
         mean, peak = traffic.rate_per_s or 0.0, traffic.peak_ratio
-    slo = Slo(**dict(spec.slo))
+    slo = Slo(spec.slo.latencies_s(), spec.slo.finish_within_s)
     if slo.finish_within_s is not None:
         peak = DAY_S / min(slo.finish_within_s, DAY_S)
         carried = TrafficClass(name, lengths, mean, slo, traffic.shared_prefix_fraction)

@@ -28,6 +28,7 @@ from twofold.answer.serving_replica import (
 )
 from twofold.answer.site_energy import carbon, facility_energy
 from twofold.answer.uncertainty import flip_fraction, flip_warning
+from twofold.contracts import stated_goal
 from twofold.contracts.results import (
     Bound,
     ClassPlan,
@@ -114,7 +115,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         carbon_gco2_per_year=carbon(energy_j, choice.offer.price, context),
         bounds=tuple(Bound(RESOURCES[name], max(gain, 0.0) / (1 + gain)) for name, gain in gains.items()),
         tried=choice.result.candidates,
-        rejected=tuple(Count(reason, number) for reason, number in choice.result.refused.items() if number),
+        rejected=_rejected(choice.result),
         losers=(*choice.other_variants, *_losers(choice.result), *choice.left_out),
         flip_fraction=flips,
         warnings=(
@@ -141,6 +142,14 @@ def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> Pool:
         spare_count=chosen.count.spare,
         rate_per_replica_per_s=chosen.limit_per_s,
         virtual_overhead_fraction=choice.offer.overhead_fraction,
+    )
+
+
+def _rejected(result: SearchResult) -> tuple[Count, ...]:
+    return tuple(
+        Count(" ".join(map(stated_goal, reason.split())), number)
+        for reason, number in result.refused.items()
+        if number
     )
 
 
@@ -203,8 +212,7 @@ def _class_plan(
 
 def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) -> tuple[SloOutcome, ...]:
     outcomes = []
-    for name, limit_s in load.traffic.slo.targets().items():
-        metric = name.replace("_s_", "_")
+    for metric, limit_s in load.traffic.slo.latencies_s.items():
         predicted = percentiles[metric]
         outcomes.append(SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
     window_s = load.traffic.slo.finish_within_s

@@ -8,13 +8,13 @@ import numpy as np
 from twofold.answer.ranges import Drawn, drawn, drawn_service, serving_spread
 from twofold.answer.uncertainty import Draws, Spread, factor_ends
 from twofold.catalog import Model
+from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part
 from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.core import Estimate, Source, exact
 from twofold.inference import Replica, Served, capacity, cold_start_s, exchange_bytes_per_token, weights_bytes
 from twofold.perf import Constants, Floats, bytes_per_weight, one
 
-METRICS, QUANTILES = ("ttft", "tpot", "e2e"), ("p50", "p95", "p99")
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
 WARM_UP_RANGE_S = (20.0, 90.0)  # what engines log of start, capture and first requests
 READING, WARMING = "read weights", "warm up"  # as plans and estimates name the two parts

@@ -1,3 +1,7 @@
+from .goals import METRICS as METRICS
+from .goals import QUANTILES as QUANTILES
+from .goals import metric_text as metric_text
+from .goals import stated_goal as stated_goal
 from .names import Names as Names
 from .names import did_you_mean as did_you_mean
 from .names import fold as fold

@@ -129,11 +129,11 @@ def _gathered(service: MeasuredService, rate: Array) -> Array:
 
 
 def measured_quantile(service: MeasuredService, rate_per_s: Floats, goal: str) -> Floats | None:
-    """What the rows say of a goal such as `ttft_s_p95`; None where they cannot say.
+    """What the rows say of a goal such as `ttft_p95`; None where they cannot say.
 
     Without a measured first output the answer comes whole: TTFT is then no later than the end.
     """
-    metric, _, which = goal.split("_")
+    metric, _, which = goal.partition("_")
     found = measured_latency(service, rate_per_s, metric)
     if found is None and metric == "ttft":
         found = measured_latency(service, rate_per_s)
@@ -146,7 +146,7 @@ def measured_quantile(service: MeasuredService, rate_per_s: Floats, goal: str) -
 def measured_rate_limit(service: MeasuredService, goals_s: Mapping[str, float]) -> float:
     """Requests/s of one replica up to which every goal that the rows can judge is met; 0 where none is.
 
-    `goals_s` are seconds by name, `ttft_s_p95` and its like, each judged on its own metric and quantile.
+    `goals_s` are seconds by name, `ttft_p95` and its like, each judged on its own metric and quantile.
     """
     most = saturation_per_s(service)
     rates = np.linspace(0.0, most, POINTS, endpoint=False)

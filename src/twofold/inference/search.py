@@ -368,12 +368,12 @@ def _misses(
     limit: RateLimit, works: NDArray[np.bool_], classes: tuple[TrafficClass, ...]
 ) -> list[tuple[float, str]]:
     """How far each hopeless layout misses without load: (ratio to the target, sentence)."""
-    targets = {name: value for each in classes for name, value in each.slo.targets().items()}
+    targets = {name: value for each in classes for name, value in each.slo.latencies_s.items()}
     found = []
     for binding, idle in zip(limit.binding[~works], limit.idle_s[~works], strict=True):
         target = targets.get(str(binding))
         if target:
-            metric, _, which = str(binding).split("_")
+            metric, _, which = str(binding).partition("_")
             verb = "misses" if idle > target else "leaves no room under"
             reached, limit_text = format_apart(float(idle), target, "s")
             sentence = f"{metric.upper()} {which} {reached} {verb} {limit_text}"

@@ -5,7 +5,7 @@ two of its batches. Array fields of the replica end in an axis of length 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -26,27 +26,10 @@ MOST_STEPS = 80  # about seven do
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What a class promises, in seconds; None is not promised."""
+    """What a class promises, in seconds: latencies by goal, such as `ttft_p95`, or an end of a day's work."""
 
-    ttft_s_p50: float | None = None
-    ttft_s_p95: float | None = None
-    ttft_s_p99: float | None = None
-    tpot_s_p50: float | None = None
-    tpot_s_p95: float | None = None
-    tpot_s_p99: float | None = None
-    e2e_s_p50: float | None = None
-    e2e_s_p95: float | None = None
-    e2e_s_p99: float | None = None
-    finish_within_s: float | None = (
-        None  # a day's work is done by then; no single request is promised anything
-    )
-
-    def targets(self) -> dict[str, float]:
-        """The promised latencies by name."""
-        named = {field.name: getattr(self, field.name) for field in fields(Slo)}
-        return {
-            name: value for name, value in named.items() if value is not None and name != "finish_within_s"
-        }
+    latencies_s: Mapping[str, float] = field(default_factory=dict)
+    finish_within_s: float | None = None  # no single request is promised anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +109,7 @@ def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
     curve, end = views[0], _end(views[0])
     points = _along(curve, CURVE_POINTS)
     along = served_at(curve, points)
-    names = [name for slo in slos for name in slo.targets()]
+    names = [name for slo in slos for name in slo.latencies_s]
     idle, met, broken = _crossing(views, slos, points, along) if names else (np.zeros(()), end, np.array(-1))
     fits = np.asarray(curve.limit_sequences) > 0
     rate, saturation = (np.where(fits, rate_at(curve, each), 0.0)[..., 0] for each in (met, end))
@@ -150,13 +133,13 @@ def _ratios(
     """
     found = []
     for view, slo in zip(views, slos, strict=True):
-        if targets := slo.targets():
+        if targets := slo.latencies_s:
             if along is not None and len(views) == 1:
                 latencies = {"ttft": along.ttft, "tpot": along.tpot, "e2e": along.e2e}
             else:
                 latencies = latencies_at(view, met, {name.split("_")[0] for name in targets})
             for name, target in targets.items():
-                metric, _, which = name.split("_")
+                metric, _, which = name.partition("_")
                 found.append(np.asarray(getattr(latencies[metric], f"{which}_s"), float) / target)
     ratios: Array = np.stack(np.broadcast_arrays(*found))
     return ratios
@@ -181,7 +164,7 @@ def _crossing(
         lambda at: np.log(np.max(_ratios(views, slos, at), axis=0)), low, high, low_value, high_value
     )
     breaks = np.argmax(_ratios(views, slos, after)[..., 0], axis=0)
-    targets = np.array([target for slo in slos for target in slo.targets().values()])
+    targets = np.array([target for slo in slos for target in slo.latencies_s.values()])
     lone = np.take_along_axis(ratios[..., 0], breaks[None], axis=0)[0] * targets[breaks]
     never = first[..., 0] == points.shape[-1]
     return np.where(never, 0.0, lone), met, np.where(never, -1, breaks)

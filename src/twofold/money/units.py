@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-from twofold.answer import Context, derived, inverted, metric_text, path_input, runs_per_year, scaled
+from twofold.answer import Context, derived, inverted, path_input, runs_per_year, scaled
+from twofold.contracts import metric_text
 from twofold.contracts.results import (
     ClassMoney,
     ClassPlan,

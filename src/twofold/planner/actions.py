@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.answer import metric_text
+from twofold.contracts import metric_text
 from twofold.contracts.results import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
 from twofold.core import format_seconds, format_usd
 from twofold.money import LEAST_USD, in_portfolio, names_of, rounding_usd

@@ -152,7 +152,7 @@ def _tightest_class(choice: ServingChoice) -> str:
     """The class with the shortest promised TPOT, else time to a first token, else end to end, else any."""
 
     def order(load: ClassLoad) -> tuple[float, ...]:
-        targets = load.traffic.slo.targets()
+        targets = load.traffic.slo.latencies_s
         return tuple(
             min((limit for name, limit in targets.items() if name.startswith(metric)), default=inf)
             for metric in ("tpot", "ttft", "e2e")

@@ -69,10 +69,10 @@ def reserve_of(choice: ServingChoice, class_name: str) -> float:
 
 def promise_of(each: Asked) -> tuple[str, float] | None:
     """The latency that the way to users adds to: first token or whole answer, and its limit."""
-    targets = each.load.traffic.slo.targets()
+    targets = each.load.traffic.slo.latencies_s
     for metric in ("ttft", "e2e"):
-        if f"{metric}_s_p95" in targets:
-            return metric, targets[f"{metric}_s_p95"]
+        if f"{metric}_p95" in targets:
+            return metric, targets[f"{metric}_p95"]
     return None
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from twofold import rehearse
-from twofold.answer import Context, ServingChoice, metric_text, with_fleet
+from twofold.answer import Context, ServingChoice, with_fleet
+from twofold.contracts import metric_text
 from twofold.contracts.results import Rehearsal, RehearsedMachine, ServicePlan
 from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, replicas_for

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from twofold.answer import METRICS
+from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassFigures, FleetFigures, Simulation, TenantFigures, TrainingFigures
 
-QUANTILES = ("p50", "p95", "p99")
 Value = float | Mapping[str, float] | None
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 
-from twofold.answer import metric_text
+from twofold.contracts import metric_text
 from twofold.contracts.results import AfterFault, BrokeFirst, ClassFigures, ClassPlan, FleetFigures, SloKept
 from twofold.core import format_seconds
 from twofold.rehearse.pools import PoolWorld

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.answer import Context, ServingChoice, metric_text, model_of, with_fleet
+from twofold.answer import Context, ServingChoice, model_of, with_fleet
+from twofold.contracts import metric_text
 from twofold.contracts.results import (
     ClassFigures,
     ClassPlan,

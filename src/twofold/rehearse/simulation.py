@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from twofold.answer import METRICS
+from twofold.contracts import METRICS
 from twofold.contracts.results import SIMULATION_SCHEMA as SCHEMA
 from twofold.contracts.results import BeliefRun, ClassFigures, FleetFigures, Simulation
 from twofold.contracts.scenario import Scenario

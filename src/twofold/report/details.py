@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.answer import METRICS
+from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd
 from twofold.report.building_tables import building_tables
@@ -13,8 +13,6 @@ from twofold.report.money import more_money_lines
 from twofold.report.portfolio import portfolio_tables
 from twofold.report.serving import pooling_pieces
 from twofold.report.training import cost_text, storage_text
-
-PERCENTILES = ("p50", "p95", "p99")
 
 
 def detail_lines(plan: Plan, spec: str = "SPEC", *, money_follows: bool = False) -> list[str]:
@@ -162,10 +160,10 @@ def _latency(classes: Sequence[ClassPlan]) -> list[str]:
     rows = []
     for one in classes:
         for metric, name in METRICS.items():
-            found = [one.percentiles.get(f"{metric}_{percentile}") for percentile in PERCENTILES]
+            found = [one.percentiles.get(f"{metric}_{percentile}") for percentile in QUANTILES]
             if any(found):
                 rows.append((one.name, name, *(ranged(cell) if cell else "–" for cell in found)))
-    return table(("class", "", *PERCENTILES), rows)
+    return table(("class", "", *QUANTILES), rows)
 
 
 def _pools(classes: Sequence[ClassPlan]) -> list[str]:

@@ -1,6 +1,7 @@
 """The screen of `estimate serve`: a model under a load, its memory, latency, limits and tables."""
 
 from twofold.answer import ServingEstimate
+from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part
 from twofold.core import Estimate, format_bytes, format_count, format_memory, format_si
 from twofold.report.estimate_train import model_text, note_lines
@@ -9,8 +10,6 @@ from twofold.report.lines import DOT, both_ends, field, heading, table
 from twofold.report.training import bound_pieces, machine_text, price_pieces
 
 GIB = 2.0**30
-METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-QUANTILES = ("p50", "p95", "p99")
 
 
 def serve_lines(answer: ServingEstimate) -> list[str]:
@@ -78,7 +77,7 @@ def _cache(answer: ServingEstimate) -> list[str]:
 def _latency(answer: ServingEstimate) -> list[str]:
     rows = [
         (name, *(ranged(answer.percentiles[f"{metric}_{q}"]) for q in QUANTILES))
-        for metric, name in METRICS.items()
+        for metric, name in {**METRICS, "e2e": "end to end"}.items()
     ]
     budget = [(part.name, part.value.value) for part in answer.latency_budget]
     total = sum(value for _, value in budget)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from twofold.answer import SHARED_POOL, metric_text
+from twofold.answer import SHARED_POOL
+from twofold.contracts import metric_text
 from twofold.contracts.results import ClassPlan, ServicePlan, SloOutcome
 from twofold.core import format_seconds, format_si
 from twofold.report.figures import percent, ranged

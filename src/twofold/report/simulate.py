@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.answer import metric_text, unit_of
+from twofold.answer import unit_of
+from twofold.contracts import metric_text
 from twofold.contracts.results import (
     AfterFault,
     BeliefRun,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from twofold.contracts import QUANTILES, stated_goal
 from twofold.core import InfeasibleError
 from twofold.inference import (
     CacheOptions,
@@ -38,7 +39,7 @@ from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantity import CommandOf, one_of, options
 from twofold.verdicts.world import World
 
-PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo(ttft_s_p95=1.0, tpot_s_p95=0.05))
+PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo({"ttft_p95": 1.0, "tpot_p95": 0.05}))
 """What a choice of hardware must carry: p95 of 1 s to the first token and 50 ms for each further one."""
 
 
@@ -256,15 +257,15 @@ def limit(
 ) -> Limit:
     """Requests/s of one replica within promises on a quantile of first token, token and whole answer."""
     made = replica(world, model, on, weights, prefix=prefix)
-    one_of(quantile, ("p50", "p95", "p99"), "quantile")
-    promised = {"ttft": ttft_s or None, "tpot": tpot_s or None, "e2e": e2e_s or None}
-    slo = Slo(**{f"{name}_s_{quantile}": value for name, value in promised.items()})
+    one_of(quantile, QUANTILES, "quantile")
+    promised = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+    slo = Slo({f"{name}_{quantile}": value for name, value in promised.items() if value})
     found = rate_limit(made, TrafficClass("all", Lengths(float(input), float(output)), 1.0, slo, prefix))
     saturation = one(found.saturation_requests_per_s)
     return Limit(
         one(found.requests_per_s),
         one(found.met_sequences),
-        str(np.ravel(found.binding)[0]),
+        stated_goal(str(np.ravel(found.binding)[0])),
         one(found.knee_requests_per_s) / saturation if saturation else 0.0,
         saturation,
     )

@@ -40,7 +40,7 @@ def test_quantities_are_si_numbers_inside(assistant: str) -> None:
     assert service.availability_fraction == 0.999
     chat = service.classes["chat"]
     assert (chat.traffic.rate_per_s, chat.traffic.peak_ratio) == (40, 2.5)
-    assert (chat.slo.ttft_s_p95, chat.slo.tpot_s_p95, chat.slo.e2e_s_p95) == (0.5, 0.04, None)
+    assert (chat.slo.ttft_p95_s, chat.slo.tpot_p95_s, chat.slo.e2e_p95_s) == (0.5, 0.04, None)
     assert spec.supply.budget_usd == 4e6
 
 
@@ -121,7 +121,7 @@ def test_machines_may_be_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "metric", "limit_s"),
-    [("conversational", "ttft_s_p95", 0.1), ("documents", "e2e_s_p95", 0.5), ("batch", "e2e_s_p95", 30.0)],
+    [("conversational", "ttft_p95_s", 0.1), ("documents", "e2e_p95_s", 0.5), ("batch", "e2e_p95_s", 30.0)],
 )
 def test_a_preset_states_its_metric(preset: str, metric: str, limit_s: float) -> None:
     targets = dict(class_of(f"preset: {preset}, traffic: {{rate: 1 /s}}").slo)
@@ -130,12 +130,12 @@ def test_a_preset_states_its_metric(preset: str, metric: str, limit_s: float) ->
 
 def test_own_targets_add_to_a_preset_and_replace_it() -> None:
     slo = class_of("preset: conversational, traffic: {rate: 1 /s}, slo: {tpot_p95: 40 ms, ttft_p95: 1 s}").slo
-    assert (slo.ttft_s_p95, slo.tpot_s_p95) == (1.0, 0.04)
+    assert (slo.ttft_p95_s, slo.tpot_p95_s) == (1.0, 0.04)
 
 
 def test_work_by_the_day_has_a_day_and_a_chat_feels_prompt() -> None:
     assert class_of("traffic: {tokens_per_day: 1 Gtok}").slo.finish_within_s == 86400
-    assert class_of("traffic: {rate: 1 /s}").slo.ttft_s_p95 == 0.5
+    assert class_of("traffic: {rate: 1 /s}").slo.ttft_p95_s == 0.5
 
 
 @given(rate=st.floats(0.01, 1e5))

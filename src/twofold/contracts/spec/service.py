@@ -109,32 +109,38 @@ class Traffic(Part):
 class SloTargets(Part):
     """What a class promises. Absent: not promised."""
 
-    ttft_s_p50: fields.Latency | None = Field(
+    ttft_p50_s: fields.Latency | None = Field(
         default=None, alias="ttft_p50", description="time to the first token, median"
     )
-    ttft_s_p95: fields.Latency | None = Field(
+    ttft_p95_s: fields.Latency | None = Field(
         default=None, alias="ttft_p95", description="time to the first token"
     )
-    ttft_s_p99: fields.Latency | None = Field(
+    ttft_p99_s: fields.Latency | None = Field(
         default=None, alias="ttft_p99", description="time to the first token"
     )
-    tpot_s_p50: fields.Latency | None = Field(
+    tpot_p50_s: fields.Latency | None = Field(
         default=None, alias="tpot_p50", description="time per further token, median"
     )
-    tpot_s_p95: fields.Latency | None = Field(
+    tpot_p95_s: fields.Latency | None = Field(
         default=None, alias="tpot_p95", description="time per further token"
     )
-    tpot_s_p99: fields.Latency | None = Field(
+    tpot_p99_s: fields.Latency | None = Field(
         default=None, alias="tpot_p99", description="time per further token"
     )
-    e2e_s_p50: fields.Latency | None = Field(
+    e2e_p50_s: fields.Latency | None = Field(
         default=None, alias="e2e_p50", description="whole answer, median"
     )
-    e2e_s_p95: fields.Latency | None = Field(default=None, alias="e2e_p95", description="whole answer")
-    e2e_s_p99: fields.Latency | None = Field(default=None, alias="e2e_p99", description="whole answer")
+    e2e_p95_s: fields.Latency | None = Field(default=None, alias="e2e_p95", description="whole answer")
+    e2e_p99_s: fields.Latency | None = Field(default=None, alias="e2e_p99", description="whole answer")
     finish_within_s: fields.Span | None = Field(
         default=None, alias="finish_within", description="a day's work is done by then"
     )
+
+    def latencies_s(self) -> dict[str, float]:
+        """The promised latencies by goal, `ttft_p95` and its like."""
+        promised = {name.removesuffix("_s"): value for name, value in self if value is not None}
+        promised.pop("finish_within", None)
+        return promised
 
 
 # The three classes that people name, with the metric that each is judged by.

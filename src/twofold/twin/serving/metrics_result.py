@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from twofold.contracts import METRICS
 from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
-from twofold.twin.serving.metrics_timeline import METRICS, Bucket
+from twofold.twin.serving.metrics_timeline import Bucket
 from twofold.twin.serving.metrics_types import FleetResult
 from twofold.twin.serving.types import FleetWorld
 

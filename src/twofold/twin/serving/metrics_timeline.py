@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from twofold.twin.serving.metrics_types import TimelineRow
 
 FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are exact
-METRICS = ("ttft", "tpot", "e2e")
 SUMMED = (
     "arrived", "arrived_s", "busy_s", "e2e_s", "ended", "ended_s", "failed", "finished", "kv", "left",
     "queued", "ready", "ready_s", "refused", "samples", "ttft_s", "turned_away", "waiting", "within",
