@@ -50,8 +50,6 @@ def main() -> None:
     one = Replica(model, first.cluster, first.engine, "fp8", activation, tp=4.0)
     promised = Slo({"ttft_p95": 0.5, "tpot_p95": 0.04})
     chat = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, promised)
-        "chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.5, "tpot_p95": 0.04})
-    )
     files = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 12.0, Slo({"e2e_p95": 20.0}))
     multiply_s = best_s(lambda: tp * batch)
     runs = {

@@ -1,25 +1,19 @@
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import InputError
-from twofold.inference import (
-    MeasuredBatch,
-    measured_latency,
-    measured_quantile,
-    measured_rate_limit,
-    measured_service,
-)
+from twofold.contracts.rows import ServiceRow
+from twofold.core import InputError, Place
+from twofold.inference import measured_latency, measured_quantile, measured_rate_limit, measured_service
 
-ROWS = [MeasuredBatch(1, 0.004), MeasuredBatch(8, 0.008), MeasuredBatch(8, 0.009), MeasuredBatch(32, 0.020)]
+batch = partial(ServiceRow, Place("rows.csv", 2, 1))
+ROWS = [batch(1, 0.004), batch(8, 0.008), batch(8, 0.009), batch(32, 0.020)]
 EMBEDDER = measured_service(ROWS)
-SPEAKER = measured_service(
-    [MeasuredBatch(1, 0.9, 0.1, 0.010), MeasuredBatch(8, 1.2, 0.2, 0.014), MeasuredBatch(32, 2.0, 0.5, 0.03)]
-)
+SPEAKER = measured_service([batch(1, 0.9, 0.1, 0.010), batch(8, 1.2, 0.2, 0.014), batch(32, 2.0, 0.5, 0.03)])
 MOST_PER_S = 32 / 0.020
 RATES_PER_S = np.linspace(0.0, 32 / 2.0, 200, endpoint=False)
 GOALS = [f"{metric}_{which}" for metric in ("ttft", "tpot", "e2e") for which in ("p50", "p95", "p99")]
@@ -106,7 +100,7 @@ def test_rows_without_gaps_say_nothing_of_them():
 
 
 def test_a_column_that_misses_a_size_is_not_used():
-    rows = [MeasuredBatch(1, 0.1, 0.01), MeasuredBatch(8, 0.2)]
+    rows = [batch(1, 0.1, 0.01), batch(8, 0.2)]
     assert measured_service(rows).ttft_s is None
 
 
@@ -117,4 +111,4 @@ def test_a_target_below_the_service_time_leaves_no_rate():
 @pytest.mark.parametrize("row", [None, (0, 1.0), (1, -1.0), (1, math.nan)])
 def test_rows_that_cannot_be_are_refused(row):
     with pytest.raises(InputError, match="measured workload"):
-        measured_service([MeasuredBatch(*row)] if row else [])
+        measured_service([batch(*row)] if row else [])

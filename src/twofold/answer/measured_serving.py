@@ -6,6 +6,7 @@ import numpy as np
 
 from twofold.answer.context import Context, price_used, price_warnings
 from twofold.answer.derivation import derived
+from twofold.answer.money_terms import scaled
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
 from twofold.answer.serving_choice import ClassLoad, class_load
@@ -32,13 +33,13 @@ from twofold.core import (
     InfeasibleError,
     Source,
     ValueRefusedError,
+    exact,
     format_seconds,
     format_si,
     to_data,
 )
 from twofold.inference import (
     Latency,
-    MeasuredBatch,
     MeasuredService,
     ReplicaCount,
     measured_latency,
@@ -69,11 +70,7 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
         )
     supply, catalog = context.spec.supply, context.catalog
     named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
-    rows = [
-        MeasuredBatch(row.batch_size, row.service_s, row.ttft_s, row.tpot_s)
-        for row in read_service_rows(path)
-    ]
-    service = measured_service(rows, named.node.accelerator_count)
+    service = measured_service(read_service_rows(path), named.node.accelerator_count)
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
     pools = [(load, *_pool(entry, load, service)) for load in loads]
     own = owned_offer(entry.on, named, catalog, supply, entry.regions)
@@ -112,13 +109,10 @@ def _plan(
 ) -> ServicePlan:
     size, count = service.accelerators, sum(each.total for _, _, each in pools)
     price = price_used(offer, context)
-    cost = None
-    if price:
-        used = price.usd_per_accelerator_h
-        cost = _scaled(used, count * size * YEAR_H, "USD")
+    cost = scaled(price.usd_per_accelerator_h, count * size * YEAR_H, "USD") if price else None
     hardware = device(offer.accelerator, context.constants)
     watts = float(power_w(hardware, hardware.serving_power_fraction)) * count * size
-    energy_j = facility_energy(_exact(watts * YEAR_S, "J"), offer.price, context)
+    energy_j = facility_energy(exact(watts * YEAR_S, "J", Source.MEASURED), offer.price, context)
     rate = sum(load.mean_rate_per_s for load, _, _ in pools)
     name = entry.model.label
     return ServicePlan(
@@ -139,27 +133,13 @@ def _plan(
         spare_reason=f"{100 * entry.availability_fraction:.6g} % available",
         zones=entry.zones,
         regions=entry.regions,
-        memory_bytes=None,
-        memory_parts=(),
         memory_capacity_bytes=hardware.memory_bytes,
-        kv_bytes_per_token=None,
-        kv_utilisation_fraction=None,
         batch_limit=None,
-        cold_start_s=None,
-        warm_pool_count=None,
-        output_tokens_per_s_per_accelerator=None,
-        output_tokens_per_j=None,
-        peak_ratio=None,
-        communication_exposed_fraction=None,
-        pooling_loss_fraction=None,
         cost_usd_per_year=cost,
         energy_j_per_year=energy_j,
         carbon_gco2_per_year=carbon(energy_j, offer.price, context),
-        bounds=(),
         tried=len(service.batch_sizes),
-        rejected=(),
         losers=(Loser("other machines", "not measured"),),
-        flip_fraction=0.0,
         warnings=(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
             *_cannot_say(entry, service),
@@ -220,7 +200,7 @@ def _class(
     per_1k = None
     if cost and output_tokens:
         tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_S
-        per_1k = _scaled(cost, share / tokens_per_y * 1e3, "USD")
+        per_1k = scaled(cost, share / tokens_per_y * 1e3, "USD")
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
@@ -231,7 +211,7 @@ def _class(
         slos=tuple(outcomes),
         replica_count=count.needed,
         rate_per_replica_per_s=limits,
-        holds_until_per_s=_scaled(limits, count.needed, "1/s"),
+        holds_until_per_s=scaled(limits, count.needed, "1/s"),
         knee_per_s=None,
         usd_per_1k_output_tokens=per_1k,
         latency_budget=_budget(whole, service),
@@ -293,10 +273,6 @@ def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
     )
 
 
-def _exact(value: float, unit: str) -> Estimate:
-    return Estimate(value, value, value, unit, Source.MEASURED)
-
-
 def _scaled_inverse(like: Estimate, numerator: float, unit: str) -> Estimate:
     """`numerator` over a rate; where the rate may be nothing, the far end is that of its middle."""
     return Estimate(
@@ -306,10 +282,6 @@ def _scaled_inverse(like: Estimate, numerator: float, unit: str) -> Estimate:
         unit,
         like.source,
     )
-
-
-def _scaled(like: Estimate, factor: float, unit: str) -> Estimate:
-    return Estimate(like.value * factor, like.low * factor, like.high * factor, unit, like.source)
 
 
 def measured_derivations(entry: Service, plan: ServicePlan) -> Iterator[Derivation]:

@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from twofold.answer.money_terms import scaled
 from twofold.answer.question import Given
 from twofold.answer.ranges import drawn, drawn_cluster
 from twofold.answer.uncertainty import draw_factors
@@ -232,14 +233,8 @@ def estimate_compute(
         tokens=flops / (6.0 * model.parameters_active) if model else None,
         spend_usd=spend_usd,
         usd_per_accelerator_h=None if spend_usd is None else spend_usd / hours,
-        cost_usd=_scaled(price.usd_per_accelerator_h, hours, "USD") if price else None,
+        cost_usd=scaled(price.usd_per_accelerator_h, hours, "USD") if price else None,
         warnings=machines.warnings,
-    )
-
-
-def _scaled(estimate: Estimate, factor: float, unit: str) -> Estimate:
-    return Estimate(
-        estimate.value * factor, estimate.low * factor, estimate.high * factor, unit, estimate.source
     )
 
 

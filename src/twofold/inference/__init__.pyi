@@ -26,7 +26,6 @@ from .load import max_throughput as max_throughput
 from .load import near_limit_s as near_limit_s
 from .load import open_loop as open_loop
 from .load import static_batch as static_batch
-from .measured import MeasuredBatch as MeasuredBatch
 from .measured import MeasuredService as MeasuredService
 from .measured import measured_latency as measured_latency
 from .measured import measured_quantile as measured_quantile

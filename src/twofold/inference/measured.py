@@ -6,26 +6,17 @@ also say when the first output comes, and how far apart the further ones are.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.contracts.rows import ServiceRow
 from twofold.core import InputError
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
 from twofold.perf import Floats, spread_factor
 
 POINTS = 200
 Array = NDArray[np.float64]
-
-
-class MeasuredBatch(NamedTuple):
-    """One row: how long a batch takes; None is not measured."""
-
-    batch_size: float
-    service_s: float
-    ttft_s: float | None = None
-    tpot_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +32,7 @@ class MeasuredService:
     repeats_count: int = 0  # rows beyond the first of their size; 0: the spread is assumed
 
 
-def measured_service(rows: Sequence[MeasuredBatch], accelerators: int = 1) -> MeasuredService:
+def measured_service(rows: Sequence[ServiceRow], accelerators: int = 1) -> MeasuredService:
     """From measured rows; several rows of one size give their median."""
     if not rows or any(
         not (row.batch_size >= 1 and row.service_s > 0 and np.isfinite(row.service_s)) for row in rows
@@ -73,7 +64,7 @@ def saturation_per_s(service: MeasuredService) -> float:
     return service.batch_sizes[-1] / service.service_s[-1]
 
 
-def _medians(rows: Sequence[MeasuredBatch], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
+def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
     """The column's median at each size; None where a size has none."""
     by_size: dict[float, list[float]] = {size: [] for size in sizes}
     for row in rows:

@@ -9,13 +9,7 @@ from twofold.contracts.rows import read_service_rows
 from twofold.contracts.scenario import EngineChange
 from twofold.contracts.spec import Service
 from twofold.core import ValueRefusedError
-from twofold.inference import (
-    MeasuredBatch,
-    MeasuredService,
-    measured_latency,
-    measured_service,
-    saturation_per_s,
-)
+from twofold.inference import MeasuredService, measured_latency, measured_service, saturation_per_s
 from twofold.perf import device, one, power_w
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.pools import (
@@ -38,8 +32,7 @@ def measured_services(services: Sequence[Service]) -> dict[str, MeasuredService]
     for service in services:
         if service.model.measured:
             rows = read_service_rows(service.model.measured)
-            batches = [MeasuredBatch(row.batch_size, row.service_s, row.ttft_s, row.tpot_s) for row in rows]
-            found[service.name] = measured_service(batches)
+            found[service.name] = measured_service(rows)
     return found
 
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from twofold.inference import MeasuredBatch, MeasuredService, measured_latency, measured_service
+from twofold.contracts.rows import ServiceRow
+from twofold.core import Place
+from twofold.inference import MeasuredService, measured_latency, measured_service
 from twofold.policy.gate import Beliefs, GateSettings
 from twofold.twin.serving import (
     Arrival,
@@ -21,7 +23,8 @@ from twofold.twin.serving import (
 )
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
 
-ROWS = measured_service([MeasuredBatch(1, 0.10), MeasuredBatch(4, 0.16), MeasuredBatch(8, 0.30)])
+batch = partial(ServiceRow, Place("rows.csv", 2, 1))
+ROWS = measured_service([batch(1, 0.10), batch(4, 0.16), batch(8, 0.30)])
 
 
 def world(service: MeasuredService, **changes: object) -> FleetWorld:
@@ -103,7 +106,7 @@ def test_every_request_comes_out_once_and_in_order_of_time(
 def test_one_at_a_time_it_is_an_m_d_1_queue() -> None:
     """Mean wait ρ·s / 2(1 − ρ), Pollaczek and Khinchine."""
     service_s, rate_per_s = 0.1, 6.0
-    single = measured_service([MeasuredBatch(1, service_s)])
+    single = measured_service([batch(1, service_s)])
     gaps = np.random.default_rng(3).exponential(1 / rate_per_s, 6_000).cumsum().tolist()
     result = simulate_fleet(world(single), (Arrival(at_s, 10, 1) for at_s in gaps))
     busy = rate_per_s * service_s

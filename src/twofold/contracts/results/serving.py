@@ -106,7 +106,7 @@ class Pool:
     virtual_overhead_fraction: float  # of time, on virtual machines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlan:
     """One service: its replicas, what each class gets from them, what it costs, and why not otherwise."""
 
@@ -122,27 +122,27 @@ class ServicePlan:
     spare_reason: str  # what the spares survive
     zones: int  # spread over
     regions: tuple[str, ...]  # where
-    memory_bytes: Estimate | None  # per device; null: not measured
-    memory_parts: tuple[Part, ...]  # weights, buffers, KV cache …
+    memory_bytes: Estimate | None = None  # per device; null: not measured
+    memory_parts: tuple[Part, ...] = ()  # weights, buffers, KV cache …
     memory_capacity_bytes: float  # of one accelerator
-    kv_bytes_per_token: float | None  # of the whole replica
-    kv_utilisation_fraction: float | None  # of the cache at peak
+    kv_bytes_per_token: float | None = None  # of the whole replica
+    kv_utilisation_fraction: float | None = None  # of the cache at peak
     batch_limit: str | None  # bandwidth or capacity: which of the two limits the batch; null: as measured
-    cold_start_s: Estimate | None  # from nothing to the first answer; null: not measured
-    warm_pool_count: int | None  # replicas to keep warm for the peak; null: not known
-    output_tokens_per_s_per_accelerator: Estimate | None  # at peak; null: not measured
-    output_tokens_per_j: Estimate | None  # at peak; null: not measured
-    peak_ratio: Estimate | None  # rate over the datasheet's roofline; null: no model
-    communication_exposed_fraction: float | None  # of a decode step; null: not measured
-    pooling_loss_fraction: float | None  # accelerators of a pool per class over one for all, less 1
+    cold_start_s: Estimate | None = None  # from nothing to the first answer; null: not measured
+    warm_pool_count: int | None = None  # replicas to keep warm for the peak; null: not known
+    output_tokens_per_s_per_accelerator: Estimate | None = None  # at peak; null: not measured
+    output_tokens_per_j: Estimate | None = None  # at peak; null: not measured
+    peak_ratio: Estimate | None = None  # rate over the datasheet's roofline; null: no model
+    communication_exposed_fraction: float | None = None  # of a decode step; null: not measured
+    pooling_loss_fraction: float | None = None  # accelerators of a pool per class over one for all, less 1
     cost_usd_per_year: Estimate | None  # spares included; null: no price
     energy_j_per_year: Estimate  # J
     carbon_gco2_per_year: Estimate | None  # g
-    bounds: tuple[Bound, ...]  # strongest first
+    bounds: tuple[Bound, ...] = ()  # strongest first
     tried: int  # candidates evaluated
-    rejected: tuple[Count, ...]  # candidates by reason
+    rejected: tuple[Count, ...] = ()  # candidates by reason
     losers: tuple[Loser, ...]  # the best of each other machine
-    flip_fraction: float  # draws in which a runner-up wins
+    flip_fraction: float = 0.0  # draws in which a runner-up wins
     warnings: tuple[str, ...]  # what to know before signing
     cold_start_parts: tuple[Part, ...] = ()  # loading the weights, and warming up
     network_bytes_per_token: float | None = None  # what an accelerator sends for one token through all layers

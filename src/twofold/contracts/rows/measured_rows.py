@@ -24,8 +24,8 @@ class ServiceRow:
     place: Place
     batch_size: float  # requests
     service_s: float  # from the batch's start to its end
-    ttft_s: float | None  # from the batch's start to its first output
-    tpot_s: float | None  # per further output
+    ttft_s: float | None = None  # from the batch's start to its first output
+    tpot_s: float | None = None  # per further output
 
 
 @dataclass(frozen=True, slots=True)
