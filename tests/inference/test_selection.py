@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from twofold.catalog import Accelerator
@@ -5,13 +8,15 @@ from twofold.inference import (
     Lengths,
     Slo,
     TrafficClass,
+    at_batch,
     cache_switches,
     chips_needed,
     communication_bytes_per_token,
     hardware_table,
-    layout_table,
+    kv_bytes,
+    max_sequences,
+    max_throughput,
 )
-from twofold.inference.selection import context_table
 
 CHAT = TrafficClass("chat", Lengths(1000.0, 200.0, 0.5, 0.5), 10.0, Slo({"ttft_p95": 1.0, "tpot_p95": 0.08}))
 
@@ -38,14 +43,15 @@ def test_a_server_cpu_is_an_option_for_a_model_of_a_billion(variant_of, offer_of
 
 @pytest.mark.parametrize("model", ["llama-3.1-70b", "llama-3.1-405b"])
 def test_tensor_parallelism_buys_latency_and_pipelines_do_not(replica_of, model):
-    rows = layout_table(
-        replica_of(model, "H200", "fp8"), CHAT.lengths, [(2, 1), (4, 1), (8, 1), (2, 2), (2, 4)]
-    )
-    wide, deep = rows[:3], (rows[0], rows[3], rows[4])
-    assert wide[0].tpot_s > wide[1].tpot_s > wide[2].tpot_s
-    assert deep[2].tpot_s >= 0.99 * deep[0].tpot_s
-    assert deep[2].output_tokens_per_s > deep[0].output_tokens_per_s
-    assert deep[2].communication_bytes_per_token < wide[2].communication_bytes_per_token
+    layouts = {"tp": np.array([2.0, 4.0, 8.0, 2.0, 2.0]), "pp": np.array([1.0, 1.0, 1.0, 2.0, 4.0])}
+    swept = replace(replica_of(model, "H200", "fp8"), **layouts)
+    tpot_s = at_batch(swept, CHAT.lengths, 1.0).tpot.mean_s
+    tokens_per_s = max_throughput(swept, CHAT.lengths).output_tokens_per_s
+    sent = communication_bytes_per_token(swept)
+    assert tpot_s[0] > tpot_s[1] > tpot_s[2]
+    assert tpot_s[4] >= 0.99 * tpot_s[0]
+    assert tokens_per_s[4] > tokens_per_s[0]
+    assert sent[4] < sent[2]
 
 
 def test_expert_exchange_appears_in_the_bytes_of_a_token(replica_of):
@@ -55,12 +61,14 @@ def test_expert_exchange_appears_in_the_bytes_of_a_token(replica_of):
 
 
 def test_long_contexts_cost_cache_time_and_users(replica_of):
-    rows = context_table(replica_of("llama-3.1-70b", "H200", "fp8", tp=4.0), [8192, 32768, 131072])
-    assert [row.kv_bytes_per_user for row in rows] == pytest.approx(
-        [327680 * n for n in (8192, 32768, 131072)]
+    replica, context = (
+        replica_of("llama-3.1-70b", "H200", "fp8", tp=4.0),
+        np.array([8192.0, 32768.0, 131072.0]),
     )
-    assert rows[0].ttft_s < rows[1].ttft_s < rows[2].ttft_s
-    assert rows[0].users_max > rows[1].users_max > rows[2].users_max > 1
+    assert kv_bytes(replica.shape, replica.kv_format, context) == pytest.approx(327680 * context)
+    assert (np.diff(at_batch(replica, Lengths(context - 256.0, 256.0), 1.0).ttft.mean_s) > 0).all()
+    users = max_sequences(replica, context)
+    assert (np.diff(users) < 0).all() and users[-1] > 1
 
 
 def test_parts_without_much_memory_are_counted_honestly(catalog, variant_of):

@@ -64,6 +64,7 @@ from .question import given as given
 from .question import resized as resized
 from .quick_refusal import machines_text as machines_text
 from .quick_serve import ServingQuestion as ServingQuestion
+from .quick_serve import make_replica as make_replica
 from .quick_serve import read_rate_bytes_per_s as read_rate_bytes_per_s
 from .quick_single import COLLECTIVES as COLLECTIVES
 from .quick_single import CollectiveEstimate as CollectiveEstimate

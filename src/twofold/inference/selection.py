@@ -7,12 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.iteration import exchange_bytes_per_token
-from twofold.inference.load import at_batch, max_throughput
-from twofold.inference.memory import HALF_BYTES, capacity, kv_bytes, max_sequences, weights_bytes
+from twofold.inference.memory import HALF_BYTES, capacity, max_sequences, weights_bytes
 from twofold.inference.search import ModelVariant, Offer, search
 from twofold.inference.shape import ModelShape
 from twofold.inference.slo import TrafficClass, bottleneck
-from twofold.inference.steady import Lengths
 from twofold.inference.types import Replica
 from twofold.perf import Floats, bytes_per_weight
 
@@ -26,36 +24,11 @@ class HardwareRow:
     offer: str
     accelerators_per_replica: int
     weights_format: str
-    feasible_formats: tuple[str, ...]
     output_tokens_per_s_per_accelerator: float
     usd_per_1k_output_tokens: float | None
     bound_by: str
     gain_fraction: float  # of the rate within the promise, for 20 % more of what binds
     reason: str  # why it cannot, or empty
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutRow:
-    """One parallel layout of a model on one accelerator."""
-
-    tp: int
-    pp: int
-    accelerators: int
-    fits: bool
-    tpot_s: float  # of a lone request
-    ttft_s: float
-    output_tokens_per_s: float  # saturated
-    communication_bytes_per_token: float  # that one accelerator sends
-
-
-@dataclass(frozen=True, slots=True)
-class ContextRow:
-    """What one context length asks of a replica."""
-
-    context_tokens: float
-    kv_bytes_per_user: float
-    ttft_s: float
-    users_max: float
 
 
 def hardware_table(
@@ -70,14 +43,8 @@ def hardware_table(
 
 def _hardware_row(variant: ModelVariant, traffic: TrafficClass, offer: Offer) -> HardwareRow:
     found = search([variant], [traffic], [offer], availability_fraction=0.0)
-    feasible = tuple(
-        each
-        for each in offer.formats
-        if chips_needed(variant.shape, each, offer.cluster.device.memory_bytes)
-        <= offer.replica_accelerators_max
-    )
     if found.best is None:
-        return HardwareRow(offer.name, 0, "", feasible, 0.0, None, "", 0.0, found.binding)
+        return HardwareRow(offer.name, 0, "", 0.0, None, "", 0.0, found.binding)
     pool = found.best.pools[0]
     binds, gain = next(iter(bottleneck(pool.replica, traffic).items()))
     size = float(np.max(pool.replica.accelerator_count))
@@ -87,7 +54,6 @@ def _hardware_row(variant: ModelVariant, traffic: TrafficClass, offer: Offer) ->
         offer=offer.name,
         accelerators_per_replica=round(size),
         weights_format=pool.replica.weights_format,
-        feasible_formats=feasible,
         output_tokens_per_s_per_accelerator=tokens,
         usd_per_1k_output_tokens=None if price is None else price / 3600.0 / tokens * 1e3,
         bound_by=binds,
@@ -100,22 +66,6 @@ def chips_needed(shape: ModelShape, weights_format: str, memory_bytes: float, fr
     """Devices that the weights alone take: the honest count for SRAM parts (R-069)."""
     total = float(np.max(weights_bytes(shape, weights_format).total_bytes))
     return int(np.ceil(total / (memory_bytes * fraction)))
-
-
-def layout_table(
-    replica: Replica, lengths: Lengths, layouts: Sequence[tuple[int, int]]
-) -> tuple[LayoutRow, ...]:
-    """(tp, pp) layouts of one model side by side: latency of a lone request, saturated throughput."""
-    tp, pp = (np.array(column, float) for column in zip(*layouts, strict=True))
-    swept = replace(replica, tp=tp, pp=pp)
-    lone, full = at_batch(swept, lengths, 1.0), max_throughput(swept, lengths)
-    fits = np.asarray(max_sequences(swept, lengths.input_tokens + np.asarray(lengths.output_tokens))) >= 1.0
-    sent = communication_bytes_per_token(swept)
-    columns = (tp, pp, fits, lone.tpot.mean_s, lone.ttft.mean_s, full.output_tokens_per_s, sent)
-    return tuple(
-        LayoutRow(int(a), int(b), int(a * b), bool(c), float(d), float(e), float(f), float(g))
-        for a, b, c, d, e, f, g in zip(*np.broadcast_arrays(*columns), strict=True)
-    )
 
 
 def communication_bytes_per_token(replica: Replica) -> Floats:
@@ -135,18 +85,6 @@ def communication_bytes_per_token(replica: Replica) -> Floats:
     handed = np.where(np.asarray(replica.pp) > 1, shape.hidden * HALF_BYTES / tp, 0.0)
     total: Floats = reduced + exchanged + handed
     return total
-
-
-def context_table(
-    replica: Replica, context_tokens: Sequence[float], output_tokens: float = 256.0
-) -> tuple[ContextRow, ...]:
-    """Cache bytes, first-token time and users at once for growing contexts (R-087)."""
-    context = np.array(context_tokens, float)
-    lone = at_batch(replica, Lengths(np.maximum(context - output_tokens, 1.0), output_tokens), 1.0)
-    one = kv_bytes(replica.shape, replica.kv_format, context)
-    users = np.minimum(max_sequences(replica, context), replica.max_batch)
-    columns = np.broadcast_arrays(context, one, lone.ttft.mean_s, users)
-    return tuple(ContextRow(*(float(value) for value in row)) for row in zip(*columns, strict=True))
 
 
 def cache_switches(replica: Replica, context_tokens: float, input_tokens: float) -> dict[str, float]:

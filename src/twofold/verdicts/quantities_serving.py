@@ -3,12 +3,13 @@
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from twofold.contracts import QUANTILES, stated_goal
+from twofold.answer import ServingQuestion, make_replica
+from twofold.contracts import METRICS, QUANTILES, stated_goal
 from twofold.core import InfeasibleError
 from twofold.inference import (
     CacheOptions,
@@ -18,18 +19,14 @@ from twofold.inference import (
     Served,
     Slo,
     TrafficClass,
+    at_batch,
     bottleneck,
     closed_loop,
     communication_bytes_per_token,
-    default_activation_format,
-    engine,
     fleet_cost,
     iteration_s,
-    layout_table,
     max_sequences,
     max_throughput,
-    model_kind,
-    model_shape,
     open_loop,
     rate_limit,
     static_batch,
@@ -69,6 +66,9 @@ class Serving:
     accelerators: int
 
 
+LATENCIES = tuple(each.name for each in fields(Serving) if each.name.partition("_")[0] in METRICS)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """Seconds of one step that only decodes, and shares of it."""
@@ -106,23 +106,22 @@ def replica(
 
     Raises InfeasibleError where weights or the cache of one short request do not fit.
     """
-    found, shape = machines(world, on, scale=scale), world.catalog.model(model)
-    family, ranks = found.cluster.device.family, tp or found.accelerator_count
-    if found.accelerator_count % ranks or shape.heads % ranks:
-        raise InfeasibleError(f"{ranks} ranks do not divide {found.accelerator_count} devices or {model}")
-    software = engine(world.constants, engine_name, family=family, model=model_kind(shape))
-    made = Replica(
-        model_shape(shape),
-        found.cluster,
-        software,
-        weights,
-        default_activation_format(found.cluster.device, weights),
-        kv,
-        tp=float(ranks),
-        pp=float(found.accelerator_count // ranks),
+    question = ServingQuestion(
+        world.catalog.model(model),
+        machines(world, on, scale=scale),
+        input_tokens=256.0,
+        output_tokens=0.0,
+        weights_format=weights,
+        kv_format=kv,
+        engine_name=engine_name,
         max_batch=float(max_batch),
         cache=CacheOptions(shared_prefix_fraction=prefix, offload_bytes=offload),
     )
+    count = question.machines.accelerator_count
+    ranks = tp or count
+    if count % ranks or question.model.heads % ranks:
+        raise InfeasibleError(f"{ranks} ranks do not divide {count} devices or {model}")
+    made = replace(make_replica(question, world.constants), tp=float(ranks), pp=float(count // ranks))
     if float(max_sequences(made, 256.0)) < 1:
         raise InfeasibleError(f"{model} in {weights} does not fit {on}")
     return made
@@ -173,16 +172,7 @@ def _serving(world: World, made: Replica, load: Served, model: str, on: str, len
     flops = 2.0 * world.catalog.model(model).parameters_active
     work = requests * (one(lengths.input_tokens) + one(lengths.output_tokens)) * flops
     return Serving(
-        tpot_s=one(load.tpot.mean_s),
-        ttft_s=one(load.ttft.mean_s),
-        e2e_s=one(load.e2e.mean_s),
-        ttft_s_p50=one(load.ttft.p50_s),
-        ttft_s_p95=one(load.ttft.p95_s),
-        ttft_s_p99=one(load.ttft.p99_s),
-        tpot_s_p95=one(load.tpot.p95_s),
-        e2e_s_p50=one(load.e2e.p50_s),
-        e2e_s_p95=one(load.e2e.p95_s),
-        e2e_s_p99=one(load.e2e.p99_s),
+        **{name: _latency_s(load, name) for name in LATENCIES},
         requests_per_s=requests,
         tokens_per_s=tokens,
         batch=one(load.batch_sequences),
@@ -194,6 +184,12 @@ def _serving(world: World, made: Replica, load: Served, model: str, on: str, len
         usd_per_request=None if price is None else price * count / 3600 / requests,
         accelerators=count,
     )
+
+
+def _latency_s(load: Served, name: str) -> float:
+    """`ttft_s_p95`, or the mean of all for `ttft_s`."""
+    metric, _, which = name.partition("_s")
+    return one(getattr(getattr(load, metric), f"{which.removeprefix('_') or 'mean'}_s"))
 
 
 def decode_step(
@@ -331,12 +327,17 @@ def serving_layout(world: World, model: str, on: str, metric: str = "latency") -
     made = replica(world, model, on)
     one_of(metric, ("latency", "throughput"), "metric")
     count = int(one(made.accelerator_count))
-    pairs = [(tp, count // tp) for tp in (1, 2, 4, 8) if count % tp == 0]
-    rows = [row for row in layout_table(made, Lengths(1000.0, 200.0), pairs) if row.fits]
-    if not rows:
+    tp = np.array([size for size in (1, 2, 4, 8) if count % size == 0], float)
+    swept, lengths = replace(made, tp=tp, pp=count / tp), Lengths(1000.0, 200.0)
+    holds = np.asarray(max_sequences(swept, 1200.0, 1000.0)) >= 1.0
+    if not holds.any():
         raise InfeasibleError("nothing fits")
-    best = min(rows, key=lambda row: row.tpot_s if metric == "latency" else -row.output_tokens_per_s)
-    return " and ".join(name for name, size in (("TP", best.tp), ("PP", best.pp)) if size > 1) or "neither"
+    if metric == "latency":
+        merit = -np.asarray(at_batch(swept, lengths, 1.0).tpot.mean_s)
+    else:
+        merit = np.asarray(max_throughput(swept, lengths).output_tokens_per_s)
+    best = tp[np.argmax(np.where(holds, merit, -np.inf))]
+    return " and ".join(name for name, size in (("TP", best), ("PP", count / best)) if size > 1) or "neither"
 
 
 def _shown(arguments: Mapping[str, Any], asked: str) -> str:
