@@ -21,37 +21,43 @@ from twofold.answer.derivation import (
 )
 from twofold.answer.ranges import training_scope
 from twofold.answer.training_choice import TrainingChoice
+from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.catalog import Accelerator, Model
-from twofold.contracts.results import Derivation, Input, TrainingPlan
+from twofold.contracts.results import Derivation, Input, Run, TrainingPlan
 from twofold.contracts.spec import TrainingRun
 from twofold.core import format_count, format_si
 from twofold.training import Reliability, model_flops_per_token, workload
 
-# What each part of a step is, and the constants of the software stack that it rests on.
-PARTS = {
-    "recompute": ("forward work that the backward pass repeats", ("training_selective_fraction",)),
-    "TP": ("all-reduces of each layer that compute does not hide", ("training_tp_exposed_fraction",)),
-    "CP": ("keys and values gathered over context ranks, exposed", ("training_cp_exposed_fraction",)),
-    "EP": ("tokens sent to their experts and back, exposed", ("training_ep_exposed_fraction",)),
-    "PP": ("activations handed to the next stage", ("training_handoff_s",)),
-    "DP": ("gradients summed and weights spread, exposed", ("training_dp_overlap_fraction",)),
-    "host": ("launches that kernels do not hide", ("training_host_layer_s", "training_host_step_s")),
-    "head": ("logits and loss, and stages that wait for a longer one", ("training_head_exposed_fraction",)),
-    "bubble": ("(PP − 1) / interleaving × stage", ()),
-    "optimiser": (
-        "states, gradients and weights read and written once",
-        ("training_optimizer_bytes_factor",),
+# The operators of a layer: how their time follows, and the efficiency that it rests on.
+OPERATORS = {
+    "gemm": (
+        "FLOPs / (peak × efficiency), not below bytes / bandwidth, forward and backward",
+        "gemm_efficiency_fraction",
     ),
-    "data": ("waits for the input pipeline", ("training_data_stall_fraction",)),
-    "jitter": ("the slowest of all ranks, sigma · √(2 ln N)", ("training_straggler_sigma",)),
+    "attention": (
+        "causal FLOPs / (peak × efficiency), backward 2.5 times forward",
+        "attention_efficiency_fraction",
+    ),
+    "experts": ("grouped products of the busiest expert rank", "grouped_efficiency_fraction"),
+    "elementwise": ("bytes of unfused passes / (bandwidth × efficiency)", "memory_efficiency_fraction"),
 }
-MEMORY = {
-    "weights": "parameters of the fullest stage × bytes of the format",
-    "gradients": "trained parameters × gradient bytes",
-    "optimiser": "trained parameters × (master copy + moments), over the ranks that share them",
-    "activations": "micro-batches in flight × layers × bytes kept per layer",
-    "logits": "tokens of a micro-batch × vocabulary / TP",
-    "buffers": "context, communication and kernel scratch, and fragmentation",
+# Figures of a run: how each follows, and from which of the named inputs.
+RUN = {
+    "compute_s": ("{steps:,.0f} steps × step", "counted step"),
+    "checkpoints.interval_s": (
+        "√(2 · pause · time between failures), Daly's terms added",
+        "write failures accelerators",
+    ),
+    "checkpoint_s": ("compute / interval × pause", "compute interval write"),
+    "failure_s": (
+        "failures × (detection + restart + reading the checkpoint back + about half an interval)",
+        "failures accelerators stop write interval compute",
+    ),
+    "wall_s": ("compute + checkpoints + failures", "compute checkpoint failure"),
+    "total_s": ("wall × (1 + headroom)", "wall headroom"),
+    "accelerator_h": ("total × accelerators / 3600", "total accelerators"),
+    "interruptions": ("wall × accelerators / hours per failure", "wall accelerators failures"),
+    "goodput_fraction": ("compute / wall", "compute wall"),
 }
 
 
@@ -92,12 +98,12 @@ def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -
     for part in plan.step_parts:
         if part.name == "compute":
             continue
-        meaning, names = PARTS[part.name]
-        inputs = [sizes, *(leaves.constant(name) for name in names)]
+        said = STEP_PARTS[part.name]
+        inputs = [sizes, *(leaves.constant(name) for name in said.constants)]
         inputs += _network_leaves(choice, part.name, leaves)
         if part.name == "optimiser":
             inputs.append(_bandwidth(choice.chosen.offer.accelerator))
-        yield derived(f"{at}.step_parts.{part.name}.value", meaning, *inputs)
+        yield derived(f"{at}.step_parts.{part.name}.value", said.meaning, *inputs)
 
 
 def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[Input]:
@@ -141,14 +147,9 @@ def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str
     assert layout
     micro_batches = choice.job.global_batch_sequences / (layout.dp * layout.micro_batch)
     layers = model.layers / layout.pp
-    operators = {
-        "gemm": float(np.max(found.step.gemm_s)),
-        "attention": float(np.max(found.step.attention_s)),
-        "experts": float(np.max(found.step.experts_s)),
-        "elementwise": float(np.max(found.step.elementwise_s)),
-    }
+    times = {name: float(np.max(getattr(found.step, f"{name}_s"))) for name in OPERATORS}
     path = f"{at}.step_parts.compute"
-    each = {name: value / (micro_batches * layers) for name, value in operators.items() if value > 0}
+    each = {name: value / (micro_batches * layers) for name, value in times.items() if value > 0}
     one_layer = sum(each.values())
     formula = f"{micro_batches:g} micro-batches × {layers:g} layers × {format_si(one_layer, 's')}"
     yield derived(
@@ -159,37 +160,15 @@ def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str
         *(step_input(name, value, "s", f"{path}.{name}") for name, value in each.items()),
     )
     for name in each:
-        yield derived(f"{path}.{name}", _operator_formula(name), *_operator_inputs(name, choice, leaves))
-
-
-def _operator_formula(name: str) -> str:
-    return {
-        "gemm": "FLOPs / (peak × efficiency), not below bytes / bandwidth, forward and backward",
-        "attention": "causal FLOPs / (peak × efficiency), backward 2.5 times forward",
-        "experts": "grouped products of the busiest expert rank",
-        "elementwise": "bytes of unfused passes / (bandwidth × efficiency)",
-    }[name]
+        yield derived(f"{path}.{name}", OPERATORS[name][0], *_operator_inputs(name, choice, leaves))
 
 
 def _operator_inputs(name: str, choice: TrainingChoice, leaves: Leaves) -> list[Input]:
     accelerator, job = choice.chosen.offer.accelerator, choice.job
-    model = job.model
+    efficiency = leaves.constant(OPERATORS[name][1])
     if name == "elementwise":
-        return [
-            _bandwidth(accelerator),
-            leaves.constant("memory_efficiency_fraction"),
-            leaves.constant("training_elementwise_factor"),
-        ]
-    efficiency = {
-        "gemm": "gemm_efficiency_fraction",
-        "attention": "attention_efficiency_fraction",
-        "experts": "grouped_efficiency_fraction",
-    }[name]
-    return [
-        _flops_leaf(name, model),
-        _peak_leaf(accelerator, job.precision),
-        leaves.constant(efficiency),
-    ]
+        return [_bandwidth(accelerator), efficiency, leaves.constant("training_elementwise_factor")]
+    return [_flops_leaf(name, job.model), _peak_leaf(accelerator, job.precision), efficiency]
 
 
 def _flops_leaf(name: str, model: Model) -> Input:
@@ -215,7 +194,7 @@ def _rates(choice: TrainingChoice, plan: TrainingPlan, at: str) -> Iterator[Deri
             "tokens per step", format_count(choice.entry.batch_tokens), f"{at}.global_batch × sequence"
         ),
         path_input("step", plan.step_s, f"{at}.step_s"),
-        spec_leaf("accelerators", f"{plan.machine.accelerator_count:,}", f"{at}.on, or searched"),
+        _accelerators(plan, at),
     )
     for name, precision in (("mfu_fraction", "bf16"), ("peak_ratio", choice.job.precision)):
         formula = "model FLOPs / (step × accelerators × peak)"
@@ -230,16 +209,11 @@ def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterat
     assert plan.layout
     layout = assumed_leaf("layout", plan.layout.text, "the fastest that fits")
     parameters = model_leaf(model, "parameters", model.parameters)
-    held = {
-        "gradients": "training_gradient_bytes",
-        "activations": "training_activation_factor",
-        "logits": "training_logits_bytes",
-        "buffers": "training_workspace_bytes",
-    }
     for part in plan.memory_parts:
-        constants = [leaves.constant(held[part.name])] if part.name in held else []
+        said = MEMORY_PARTS[part.name]
+        constants = [leaves.constant(said.constant)] if said.constant else []
         path = f"{at}.memory_parts.{part.name}.value"
-        yield derived(path, MEMORY[part.name], layout, parameters, *constants)
+        yield derived(path, said.meaning, layout, parameters, *constants)
     for part in plan.memory_by_format:
         path = f"{at}.memory_by_format.{part.name}.value"
         yield derived(path, f"the parts kept in {part.name}", *parts)
@@ -249,66 +223,52 @@ def run_derivations(
     plan: TrainingPlan, at: str, entry: TrainingRun, counted: tuple[Input, ...]
 ) -> Iterator[Derivation]:
     """The run around a step; `counted` is what its number of steps follows from."""
-    run = plan.run
-    count = plan.machine.accelerator_count
-    usual = Reliability()
-    hours = format_si(usual.accelerator_h_between_failures, "")
-    failures = assumed_leaf("accelerator-hours per failure", hours, "Llama 3: 419 in 54 days on 16,384 GPUs")
-    stop = assumed_leaf(
-        "detection and restart",
-        format_si(usual.detection_s + usual.restart_s, "s"),
-        "2 min to notice, 5 min to replace a node and start again",
-    )
-    write = spec_leaf("checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint")
-    accelerators = spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched")
-    step = path_input("step", plan.step_s, f"{at}.step_s")
-    inside = {
-        name: path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s")
+    run, usual = plan.run, Reliability()
+    stop = format_si(usual.detection_s + usual.restart_s, "s")
+    pause = format_si(entry.checkpoint.write_within_s, "s")
+    inputs = {
+        name: (path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s"),)
         for name in ("compute", "checkpoint", "failure", "wall", "total")
     }
-    interval = path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s")
-    yield derived(f"{at}.run.compute_s", f"{run.steps:,.0f} steps × step", *counted, step)
-    yield derived(
-        f"{at}.run.checkpoints.interval_s",
-        "√(2 · pause · time between failures), Daly's terms added",
-        write,
-        failures,
-        accelerators,
-    )
-    yield derived(f"{at}.run.checkpoint_s", "compute / interval × pause", inside["compute"], interval, write)
-    yield derived(
-        f"{at}.run.failure_s",
-        "failures × (detection + restart + reading the checkpoint back + about half an interval)",
-        failures,
-        accelerators,
-        stop,
-        write,
-        interval,
-        inside["compute"],
-    )
-    yield derived(
-        f"{at}.run.wall_s",
-        "compute + checkpoints + failures",
-        inside["compute"],
-        inside["checkpoint"],
-        inside["failure"],
-    )
-    shares = part_inputs(run.headroom, f"{at}.run.headroom")
+    inputs |= {
+        "counted": counted,
+        "step": (path_input("step", plan.step_s, f"{at}.step_s"),),
+        "interval": (path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s"),),
+        "headroom": part_inputs(run.headroom, f"{at}.run.headroom"),
+        "accelerators": (_accelerators(plan, at),),
+        "write": (
+            spec_leaf(
+                "checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint"
+            ),
+        ),
+        "failures": (
+            assumed_leaf(
+                "accelerator-hours per failure",
+                format_si(usual.accelerator_h_between_failures, ""),
+                "Llama 3: 419 in 54 days on 16,384 GPUs",
+            ),
+        ),
+        "stop": (
+            assumed_leaf(
+                "detection and restart", stop, "2 min to notice, 5 min to replace a node and start again"
+            ),
+        ),
+    }
+    for name, (formula, names) in RUN.items():
+        if name == "total_s":
+            yield from _headroom(run, at)
+        found = (each for key in names.split() for each in inputs[key])
+        yield derived(f"{at}.run.{name}", formula.format(steps=run.steps), *found)
+
+
+def _headroom(run: Run, at: str) -> Iterator[Derivation]:
     for part in run.headroom:
-        text = format_si(part.value.value, "fraction")
-        yield derived(
-            f"{at}.run.headroom.{part.name}.value", "of the run", spec_leaf(part.name, text, f"{at}.headroom")
-        )
-    yield derived(f"{at}.run.total_s", "wall × (1 + headroom)", inside["wall"], *shares)
-    yield derived(f"{at}.run.accelerator_h", "total × accelerators / 3600", inside["total"], accelerators)
-    yield derived(
-        f"{at}.run.interruptions",
-        "wall × accelerators / hours per failure",
-        inside["wall"],
-        accelerators,
-        failures,
-    )
-    yield derived(f"{at}.run.goodput_fraction", "compute / wall", inside["compute"], inside["wall"])
+        leaf = spec_leaf(part.name, format_si(part.value.value, "fraction"), f"{at}.headroom")
+        yield derived(f"{at}.run.headroom.{part.name}.value", "of the run", leaf)
+
+
+def _accelerators(plan: TrainingPlan, at: str) -> Input:
+    return spec_leaf("accelerators", f"{plan.machine.accelerator_count:,}", f"{at}.on, or searched")
 
 
 def money_derivations(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
