@@ -12,7 +12,6 @@ from twofold.answer.uncertainty import (
     estimate_of,
     factor_ends,
     flip_fraction,
-    only,
     stretch,
 )
 from twofold.perf import load_constants
@@ -44,12 +43,6 @@ def test_factors_are_nearly_independent() -> None:
     logs = np.log(np.hstack([DRAWS[name] for name in FACTORS]))
     correlation = np.corrcoef(logs.T) - np.eye(len(FACTORS))
     assert np.abs(correlation).max() < 0.25
-
-
-def test_only_one_factor_moves_when_asked() -> None:
-    single = only(DRAWS, "link")
-    assert np.array_equal(single["link"], DRAWS["link"])
-    assert all(np.all(single[name] == 1) for name in FACTORS if name != "link")
 
 
 @given(

@@ -226,7 +226,7 @@ def run_derivations(
     run, usual = plan.run, Reliability()
     stop = format_si(usual.detection_s + usual.restart_s, "s")
     pause = format_si(entry.checkpoint.write_within_s, "s")
-    inputs = {
+    inputs: dict[str, tuple[Input, ...]] = {
         name: (path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s"),)
         for name in ("compute", "checkpoint", "failure", "wall", "total")
     }
@@ -236,11 +236,7 @@ def run_derivations(
         "interval": (path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s"),),
         "headroom": part_inputs(run.headroom, f"{at}.run.headroom"),
         "accelerators": (_accelerators(plan, at),),
-        "write": (
-            spec_leaf(
-                "checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint"
-            ),
-        ),
+        "write": (spec_leaf("checkpoint pause", pause, f"{at}.checkpoint"),),
         "failures": (
             assumed_leaf(
                 "accelerator-hours per failure",

@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.answer.money_terms import scaled
 from twofold.answer.question import Given
-from twofold.answer.ranges import drawn, drawn_cluster
+from twofold.answer.ranges import drawn
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Model
 from twofold.contracts.results import Machine
@@ -24,6 +24,7 @@ from twofold.perf import (
     gemm_flops_per_byte,
     reduce_scatter_s,
     ridge_flops_per_byte,
+    scale_cluster,
 )
 
 COLLECTIVES = {
@@ -128,7 +129,7 @@ def estimate_collective(
     draws, network = draw_factors(constants), machines.cluster.network
     idle = drawn(
         take(network, payload_bytes, ranks),
-        take(drawn_cluster(machines.cluster, draws).network, payload_bytes, ranks),
+        take(scale_cluster(machines.cluster, draws).network, payload_bytes, ranks),
     )
     jitter = float(np.max(network.jitter_fraction)) if jitter_fraction is None else jitter_fraction
     ring_s, formula = ring_law(name, payload_bytes, ranks, machines.cluster)

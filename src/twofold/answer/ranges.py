@@ -1,6 +1,5 @@
 """Ranges of an answer: re-evaluated over the common draws, stretched to what left-out sources showed."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,31 +52,16 @@ def drawn(middle: Floats, samples: Floats, spread: Spread | None = None) -> Draw
     return Drawn(value, stretch(value, raw, spread))
 
 
-def drawn_cluster(cluster: Cluster, draws: Draws) -> Cluster:
-    """The cluster with a leading axis of draws on every rate."""
-    return scale_cluster(cluster, draws)
-
-
-def drawn_stack(stack: Stack, factors: Mapping[str, Floats]) -> Stack:
-    """Training software with its launch times divided and its exposed shares multiplied by the factors."""
-    return scale_stack(stack, factors)
-
-
-def drawn_engine(engine: Engine, factors: Mapping[str, Floats]) -> Engine:
-    """Serving software with its own times divided by the factor of the host."""
-    return scale_engine(engine, factors)
-
-
 def drawn_run(cluster: Cluster, stack: Stack, job: TrainingJob, draws: Draws) -> tuple[Cluster, Stack]:
     """Hardware and training software under every draw, calibrated ones under their own."""
     own = draws_in(draws, run_scope(cluster.device.name, job))
-    return drawn_cluster(cluster, own), drawn_stack(stack, own)
+    return scale_cluster(cluster, own), scale_stack(stack, own)
 
 
 def drawn_service(cluster: Cluster, engine: Engine, draws: Draws) -> tuple[Cluster, Engine]:
     """Hardware and serving software under every draw, calibrated ones under their own."""
     own = draws_in(draws, service_scope(cluster.device.name, engine.name, engine.era))
-    return drawn_cluster(cluster, own), drawn_engine(engine, own)
+    return scale_cluster(cluster, own), scale_engine(engine, own)
 
 
 def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:

@@ -73,11 +73,6 @@ def draw_factors(constants: Constants, count: int = DRAW_COUNT, seed: int = 0) -
     return MappingProxyType(with_doubt(result, constants, sigmas))
 
 
-def only(draws: Draws, name: str) -> Draws:
-    """The same draws with every factor but one held at 1: what this one alone does."""
-    return {key: value if key == name else np.ones_like(value) for key, value in draws.items()}
-
-
 def factor_ends(constants: Constants, name: str) -> tuple[float, float]:
     """The 80 % range of one factor."""
     row = constants.estimate("uncertainty_factor", factor=name)

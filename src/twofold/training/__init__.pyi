@@ -19,7 +19,6 @@ from .memory import memory as memory
 from .memory import workload_memory as workload_memory
 from .parameters import model_flops_per_token as model_flops_per_token
 from .parameters import trained_parameters as trained_parameters
-from .range_scope import range_scope as range_scope
 from .run import Reliability as Reliability
 from .run import RunPlan as RunPlan
 from .run import RunWork as RunWork
@@ -39,8 +38,9 @@ from .search import price_layouts as price_layouts
 from .search import search as search
 from .stack import Stack as Stack
 from .stack import load_stack as load_stack
+from .stack import range_scope as range_scope
+from .stack import scale_stack as scale_stack
 from .stack import software_family as software_family
-from .stack_factors import scale_stack as scale_stack
 from .step import StepTime as StepTime
 from .step import model_flops_utilisation as model_flops_utilisation
 from .step import step_time as step_time

@@ -5,10 +5,14 @@ takes the constants of all.
 """
 
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
-from twofold.perf import Constants, Floats
+import numpy as np
 
+from twofold.perf import Constants, Floats, Known
+
+HELD_BESIDE_STATES = ("activation_factor", "fragmentation_fraction", "logits_bytes", "workspace_bytes")
 SOFTWARE = {
     "megatron": "megatron nemo primus megascale bridge meta te transformer-engine",
     "fsdp": "fsdp torchtitan composer foundry accelerate huggingface torchtune axolotl pytorch",
@@ -80,3 +84,34 @@ def load_stack(
     """The constants of a framework, from the narrowest rows that fit it."""
     scope = {"software": software_family(framework, precision), "family": accelerator_family}
     return Stack(**{f.name: constants.get(f"training_{f.name}", **scope) for f in fields(Stack)})
+
+
+def scale_stack(stack: Stack, factors: Mapping[str, Floats]) -> Stack:
+    """Software with launch times divided by `host`, exposed shares multiplied by `overlap`, and what memory
+    holds beside the states, whose bytes are known, multiplied by `memory_use`; the rest stays.
+    """
+    host, overlap = factors.get("host", 1.0), factors.get("overlap", 1.0)
+    timed = [f.name for f in fields(Stack) if "host" in f.name and f.name.endswith("_s")]
+    shares = [f.name for f in fields(Stack) if f.name.endswith("_exposed_fraction")]
+    changed = {name: getattr(stack, name) / host for name in timed}
+    changed |= {name: np.minimum(getattr(stack, name) * overlap, 1.0) for name in shares}
+    if "memory_use" in factors:
+        changed |= {name: getattr(stack, name) * factors["memory_use"] for name in HELD_BESIDE_STATES}
+    return replace(stack, **changed)
+
+
+def range_scope(
+    model: str, arch: str, accelerator: str, family: str, framework: str, precision: str, known: Known
+) -> dict[str, str]:
+    """The scope in which the ranges of step and memory are read: what the fits saw of it, and what it is.
+
+    `arch` is `dense` or `moe`; names are the catalogue's.
+    """
+    software = software_family(framework, precision)
+    return {
+        "known": known.of("training", model, accelerator, software),
+        "arch": arch,
+        "software": software,
+        "family": family,
+        "accelerator": accelerator,
+    }
