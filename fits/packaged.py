@@ -12,7 +12,6 @@ from twofold.measure.blind import (
     ALL,
     EVERYTHING,
     OF_THE_SAMPLE,
-    PREDICT,
     PRIORS,
     BlindRow,
     all_hidden,
@@ -21,6 +20,7 @@ from twofold.measure.blind import (
     read_blind,
     source_of,
 )
+from twofold.measure.halves import PREDICT
 from twofold.measure.truth import Row
 from twofold.measure.validation import read_data
 from twofold.perf import load_constants, load_known

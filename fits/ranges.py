@@ -172,7 +172,7 @@ def unseen_errors(
 def _figures(half: Half, row: Row) -> list[tuple[str, str, float]]:
     """(predicted column, kind of figure, measured value)."""
     if half == "inference":
-        told = (*measured_figures(row), *answer_figures(row))
+        told = (*measured_figures(half, row), *answer_figures(row))
         return [(name, "serving", value) for name, value in told]
     columns = (("step_time_s", "step"), ("peak_mem_gib", "memory"))
     return [(name, kind, value) for name, kind in columns if (value := number(row, name))]

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.core import TwofoldError
 from twofold.inference import Engine, engine_era, model_kind
-from twofold.measure.inference_rows import Case, read_case
-from twofold.measure.predict_inference import METRICS, Batch, batches, best_layouts, price_batch
-from twofold.measure.truth import Row, measured_figures, number, text
+from twofold.measure.inference_rows import Case, read_cases
+from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
+from twofold.measure.truth import METRICS, Row, measured_figures, number, text
 from twofold.perf import Constants
 
 Array = NDArray[np.float64]
@@ -55,16 +54,12 @@ class Problem:
 
 def read_problem(rows: Sequence[Row], catalog: Catalog, constants: Constants, keys: Sequence[Key]) -> Problem:
     """Rows of the tiers that may be fitted, thinned; open layouts are settled once, by the priors."""
-    kept: list[Row] = []
-    cases: list[Case] = []
-    for row in thin([row for row in rows if text(row, "tier") in FITTED_TIERS and measured_figures(row)]):
-        try:
-            cases.append(read_case(row, catalog, constants))
-        except TwofoldError:
-            continue
-        kept.append(row)
-    cases = [case for case, _ in best_layouts(cases, constants)]
-    cases = [_at_its_batch(row, case) for row, case in zip(kept, cases, strict=True)]
+    told = [row for row in rows if text(row, "tier") in FITTED_TIERS and measured_figures("inference", row)]
+    thinned = thin(told)
+    read, _ = read_cases(thinned, catalog, constants)
+    kept = [thinned[place] for place in read]
+    settled = best_layouts([*read.values()], constants)
+    cases = [_at_its_batch(row, case) for row, (case, _) in zip(kept, settled, strict=True)]
     return _problem(kept, cases, constants, tuple(keys))
 
 
@@ -106,7 +101,7 @@ def thin(rows: Sequence[Row]) -> list[Row]:
 def _targets(rows: Sequence[Row], cases: Sequence[Case]) -> Targets:
     found: list[tuple[int, str, float, str, float]] = []
     for place, (row, case) in enumerate(zip(rows, cases, strict=True)):
-        for metric, value in measured_figures(row):
+        for metric, value in measured_figures("inference", row):
             share = 1.0
             if case.assumed:
                 share = OPEN_LAYOUT_SHARE if "layout" in case.assumed else ASSUMED_SHARE
@@ -159,7 +154,7 @@ def log_errors_with_slopes(problem: Problem, trials: Array) -> tuple[Array, Arra
 
 def _priced(problem: Problem, trials: Array, slopes: bool) -> tuple[Array, Array]:
     moved = 1 + (len(ENGINE_FIELDS) if slopes else 0)
-    log = {name: np.full((len(trials), moved, len(problem.cases)), np.nan) for name in METRICS}
+    log = {name: np.full((len(trials), moved, len(problem.cases)), np.nan) for name in METRICS["inference"]}
     for group in problem.groups:
         free = _free_fields(group, problem) if slopes else []
         held = _moved_engine(group, problem, trials, free)

@@ -12,10 +12,10 @@ from fits.training_priors import Prior, narrowest
 from twofold.catalog import Catalog
 from twofold.measure.blind import fold_of
 from twofold.measure.memory_figures import Counter, counter, printed
-from twofold.measure.predict_training import Group, choose, evaluate, group_entries, read_all
+from twofold.measure.predict_training import Group, group_entries, hardware, settled_entries
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Cluster, Constants, Network, device, network
-from twofold.training import Layouts, Stack, Workload, load_stack, software_family, workload_memory
+from twofold.perf import Constants, Network
+from twofold.training import Layouts, Stack, Workload, software_family, workload_memory
 from twofold.training.step import BareStep, bare_step, bare_step_time, step_traffic
 
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters
@@ -57,14 +57,10 @@ class Columns:
 def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Constants) -> Truth:
     """Rows that measured `column`, thinned per source."""
     measured = thin([row for row in rows if number(row, column) is not None])
-    entries, _ = read_all(measured, catalog)
+    entries, _ = settled_entries(measured, catalog, constants)
     groups = group_entries(entries, catalog)
-    step_s, _, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
-    chosen = choose(entries, groups, step_s, least_bytes, len(measured))
-    groups = group_entries([entries[i] for i in chosen if i >= 0], catalog)
     order = np.concatenate([group.index for group in groups])
-    picked = [measured[entries[i].row] for i in chosen if i >= 0]
-    picked = [picked[i] for i in order]
+    picked = [measured[entries[i].row] for i in order]
     priced = [_priced(group, catalog, constants) for group in groups]
     counters = [counter(g.machine.framework, g.machine.precision) for g in groups for _ in g.index]
     return Truth(
@@ -101,11 +97,9 @@ def thin(rows: Sequence[Row]) -> list[Row]:
 def _priced(group: Group, catalog: Catalog, constants: Constants) -> tuple[BareStep, Network]:
     """What hardware takes for each row of a group, and each row's links at line rate."""
     machine, count = group.machine, len(group.index)
-    accelerator = catalog.accelerator(machine.accelerator)
-    links = network(accelerator, machine.node_size, machine.nic_bytes_per_s, machine.fabric, constants)
-    links = replace(links, nic_bytes_per_s=machine.nic_bytes_per_s)
-    stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
-    cluster = Cluster(device(accelerator, constants), links, 1)
+    cluster, stack = hardware(machine, catalog, constants)
+    links = replace(cluster.network, nic_bytes_per_s=machine.nic_bytes_per_s)
+    cluster = replace(cluster, network=links)
     bare = bare_step(group.work, machine.precision, group.layouts, cluster, stack)
     return _spread(bare, count), _spread(links, count)
 

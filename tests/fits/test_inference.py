@@ -73,12 +73,12 @@ def test_a_closed_benchmark_s_first_token_counts_as_a_mean():
         "ttft_p50_ms": "90",
         "tpot_p50_ms": "7",
     }
-    assert measured_figures(row) == [("ttft_mean_ms", 90.0), ("tpot_mean_ms", 7.0)]
-    assert measured_figures({"tpot_p50_ms": "7"}) == [("tpot_p50_ms", 7.0)]
+    assert measured_figures("inference", row) == [("ttft_mean_ms", 90.0), ("tpot_mean_ms", 7.0)]
+    assert measured_figures("inference", {"tpot_p50_ms": "7"}) == [("tpot_p50_ms", 7.0)]
 
 
 def test_a_rate_that_was_asked_for_is_no_throughput_to_learn_from():
-    assert measured_figures({"request_rate_rps": "3", "output_tok_s": "700"}) == []
+    assert measured_figures("inference", {"request_rate_rps": "3", "output_tok_s": "700"}) == []
 
 
 def test_a_moved_field_gives_the_same_slope_as_a_moved_constant():

@@ -5,11 +5,11 @@ import pytest
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import InputError
-from twofold.measure.calibration_sheet import Half, Sheet, half_of, measured_logs, sheets_of
+from twofold.measure.calibration_sheet import Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row
-from twofold.perf import load_constants
+from twofold.perf import Half, load_constants
 
 TRAINED: Row = {
     "model": "llama-3.1-8b", "gpu": "H100-SXM5-80GB", "gpus": "16", "seq_len": "4096", "precision": "bf16",
@@ -85,8 +85,8 @@ def test_a_figure_that_a_row_does_not_give_is_absent(catalog: Catalog) -> None:
 
 
 def test_a_row_says_its_half_or_its_columns_do() -> None:
-    assert half_of(TRAINED, list(TRAINED)) == "training"
-    assert half_of(SERVED, list(SERVED)) == "inference"
-    assert half_of({"half": "inference"}, ["half", "seq_len"]) == "inference"
+    assert half_of_row(TRAINED, list(TRAINED)) == "training"
+    assert half_of_row(SERVED, list(SERVED)) == "inference"
+    assert half_of_row({"half": "inference"}, ["half", "seq_len"]) == "inference"
     with pytest.raises(InputError, match="no half"):
-        half_of({"half": "both"}, ["half"])
+        half_of_row({"half": "both"}, ["half"])

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.measure import predict_inference, predict_training
 from twofold.measure.lint import lint
+from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import read_rows
 from twofold.perf import load_constants
 

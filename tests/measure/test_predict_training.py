@@ -8,7 +8,7 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.core import InputError
-from twofold.measure import predict_training
+from twofold.measure.predict_training import predict_training
 from twofold.measure.training_rows import read_interconnect
 from twofold.measure.truth import read_rows
 from twofold.perf import load_constants

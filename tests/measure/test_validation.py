@@ -12,13 +12,13 @@ from twofold.core import TableError
 from twofold.measure.blind import PRIORS
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.facets import fitted_sources
+from twofold.measure.halves import half_of
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.truth import Row, read_rows
 from twofold.measure.validation import (
     SAMPLE,
     Column,
     columns_of,
-    half_of,
     lines_of,
     means_where_they_are,
     parts_of,

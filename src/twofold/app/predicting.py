@@ -2,34 +2,24 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar, Literal, TextIO
 
 from twofold.app.files import whole_file
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog import load_catalog
 from twofold.core import EncodingError, Place, TableError
-from twofold.measure import predict_inference, predict_training
-from twofold.perf import Constants, load_constants
+from twofold.measure import NEEDED, PREDICT
+from twofold.perf import load_constants
 from twofold.report import Shown
 
 CHUNK_ROWS = 512
 PREFIX = "pred_"
 Half = Literal["training", "inference"]
 Row = dict[str, str]
-Predictor = Callable[[Sequence[Row], Catalog, Constants], list[Row]]
-
-PREDICTORS: Mapping[Half, Predictor] = MappingProxyType(
-    {"training": predict_training, "inference": predict_inference}
-)
-# A table without these columns has no row that says enough.
-NEEDED: Mapping[Half, tuple[str, ...]] = MappingProxyType(
-    {"training": ("gpu", "gpus", "seq_len"), "inference": ("model", "gpu")}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row
             {name: cell for name, cell in zip(header, cells, strict=True) if not name.startswith(PREFIX)}
             for cells in chunk
         ]
-        yield given, PREDICTORS[half](given, catalog, constants)
+        yield given, PREDICT[half](given, catalog, constants)
 
 
 def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:

@@ -10,10 +10,11 @@ from .gate import read_figures as read_figures
 from .goals import Judged as Judged
 from .goals import Reached as Reached
 from .goals import judge as judge
+from .halves import NEEDED as NEEDED
+from .halves import PREDICT as PREDICT
+from .halves import half_of as half_of
 from .lint import lint as lint
 from .lint_table import Finding as Finding
-from .predict_inference import predict_inference as predict_inference
-from .predict_training import predict_training as predict_training
 from .scores import Score as Score
 from .truth import read_rows as read_rows
 from .validation import FIGURES as FIGURES
@@ -21,6 +22,5 @@ from .validation import Column as Column
 from .validation import Data as Data
 from .validation import Line as Line
 from .validation import Refusals as Refusals
-from .validation import half_of as half_of
 from .validation import lines_of as lines_of
 from .validation import read_data as read_data

@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 from twofold.catalog import Catalog
 from twofold.core import ConstantsError, Source
-from twofold.measure.predict_inference import predict_inference
-from twofold.measure.predict_training import predict_training
+from twofold.measure.halves import PREDICT
 from twofold.measure.truth import Row, text
 from twofold.perf import ConstantRow, Constants, Known, build_constants, load_known, with_rows
 
@@ -40,9 +39,6 @@ CONFIGURATION: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-PREDICT: Mapping[str, Callable[[Sequence[Row], Catalog, Constants, Known], list[Row]]] = MappingProxyType(
-    {"training": predict_training, "inference": predict_inference}
-)
 
 
 @dataclass(frozen=True, slots=True)

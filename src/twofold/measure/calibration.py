@@ -21,7 +21,7 @@ from twofold.contracts.rows import (
     RefusedRow,
 )
 from twofold.core import InputError, TableError
-from twofold.measure.calibration_sheet import TRAINING_METRICS, Half, Sheet, half_of, measured_logs, sheets_of
+from twofold.measure.calibration_sheet import Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.calibration_solve import (
     NOISE_LOG,
     Z_80,
@@ -34,11 +34,10 @@ from twofold.measure.calibration_solve import (
     solve,
     spread_after,
 )
+from twofold.measure.halves import PREDICT
 from twofold.measure.lint import lint
-from twofold.measure.predict_inference import METRICS, predict_inference
-from twofold.measure.predict_training import predict_training
-from twofold.measure.truth import Row, number
-from twofold.perf import Constants
+from twofold.measure.truth import METRICS, Row, number
+from twofold.perf import Constants, Half
 
 Array = NDArray[np.float64]
 STEP_LOG = 0.05  # of a factor, for its slope
@@ -111,7 +110,7 @@ def _by_half(rows: Sequence[Row], refused: list[RefusedRow]) -> dict[Half, list[
     found: dict[Half, list[int]] = {}
     for place, row in enumerate(rows):
         try:
-            found.setdefault(half_of(row, columns), []).append(place)
+            found.setdefault(half_of_row(row, columns), []).append(place)
         except InputError as error:
             refused.append(RefusedRow(place + 2, error.message))
     return found
@@ -132,29 +131,23 @@ def _possible(
             said = f"{finding.rule}: {finding.message}" + (f"; {finding.hint}" if finding.hint else "")
             reasons.setdefault(finding.line - 2, said)
     for at, row in enumerate(rows):
-        if at not in reasons and not any(number(row, name) for name in MEASURED[half]):
-            reasons[at] = "nothing measured: fill one of " + ", ".join(MEASURED[half])
+        if at not in reasons and not any(number(row, name) for name in METRICS[half]):
+            reasons[at] = "nothing measured: fill one of " + ", ".join(METRICS[half])
     refused += [RefusedRow(places[at] + 2, reason) for at, reason in reasons.items()]
     return [place for at, place in enumerate(places) if at not in reasons]
-
-
-MEASURED: Mapping[Half, tuple[str, ...]] = MappingProxyType(
-    {"training": TRAINING_METRICS, "inference": METRICS}
-)
 
 
 def uncalibrated_ranges(
     half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
 ) -> dict[str, Array]:
     """Standard deviation, in logarithms, that the 80 % range of every figure stands for; NaN without one."""
-    predict = predict_training if half == "training" else predict_inference
-    return ranges_of(half, predict(rows, catalog, constants))
+    return ranges_of(half, PREDICT[half](rows, catalog, constants))
 
 
 def ranges_of(half: Half, answers: Sequence[Row]) -> dict[str, Array]:
     """The same, of rows that are predicted already."""
     out = {}
-    for name in MEASURED[half]:
+    for name in METRICS[half]:
         ends = [(number(row, f"pred_{name}_low"), number(row, f"pred_{name}_high")) for row in answers]
         out[name] = np.array(
             [np.log(high / low) / (2 * Z_80) if low and high else np.nan for low, high in ends], float
@@ -212,7 +205,7 @@ def _belief(
 def _noise(sheet: Sheet, rows: Sequence[Row], measured: Mapping[str, Array]) -> float:
     """How far repeats of one configuration lie apart, where there are any."""
     groups: dict[tuple[str, ...], list[int]] = {}
-    told = set(MEASURED[sheet.software.half]) | {"id", "notes", "source", "source_ref", "tier", "split"}
+    told = set(METRICS[sheet.software.half]) | {"id", "notes", "source", "source_ref", "tier", "split"}
     for at, place in enumerate(sheet.place):
         key = tuple(value for name, value in sorted(rows[place].items()) if _describes(name, told))
         groups.setdefault(key, []).append(at)

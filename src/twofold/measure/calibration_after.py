@@ -14,11 +14,10 @@ from twofold.core import TwofoldError
 from twofold.inference import model_kind
 from twofold.measure.blind import hidden_constants, source_of
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
-from twofold.measure.calibration_sheet import Half, Sheet, sheets_of
-from twofold.measure.predict_inference import predict_inference
-from twofold.measure.predict_training import predict_training
+from twofold.measure.calibration_sheet import Sheet, sheets_of
+from twofold.measure.halves import PREDICT
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, Known, load_known
+from twofold.perf import Constants, Half, Known, load_known
 
 FEWEST_ROWS = 20  # of one stack in one source
 STACKS_PER_SOURCE = 8
@@ -92,8 +91,7 @@ def _after(
     count: int,
     seed: int,
 ) -> list[Row]:
-    predict = predict_training if half == "training" else predict_inference
-    answers = predict(rows, catalog, constants, known)
+    answers = PREDICT[half](rows, catalog, constants, known)
     ranges = ranges_of(half, answers)
     sheets, _ = sheets_of(half, rows, catalog, constants)
     calibrated: list[Row] = []

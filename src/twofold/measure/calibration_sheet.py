@@ -3,37 +3,28 @@
 What a row leaves open is settled once, by the constants as they are; only the factors change after that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.core import InputError, TwofoldError
+from twofold.core import InputError
 from twofold.inference import engine_era, model_kind, scale_engine
-from twofold.measure.inference_rows import Case, read_case
+from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.memory_figures import counter, printed
-from twofold.measure.predict_inference import METRICS, Batch, batches, best_layouts, price_batch
-from twofold.measure.predict_training import Group, choose, evaluate, group_entries, read_all
-from twofold.measure.truth import Row, measured_figures, number, text
-from twofold.perf import Cluster, Constants, device, network, scale_cluster
-from twofold.training import (
-    Stack,
-    load_stack,
-    scale_stack,
-    software_family,
-    workload_memory,
-    workload_step_time,
-)
+from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
+from twofold.measure.predict_training import Group, group_entries, hardware, price_group, settled_entries
+from twofold.measure.training_rows import Entry
+from twofold.measure.truth import METRICS, Row, measured_figures, text
+from twofold.perf import Cluster, Constants, Half, scale_cluster
+from twofold.training import Stack, scale_stack, software_family
 
 Array = NDArray[np.float64]
-Half = Literal["training", "inference"]
 Factors = Mapping[str, Array]  # name -> (draws, 1)
 TRAINING_FACTORS = ("compute", "memory_bandwidth", "link", "fabric", "host", "memory_use")
 INFERENCE_FACTORS = ("compute", "memory_bandwidth", "host", "communication", "prefill")
-TRAINING_METRICS = ("step_time_s", "peak_mem_gib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +46,12 @@ class Sheet:
     software: Software
     place: NDArray[np.intp]
     kind: tuple[str, ...]  # dense moe mla, per row
-    groups: "tuple[TrainingGroup, ...] | tuple[InferenceGroup, ...]"
+    groups: "tuple[TrainingGroup | InferenceGroup, ...]"
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """What is predicted of each row."""
-        return TRAINING_METRICS if self.software.half == "training" else METRICS
+        return METRICS[self.software.half]
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -89,10 +80,8 @@ class TrainingGroup:
     def priced(self, factors: Factors) -> dict[str, Array]:
         """Step seconds, and the peak as the framework prints it, (draws, rows)."""
         cluster, stack = scale_cluster(self.cluster, factors), scale_stack(self.stack, factors)
-        group = self.group
-        step = workload_step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
-        held = workload_memory(group.work, group.layouts, stack)
-        how = counter(group.machine.framework, group.machine.precision)
+        step, held = price_group(self.group, cluster, stack)
+        how = counter(self.group.machine.framework, self.group.machine.precision)
         return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": printed(held, how)}
 
 
@@ -110,95 +99,74 @@ class InferenceGroup:
         return price_batch(replace(self.batch, replica=replace(replica, cluster=cluster, engine=engine)))
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A row under one reading: an entry of training, or a case of serving."""
+
+    place: int
+    stack: tuple[str, str, str, str]  # accelerator, its family, software, era
+    version: str
+    kind: str
+    read: Entry | Case
+
+
 def sheets_of(
     half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
 ) -> tuple[list[Sheet], dict[int, str]]:
     """The rows by device and software, largest group first, and why each other row cannot be read."""
-    made = _training_sheets if half == "training" else _inference_sheets
-    sheets, refused = made(rows, catalog, constants)
+    settled, refused = (_entries if half == "training" else _cases)(rows, catalog, constants)
+    by_stack: dict[tuple[str, str, str, str], list[Settled]] = {}
+    for one in settled:
+        by_stack.setdefault(one.stack, []).append(one)
+    sheets = [
+        Sheet(
+            Software(half, *stack, ", ".join(sorted({one.version for one in own if one.version}))),
+            np.array([one.place for one in own]),
+            tuple(one.kind for one in own),
+            tuple(_groups([one.read for one in own], catalog, constants)),
+        )
+        for stack, own in by_stack.items()
+    ]
     return sorted(sheets, key=lambda sheet: -sheet.place.size), refused
 
 
-def _training_sheets(
+def _entries(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
-) -> tuple[list[Sheet], dict[int, str]]:
-    entries, refused = read_all(rows, catalog)
-    groups = group_entries(entries, catalog)
-    step_s, _, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
-    chosen = choose(entries, groups, step_s, least_bytes, len(rows))
-    picked = [entries[i] for i in chosen if i >= 0]
-    by_software: dict[tuple[str, str], list[int]] = {}
-    for i, entry in enumerate(picked):
-        name = software_family(entry.machine.framework, entry.machine.precision)
-        by_software.setdefault((entry.machine.accelerator, name), []).append(i)
-    sheets = []
-    for (accelerator, name), members in by_software.items():
-        own = [picked[i] for i in members]
-        family = catalog.accelerator(accelerator).family
-        version = _versions([entry.machine.framework for entry in own])
-        sheets.append(
-            Sheet(
-                Software("training", accelerator, family, name, "", version),
-                np.array([entry.row for entry in own]),
-                tuple("moe" if entry.machine.moe else "dense" for entry in own),
-                tuple(_training_group(group, catalog, constants) for group in group_entries(own, catalog)),
-            )
-        )
-    return sheets, refused
+) -> tuple[list[Settled], dict[int, str]]:
+    entries, refused = settled_entries(rows, catalog, constants)
+    settled = []
+    for entry in entries:
+        machine = entry.machine
+        family = catalog.accelerator(machine.accelerator).family
+        stack = machine.accelerator, family, software_family(machine.framework, machine.precision), ""
+        kind = "moe" if machine.moe else "dense"
+        settled.append(Settled(entry.row, stack, machine.framework, kind, entry))
+    return settled, refused
 
 
-def _training_group(group: Group, catalog: Catalog, constants: Constants) -> TrainingGroup:
-    machine = group.machine
-    accelerator = catalog.accelerator(machine.accelerator)
-    links = network(accelerator, machine.node_size, machine.nic_bytes_per_s, machine.fabric, constants)
-    stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
-    return TrainingGroup(group.index, group, Cluster(device(accelerator, constants), links, 1), stack)
-
-
-def _inference_sheets(
+def _cases(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
-) -> tuple[list[Sheet], dict[int, str]]:
-    cases: list[Case] = []
-    places: list[int] = []
-    refused: dict[int, str] = {}
-    for place, row in enumerate(rows):
-        try:
-            cases.append(read_case(row, catalog, constants))
-            places.append(place)
-        except TwofoldError as error:
-            refused[place] = f"{error.code}: {error.message}"
-    cases = [case for case, _ in best_layouts(cases, constants)]
-    by_software: dict[tuple[str, str, str], list[int]] = {}
-    for i, case in enumerate(cases):
-        key = (case.accelerator.name, case.engine, engine_era(case.engine, case.version))
-        by_software.setdefault(key, []).append(i)
-    sheets = []
-    for (accelerator, name, era), members in by_software.items():
-        own = [cases[i] for i in members]
-        sheets.append(
-            Sheet(
-                Software(
-                    "inference",
-                    accelerator,
-                    own[0].accelerator.family,
-                    name,
-                    era,
-                    _versions([case.version for case in own]),
-                ),
-                np.array([places[i] for i in members]),
-                tuple(model_kind(case.model) for case in own),
-                tuple(InferenceGroup(batch.places, batch) for batch in batches(own, constants)),
-            )
-        )
-    return sheets, refused
+) -> tuple[list[Settled], dict[int, str]]:
+    cases, refused = read_cases(rows, catalog, constants)
+    settled = []
+    for place, (case, _) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
+        part, era = case.accelerator, engine_era(case.engine, case.version)
+        stack = part.name, part.family, case.engine, era
+        settled.append(Settled(place, stack, case.version, model_kind(case.model), case))
+    return settled, refused
 
 
-def _versions(told: Sequence[str]) -> str:
-    """Every version that rows name, in order."""
-    return ", ".join(sorted({version for version in told if version}))
+def _groups(
+    read: Sequence[Entry | Case], catalog: Catalog, constants: Constants
+) -> Iterator[TrainingGroup | InferenceGroup]:
+    """What one call prices each; the rows of one sheet are of one half."""
+    for group in group_entries([one for one in read if isinstance(one, Entry)], catalog):
+        yield TrainingGroup(group.index, group, *hardware(group.machine, catalog, constants))
+    for batch in batches([one for one in read if isinstance(one, Case)], constants):
+        yield InferenceGroup(batch.places, batch)
 
 
-def half_of(row: Row, columns: Sequence[str]) -> Half:
+def half_of_row(row: Row, columns: Sequence[str]) -> Half:
     """Which half a row measures: as its `half` column says, else by the columns of the table."""
     told = text(row, "half").lower()
     if told in ("training", "inference"):
@@ -212,13 +180,6 @@ def measured_logs(sheet: Sheet, rows: Sequence[Row]) -> dict[str, Array]:
     """Logarithm of what was measured, by metric as it is predicted; NaN where a row does not say."""
     out = {name: np.full(sheet.place.size, np.nan) for name in sheet.metrics}
     for at, place in enumerate(sheet.place):
-        for name, value in _measured(sheet.software.half, rows[place]):
+        for name, value in measured_figures(sheet.software.half, rows[place]):
             out[name][at] = np.log(value)
     return out
-
-
-def _measured(half: Half, row: Row) -> list[tuple[str, float]]:
-    if half == "training":
-        found = ((name, number(row, name)) for name in TRAINING_METRICS)
-        return [(name, value) for name, value in found if value]
-    return measured_figures(row)

@@ -113,7 +113,7 @@ def _figure(data: str, part: Part, key: tuple[str, str], places: Sequence[int]) 
 def row_name(part: Part, place: int) -> str:
     """A row by its id and what it measured."""
     row = part.rows[place]
-    measured = next(text(row, name) for name, _ in part.figure.columns if text(row, name))
+    measured = next(text(row, name) for name in part.figure.columns if text(row, name))
     return f"{text(row, 'source')}/{text(row, 'id')}={measured}"
 
 

@@ -4,12 +4,13 @@ Measured columns, `source`, `notes`, `id` and `tier` are never looked at. What i
 prefixes and lengths are constants `benchmark_…`; what public data sets and formats are, stands here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, expm1, inf, log, log2, sqrt
 from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
-from twofold.core import InputError
+from twofold.core import InputError, TwofoldError
 from twofold.inference import NORMAL_P99, model_kind
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, number, text
@@ -167,6 +168,20 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         assumed=tuple(assumed),
         usual=tuple(usual),
     )
+
+
+def read_cases(
+    rows: Sequence[Row], catalog: Catalog, constants: Constants
+) -> tuple[dict[int, Case], dict[int, str]]:
+    """The cases of rows by place, and the coded reason of each row that is none."""
+    cases: dict[int, Case] = {}
+    refused: dict[int, str] = {}
+    for place, row in enumerate(rows):
+        try:
+            cases[place] = read_case(row, catalog, constants)
+        except TwofoldError as error:
+            refused[place] = f"{error.code}: {error.message}"
+    return cases, refused
 
 
 def layouts(case: Case) -> list[Case]:

@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twofold.catalog import Catalog
+from twofold.measure.halves import PREDICT
 from twofold.measure.lint_conservation import lint_conservation
 from twofold.measure.lint_inference import lint_inference
 from twofold.measure.lint_inference import read_physics as read_serving
-from twofold.measure.lint_table import COLUMNS, SEVERITIES, Finding, Half, Severity, Table, read_table
+from twofold.measure.lint_table import COLUMNS, SEVERITIES, Finding, Table, read_table
 from twofold.measure.lint_training import lint_training
-from twofold.measure.predict_inference import predict_inference
-from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants
-
-__all__ = ["Finding", "Severity", "lint"]
+from twofold.perf import Constants, Half
 
 UNEXPLAINED = {"roofline", "memory", "power", "order", "rate", "flops", "mfu", "latency", "conservation"}
 """Rules that say what is wrong, and cannot say why as well as a slip that fits."""
@@ -29,8 +26,7 @@ SAME_RUN = 1.15  # largest ratio of two measurements of one configuration, softw
 def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Finding]:
     """Every finding, by line of the file, the gravest first; no cell makes it raise."""
     table, findings = read_table(half, rows)
-    predict = predict_training if half == "training" else predict_inference
-    predicted = predict(table.rows, catalog, constants)
+    predicted = PREDICT[half](table.rows, catalog, constants)
     findings += [*_unread(table, predicted), *_duplicates(table)]
     if half == "training":
         findings += lint_training(table, predicted, catalog, constants)

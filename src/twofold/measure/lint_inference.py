@@ -12,9 +12,8 @@ from functools import cache
 import numpy as np
 
 from twofold.catalog import Accelerator, Catalog, Model
-from twofold.core import TwofoldError
 from twofold.inference import ModelShape, kv_bytes, model_shape, stack_shapes, weights_bytes
-from twofold.measure.inference_rows import Case, read_case
+from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.lint_table import Finding, Mask, Say, Severity, Table, Values
 from twofold.measure.lint_units import fastest_flops_per_s
 from twofold.measure.truth import Row, text
@@ -77,11 +76,10 @@ def lint_inference(table: Table, physics: Physics) -> list[Finding]:
 def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physics:
     """Bounds of every row that can be read."""
     figures = {f.name: np.full(len(table.rows), np.nan) for f in fields(Physics)}
-    read = [(i, _read(row, catalog, constants)) for i, row in enumerate(table.rows)]
-    known = [(i, case) for i, case in read if case is not None]
-    if known:
-        index, cases = np.array([i for i, _ in known]), [case for _, case in known]
-        for name, values in _figures(cases, [table.rows[i] for i in index]).items():
+    cases, _ = read_cases(table.rows, catalog, constants)  # `predict` says why another is none
+    if cases:
+        index = np.array([*cases])
+        for name, values in _figures([*cases.values()], [table.rows[i] for i in index]).items():
             figures[name][index] = values
     drafts, prefixes = table["spec_decode"] == 0, table["prefix_cache"] == 0
     named = table.words("isl_dist")
@@ -92,13 +90,6 @@ def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physic
         "plain": drafts & prefixes,
     }
     return Physics(**{**figures, **flags})
-
-
-def _read(row: Row, catalog: Catalog, constants: Constants) -> Case | None:
-    try:
-        return read_case(row, catalog, constants)
-    except TwofoldError:
-        return None  # `predict` says why
 
 
 def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from twofold.catalog import did_you_mean
 from twofold.measure.truth import Row, text
+from twofold.perf import Half
 
-Half = Literal["training", "inference"]
 Severity = Literal["impossible", "suspect", "note"]
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.core import TwofoldError
 from twofold.inference import (
     Admission,
     CacheOptions,
@@ -39,15 +38,12 @@ from twofold.inference import (
     stack_shapes,
     static_batch,
 )
-from twofold.measure.inference_rows import Case, layouts, read_case
-from twofold.measure.truth import Row
+from twofold.measure.inference_rows import Case, layouts, read_cases
+from twofold.measure.truth import METRICS, Row
 from twofold.perf import Cluster, Constants, Known, device, engine_software, format_scope, load_known, network
 
 Array = NDArray[np.float64]
 ENDS = ("", "_low", "_high", "_low_95", "_high_95")
-METRICS = (
-    "ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s", "e2e_p50_ms", "e2e_p99_ms",
-)  # fmt: skip
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
 USUAL_CHUNK_TOKENS = 8192.0  # what engines prefill in a step unless told
@@ -77,16 +73,11 @@ def predict_inference(
     `known` is what the fit of these constants has seen, the shipped table where it is not given.
     """
     known = load_known() if known is None else known
-    read = [_read(row, catalog, constants) for row in rows]
-    priced = iter(best_layouts([case for case in read if isinstance(case, Case)], constants))
-    answered = []
-    for row, case in zip(rows, read, strict=True):
-        if isinstance(case, Case):
-            chosen, predicted = next(priced)
-            answered.append({**row, **_columns(chosen, predicted, constants, known)})
-        else:
-            answered.append({**row, **_refusal(f"{case.code}: {case.message}")})
-    return answered
+    cases, refused = read_cases(rows, catalog, constants)
+    columns = {place: _refusal(reason) for place, reason in refused.items()}
+    for place, (case, predicted) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
+        columns[place] = _columns(case, predicted, constants, known)
+    return [{**row, **columns[place]} for place, row in enumerate(rows)]
 
 
 def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case, dict[str, float]]]:
@@ -98,14 +89,14 @@ def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case
         if place not in best or _better(values, index, best[place]):
             best[place] = index
     return [
-        (tried[index][1], {name: float(values[name][index]) for name in METRICS})
+        (tried[index][1], {name: float(values[name][index]) for name in METRICS["inference"]})
         for index in (best[place] for place in range(len(cases)))
     ]
 
 
 def predict_cases(cases: Sequence[Case], constants: Constants) -> dict[str, Array]:
     """Medians of each metric for each case; NaN where the model does not fit the memory."""
-    values = {name: np.full(len(cases), np.nan) for name in METRICS}
+    values = {name: np.full(len(cases), np.nan) for name in METRICS["inference"]}
     for batch in batches(cases, constants):
         for name, column in price_batch(batch).items():
             values[name][batch.places] = column
@@ -288,13 +279,6 @@ _PRICE: dict[str, Callable[[Batch, Array], tuple[Served, Array]]] = {
 }
 
 
-def _read(row: Row, catalog: Catalog, constants: Constants) -> Case | TwofoldError:
-    try:
-        return read_case(row, catalog, constants)
-    except TwofoldError as error:
-        return error
-
-
 def _better(values: dict[str, Array], index: int, held: int) -> bool:
     """Where the layout is open a deployer tunes it: the higher throughput wins."""
     new, old = values["output_tok_s"][index], values["output_tok_s"][held]
@@ -334,5 +318,5 @@ def seen_software(case: Case) -> str:
 
 
 def _refusal(reason: str) -> Row:
-    blank = {f"pred_{name}{end}": "" for name in METRICS for end in ENDS}
+    blank = {f"pred_{name}{end}": "" for name in METRICS["inference"] for end in ENDS}
     return {**blank, "pred_basis": "", "pred_assumptions": "", "pred_group": "", "pred_error": reason}

@@ -16,6 +16,7 @@ from twofold.perf import Cluster, Constants, Known, device, format_scope, load_k
 from twofold.training import (
     Layouts,
     Memory,
+    Stack,
     StepTime,
     Workload,
     layouts_of,
@@ -104,7 +105,7 @@ def evaluate(
     bytes that it may take."""
     step_s, peak_gib, states_gib, least_bytes = np.empty((4, count))
     for group in groups:
-        step, held = evaluate_group(group, catalog, constants)
+        step, held = price_group(group, *hardware(group.machine, catalog, constants))
         step_s[group.index] = step.total_s
         how = counter(group.machine.framework, group.machine.precision)
         peak_gib[group.index], states_gib[group.index] = printed(held, how), printed_states(held, how)
@@ -112,15 +113,29 @@ def evaluate(
     return step_s, peak_gib, states_gib, least_bytes
 
 
-def evaluate_group(group: Group, catalog: Catalog, constants: Constants) -> tuple[StepTime, Memory]:
-    """One group through the model."""
-    machine = group.machine
+def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[Cluster, Stack]:
+    """What a machine's rows run on, and under which software."""
     accelerator = catalog.accelerator(machine.accelerator)
     links = network(accelerator, machine.node_size, machine.nic_bytes_per_s, machine.fabric, constants)
     cluster = Cluster(device(accelerator, constants), links, 1)  # each layout says how many it uses
-    stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
-    step = workload_step_time(group.work, machine.precision, group.layouts, cluster, stack)
+    return cluster, load_stack(constants, machine.framework, machine.precision, accelerator.family)
+
+
+def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[StepTime, Memory]:
+    """One group through the model."""
+    step = workload_step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
     return step, workload_memory(group.work, group.layouts, stack)
+
+
+def settled_entries(
+    rows: Sequence[Row], catalog: Catalog, constants: Constants
+) -> tuple[list[Entry], dict[int, str]]:
+    """Each row under its likeliest reading, and the coded reason of each row that has none."""
+    entries, refused = read_all(rows, catalog)
+    groups = group_entries(entries, catalog)
+    step_s, _, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
+    chosen = choose(entries, groups, step_s, least_bytes, len(rows))
+    return [entries[i] for i in chosen if i >= 0], refused
 
 
 def choose(

@@ -3,12 +3,24 @@
 import csv
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from twofold.core import InputError, Place
 
 Row = dict[str, str]
+
+METRICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "training": ("step_time_s", "peak_mem_gib"),
+        "inference": (
+            "ttft_mean_ms", "ttft_p50_ms", "tpot_mean_ms", "tpot_p50_ms",
+            "output_tok_s", "e2e_p50_ms", "e2e_p99_ms",
+        ),
+    }
+)  # fmt: skip
+"""What is measured of a row and predicted as `pred_…`."""
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -83,9 +95,12 @@ def text(row: Row, column: str) -> str:
     return (row.get(column) or "").strip()
 
 
-def measured_figures(row: Row) -> list[tuple[str, float]]:
+def measured_figures(half: str, row: Row) -> list[tuple[str, float]]:
     """(predicted metric, measured value) of a row. A benchmark of ten requests per slot reports means."""
-    figures = []
+    figures: list[tuple[str, float | None]] = []
+    if half == "training":
+        figures = [(name, number(row, name)) for name in METRICS[half]]
+        return [(name, value) for name, value in figures if value]
     closed = "uniform" in row.get("isl_dist", "") and row.get("mode") != "online"
     for metric in ("ttft", "tpot"):
         mean, middle = number(row, f"{metric}_mean_ms"), number(row, f"{metric}_p50_ms")

@@ -27,6 +27,7 @@ from twofold.measure.blind import (
 )
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.facets import Facets, facets_of, fitted_sources
+from twofold.measure.halves import half_of
 from twofold.measure.scores import Mask, Score, Values, score
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import Constants, Half, load_constants
@@ -37,11 +38,6 @@ SCORED_TIERS = ("", "A", "B")  # C is context: rows that failed a check, or that
 # Their unnamed statistic behaves as a mean over the run, its first burst included.
 TTFT_IS_MEAN = {"inferencex"}
 CHUNK_ROWS = 1024  # between two reports of progress
-# A table without these columns has no row that says enough; the first half that it could be is meant.
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "training": ("gpu", "gpus", "seq_len"),
-    "inference": ("model", "gpu"),
-}
 
 
 class Column(StrEnum):
@@ -55,32 +51,22 @@ class Column(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What is measured, and the column that predicts it; of several the first that was measured counts."""
+    """What is measured and predicted as `pred_…`; of several columns the first that was measured counts."""
 
     half: str
     name: str
     title: str
-    columns: tuple[tuple[str, str], ...]  # measured, predicted
+    columns: tuple[str, ...]
 
 
 FIGURES = (
-    Figure("training", "step_time", "step time", (("step_time_s", "pred_step_time_s"),)),
-    Figure("training", "peak_memory", "peak memory", (("peak_mem_gib", "pred_peak_mem_gib"),)),
-    Figure(
-        "inference",
-        "ttft",
-        "time to first token",
-        (("ttft_mean_ms", "pred_ttft_mean_ms"), ("ttft_p50_ms", "pred_ttft_p50_ms")),
-    ),
-    Figure(
-        "inference",
-        "tpot",
-        "time per output token",
-        (("tpot_mean_ms", "pred_tpot_mean_ms"), ("tpot_p50_ms", "pred_tpot_p50_ms")),
-    ),
-    Figure("inference", "output_rate", "output tokens/s", (("output_tok_s", "pred_output_tok_s"),)),
-    Figure("inference", "e2e", "whole answer, median", (("e2e_p50_ms", "pred_e2e_p50_ms"),)),
-    Figure("inference", "e2e_p99", "whole answer, p99", (("e2e_p99_ms", "pred_e2e_p99_ms"),)),
+    Figure("training", "step_time", "step time", ("step_time_s",)),
+    Figure("training", "peak_memory", "peak memory", ("peak_mem_gib",)),
+    Figure("inference", "ttft", "time to first token", ("ttft_mean_ms", "ttft_p50_ms")),
+    Figure("inference", "tpot", "time per output token", ("tpot_mean_ms", "tpot_p50_ms")),
+    Figure("inference", "output_rate", "output tokens/s", ("output_tok_s",)),
+    Figure("inference", "e2e", "whole answer, median", ("e2e_p50_ms",)),
+    Figure("inference", "e2e_p99", "whole answer, p99", ("e2e_p99_ms",)),
 )
 
 
@@ -173,18 +159,6 @@ def read_data(path: Path | None, half: str = "") -> Data:
     if path is None:
         return _data("the packaged sample", rows_of, OF_THE_SAMPLE, kernel_folder)
     return _data(str(path), rows_of, kept_blind(), kernel_folder)
-
-
-def half_of(row: Row, path: Path, asked: str = "") -> str:
-    """Which half a table belongs to, by its columns."""
-    fitting = [half for half, columns in NEEDED.items() if all(name in row for name in columns)]
-    if not fitting or (asked and asked not in fitting):
-        half = asked if asked in NEEDED else "training"
-        raise TableError(
-            f"`{path.name}` is no table of {asked or 'training or inference'} runs",
-            hint=f"a table of {half} runs needs at least {', '.join(NEEDED[half])}",
-        )
-    return asked or fitting[0]
 
 
 def _data(name: str, rows_of: Mapping[str, Sequence[Row]], blind: Path, kernels: Path | None = None) -> Data:
@@ -294,26 +268,26 @@ def parts_of(
     return tuple(parts)
 
 
-def _measured_places(figure: Figure, rows: Sequence[Row]) -> tuple[NDArray[np.intp], list[tuple[str, str]]]:
-    """Which rows measured the figure, and by which pair of columns."""
+def _measured_places(figure: Figure, rows: Sequence[Row]) -> tuple[NDArray[np.intp], list[str]]:
+    """Which rows measured the figure, and in which column."""
     found = [
-        (place, pair)
+        (place, column)
         for place, row in enumerate(rows)
-        if (pair := next((each for each in figure.columns if number(row, each[0])), None))
+        if (column := next((each for each in figure.columns if number(row, each)), None))
     ]
-    return np.array([place for place, _ in found], np.intp), [pair for _, pair in found]
+    return np.array([place for place, _ in found], np.intp), [column for _, column in found]
 
 
 def _values(
     rows: Sequence[Row],
     answers: Sequence[Row],
     places: NDArray[np.intp],
-    names: Sequence[tuple[str, str]],
+    names: Sequence[str],
 ) -> Values:
     ends = ("", "_low", "_high", "_low_95", "_high_95")
     told = [
-        [number(rows[place], measured), *(number(answers[place], predicted + end) for end in ends)]
-        for place, (measured, predicted) in zip(places, names, strict=True)
+        [number(rows[place], name), *(number(answers[place], f"pred_{name}{end}") for end in ends)]
+        for place, name in zip(places, names, strict=True)
     ]
     return Values(*np.array(told, float).T)  # None becomes NaN
 
