@@ -38,64 +38,49 @@ class Facets:
 
 def facets_of(half: str, rows: Iterable[Row], catalog: Catalog) -> list[Facets]:
     """The facets of each row; a name that the catalogue does not have stays as it is written."""
-    names = _Names(half, catalog)
-    return [names.facets(row) for row in rows]
+
+    @cache  # resolving a spelling takes longer than scoring its row
+    def gpu_of(name: str) -> str:
+        try:
+            return catalog.benchmark_accelerator(name).name
+        except TwofoldError:
+            return name
+
+    @cache
+    def model_of(name: str) -> Model | None:
+        try:
+            return catalog.benchmark_model(name)
+        except TwofoldError:
+            return None
+
+    return [_facets(half, row, gpu_of(text(row, "gpu")), model_of(text(row, "model"))) for row in rows]
 
 
-class _Names:
-    """Looks each spelling up once: resolving one takes longer than scoring its row. Holds a cache."""
+def _facets(half: str, row: Row, gpu: str, model: Model | None) -> Facets:
+    source, training = text(row, "source"), half == "training"
+    precision, framework = text(row, "precision").lower() or "bf16", text(row, "framework")
+    software = software_family(framework, precision) if training else framework.lower()
+    bits = "8 bits" if precision in NARROW else "16 bits"
+    return Facets(
+        source=source,
+        gpu=gpu,
+        framework=software,
+        arch=_arch(half, row, model),
+        phase="training" if training else text(row, "mode").lower(),
+        precision=bits if training else text(row, "precision_weights").lower(),
+        recompute="stated" if text(row, "recompute") else "",
+        known="yes" if is_known(half, source, gpu, software) else "",
+    )
 
-    def __init__(self, half: str, catalog: Catalog) -> None:
-        self._half, self._catalog = half, catalog
-        self._gpus: dict[str, str] = {}
-        self._models: dict[str, Model | None] = {}
 
-    def facets(self, row: Row) -> Facets:
-        source, gpu = text(row, "source"), self._gpu(text(row, "gpu"))
-        if self._half == "training":
-            precision = text(row, "precision").lower() or "bf16"
-            framework = software_family(text(row, "framework"), precision)
-            precision = "8 bits" if precision in NARROW else "16 bits"
-            phase = "training"
-        else:
-            framework = text(row, "framework").lower()
-            precision, phase = text(row, "precision_weights").lower(), text(row, "mode").lower()
-        return Facets(
-            source=source,
-            gpu=gpu,
-            framework=framework,
-            arch=self._arch(row),
-            phase=phase,
-            precision=precision,
-            recompute="stated" if text(row, "recompute") else "",
-            known="yes" if is_known(self._half, source, gpu, framework) else "",
-        )
-
-    def _gpu(self, name: str) -> str:
-        if name not in self._gpus:
-            try:
-                self._gpus[name] = self._catalog.benchmark_accelerator(name).name
-            except TwofoldError:
-                self._gpus[name] = name
-        return self._gpus[name]
-
-    def _arch(self, row: Row) -> str:
-        """Of a training row as it states itself; else as the catalogue knows the model."""
-        if self._half == "training" and (text(row, "arch") or number(row, "experts")):
-            return "moe" if number(row, "experts") or text(row, "arch").lower() == "moe" else "dense"
-        model = self._model(text(row, "model"))
-        if model is None:
-            return ""
-        kind = model_kind(model)
-        return "moe" if self._half == "training" and kind == "mla" and model.experts else kind
-
-    def _model(self, name: str) -> Model | None:
-        if name not in self._models:
-            try:
-                self._models[name] = self._catalog.benchmark_model(name)
-            except TwofoldError:
-                self._models[name] = None
-        return self._models[name]
+def _arch(half: str, row: Row, model: Model | None) -> str:
+    """Of a training row as it states itself; else as the catalogue knows the model."""
+    if half == "training" and (text(row, "arch") or number(row, "experts")):
+        return "moe" if number(row, "experts") or text(row, "arch").lower() == "moe" else "dense"
+    if model is None:
+        return ""
+    kind = model_kind(model)
+    return "moe" if half == "training" and kind == "mla" and model.experts else kind
 
 
 def is_known(half: str, source: str, gpu: str, framework: str) -> bool:

@@ -168,15 +168,5 @@ def read_figures(data: str, halves: Iterable[str], path: Path = FILE) -> list[Ga
 
 
 def _parsed(cells: Mapping[str, str]) -> GateFigure:
-    return GateFigure(
-        data=cells["data"],
-        half=cells["half"],
-        figure=cells["figure"],
-        arch=cells["arch"],
-        source=cells["source"],
-        rows=int(cells["rows"]),
-        answered=int(cells["answered"]),
-        digest=cells["digest"],
-        mean_error=float(cells["mean_error"]),
-        median_error=float(cells["median_error"]),
-    )
+    kinds = {"rows": int, "answered": int, "mean_error": float, "median_error": float}
+    return GateFigure(**{name: kinds.get(name, str)(cell) for name, cell in cells.items()})

@@ -18,6 +18,7 @@ from twofold.measure.facets import Facets
 from twofold.measure.scores import (
     LEAST_RANKED,
     Mask,
+    Values,
     coverage,
     mean_error,
     median_error,
@@ -84,6 +85,7 @@ class Judged:
 
 Selected = list[tuple[Part, Mask]]
 Found = tuple[float | None, int, float | None]  # value, rows, otherwise
+Statistic = Callable[[Goal, Column, Evidence], Found]
 
 
 @cache
@@ -143,30 +145,42 @@ def _by_source(part: Part, column: Column, mask: Mask) -> list[Mask]:
     return [answered & (sources == one) for one in np.unique(sources[answered])]
 
 
-def _mean_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
-    """The mean over sources of the mean error within each; beside it that of all rows."""
-    for part, mask in _selected(goal, column, evidence):
-        each = [mean_error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
-        together = part.where(column, mask)
-        return _mean(each), together.measured.size, mean_error(together)
-    return None, 0, None
+def _first(of: Callable[[Part, Column, Mask], Found]) -> Statistic:
+    """A statistic of the first of the goal's figures that has rows, over those that were answered."""
+
+    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
+        for part, mask in _selected(goal, column, evidence):
+            return of(part, column, mask & part.answers[column].answered)
+        return None, 0, None
+
+    return statistic
 
 
-def _median_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
+def _over_sources(error: Callable[[Values], float | None], part: Part, column: Column, mask: Mask) -> Found:
+    """The mean over sources of the error within each; beside it that of all rows."""
+    each = [error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
+    together = part.where(column, mask)
+    return _mean(each), together.measured.size, error(together)
+
+
+def _mean_error(part: Part, column: Column, mask: Mask) -> Found:
+    return _over_sources(mean_error, part, column, mask)
+
+
+def _median_error(part: Part, column: Column, mask: Mask) -> Found:
     """The median error of all rows; beside it the mean over sources of the medians within each."""
-    for part, mask in _selected(goal, column, evidence):
-        each = [median_error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
-        together = part.where(column, mask)
-        return median_error(together), together.measured.size, _mean(each)
-    return None, 0, None
+    of_sources, rows, together = _over_sources(median_error, part, column, mask)
+    return together, rows, of_sources
 
 
-def _rows_error(goal: Goal, column: Column, evidence: Evidence) -> Found:
-    """The mean over all rows: kernels of one table have one source."""
-    for part, mask in _selected(goal, column, evidence):
+def _of_rows(of: Callable[[Values], float | None]) -> Statistic:
+    """A statistic of all rows, with no other way to weigh them: kernels of one table have one source."""
+
+    def found(part: Part, column: Column, mask: Mask) -> Found:
         values = part.where(column, mask)
-        return mean_error(values), values.measured.size, mean_error(values)
-    return None, 0, None
+        return of(values), values.measured.size, of(values)
+
+    return _first(found)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -179,57 +193,34 @@ def _keys(part: Part, columns: Sequence[str], mask: Mask) -> list[tuple[str, ...
     return [tuple(row.get(name, "") for name in columns) for row in rows]
 
 
-def _regret(of: Callable[[Sequence[float]], float]) -> Callable[[Goal, Column, Evidence], Found]:
+def _regret(of: Callable[[Sequence[float]], float]) -> Statistic:
     """Over all sets of runs that differ by their layout alone."""
 
-    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
-        for part, mask in _selected(goal, column, evidence):
-            answered = mask & part.answers[column].answered
-            values = part.answers[column].where(answered)
-            sets, layouts = (_keys(part, names, answered) for names in (SAME_JOB, LAYOUT))
-            found = list(regrets(sets, layouts, values.measured, values.predicted).values())
-            return (float(of(found)) if found else None), len(found), max(found, default=None)
-        return None, 0, None
+    def regret(part: Part, column: Column, mask: Mask) -> Found:
+        values = part.where(column, mask)
+        sets, layouts = (_keys(part, names, mask) for names in (SAME_JOB, LAYOUT))
+        found = list(regrets(sets, layouts, values.measured, values.predicted).values())
+        return (float(of(found)) if found else None), len(found), max(found, default=None)
 
-    return statistic
+    return _first(regret)
 
 
-def _ranked(columns: Sequence[str]) -> Callable[[Goal, Column, Evidence], Found]:
+def _ranked(columns: Sequence[str]) -> Statistic:
     """A mean of Spearman over groups of rows that agree in `columns`."""
 
-    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
-        for part, mask in _selected(goal, column, evidence):
-            answered = mask & part.answers[column].answered
-            values = part.answers[column].where(answered)
-            keys = _keys(part, columns, answered)
-            groups: dict[tuple[str, ...], list[int]] = {}
-            for place, key in enumerate(keys):
-                groups.setdefault(key, []).append(place)
-            each = [
-                spearman(values.measured[places], values.predicted[places])
-                for places in groups.values()
-                if len(places) >= LEAST_RANKED
-            ]
-            return _mean(each), values.measured.size, spearman(values.measured, values.predicted)
-        return None, 0, None
-
-    return statistic
-
-
-def _above(goal: Goal, column: Column, evidence: Evidence) -> Found:
-    for part, mask in _selected(goal, column, evidence):
+    def ranked(part: Part, column: Column, mask: Mask) -> Found:
         values = part.where(column, mask)
-        found = share_above(values.measured, values.high_80)
-        return found, values.measured.size, found
-    return None, 0, None
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for place, key in enumerate(_keys(part, columns, mask)):
+            groups.setdefault(key, []).append(place)
+        each = [
+            spearman(values.measured[places], values.predicted[places])
+            for places in groups.values()
+            if len(places) >= LEAST_RANKED
+        ]
+        return _mean(each), values.measured.size, spearman(values.measured, values.predicted)
 
-
-def _width(goal: Goal, column: Column, evidence: Evidence) -> Found:
-    for part, mask in _selected(goal, column, evidence):
-        values = part.where(column, mask)
-        found = width(values.low_80, values.high_80)
-        return found, values.measured.size, found
-    return None, 0, None
+    return _first(ranked)
 
 
 def _groups_off(_goal: Goal, column: Column, evidence: Evidence) -> Found:
@@ -288,17 +279,17 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
     return (float(worse) if compared else None), compared, None
 
 
-STATISTICS: Mapping[str, Callable[[Goal, Column, Evidence], Found]] = MappingProxyType(
+STATISTICS: Mapping[str, Statistic] = MappingProxyType(
     {
-        "mean error": _mean_error,
-        "mean error of rows": _rows_error,
-        "median error": _median_error,
+        "mean error": _first(_mean_error),
+        "mean error of rows": _of_rows(mean_error),
+        "median error": _first(_median_error),
         "mean regret": _regret(np.mean),
         "median regret": _regret(np.median),
         "Spearman in sources": _ranked(("source",)),
         "Spearman in clusters": _ranked(SAME_CLUSTER),
-        "share above": _above,
-        "width": _width,
+        "share above": _of_rows(lambda values: share_above(values.measured, values.high_80)),
+        "width": _of_rows(lambda values: width(values.low_80, values.high_80)),
         "groups off": _groups_off,
         "share refused": _refused,
         "constants above 1": _above_one,
