@@ -25,7 +25,7 @@ from fits.kernels import (
     PREFILL_FP8,
 )
 from fits.pooled import Prior, fit_pooled
-from twofold.measure.kernel_scores import FILE, ClassConstants, ClassSlice, class_slices
+from twofold.measure.kernel_scores import FILE, ClassConstants, KernelClass, class_slices
 from twofold.measure.kernel_tables import GEMM_FORMATS, families
 from twofold.perf import Constants, load_constants
 
@@ -46,7 +46,7 @@ QUANTISE = Prior("quantise_ratio", 1.0, 0.7, 0.02, 8.0)
 MOE_CLASS = (*MOE, *MOE_SHAPE, Prior("gemm_half_k", 100.0, 1.0, 1.0, 2000.0), *MOE_BENCH, *THROTTLE)
 
 
-def priors_of(one: ClassSlice) -> tuple[Prior, ...]:
+def priors_of(one: KernelClass) -> tuple[Prior, ...]:
     """What is fitted of one class."""
     if one.table == "gemm":
         return GEMM_CLASS if GEMM_FORMATS[one.format][0] == "bf16" else (*GEMM_CLASS, QUANTISE)
@@ -67,12 +67,12 @@ def _attention(phase: str, dtype: str) -> tuple[Prior, ...]:
 
 def fit_classes(truth: Path, constants: Constants) -> Iterator[ClassConstants]:
     """Fit all classes under `truth`, each with a pool of its own over the accelerators that have rows."""
-    for one in class_slices(truth, constants):
+    for one, rows in class_slices(truth, constants):
         priors = priors_of(one)
-        pooled = fit_pooled(one.rows, priors, families(), one.rows.fitted)
-        for leaf in sorted(set(one.rows.leaf)):
+        pooled = fit_pooled(rows, priors, families(), rows.fitted)
+        for leaf in sorted(set(rows.leaf)):
             values = {prior.name: pooled.values[prior.name, leaf] for prior in priors}
-            yield ClassConstants(one.title, leaf, int((one.rows.leaf == leaf).sum()), values)
+            yield ClassConstants(one.title, leaf, int((rows.leaf == leaf).sum()), values)
 
 
 def write_classes(found: Iterable[ClassConstants], path: Path = FILE) -> None:

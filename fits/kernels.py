@@ -7,7 +7,7 @@ scored with shipped constants.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,18 +23,22 @@ from twofold.measure.kernel_tables import (
     Kernels,
     Rows,
     attention_rows,
+    column,
     comm_rows,
+    device_of_rows,
     families,
     gemm_rows,
-    joined,
+    leaves,
+    measured,
     moe_rows,
     table,
-    weight_only_rows,
 )
-from twofold.perf import ConstantRow, Constants, load_constants, with_rows
+from twofold.measure.truth import Row
+from twofold.perf import ConstantRow, Constants, gemm_s, load_constants, with_rows
 from twofold.perf.formats import WEIGHT_ONLY
 
 FITTED_BY = "kernels"
+ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group", "possible")
 EFFICIENCY = (0.03, 1.0)
 
 GEMM = (
@@ -214,6 +218,35 @@ def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:
                 )
             )
     return rows
+
+
+def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
+    """Weight-only products that take longer than their launch, predicted as if the weights had 16 bits."""
+    rows = [row for row in table_rows if row["dtype"] == dtype and float(row["time_us"]) > 50.0]
+    m, n, k = (column(rows, name) for name in "mnk")
+    base = device_of_rows(leaves(rows), constants)
+    return measured(rows, "kernel", "dtype", lambda _: np.asarray(gemm_s(base, m, n, k, "bf16")))
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Several row sets as one: each predicts its own share."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([part.measured_s.size for part in parts])
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        pieces = zip(parts, ends, strict=True)
+        return np.concatenate(
+            [
+                part.predict(
+                    {name: value[end - part.measured_s.size : end] for name, value in values.items()}
+                )
+                for part, end in pieces
+            ]
+        )
+
+    pieces = [np.concatenate([getattr(part, name) for part in parts]) for name in ROW_ARRAYS]
+    return Rows(predict=predict, **dict(zip(ROW_ARRAYS, pieces, strict=True)))
 
 
 def constant_rows(part: Slice, measured: Rows, pooled: Pooled) -> list[ConstantRow]:

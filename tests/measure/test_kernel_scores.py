@@ -31,14 +31,14 @@ def mean_error(rows: list[KernelError]) -> float:
 def test_unseen_configurations_are_predicted_within_the_tables_limit(
     errors: list[KernelError], table: str, limit: float
 ) -> None:
-    rows = [row for row in errors if row.table == table and row.held_out and row.measured_s > 50e-6]
+    rows = [row for row in errors if row.kind.table == table and row.held_out and row.measured_s > 50e-6]
     assert len(rows) > 150
     assert mean_error(rows) <= limit
 
 
 def test_every_table_is_scored_and_a_fifth_of_it_is_held_out(errors: list[KernelError]) -> None:
     for name in ("gemm", "attention", "collective", "moe"):
-        share = np.mean([row.held_out for row in errors if row.table == name])
+        share = np.mean([row.held_out for row in errors if row.kind.table == name])
         assert 0.15 < share < 0.25
 
 

@@ -40,27 +40,24 @@ LEAST_S = 50e-6  # shorter kernels are launch and clock
 
 
 @dataclass(frozen=True, slots=True)
-class KernelError:
-    """One measured kernel and its prediction."""
+class KernelClass:
+    """Who made kernels and how, in one part of a table."""
 
     table: str  # gemm attention collective moe
     title: str  # part of the table and class of kernel: `gemm fp8 vllm cutlass`
-    accelerator: str
     format: str  # of the products, or of the cache in decode; blank for collectives
+
+
+@dataclass(frozen=True, slots=True)
+class KernelError:
+    """One measured kernel and its prediction."""
+
+    kind: KernelClass
+    accelerator: str
     phase: str  # prefill, decode, a collective's operation, a way of routing; blank for products
     measured_s: float
     predicted_s: float
     held_out: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClassSlice:
-    """One class of kernels in one part of a table, and its rows."""
-
-    table: str  # gemm attention collective moe
-    title: str
-    format: str
-    rows: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +70,25 @@ class ClassConstants:
     values: Mapping[str, float]
 
 
-def class_slices(truth: Path, constants: Constants) -> Iterator[ClassSlice]:
+def class_slices(truth: Path, constants: Constants) -> Iterator[tuple[KernelClass, Rows]]:
     """Every class of every table with its rows, in the order of the tables."""
     tables = {name: table(truth, name) for name in TABLES}
     for dtype in GEMM_FORMATS:
         for kind, rows in _classes(tables["gemm"], {"dtype": dtype}):
-            yield ClassSlice("gemm", f"gemm {dtype} {kind}", dtype, gemm_rows(rows, dtype, constants))
+            yield KernelClass("gemm", f"gemm {dtype} {kind}", dtype), gemm_rows(rows, dtype, constants)
     for phase, column in (("prefill", "dtype"), ("decode", "kv_dtype")):
         for dtype in ("bfloat16", "fp8"):
             for kind, rows in _classes(tables["attention"], {"phase": phase, column: dtype}):
                 built = attention_rows(rows, phase, dtype, constants, Kernels.ALL)
-                yield ClassSlice("attention", f"{phase} {dtype} {kind}", dtype, built)
+                yield KernelClass("attention", f"{phase} {dtype} {kind}", dtype), built
     for dtype in MOE_FORMATS:
         for kind, rows in _classes(tables["moe"], {"dtype": dtype}):
             built = moe_rows(rows, dtype, constants, Kernels.ALL)
-            yield ClassSlice("moe", f"experts {dtype} {kind}", dtype, built)
+            yield KernelClass("moe", f"experts {dtype} {kind}", dtype), built
     for kind, rows in _classes([row for row in tables["comm"] if row["gpu"] != "l40s"], {}):
         library = "nccl" if kind == "nccl" else "engine"
         built = comm_rows(rows, library, constants, Kernels.ALL)
-        yield ClassSlice("collective", f"collectives {kind}", "", built)
+        yield KernelClass("collective", f"collectives {kind}", ""), built
 
 
 def _classes(rows: Sequence[Row], where: Mapping[str, str]) -> Iterator[tuple[str, list[Row]]]:
@@ -118,38 +115,28 @@ def kernel_parts(folder: Path, constants: Constants) -> list[Part]:
     found = [
         error for error in kernel_errors(folder, constants) if error.held_out and error.measured_s > LEAST_S
     ]
-    tables = dict.fromkeys(error.table for error in found)
-    return [_part(table, [error for error in found if error.table == table]) for table in tables]
+    tables = dict.fromkeys(error.kind.table for error in found)
+    return [_part(table, [error for error in found if error.kind.table == table]) for table in tables]
 
 
 def kernel_errors(truth: Path, constants: Constants) -> list[KernelError]:
     """All scored rows of the kernel tables under `truth`, with shipped constants."""
     known = read_classes()
     found: list[KernelError] = []
-    for one in class_slices(truth, constants):
+    for kind, rows in class_slices(truth, constants):
         values = {
-            name: np.array([known[one.title, leaf].values[name] for leaf in one.rows.leaf])
-            for name in known[one.title, one.rows.leaf[0]].values
+            name: np.array([known[kind.title, leaf].values[name] for leaf in rows.leaf])
+            for name in known[kind.title, rows.leaf[0]].values
         }
-        found += _errors(one, one.rows.predict(values))
+        found += _errors(kind, rows, rows.predict(values))
     return found
 
 
-def _errors(one: ClassSlice, predicted_s: Array) -> list[KernelError]:
-    rows = one.rows
-    phases = rows.group if one.table != "gemm" else [""] * rows.leaf.size
+def _errors(kind: KernelClass, rows: Rows, predicted_s: Array) -> list[KernelError]:
+    phases = rows.group if kind.table != "gemm" else [""] * rows.leaf.size
     columns = zip(rows.leaf, phases, rows.measured_s, predicted_s, rows.held_out, rows.possible, strict=True)
     return [
-        KernelError(
-            one.table,
-            one.title,
-            str(leaf),
-            one.format,
-            str(phase),
-            float(measured_s),
-            float(predicted),
-            bool(held_out),
-        )
+        KernelError(kind, str(leaf), str(phase), float(measured_s), float(predicted), bool(held_out))
         for leaf, phase, measured_s, predicted, held_out, possible in columns
         if possible
     ]
@@ -170,12 +157,12 @@ def _part(table: str, errors: Sequence[KernelError]) -> Part:
 
 def _facets(error: KernelError) -> Facets:
     return Facets(
-        source=error.title,
+        source=error.kind.title,
         gpu=error.accelerator,
         framework="",
         arch="",
         phase=error.phase,
-        precision=error.format,
+        precision=error.kind.format,
         recompute="",
         known="yes",
     )

@@ -108,7 +108,6 @@ PACKING = (  # kernels of FlashAttention's kind pack the queries that share a KV
 )
 GEMM_EFFICIENCY, GROUPED_EFFICIENCY = "gemm_efficiency_fraction", "grouped_efficiency_fraction"
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
-ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group", "possible")
 FORMAT_FIELDS = (
     "gemm_floor_ratio",
     "gemm_efficiency_fraction",
@@ -381,14 +380,6 @@ def attention_rows(
     return measured(rows, "kernel", "phase", predict, least_s)
 
 
-def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
-    """Weight-only products that take longer than their launch, predicted as if the weights had 16 bits."""
-    rows = [row for row in table_rows if row["dtype"] == dtype and float(row["time_us"]) > 50.0]
-    m, n, k = (column(rows, name) for name in "mnk")
-    base = device_of_rows(leaves(rows), constants)
-    return measured(rows, "kernel", "dtype", lambda _: np.asarray(gemm_s(base, m, n, k, "bf16")))
-
-
 def moe_rows(
     table_rows: Sequence[Row], dtype: str, constants: Constants, kernels: Kernels = Kernels.OWN
 ) -> Rows:
@@ -471,24 +462,3 @@ def comm_rows(
 
     least_s = (ranks - 1.0) / ranks * payload_bytes / peak
     return measured(rows, "op", "op", predict, least_s)
-
-
-def joined(parts: Sequence[Rows]) -> Rows:
-    """Several row sets as one: each predicts its own share."""
-    if len(parts) == 1:
-        return parts[0]
-    ends = np.cumsum([part.measured_s.size for part in parts])
-
-    def predict(values: Mapping[str, Array]) -> Array:
-        pieces = zip(parts, ends, strict=True)
-        return np.concatenate(
-            [
-                part.predict(
-                    {name: value[end - part.measured_s.size : end] for name, value in values.items()}
-                )
-                for part, end in pieces
-            ]
-        )
-
-    pieces = [np.concatenate([getattr(part, name) for part in parts]) for name in ROW_ARRAYS]
-    return Rows(predict=predict, **dict(zip(ROW_ARRAYS, pieces, strict=True)))
