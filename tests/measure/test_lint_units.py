@@ -25,12 +25,9 @@ def told_twice(ratio, high=1.02):
     agreement = Agreement(
         "rate",
         "tokens/s",
-        ("step_time_s",),
-        ("gpus",),
-        np.array([ratio]),
-        np.array([1.0]),
-        1 / high,
-        high,
+        (("step_time_s",), np.array([ratio])),
+        (("gpus",), np.array([1.0])),
+        (1 / high, high),
         SLIPS,
         "odd",
     )

@@ -42,8 +42,9 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
     def equal(
         quantity: str, columns: tuple[str, ...], stated: Values, implied: Values, *slips: Slip
     ) -> Agreement:
-        every, names = (*slips, *thousand), (columns[:1], columns[1:])
-        return Agreement("rate", quantity, *names, stated, implied, 1 / ROUNDING, ROUNDING, every, hint)
+        sides = (columns[:1], stated), (columns[1:], implied)
+        limits = 1 / ROUNDING, ROUNDING
+        return Agreement("rate", quantity, *sides, limits, (*slips, *thousand), hint)
 
     return [
         equal(
@@ -107,12 +108,9 @@ def _latency(table: Table, physics: Physics) -> Agreement:
         Slip(1e-3, "ttft and tpot are in microseconds"),
         Slip(1 / outputs, "TPOT is the time of the whole answer"),
     )
-    names = ("e2e_p50_ms",), (*TTFT, *TPOT, "osl_mean")
-    figures = table["e2e_p50_ms"], _parts_ms(table)
+    sides = (("e2e_p50_ms",), table["e2e_p50_ms"]), ((*TTFT, *TPOT, "osl_mean"), _parts_ms(table))
     limits = 1 / spread, spread
-    return Agreement(
-        "latency", "end to end latency in ms", *names, *figures, *limits, slips, HINT, MIXED_LENGTHS
-    )
+    return Agreement("latency", "end to end latency in ms", *sides, limits, slips, HINT, MIXED_LENGTHS)
 
 
 def _parts_ms(table: Table) -> Values:
@@ -137,26 +135,27 @@ def _little(table: Table) -> list[Agreement]:
         Slip(outputs, "TPOT is the time of a whole answer, or requests were multiplied by tokens twice"),
         Slip(1 / outputs, "output_tok_s counts requests"),
     )
-    told = ("output_tok_s", "requests_per_s", *TTFT, *TPOT, "e2e_p50_ms", "osl_mean"), ("concurrency",)
-    quick = ("output_tok_s", "requests_per_s", *TPOT), ("concurrency",)
+    flying_by = ("output_tok_s", "requests_per_s", *TTFT, *TPOT, "e2e_p50_ms", "osl_mean"), flying
+    decoding_by = ("output_tok_s", "requests_per_s", *TPOT), decoding
+    all_clients, limit = (("concurrency",), clients), (("concurrency",), limited)
     flight, decode = (
         "requests in flight (rate × latency)",
         "sequences that decode at once (output rate × TPOT)",
     )
+    most = 0.0, MEDIANS_FOR_MEANS
     return [
-        Agreement("conservation", flight, *told, flying, clients, 0.0, MEDIANS_FOR_MEANS, slips, HINT),
-        Agreement("conservation", flight, *told, flying, limited, 0.5, np.inf, slips, HINT, np.inf),
-        Agreement("conservation", decode, *quick, decoding, clients, 0.0, MEDIANS_FOR_MEANS, slips, HINT),
+        Agreement("conservation", flight, flying_by, all_clients, most, slips, HINT),
+        Agreement("conservation", flight, flying_by, limit, (0.5, np.inf), slips, HINT, np.inf),
+        Agreement("conservation", decode, decoding_by, all_clients, most, slips, HINT),
     ]
 
 
 def _served(table: Table) -> Agreement:
     """Requests served against requests offered."""
     slips = (Slip(60.0, "requests_per_s is per minute"), Slip(1 / 60, "request_rate_rps is per minute"))
-    names = ("requests_per_s",), ("request_rate_rps",)
-    figures = table["requests_per_s"], table["request_rate_rps"]
+    served, offered = (((name,), table[name]) for name in ("requests_per_s", "request_rate_rps"))
     hint = "more was served than was offered"
-    return Agreement("conservation", "requests/s served", *names, *figures, 0.0, 1.1, slips, hint)
+    return Agreement("conservation", "requests/s served", served, offered, (0.0, 1.1), slips, hint)
 
 
 def _predictions(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Prediction]:

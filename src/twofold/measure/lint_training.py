@@ -113,21 +113,10 @@ def _rate(table: Table, physics: Physics) -> Agreement:
             Slip(replicas, "global_batch_seqs is the batch of one replica"),
             Slip(1 / replicas, "tokens_per_s_per_gpu is that of one replica's batch"),
         )
-    implied_by = ("step_time_s", "global_batch_seqs", "seq_len", "gpus")
-    stated = table["tokens_per_s_per_gpu"]
+    stated = ("tokens_per_s_per_gpu",), table["tokens_per_s_per_gpu"]
+    by_step = ("step_time_s", "global_batch_seqs", "seq_len", "gpus"), implied
     hint = "one of these was measured or worked out differently"
-    return Agreement(
-        "rate",
-        "tokens/s per GPU",
-        ("tokens_per_s_per_gpu",),
-        implied_by,
-        stated,
-        implied,
-        1 / 1.02,
-        1.02,
-        slips,
-        hint,
-    )
+    return Agreement("rate", "tokens/s per GPU", stated, by_step, (1 / 1.02, 1.02), slips, hint)
 
 
 def _flops(table: Table, physics: Physics) -> Agreement:
@@ -144,21 +133,10 @@ def _flops(table: Table, physics: Physics) -> Agreement:
         Slip(0.5, "a multiply-add was counted as one"),
         Slip(RECOMPUTED, "the FLOPs hold recomputation: flops_counting is 'hardware'"),
     )
-    implied_by = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "seq_len")
+    told = ("model_tflops_per_gpu",), stated
+    by_step = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "seq_len"), implied
     hint = "the FLOPs of a token were counted in an unusual way, or one of these is another run's"
-    return Agreement(
-        "flops",
-        "TFLOP/s per GPU",
-        ("model_tflops_per_gpu",),
-        implied_by,
-        stated,
-        implied,
-        0.9,
-        1.1,
-        slips,
-        hint,
-        2.0,
-    )
+    return Agreement("flops", "TFLOP/s per GPU", told, by_step, (0.9, 1.1), slips, hint, 2.0)
 
 
 def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
@@ -176,25 +154,14 @@ def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
         Slip(RECOMPUTED, "mfu counts recomputed FLOPs"),
     )
     hint = "mfu is of another device's peak, or counts other FLOPs"
-    from_flops = Agreement(
-        "mfu", "MFU", ("mfu",), ("model_tflops_per_gpu",), mfu, of_flops, 0.9, 1.1, slips, hint, 2.0
-    )
     with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = 0.85 - LAST_DIGIT / mfu, 1.15 + LAST_DIGIT / mfu
-    from_step = Agreement(
-        "mfu",
-        "MFU",
-        ("mfu",),
-        ("step_time_s", "tokens_per_s_per_gpu"),
-        mfu,
-        of_step,
-        low,
-        high,
-        slips,
-        hint,
-        2.0,
+        printed = 0.85 - LAST_DIGIT / mfu, 1.15 + LAST_DIGIT / mfu
+    told = ("mfu",), mfu
+    by_flops, by_step = ("model_tflops_per_gpu",), ("step_time_s", "tokens_per_s_per_gpu")
+    return (
+        Agreement("mfu", "MFU", told, (by_flops, of_flops), (0.9, 1.1), slips, hint, 2.0),
+        Agreement("mfu", "MFU", told, (by_step, of_step), printed, slips, hint, 2.0),
     )
-    return from_flops, from_step
 
 
 def _compute_roofline(table: Table, physics: Physics) -> list[Finding]:

@@ -30,18 +30,19 @@ class Slip:
     cause: str
 
 
+Side = tuple[tuple[str, ...], Values]
+"""A quantity, and the columns that say it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One quantity told twice: `stated` over `implied` lies within `low` to `high` where both are right."""
+    """One quantity told twice: `stated` over `implied` lies within the limits where both are right."""
 
     rule: str
     quantity: str
-    stated_by: tuple[str, ...]  # columns
-    implied_by: tuple[str, ...]
-    stated: Values
-    implied: Values
-    low: float | Values
-    high: float | Values
+    stated: Side
+    implied: Side
+    limits: tuple[float | Values, float | Values]
     slips: Sequence[Slip]
     hint: str
     hard_factor: float = 1.5  # beyond the limits times this the two cannot both be true
@@ -50,9 +51,10 @@ class Agreement:
 def disagreements(table: Table, agreement: Agreement) -> list[Finding]:
     """A finding per row whose two figures differ, with the slip that would explain it."""
     count = len(table.rows)
-    low, high = np.broadcast_to(agreement.low, count), np.broadcast_to(agreement.high, count)
+    low, high = (np.broadcast_to(limit, count) for limit in agreement.limits)
+    sides = agreement.stated, agreement.implied
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        ratio = agreement.stated / agreement.implied
+        ratio = agreement.stated[1] / agreement.implied[1]
         off = (ratio < low) | (ratio > high)
         hard = (ratio < low / agreement.hard_factor) | (ratio > high * agreement.hard_factor)
     findings = []
@@ -63,20 +65,14 @@ def disagreements(table: Table, agreement: Agreement) -> list[Finding]:
             for slip in agreement.slips
             if _is_slip(slip, i) and abs(np.log(ratio[i] / _factor(slip, i))) <= near
         ]
-        one, other = (
-            _said(table, i, columns, values[i])
-            for columns, values in (
-                (agreement.stated_by, agreement.stated),
-                (agreement.implied_by, agreement.implied),
-            )
-        )
+        one, other = (_said(table, i, columns, values[i]) for columns, values in sides)
         message = f"{agreement.quantity}: {one}, {other}: {_times(ratio[i])}"
         findings.append(
             table.finding(
                 i,
                 "unit" if causes else agreement.rule,
                 "impossible" if hard[i] else "suspect",
-                (*agreement.stated_by, *agreement.implied_by),
+                (*agreement.stated[0], *agreement.implied[0]),
                 message,
                 " or ".join(causes) or agreement.hint,
             )
