@@ -33,13 +33,12 @@ def replace_blind(
 
 def write_blind(rows: Iterable[BlindRow], path: Path) -> None:
     """Write the whole table, sorted, four digits."""
-    names = [field.name for field in fields(BlindRow)]
     with path.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(names)
+        writer.writerow(["half", "hidden", "name", "scope", "value", "low", "high"])
         for row in sorted(rows, key=attrgetter("half", "hidden", "name", "scope")):
-            cells = (getattr(row, name) for name in names)
-            writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells])
+            ends = row.estimate.value, row.estimate.low, row.estimate.high
+            writer.writerow([row.half, row.hidden, row.name, row.scope, *(f"{end:.4g}" for end in ends)])
     read_blind.cache_clear()
 
 

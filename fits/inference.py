@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fits.fitted import Fitted
 from fits.serving_problem import Key, Problem, log_errors_with_slopes, read_problem
 from twofold.catalog import load_catalog
-from twofold.core import Source
+from twofold.core import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
 from twofold.measure.truth import read_rows
 from twofold.perf import ConstantRow, Constants, with_rows
@@ -243,9 +243,8 @@ def blind_rows(hidden: dict[str, Array], spread: Array) -> tuple[BlindRow, ...]:
     for name, logs in hidden.items():
         for prior, log, wide in zip(free_priors(), logs, spread, strict=True):
             value, width = float(np.exp(log)), _width(wide)
-            rows.append(
-                BlindRow("inference", name, prior.name, prior.scope, value, value / width, value * width)
-            )
+            estimate = Estimate(value, value / width, value * width, "ratio")
+            rows.append(BlindRow("inference", name, prior.name, prior.scope, estimate))
     return tuple(rows)
 
 

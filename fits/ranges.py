@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fits.fitted import Fitted
 from twofold.catalog import Catalog, load_catalog
-from twofold.core import Source, TwofoldError
+from twofold.core import Estimate, Source, TwofoldError
 from twofold.measure.blind import (
     ALL,
     FOLD_COUNT,
@@ -97,7 +97,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
         rows += _all_rows(errors)
         for hidden, kept in _hidings(errors):
             blind += [
-                BlindRow(half, hidden, row.name, row.scope, row.value, row.low, row.high)
+                BlindRow(half, hidden, row.name, row.scope, Estimate(row.value, row.low, row.high, "ratio"))
                 for row in _all_rows(kept)
             ]
     return Fitted(rows, blind=tuple(blind), seen=tuple(seen))

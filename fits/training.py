@@ -16,7 +16,7 @@ from fits.robust import Values, solve
 from fits.training_priors import Prior, read_priors, ridge_of
 from fits.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, read_truth
 from twofold.catalog import load_catalog
-from twofold.core import Source
+from twofold.core import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow
 from twofold.measure.truth import read_rows, text
 from twofold.perf import ConstantRow, Constants, build_constants, with_rows
@@ -164,6 +164,6 @@ def _blind_rows(hidden: str, fitted: Sequence[Prior], priors: Sequence[Prior]) -
     for prior, before in zip(fitted, priors, strict=True):
         if before.fitted in KINDS:
             value = rounded(prior.value)
-            low, high = min(before.low, value), max(before.high, value)
-            rows.append(BlindRow("training", hidden, prior.name, prior.scope, value, low, high))
+            estimate = Estimate(value, min(before.low, value), max(before.high, value), "ratio")
+            rows.append(BlindRow("training", hidden, prior.name, prior.scope, estimate))
     return rows

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fits.fitted import format_known, replace_blind, write_constants
-from twofold.core import ConstantsError, Source
+from twofold.core import ConstantsError, Estimate, Source, exact
 from twofold.measure.blind import BlindRow, read_blind
 from twofold.perf import ConstantRow, parse_constants
 from twofold.perf.known import Seen, parse_known
@@ -28,8 +28,10 @@ def keep(_name: str) -> bool:
 
 def test_a_writer_replaces_the_rows_that_it_owns_alone(tmp_path: Path) -> None:
     path = tmp_path / "blind.csv"
-    step = BlindRow("training", "source=s", "training_handoff_s", "", 1e-4, 1e-5, 1e-3)
-    ends = BlindRow("training", "source=s", "interval_training_step_ratio", "", 1.0, 0.9, 1.2)
+    step = BlindRow("training", "source=s", "training_handoff_s", "", Estimate(1e-4, 1e-5, 1e-3, "ratio"))
+    ends = BlindRow(
+        "training", "source=s", "interval_training_step_ratio", "", Estimate(1.0, 0.9, 1.2, "ratio")
+    )
     replace_blind("training", [step, ends], keep, path)
     replace_blind("training", [], lambda name: name.startswith("interval_"), path)
     assert read_blind(path) == {("training", "source=s"): (step,)}
@@ -40,8 +42,8 @@ def test_a_writer_replaces_the_rows_that_it_owns_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [1.23456, 1.23456e-5])
 def test_four_digits_are_kept(tmp_path: Path, value: float) -> None:
     path = tmp_path / "blind.csv"
-    replace_blind("training", [BlindRow("training", "fold=0", "x", "", value, value, value)], keep, path)
-    assert read_blind(path)["training", "fold=0"][0].value == pytest.approx(value, rel=5e-4)
+    replace_blind("training", [BlindRow("training", "fold=0", "x", "", exact(value, "ratio"))], keep, path)
+    assert read_blind(path)["training", "fold=0"][0].estimate.value == pytest.approx(value, rel=5e-4)
 
 
 def test_a_fit_rewrites_its_own_rows_alone(tmp_path: Path) -> None:

@@ -102,20 +102,10 @@ def scheduler_settings(
     for rule in _rules():
         if _holds(rule, row, asked):
             found[rule.setting] = rule.value
-    chunk = found.get("chunk_tokens", 0.0)
-    if chunk and engine == "trtllm":
-        chunk = max(1.0, chunk // input_tokens) * input_tokens
-    ranks = found.get("wait_prompts_per_rank", 0.0) * (number(row, "dp") or 1.0)
-    return SchedulerSettings(
-        chunk_tokens=chunk,
-        wait_steps=found.get("wait_steps", 0.0),
-        wait_tokens=found.get("wait_tokens", ranks * input_tokens),
-        poll_steps=found.get("poll_steps", 0.0),
-        queued_clients=found.get("queued_clients", 0.0),
-        prepared_prompts=found.get("prepared_prompts", 0.0),
-        stage_s=found.get("stage_s", 0.0),
-        block_tokens=found.get("block_tokens", 0.0),
-    )
+    if "chunk_tokens" in found and engine == "trtllm":
+        found["chunk_tokens"] = max(1.0, found["chunk_tokens"] // input_tokens) * input_tokens
+    ranks = found.pop("wait_prompts_per_rank", 0.0) * (number(row, "dp") or 1.0)
+    return SchedulerSettings(**{"wait_tokens": ranks * input_tokens} | found)
 
 
 def _holds(rule: _Rule, row: Row, asked: dict[str, str]) -> bool:

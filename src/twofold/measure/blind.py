@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from twofold.catalog import Catalog
-from twofold.core import ConstantsError, Source
+from twofold.core import ConstantsError, Estimate, Source
 from twofold.measure.halves import PREDICT
 from twofold.measure.truth import Row, text
 from twofold.perf import ConstantRow, Constants, Known, build_constants, load_known, with_rows
@@ -49,9 +49,7 @@ class BlindRow:
     hidden: str  # source=… fold=… everything
     name: str
     scope: str
-    value: float
-    low: float
-    high: float
+    estimate: Estimate
 
 
 def source_of(row: Row) -> str:
@@ -111,11 +109,11 @@ def unfitted_spread() -> ConstantRow:
 
 
 def _overlaid(row: BlindRow, old: ConstantRow | None) -> ConstantRow:
+    told = row.estimate
     if old is not None:
-        return replace(old, value=row.value, low=row.low, high=row.high)
-    return ConstantRow(
-        row.name, row.scope, row.value, row.low, row.high, "ratio", Source.FITTED, 0, row.half, "blind"
-    )
+        return replace(old, value=told.value, low=told.low, high=told.high)
+    ends = told.value, told.low, told.high
+    return ConstantRow(row.name, row.scope, *ends, told.unit, told.source, 0, row.half, "blind")
 
 
 def predict_blind(
@@ -148,8 +146,8 @@ def read_blind(path: Path) -> Mapping[tuple[str, str], tuple[BlindRow, ...]]:
     seen: set[tuple[str, ...]] = set()
     with path.open(newline="", encoding="utf-8") as handle:
         for cells in csv.DictReader(handle):
-            numbers = (float(cells[name]) for name in ("value", "low", "high"))
-            row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], *numbers)
+            estimate = Estimate(float(cells["value"]), float(cells["low"]), float(cells["high"]), "ratio")
+            row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], estimate)
             key = (row.half, row.hidden, row.name, row.scope)
             if key in seen:
                 raise ConstantsError(f"'{path.name}' has two rows of '{row.name}' without {row.hidden}")

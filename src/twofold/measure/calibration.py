@@ -205,7 +205,7 @@ def _belief(
 def _noise(sheet: Sheet, rows: Sequence[Row], measured: Mapping[str, Array]) -> float:
     """How far repeats of one configuration lie apart, where there are any."""
     groups: dict[tuple[str, ...], list[int]] = {}
-    told = set(METRICS[sheet.software.half]) | {"id", "notes", "source", "source_ref", "tier", "split"}
+    told = set(METRICS[sheet.half]) | {"id", "notes", "source", "source_ref", "tier", "split"}
     for at, place in enumerate(sheet.place):
         key = tuple(value for name, value in sorted(rows[place].items()) if _describes(name, told))
         groups.setdefault(key, []).append(at)
@@ -280,11 +280,11 @@ def _stack(fitted: Fitted) -> CalibratedStack:
         for name, middle, width, wide in zip(fitted.names, solved.log_factors, spread, before, strict=True)
     )
     return CalibratedStack(
-        half=software.half,
+        half=fitted.sheet.half,
         accelerator=software.accelerator,
         software=software.name,
         era=software.era,
-        version=software.version,
+        version=software.versions,
         kinds=tuple(sorted(set(fitted.sheet.kind))),
         rows=int(np.unique(fitted.gaps.row).size),
         factors=factors,

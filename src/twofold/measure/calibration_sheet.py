@@ -31,18 +31,18 @@ INFERENCE_FACTORS = ("compute", "memory_bandwidth", "host", "communication", "pr
 class Software:
     """What a calibration holds for: one accelerator under one software."""
 
-    half: Half
     accelerator: str
     family: str  # of the accelerator
     name: str  # family of training frameworks, or engine
     era: str  # of an engine's releases, "" where it cannot be told
-    version: str  # as the rows say it
+    versions: str  # as the rows say them
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """Rows that can be priced together; `place` says which of the rows given each one is."""
 
+    half: Half
     software: Software
     place: NDArray[np.intp]
     kind: tuple[str, ...]  # dense moe mla, per row
@@ -51,12 +51,12 @@ class Sheet:
     @property
     def metrics(self) -> tuple[str, ...]:
         """What is predicted of each row."""
-        return METRICS[self.software.half]
+        return METRICS[self.half]
 
     @property
     def factor_names(self) -> tuple[str, ...]:
         """What may be calibrated."""
-        return TRAINING_FACTORS if self.software.half == "training" else INFERENCE_FACTORS
+        return TRAINING_FACTORS if self.half == "training" else INFERENCE_FACTORS
 
     def log_predicted(self, factors: Factors) -> dict[str, Array]:
         """Logarithm of every metric, (draws, rows); NaN where nothing is predicted."""
@@ -120,7 +120,8 @@ def sheets_of(
         by_stack.setdefault(one.stack, []).append(one)
     sheets = [
         Sheet(
-            Software(half, *stack, ", ".join(sorted({one.version for one in own if one.version}))),
+            half,
+            Software(*stack, ", ".join(sorted({one.version for one in own if one.version}))),
             np.array([one.place for one in own]),
             tuple(one.kind for one in own),
             tuple(_groups([one.read for one in own], catalog, constants)),
@@ -180,6 +181,6 @@ def measured_logs(sheet: Sheet, rows: Sequence[Row]) -> dict[str, Array]:
     """Logarithm of what was measured, by metric as it is predicted; NaN where a row does not say."""
     out = {name: np.full(sheet.place.size, np.nan) for name in sheet.metrics}
     for at, place in enumerate(sheet.place):
-        for name, value in measured_figures(sheet.software.half, rows[place]):
+        for name, value in measured_figures(sheet.half, rows[place]):
             out[name][at] = np.log(value)
     return out
