@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fits.fitted import Fitted
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Estimate, Source, TwofoldError
+from twofold.inference import engine_era
 from twofold.measure.blind import (
     ALL,
     FOLD_COUNT,
@@ -28,9 +29,8 @@ from twofold.measure.blind import (
     unfitted_spread,
 )
 from twofold.measure.inference_rows import read_case
-from twofold.measure.predict_inference import seen_software
 from twofold.measure.predict_training import seen_model
-from twofold.measure.truth import Row, answer_figures, measured_figures, number, read_rows, text
+from twofold.measure.truth import Row, measured_figures, number, read_rows, text
 from twofold.perf import ConstantRow, Constants, Half, Known, build_constants, format_scope, read_scope
 from twofold.perf.known import Seen, known_of
 from twofold.training import software_family
@@ -135,7 +135,8 @@ def _identity(half: Half, row: Row, catalog: Catalog, constants: Constants) -> t
     try:
         if half == "inference":
             case = read_case(row, catalog, constants)
-            return case.model.name, case.accelerator.name, seen_software(case)
+            software = f"{case.engine} {engine_era(case.engine, case.version)}".strip()
+            return case.model.name, case.accelerator.name, software
         accelerator = catalog.benchmark_accelerator(text(row, "gpu"))
     except TwofoldError:
         return None
@@ -176,6 +177,12 @@ def _figures(half: Half, row: Row) -> list[tuple[str, str, float]]:
         return [(name, "serving", value) for name, value in told]
     columns = (("step_time_s", "step"), ("peak_mem_gib", "memory"))
     return [(name, kind, value) for name, kind in columns if (value := number(row, name))]
+
+
+def answer_figures(row: Row) -> list[tuple[str, float]]:
+    """(predicted metric, measured value) of whole answers: sums of what is fitted, so never fitted."""
+    figures = ((name, number(row, name)) for name in ("e2e_p50_ms", "e2e_p99_ms"))
+    return [(name, value) for name, value in figures if value]
 
 
 def _errors(found: Sequence[tuple[float, Mapping[str, str], str, str, int]]) -> Errors:

@@ -6,7 +6,7 @@ import pytest
 
 from twofold.app import lint_table, validate
 from twofold.core import TableError, UsageError, ValueRefusedError
-from twofold.measure import Column, Finding, Gate, Judged, Line, Reached, Score
+from twofold.measure import Column, Gate, Judged, Line, Reached, RowFinding, Score
 from twofold.measure.gate import Moved
 from twofold.report.validate import Linted, gate_lines, goal_lines, group_lines, lint_lines
 
@@ -83,7 +83,7 @@ def test_the_gate_says_what_moved_and_by_how_much() -> None:
 
 
 def test_findings_fit_the_screen() -> None:
-    finding = Finding(
+    finding = RowFinding(
         12, "row-12", "roofline", "impossible", ("tpot_mean_ms",), "too fast " * 30, "write ms " * 20
     )
     shown = list(lint_lines(Linted("runs.csv", "inference", 3, (finding,) * 70)))

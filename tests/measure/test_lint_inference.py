@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.measure.lint_inference import lint_inference, read_physics
+from twofold.measure.lint_inference import lint_inference, read_bounds
 from twofold.measure.lint_table import read_table
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.truth import read_rows
@@ -37,12 +37,12 @@ ROW = {
 
 
 def physics(*rows):
-    return read_physics(read_table("inference", list(rows))[0], CATALOG, CONSTANTS)
+    return read_bounds(read_table("inference", list(rows))[0], CATALOG, CONSTANTS)
 
 
 def findings(**changes):
     table, _ = read_table("inference", [{**ROW, **changes}])
-    return lint_inference(table, read_physics(table, CATALOG, CONSTANTS))
+    return lint_inference(table, read_bounds(table, CATALOG, CONSTANTS))
 
 
 def test_a_token_takes_at_least_one_reading_of_the_weights():
@@ -148,6 +148,6 @@ def test_published_rows_keep_well_above_the_bounds():
         pytest.skip("needs ../shared/truth/inference.csv")
     rows = [row for row in read_rows(path) if row["tier"] in ("A", "B")][::4]
     table, _ = read_table("inference", rows)
-    bounds = read_physics(table, CATALOG, CONSTANTS)
+    bounds = read_bounds(table, CATALOG, CONSTANTS)
     tpot_s = table.first("tpot_mean_ms", "tpot_p50_ms") / 1e3
     assert np.nanmax((bounds.weights_s / tpot_s)[bounds.undrafted]) < 0.95

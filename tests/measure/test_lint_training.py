@@ -5,7 +5,7 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.measure.lint_table import read_table
-from twofold.measure.lint_training import HIGHEST_MFU, lint_training, read_physics
+from twofold.measure.lint_training import HIGHEST_MFU, lint_training, read_bounds
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import read_rows
 from twofold.perf import load_constants
@@ -32,7 +32,7 @@ ROW = {
 
 
 def physics(*rows):
-    return read_physics(read_table("training", list(rows))[0], CATALOG, CONSTANTS)
+    return read_bounds(read_table("training", list(rows))[0], CATALOG, CONSTANTS)
 
 
 def findings(*rows):
@@ -69,7 +69,7 @@ def test_states_shrink_with_the_zero_stage():
 
 def test_a_step_is_implied_by_a_rate():
     table, _ = read_table("training", [{**ROW, "tokens_per_s_per_gpu": "8192"}])
-    assert read_physics(table, CATALOG, CONSTANTS).step_s(table)[0] == pytest.approx(256 / 64)
+    assert read_bounds(table, CATALOG, CONSTANTS).step_s(table)[0] == pytest.approx(256 / 64)
 
 
 @pytest.mark.parametrize(("mfu", "severity"), [(0.79, None), (0.85, "suspect"), (1.02, "impossible")])
@@ -107,6 +107,6 @@ def test_no_published_row_comes_near_the_bound_that_nobody_reaches():
         pytest.skip("needs ../shared/truth/training.csv")
     rows = [row for row in read_rows(path) if row["tier"] in ("A", "B")][::3]
     table, _ = read_table("training", rows)
-    bounds = read_physics(table, CATALOG, CONSTANTS)
+    bounds = read_bounds(table, CATALOG, CONSTANTS)
     floor_s = bounds.tokens * bounds.least_flops / (table["gpus"] * bounds.peak_flops_per_s)
     assert np.nanmax(floor_s / bounds.step_s(table)) < HIGHEST_MFU

@@ -14,7 +14,7 @@ from .halves import NEEDED as NEEDED
 from .halves import PREDICT as PREDICT
 from .halves import half_of as half_of
 from .lint import lint as lint
-from .lint_table import Finding as Finding
+from .lint_table import RowFinding as RowFinding
 from .scores import Score as Score
 from .truth import read_rows as read_rows
 from .validation import FIGURES as FIGURES

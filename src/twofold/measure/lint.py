@@ -12,8 +12,8 @@ from twofold.catalog import Catalog
 from twofold.measure.halves import PREDICT
 from twofold.measure.lint_conservation import lint_conservation
 from twofold.measure.lint_inference import lint_inference
-from twofold.measure.lint_inference import read_physics as read_serving
-from twofold.measure.lint_table import COLUMNS, SEVERITIES, Finding, Table, read_table
+from twofold.measure.lint_inference import read_bounds as read_serving
+from twofold.measure.lint_table import COLUMNS, SEVERITIES, RowFinding, Table, read_table
 from twofold.measure.lint_training import lint_training
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, Half
@@ -23,7 +23,7 @@ UNEXPLAINED = {"roofline", "memory", "power", "order", "rate", "flops", "mfu", "
 SAME_RUN = 1.15  # largest ratio of two measurements of one configuration, software noise included
 
 
-def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Finding]:
+def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[RowFinding]:
     """Every finding, by line of the file, the gravest first; no cell makes it raise."""
     table, findings = read_table(half, rows)
     predicted = PREDICT[half](table.rows, catalog, constants)
@@ -31,16 +31,16 @@ def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
     if half == "training":
         findings += lint_training(table, predicted, catalog, constants)
     else:
-        physics = read_serving(table, catalog, constants)
-        findings += lint_inference(table, physics) + lint_conservation(table, physics, predicted)
+        bounds = read_serving(table, catalog, constants)
+        findings += lint_inference(table, bounds) + lint_conservation(table, bounds, predicted)
     return sorted(
         _explained(findings), key=lambda each: (each.line, SEVERITIES.index(each.severity), each.rule)
     )
 
 
-def _explained(findings: Sequence[Finding]) -> list[Finding]:
+def _explained(findings: Sequence[RowFinding]) -> list[RowFinding]:
     """What is wrong, with the slip of units that explains it where another finding named one."""
-    slips: dict[tuple[int, str], Finding] = {
+    slips: dict[tuple[int, str], RowFinding] = {
         (each.line, column): each for each in findings if each.rule == "unit" for column in each.columns[:1]
     }
     explained = []
@@ -51,7 +51,7 @@ def _explained(findings: Sequence[Finding]) -> list[Finding]:
     return explained
 
 
-def _unread(table: Table, predicted: Sequence[Row]) -> list[Finding]:
+def _unread(table: Table, predicted: Sequence[Row]) -> list[RowFinding]:
     """Rows that cannot be predicted, for whatever reason: they are checked by arithmetic alone."""
     return [
         table.finding(
@@ -62,20 +62,20 @@ def _unread(table: Table, predicted: Sequence[Row]) -> list[Finding]:
     ]
 
 
-def _duplicates(table: Table) -> list[Finding]:
+def _duplicates(table: Table) -> list[RowFinding]:
     """Copies of an earlier row, and rows that contradict an earlier one of the same configuration."""
     columns = COLUMNS[table.half]
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for i, row in enumerate(table.rows):
         if any(text(row, column) for column in columns.measured):
             groups[tuple(text(row, column) for column in columns.configuration)].append(i)
-    found: list[Finding] = []
+    found: list[RowFinding] = []
     for members in groups.values():
         found += _among(table, members, columns.measured)
     return found
 
 
-def _among(table: Table, members: Sequence[int], measured: tuple[str, ...]) -> list[Finding]:
+def _among(table: Table, members: Sequence[int], measured: tuple[str, ...]) -> list[RowFinding]:
     """Findings among rows of one configuration, each against the first that it repeats or contradicts."""
     found = []
     first = members[0]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from twofold.measure.lint_inference import Physics
-from twofold.measure.lint_table import Finding, Table, Values
+from twofold.measure.lint_inference import ServingBounds
+from twofold.measure.lint_table import RowFinding, Table, Values
 from twofold.measure.lint_units import Agreement, Prediction, Slip, disagreements, surprises, time_slips
 from twofold.measure.truth import Row, number
 
@@ -21,18 +21,18 @@ MEDIANS_FOR_MEANS = (
 MIXED_LENGTHS = 2.5  # and where they are not
 
 
-def lint_conservation(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Finding]:
+def lint_conservation(table: Table, bounds: ServingBounds, predicted: Sequence[Row]) -> list[RowFinding]:
     """Every finding of rates, sums and units of serving rows."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        agreements = [*_arithmetic(table, physics), _latency(table, physics), *_little(table), _served(table)]
-        predictions = _predictions(table, physics, predicted)
+        agreements = [*_arithmetic(table, bounds), _latency(table, bounds), *_little(table), _served(table)]
+        predictions = _predictions(table, bounds, predicted)
     return [
         *(finding for agreement in agreements for finding in disagreements(table, agreement)),
         *(finding for prediction in predictions for finding in surprises(table, prediction)),
     ]
 
 
-def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
+def _arithmetic(table: Table, bounds: ServingBounds) -> list[Agreement]:
     """What is equal by definition, but for rounding."""
     gpus, outputs, lengths = table["gpus_total"], table["osl_mean"], table["isl_mean"] + table["osl_mean"]
     output = table["output_tok_s"]
@@ -88,7 +88,7 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
             "power in W",
             ("watts_per_gpu", "joules_per_token", "output_tok_s", "gpus_total"),
             table["watts_per_gpu"],
-            table["joules_per_token"] * output / physics.accelerators,
+            table["joules_per_token"] * output / bounds.accelerators,
             Slip(gpus, "watts_per_gpu is the power of all GPUs together"),
             Slip(3.6e6, "joules_per_token is in kWh"),
         ),
@@ -98,10 +98,10 @@ def _arithmetic(table: Table, physics: Physics) -> list[Agreement]:
 HINT = "the run was not steady, the length or the load is another run's, or one figure is a slip"
 
 
-def _latency(table: Table, physics: Physics) -> Agreement:
+def _latency(table: Table, bounds: ServingBounds) -> Agreement:
     """The whole latency against its parts; their percentiles add up only where requests are alike."""
     outputs = table["osl_mean"]
-    spread = np.where(physics.exact_lengths, MEDIANS_FOR_MEANS, MIXED_LENGTHS)
+    spread = np.where(bounds.exact_lengths, MEDIANS_FOR_MEANS, MIXED_LENGTHS)
     slips = (
         *time_slips("e2e_p50_ms", "ms"),
         Slip(1e3, "ttft or tpot is in seconds"),
@@ -158,11 +158,11 @@ def _served(table: Table) -> Agreement:
     return Agreement("conservation", "requests/s served", served, offered, (0.0, 1.1), slips, hint)
 
 
-def _predictions(table: Table, physics: Physics, predicted: Sequence[Row]) -> list[Prediction]:
+def _predictions(table: Table, bounds: ServingBounds, predicted: Sequence[Row]) -> list[Prediction]:
     """The measured columns that the models answer; a median or a mean of TTFT lies in either's range."""
-    lengths, outputs = physics.input_tokens + physics.output_tokens, physics.output_tokens
+    lengths, outputs = bounds.input_tokens + bounds.output_tokens, bounds.output_tokens
     # A first token that came within one generation may have waited for another request's place.
-    waited = table.first(*TTFT) <= physics.output_tokens * table.first(*TPOT)
+    waited = table.first(*TTFT) <= bounds.output_tokens * table.first(*TPOT)
 
     def times(column: str) -> tuple[Slip, ...]:
         slips = time_slips(column, "ms")
@@ -188,8 +188,8 @@ def _predictions(table: Table, physics: Physics, predicted: Sequence[Row]) -> li
     slips = (
         Slip(1e3, "output_tok_s is multiplied by 1000"),
         Slip(1e-3, "output_tok_s is in thousands"),
-        Slip(1 / physics.accelerators, "output_tok_s is the rate per GPU"),
-        Slip(physics.accelerators, "output_tok_s was multiplied by the GPU count twice"),
+        Slip(1 / bounds.accelerators, "output_tok_s is the rate per GPU"),
+        Slip(bounds.accelerators, "output_tok_s was multiplied by the GPU count twice"),
         Slip(lengths / outputs, "output_tok_s holds the input tokens"),
         Slip(1 / outputs, "output_tok_s counts requests"),
     )

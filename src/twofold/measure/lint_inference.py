@@ -14,7 +14,7 @@ import numpy as np
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.inference import ModelShape, kv_bytes, model_shape, stack_shapes, weights_bytes
 from twofold.measure.inference_rows import Case, read_cases
-from twofold.measure.lint_table import Finding, Mask, Say, Severity, Table, Values
+from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values
 from twofold.measure.lint_units import fastest_flops_per_s
 from twofold.measure.truth import Row, text
 from twofold.perf import Constants, attended_pairs, bytes_per_weight
@@ -24,7 +24,7 @@ HALF_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Physics:
+class ServingBounds:
     """What bounds each row; NaN where it cannot be read. Rates are of the whole deployment."""
 
     accelerators: Values
@@ -60,22 +60,22 @@ class ModelWork:
     head_flops: float
 
 
-def lint_inference(table: Table, physics: Physics) -> list[Finding]:
-    """Every finding of physics, order and layout of serving rows."""
+def lint_inference(table: Table, bounds: ServingBounds) -> list[RowFinding]:
+    """Every finding of bounds, order and layout of serving rows."""
     return [
-        *_token_roofline(table, physics),
-        *_prompt_roofline(table, physics),
-        *_throughput_roofline(table, physics),
+        *_token_roofline(table, bounds),
+        *_prompt_roofline(table, bounds),
+        *_throughput_roofline(table, bounds),
         *_order(table),
-        *_memory(table, physics),
-        *_power(table, physics),
+        *_memory(table, bounds),
+        *_power(table, bounds),
         *_layout(table),
     ]
 
 
-def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physics:
+def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> ServingBounds:
     """Bounds of every row that can be read."""
-    figures = {f.name: np.full(len(table.rows), np.nan) for f in fields(Physics)}
+    figures = {f.name: np.full(len(table.rows), np.nan) for f in fields(ServingBounds)}
     cases, _ = read_cases(table.rows, catalog, constants)  # `predict` says why another is none
     if cases:
         index = np.array([*cases])
@@ -89,11 +89,11 @@ def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physic
         "undrafted": drafts,
         "plain": drafts & prefixes,
     }
-    return Physics(**{**figures, **flags})
+    return ServingBounds(**{**figures, **flags})
 
 
 def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
-    """The figures of `Physics` that follow from what a row states; an assumed length counts as none."""
+    """The figures of `ServingBounds` that follow from what a row states; an assumed length counts as none."""
 
     def column(name: str) -> Values:
         return np.array([getattr(case, name) for case in cases], float)
@@ -223,16 +223,16 @@ def _request_flops(
     return prompt, answer
 
 
-def _token_roofline(table: Table, physics: Physics) -> list[Finding]:
+def _token_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """Tokens faster than their weights (and one sequence's cache) can be read; TPOT, or rate per user."""
     tpot_s = table.first("tpot_mean_ms", "tpot_p50_ms", "tpot_p99_ms") / 1e3
-    alone = table["output_tok_s"] / physics.concurrency  # each client's rate, its prompt's wait included
+    alone = table["output_tok_s"] / bounds.concurrency  # each client's rate, its prompt's wait included
     with np.errstate(invalid="ignore", divide="ignore"):
         seconds = np.where(np.isnan(tpot_s), 1 / alone, tpot_s)
-        floor = physics.weights_s + physics.kv_s
-        running = _running(table, physics, seconds)
-        crowd = physics.weights_s + physics.kv_s * running
-    sure = physics.firm & physics.undrafted
+        floor = bounds.weights_s + bounds.kv_s
+        running = _running(table, bounds, seconds)
+        crowd = bounds.weights_s + bounds.kv_s * running
+    sure = bounds.firm & bounds.undrafted
 
     def say(limit: Values) -> Say:
         def words(i: int) -> tuple[str, str]:
@@ -240,7 +240,7 @@ def _token_roofline(table: Table, physics: Physics) -> list[Finding]:
                 f"a token every {seconds[i] * 1e3:.4g} ms, but reading the weights and the cache once takes "
                 f"{limit[i] * 1e3:.4g} ms at the full bandwidth of the accelerators that share them"
             )
-            if not physics.undrafted[i]:
+            if not bounds.undrafted[i]:
                 return message, "speculative decoding, which the row does not rule out, or a slip"
             return message, "speculative decoding, another layout or number format, or a time in another unit"
 
@@ -254,39 +254,39 @@ def _token_roofline(table: Table, physics: Physics) -> list[Finding]:
     return [*found, *table.find(crowded, "roofline", "suspect", columns, say(crowd))]
 
 
-def _running(table: Table, physics: Physics, seconds: Values) -> Values:
+def _running(table: Table, bounds: ServingBounds, seconds: Values) -> Values:
     """Sequences that decode at once on one rank of attention, as output rate × TPOT says; 1 where unknown."""
-    copies = physics.replicas * np.fmax(table["dp"], 1.0)
+    copies = bounds.replicas * np.fmax(table["dp"], 1.0)
     return np.fmax(1.0, np.nan_to_num(table["output_tok_s"] * seconds / copies, nan=1.0))
 
 
-def _prompt_roofline(table: Table, physics: Physics) -> list[Finding]:
+def _prompt_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """First tokens faster than the prompt's FLOPs at peak."""
     seconds = table.first("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms") / 1e3
-    sure = physics.firm & (physics.plain | (physics.exact_lengths & (table["prefix_cache"] == 0)))
+    sure = bounds.firm & (bounds.plain | (bounds.exact_lengths & (table["prefix_cache"] == 0)))
 
     def say(i: int) -> tuple[str, str]:
         message = (
-            f"the first token comes after {seconds[i] * 1e3:.4g} ms, but {physics.input_tokens[i]:.4g} "
-            f"tokens of prompt take {physics.prefill_s[i] * 1e3:.4g} ms at the peak of a whole replica"
+            f"the first token comes after {seconds[i] * 1e3:.4g} ms, but {bounds.input_tokens[i]:.4g} "
+            f"tokens of prompt take {bounds.prefill_s[i] * 1e3:.4g} ms at the peak of a whole replica"
         )
         return message, "a cached prefix, shorter prompts than stated, or a time in another unit"
 
     columns = ("ttft_p50_ms", "ttft_mean_ms", "isl_mean", "tp", "prefix_cache")
-    below = seconds < physics.prefill_s
+    below = seconds < bounds.prefill_s
     return [
         *table.find(below & sure, "roofline", "impossible", columns, say),
         *table.find(below & ~sure, "roofline", "suspect", columns, say),
     ]
 
 
-def _throughput_roofline(table: Table, physics: Physics) -> list[Finding]:
+def _throughput_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """More tokens than the accelerators can compute, or whose caches they can read."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        rate = _output_rate(table, physics)
-        per_token = physics.request_flops / np.maximum(physics.output_tokens, 1.0)
-        most = physics.accelerators * physics.peak_flops_per_s / per_token
-        read = physics.accelerators * physics.memory_bytes_per_s / physics.kv_bytes
+        rate = _output_rate(table, bounds)
+        per_token = bounds.request_flops / np.maximum(bounds.output_tokens, 1.0)
+        most = bounds.accelerators * bounds.peak_flops_per_s / per_token
+        read = bounds.accelerators * bounds.memory_bytes_per_s / bounds.kv_bytes
 
     def say(limit: Values, what: str) -> Say:
         def words(i: int) -> tuple[str, str]:
@@ -296,7 +296,7 @@ def _throughput_roofline(table: Table, physics: Physics) -> list[Finding]:
         return words
 
     columns = ("output_tok_s", "output_tok_s_per_gpu", "gpus_total", "isl_mean", "osl_mean")
-    sure, drafted = physics.firm & physics.plain, table["spec_decode"] > 0
+    sure, drafted = bounds.firm & bounds.plain, table["spec_decode"] > 0
     computed, cached = rate > most, (rate > read) & ~drafted
     compute, reading = (
         say(most, "their FLOPs at peak"),
@@ -310,17 +310,17 @@ def _throughput_roofline(table: Table, physics: Physics) -> list[Finding]:
     return found
 
 
-def _output_rate(table: Table, physics: Physics) -> Values:
+def _output_rate(table: Table, bounds: ServingBounds) -> Values:
     """Output tokens/s of the whole deployment: stated, per GPU times GPUs, or requests times answer."""
-    per_gpu = table["output_tok_s_per_gpu"] * physics.accelerators
-    requests = table["requests_per_s"] * physics.output_tokens
+    per_gpu = table["output_tok_s_per_gpu"] * bounds.accelerators
+    requests = table["requests_per_s"] * bounds.output_tokens
     rate = np.where(np.isnan(table["output_tok_s"]), per_gpu, table["output_tok_s"])
     return np.where(np.isnan(rate), requests, rate)
 
 
-def _order(table: Table) -> list[Finding]:
+def _order(table: Table) -> list[RowFinding]:
     """Percentiles in order, means that some sample could have, ends after beginnings."""
-    found: list[Finding] = []
+    found: list[RowFinding] = []
 
     def compare(smaller: str, larger: str, at_least: float, severity: Severity, hint: str) -> None:
         def say(i: int) -> tuple[str, str]:
@@ -346,52 +346,52 @@ def _order(table: Table) -> list[Finding]:
     return found
 
 
-def _memory(table: Table, physics: Physics) -> list[Finding]:
+def _memory(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """Weights that do not fit the accelerators, or memory in use beyond what there is."""
-    room, held = physics.accelerators * physics.memory_bytes, physics.weights_bytes
+    room, held = bounds.accelerators * bounds.memory_bytes, bounds.weights_bytes
     in_use = table["mem_gib"] * 2**30
-    short = held * np.fmax(1.0, physics.replicas) > room
+    short = held * np.fmax(1.0, bounds.replicas) > room
 
     def full(i: int) -> tuple[str, str]:
         message = f"weights take {held[i] / 1e9:.4g} GB, the accelerators hold {room[i] / 1e9:.4g} GB"
         return message, "a narrower format, more accelerators, or another of its sizes"
 
     def beyond(i: int) -> tuple[str, str]:
-        most = physics.memory_bytes[i]
+        most = bounds.memory_bytes[i]
         message = f"mem_gib is {table['mem_gib'][i]:.4g}, an accelerator has {most / 2**30:.4g} GiB"
         if table["mem_gib"][i] * 1e9 <= most * 1.005:
             return message, "GB written as GiB"
         return message, "the memory of all accelerators together, or MiB"
 
     columns = ("gpu", "gpus_total", "model", "precision_weights")
-    sure = physics.firm & (physics.replicas <= 1)
+    sure = bounds.firm & (bounds.replicas <= 1)
     return [
         *table.find(short & sure, "memory", "impossible", columns, full),
         *table.find((held > room) & ~sure, "memory", "suspect", columns, full),
-        *table.find(in_use > physics.memory_bytes, "memory", "impossible", ("mem_gib", "gpu"), beyond),
+        *table.find(in_use > bounds.memory_bytes, "memory", "impossible", ("mem_gib", "gpu"), beyond),
     ]
 
 
-def _power(table: Table, physics: Physics) -> list[Finding]:
+def _power(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """Power beyond what the part may draw, or below what it draws idle."""
     watts = table["watts_per_gpu"]
 
     def say(i: int) -> tuple[str, str]:
-        idle, most = physics.idle_w[i], physics.tdp_w[i]
+        idle, most = bounds.idle_w[i], bounds.tdp_w[i]
         message = f"watts_per_gpu is {watts[i]:.4g}, the part draws {idle:.4g} to {most:.4g}"
         return message, "the power of several GPUs or of the whole server, or kW"
 
     columns = ("watts_per_gpu", "gpu")
     return [
-        *table.find(watts > 1.5 * physics.tdp_w, "power", "impossible", columns, say),
+        *table.find(watts > 1.5 * bounds.tdp_w, "power", "impossible", columns, say),
         *table.find(
-            (watts > 1.1 * physics.tdp_w) & (watts <= 1.5 * physics.tdp_w), "power", "suspect", columns, say
+            (watts > 1.1 * bounds.tdp_w) & (watts <= 1.5 * bounds.tdp_w), "power", "suspect", columns, say
         ),
-        *table.find(watts < 0.7 * physics.idle_w, "power", "suspect", columns, say),
+        *table.find(watts < 0.7 * bounds.idle_w, "power", "suspect", columns, say),
     ]
 
 
-def _layout(table: Table) -> list[Finding]:
+def _layout(table: Table) -> list[RowFinding]:
     """A deployment is whole replicas; a disaggregated one has its decode workers inside."""
     gpus, size = table["gpus_total"], table["tp"] * np.fmax(table["pp"], 1.0) * np.fmax(table["dp"], 1.0)
     workers = np.fmax(table["decode_workers"], 1.0)

@@ -84,7 +84,7 @@ COLUMNS: dict[Half, Columns] = {"training": TRAINING, "inference": INFERENCE}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RowFinding:
     """One thing that is wrong, or odd, with one row.
 
     `line` counts the header as 1, so that it is the line of the file where no cell holds a line break.
@@ -129,22 +129,22 @@ class Table:
 
     def find(
         self, where: Mask, rule: str, severity: Severity, columns: tuple[str, ...], say: Say
-    ) -> list[Finding]:
+    ) -> list[RowFinding]:
         """One finding for each row of the mask."""
         return [self.finding(int(i), rule, severity, columns, *say(int(i))) for i in np.flatnonzero(where)]
 
     def finding(
         self, i: int, rule: str, severity: Severity, columns: tuple[str, ...], message: str, hint: str
-    ) -> Finding:
+    ) -> RowFinding:
         """A finding about row `i`; of the columns it names those that the row fills."""
         filled = tuple(column for column in columns if text(self.rows[i], column))
-        return Finding(i + 2, text(self.rows[i], "id"), rule, severity, filled or columns, message, hint)
+        return RowFinding(i + 2, text(self.rows[i], "id"), rule, severity, filled or columns, message, hint)
 
 
-def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[Finding]]:
+def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[RowFinding]]:
     """The table, its unusable cells blanked, and a finding for each of them and for unknown columns."""
     numbers: dict[str, Values] = {}
-    findings: list[Finding] = []
+    findings: list[RowFinding] = []
     cleaned = [dict(row) for row in rows]
     table = Table(half, cleaned, numbers)
     for column in COLUMNS[half].numbers:
@@ -163,12 +163,12 @@ def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[Finding]]:
     return table, [*unknown_columns(table), *findings]
 
 
-def unknown_columns(table: Table) -> list[Finding]:
+def unknown_columns(table: Table) -> list[RowFinding]:
     """Columns that nothing reads: a misspelt one is worse than a missing one, for nobody misses it."""
     known = (*COLUMNS[table.half].configuration, *COLUMNS[table.half].measured, *ABOUT)
     given = dict.fromkeys(name for row in table.rows for name in row)
     return [
-        Finding(
+        RowFinding(
             1,
             "",
             "column",

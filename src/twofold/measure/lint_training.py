@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.catalog import Catalog
-from twofold.measure.lint_table import Finding, Severity, Table, Values
+from twofold.measure.lint_table import RowFinding, Severity, Table, Values
 from twofold.measure.lint_units import (
     GIB_OVER_GB,
     Agreement,
@@ -37,7 +37,7 @@ TRAINED_IN = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 
 @dataclass(frozen=True, slots=True)
-class Physics:
+class TrainingBounds:
     """What bounds each row; NaN where it cannot be read."""
 
     tokens: Values  # of one step, all GPUs
@@ -56,22 +56,22 @@ class Physics:
 
 def lint_training(
     table: Table, predicted: Sequence[Row], catalog: Catalog, constants: Constants
-) -> list[Finding]:
-    """Every finding of physics, layout and units of training rows."""
-    physics = read_physics(table, catalog, constants)
-    agreements = (_rate(table, physics), _flops(table, physics), *_utilisation(table, physics))
+) -> list[RowFinding]:
+    """Every finding of bounds, layout and units of training rows."""
+    bounds = read_bounds(table, catalog, constants)
+    agreements = (_rate(table, bounds), _flops(table, bounds), *_utilisation(table, bounds))
     return [
         *(finding for agreement in agreements for finding in disagreements(table, agreement)),
-        *_compute_roofline(table, physics),
-        *_stated_rates(table, physics),
-        *_memory(table, physics),
+        *_compute_roofline(table, bounds),
+        *_stated_rates(table, bounds),
+        *_memory(table, bounds),
         *_layout(table),
-        *surprises(table, _step_prediction(table, physics, predicted)),
+        *surprises(table, _step_prediction(table, bounds, predicted)),
         *surprises(table, _memory_prediction(table, predicted)),
     ]
 
 
-def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physics:
+def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> TrainingBounds:
     """Bounds of every row that can be read; its open choices are taken as they are kindest."""
     count = len(table.rows)
     least, most, peak, half, memory, states = np.full((6, count), np.nan)
@@ -93,13 +93,15 @@ def read_physics(table: Table, catalog: Catalog, constants: Constants) -> Physic
         np.fmin.at(states, rows, kept)
     counted = np.array([text(row, "flops_counting") != "model" for row in table.rows])
     tokens = table["global_batch_seqs"] * table["seq_len"]
-    return Physics(tokens, least, most * np.where(counted, RECOMPUTED, 1.0), peak, half, memory, states)
+    return TrainingBounds(
+        tokens, least, most * np.where(counted, RECOMPUTED, 1.0), peak, half, memory, states
+    )
 
 
-def _rate(table: Table, physics: Physics) -> Agreement:
+def _rate(table: Table, bounds: TrainingBounds) -> Agreement:
     gpus, length, replicas = table["gpus"], table["seq_len"], table["dp"]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        implied = physics.tokens / (gpus * table["step_time_s"])
+        implied = bounds.tokens / (gpus * table["step_time_s"])
         slips = (
             Slip(1e3, "step_time_s is in milliseconds"),
             Slip(1e-3, "tokens_per_s_per_gpu is in thousands of tokens"),
@@ -119,13 +121,13 @@ def _rate(table: Table, physics: Physics) -> Agreement:
     return Agreement("rate", "tokens/s per GPU", stated, by_step, (1 / 1.02, 1.02), slips, hint)
 
 
-def _flops(table: Table, physics: Physics) -> Agreement:
+def _flops(table: Table, bounds: TrainingBounds) -> Agreement:
     """Stated TFLOP/s against step time, under the nearest convention."""
-    seconds = physics.step_s(table)
+    seconds = bounds.step_s(table)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        per_gpu = physics.tokens / (table["gpus"] * seconds) / 1e12
+        per_gpu = bounds.tokens / (table["gpus"] * seconds) / 1e12
         stated = table["model_tflops_per_gpu"]
-        implied = np.clip(stated, physics.least_flops * per_gpu, physics.most_flops * per_gpu)
+        implied = np.clip(stated, bounds.least_flops * per_gpu, bounds.most_flops * per_gpu)
     slips = (
         Slip(table["gpus"], "model_tflops_per_gpu is the rate of all GPUs together"),
         Slip(1e3, "model_tflops_per_gpu is in GFLOP/s, or step_time_s in milliseconds"),
@@ -139,15 +141,15 @@ def _flops(table: Table, physics: Physics) -> Agreement:
     return Agreement("flops", "TFLOP/s per GPU", told, by_step, (0.9, 1.1), slips, hint, 2.0)
 
 
-def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
+def _utilisation(table: Table, bounds: TrainingBounds) -> tuple[Agreement, Agreement]:
     """Stated MFU against stated TFLOP/s and against step time: of either peak, under either convention."""
     mfu, stated_flops = table["mfu"], table["model_tflops_per_gpu"] * 1e12
-    seconds = physics.step_s(table)
+    seconds = bounds.step_s(table)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        own, half = physics.peak_flops_per_s, physics.half_peak_flops_per_s
+        own, half = bounds.peak_flops_per_s, bounds.half_peak_flops_per_s
         of_flops = np.clip(mfu, stated_flops / own, stated_flops / half)
-        rate = physics.tokens / (table["gpus"] * seconds)
-        of_step = np.clip(mfu, physics.least_flops * rate / own, physics.most_flops * rate / half)
+        rate = bounds.tokens / (table["gpus"] * seconds)
+        of_step = np.clip(mfu, bounds.least_flops * rate / own, bounds.most_flops * rate / half)
     slips = (
         Slip(100.0, "mfu is in percent"),
         Slip(0.5, "mfu is of the peak with sparsity"),
@@ -164,11 +166,11 @@ def _utilisation(table: Table, physics: Physics) -> tuple[Agreement, Agreement]:
     )
 
 
-def _compute_roofline(table: Table, physics: Physics) -> list[Finding]:
+def _compute_roofline(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     """Steps faster than the GPUs' peak allows (impossible), or than anybody has shown (suspect)."""
-    seconds = physics.step_s(table)
+    seconds = bounds.step_s(table)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        floor = physics.tokens * physics.least_flops / (table["gpus"] * physics.peak_flops_per_s)
+        floor = bounds.tokens * bounds.least_flops / (table["gpus"] * bounds.peak_flops_per_s)
         reached = floor / seconds
 
     def say(i: int) -> tuple[str, str]:
@@ -186,10 +188,10 @@ def _compute_roofline(table: Table, physics: Physics) -> list[Finding]:
     ]
 
 
-def _stated_rates(table: Table, physics: Physics) -> list[Finding]:
+def _stated_rates(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     """Stated utilisation beyond one, stated FLOP/s beyond the peak."""
     mfu, stated = table["mfu"], table["model_tflops_per_gpu"] * 1e12
-    peak = physics.peak_flops_per_s
+    peak = bounds.peak_flops_per_s
 
     def mfu_of(i: int) -> tuple[str, str]:
         hint = f"mfu is in percent: write {mfu[i] / 100:.4g}" if mfu[i] <= 100 else "mfu is a fraction"
@@ -210,13 +212,13 @@ def _stated_rates(table: Table, physics: Physics) -> list[Finding]:
     ]
 
 
-def _memory(table: Table, physics: Physics) -> list[Finding]:
+def _memory(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     """Peaks above what the device has, or below what weights and optimiser take under the stated shards."""
-    stated, most = table["peak_mem_gib"], physics.memory_bytes
+    stated, most = table["peak_mem_gib"], bounds.memory_bytes
     above = stated * GIB > most
     as_gb = stated * 1e9 <= most * 1.005
     sharded = np.array([number(row, "zero_stage") is not None for row in table.rows]) | (table["dp"] == 1)
-    least = MEMORY_SLACK * physics.states_bytes
+    least = MEMORY_SLACK * bounds.states_bytes
     below = sharded & (stated * GIB < least)
 
     def beyond(i: int) -> tuple[str, str]:
@@ -236,7 +238,7 @@ def _memory(table: Table, physics: Physics) -> list[Finding]:
     def too_little(i: int) -> tuple[str, str]:
         return (
             f"peak_mem_gib is {stated[i]:.4g}, weights and optimiser alone take "
-            f"{physics.states_bytes[i] / GIB:.4g} GiB under the stated sharding",
+            f"{bounds.states_bytes[i] / GIB:.4g} GiB under the stated sharding",
             "states are sharded further than zero_stage, tp, pp and dp say, live on the host, or are smaller",
         )
 
@@ -249,7 +251,7 @@ def _memory(table: Table, physics: Physics) -> list[Finding]:
     ]
 
 
-def _layout(table: Table) -> list[Finding]:
+def _layout(table: Table) -> list[RowFinding]:
     """Sizes that do not multiply or divide as they must."""
     gpus, dp, tp, pp = (table[name] for name in ("gpus", "dp", "tp", "pp"))
     cp = np.where(np.isnan(table["cp"]), 1.0, table["cp"])
@@ -267,7 +269,7 @@ def _layout(table: Table) -> list[Finding]:
         hint = "each replica takes whole micro-batches"
         return message, hint if share[i] <= batch[i] else "the batch may be that of one replica"
 
-    def divided(name: str, by: str) -> list[Finding]:
+    def divided(name: str, by: str) -> list[RowFinding]:
         def say(i: int) -> tuple[str, str]:
             return f"{by} {table[by][i]:g} does not divide {name} {table[name][i]:g}", hint
 
@@ -311,7 +313,7 @@ def _layout(table: Table) -> list[Finding]:
     ]
 
 
-def _step_prediction(table: Table, physics: Physics, predicted: Sequence[Row]) -> Prediction:
+def _step_prediction(table: Table, bounds: TrainingBounds, predicted: Sequence[Row]) -> Prediction:
     gpus, length = table["gpus"], table["seq_len"]
     middle, low, high = (_predicted(predicted, f"pred_step_time_s{end}") for end in ("", "_low", "_high"))
     slips = (
@@ -324,7 +326,7 @@ def _step_prediction(table: Table, physics: Physics, predicted: Sequence[Row]) -
         ),
         Slip(table["dp"], "global_batch_seqs is that of one replica"),
     )
-    return Prediction("step_time_s", physics.step_s(table), middle, low, high, "s", slips)
+    return Prediction("step_time_s", bounds.step_s(table), middle, low, high, "s", slips)
 
 
 def _memory_prediction(table: Table, predicted: Sequence[Row]) -> Prediction:

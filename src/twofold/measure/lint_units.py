@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.catalog import Accelerator
-from twofold.measure.lint_table import Finding, Mask, Severity, Table, Values
+from twofold.measure.lint_table import Mask, RowFinding, Severity, Table, Values
 from twofold.measure.truth import text
 from twofold.perf import FORMAT_BYTES
 
@@ -48,7 +48,7 @@ class Agreement:
     hard_factor: float = 1.5  # beyond the limits times this the two cannot both be true
 
 
-def disagreements(table: Table, agreement: Agreement) -> list[Finding]:
+def disagreements(table: Table, agreement: Agreement) -> list[RowFinding]:
     """A finding per row whose two figures differ, with the slip that would explain it."""
     count = len(table.rows)
     low, high = (np.broadcast_to(limit, count) for limit in agreement.limits)
@@ -93,7 +93,7 @@ class Prediction:
     slips: Sequence[Slip]
 
 
-def surprises(table: Table, predicted: Prediction) -> list[Finding]:
+def surprises(table: Table, predicted: Prediction) -> list[RowFinding]:
     """Measurements far outside their predicted range, with the slip that would bring them back.
 
     A slip explains a measurement if the corrected figure lies within the range × 1.5 and three quarters of

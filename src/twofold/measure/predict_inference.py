@@ -312,11 +312,6 @@ def interval_scope(case: Case, known: Known) -> dict[str, str]:
     return scope | {"basis": "assumed" if case.assumed else "stated"}
 
 
-def seen_software(case: Case) -> str:
-    """The engine with its era."""
-    return f"{case.engine} {engine_era(case.engine, case.version)}".strip()
-
-
 def _refusal(reason: str) -> Row:
     blank = {f"pred_{name}{end}": "" for name in METRICS["inference"] for end in ENDS}
     return {**blank, "pred_basis": "", "pred_assumptions": "", "pred_group": "", "pred_error": reason}

@@ -112,9 +112,3 @@ def measured_figures(half: str, row: Row) -> list[tuple[str, float]]:
     if throughput and not paced:
         figures.append(("output_tok_s", throughput))
     return [(name, value) for name, value in figures if value]
-
-
-def answer_figures(row: Row) -> list[tuple[str, float]]:
-    """(predicted metric, measured value) of whole answers: sums of what is fitted, so never fitted."""
-    figures = ((name, number(row, name)) for name in ("e2e_p50_ms", "e2e_p99_ms"))
-    return [(name, value) for name, value in figures if value]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, ClassVar
 
-from twofold.measure import FIGURES, Column, Finding, Gate, Judged, Line, Reached, Refusals, Score
+from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Refusals, RowFinding, Score
 from twofold.report.answers import Shown
 from twofold.report.lines import WIDTH, both_ends, field, table
 
@@ -74,7 +74,7 @@ class Linted(Shown):
     file: str
     half: str
     row_count: int
-    findings: tuple[Finding, ...]
+    findings: tuple[RowFinding, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:
