@@ -14,7 +14,7 @@ import numpy as np
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.inference import ModelShape, kv_bytes, model_shape, stack_shapes, weights_bytes
 from twofold.measure.inference_rows import Case, read_cases
-from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values
+from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values, said
 from twofold.measure.lint_units import fastest_flops_per_s
 from twofold.measure.truth import Row, text
 from twofold.perf import Constants, attended_pairs, bytes_per_weight
@@ -265,19 +265,16 @@ def _prompt_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     seconds = table.first("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms") / 1e3
     sure = bounds.firm & (bounds.plain | (bounds.exact_lengths & (table["prefix_cache"] == 0)))
 
-    def say(i: int) -> tuple[str, str]:
-        message = (
-            f"the first token comes after {seconds[i] * 1e3:.4g} ms, but {bounds.input_tokens[i]:.4g} "
-            f"tokens of prompt take {bounds.prefill_s[i] * 1e3:.4g} ms at the peak of a whole replica"
-        )
-        return message, "a cached prefix, shorter prompts than stated, or a time in another unit"
-
+    say = said(
+        "the first token comes after {took:.4g} ms, but {prompt:.4g} tokens of prompt take {least:.4g} ms "
+        "at the peak of a whole replica",
+        "a cached prefix, shorter prompts than stated, or a time in another unit",
+        took=seconds * 1e3,
+        prompt=bounds.input_tokens,
+        least=bounds.prefill_s * 1e3,
+    )
     columns = ("ttft_p50_ms", "ttft_mean_ms", "isl_mean", "tp", "prefix_cache")
-    below = seconds < bounds.prefill_s
-    return [
-        *table.find(below & sure, "roofline", "impossible", columns, say),
-        *table.find(below & ~sure, "roofline", "suspect", columns, say),
-    ]
+    return table.find_by_doubt(seconds < bounds.prefill_s, sure, "roofline", columns, say)
 
 
 def _throughput_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
@@ -288,25 +285,17 @@ def _throughput_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding
         most = bounds.accelerators * bounds.peak_flops_per_s / per_token
         read = bounds.accelerators * bounds.memory_bytes_per_s / bounds.kv_bytes
 
-    def say(limit: Values, what: str) -> Say:
-        def words(i: int) -> tuple[str, str]:
-            message = f"{rate[i]:.4g} output tokens/s; {what} allows {limit[i]:.4g}"
-            return message, "total tokens taken for output tokens, fewer GPUs or longer prompts than was run"
-
-        return words
-
     columns = ("output_tok_s", "output_tok_s_per_gpu", "gpus_total", "isl_mean", "osl_mean")
     sure, drafted = bounds.firm & bounds.plain, table["spec_decode"] > 0
-    computed, cached = rate > most, (rate > read) & ~drafted
-    compute, reading = (
-        say(most, "their FLOPs at peak"),
-        say(read, "reading each sequence's cache once a token"),
-    )
-    severity: tuple[tuple[Mask, Severity], ...] = ((sure, "impossible"), (~sure, "suspect"))
+    hint = "total tokens taken for output tokens, fewer GPUs or longer prompts than was run"
     found = []
-    for where, how in severity:
-        found += table.find(computed & where, "roofline", how, columns, compute)
-        found += table.find(cached & where, "roofline", how, columns, reading)
+    for where, limit, what in (
+        (rate > most, most, "their FLOPs at peak"),
+        ((rate > read) & ~drafted, read, "reading each sequence's cache once a token"),
+    ):
+        words = f"{{rate:.4g}} output tokens/s; {what} allows {{limit:.4g}}"
+        say = said(words, hint, rate=rate, limit=limit)
+        found += table.find_by_doubt(where, sure, "roofline", columns, say)
     return found
 
 
@@ -323,11 +312,9 @@ def _order(table: Table) -> list[RowFinding]:
     found: list[RowFinding] = []
 
     def compare(smaller: str, larger: str, at_least: float, severity: Severity, hint: str) -> None:
-        def say(i: int) -> tuple[str, str]:
-            small, large = table[smaller][i], table[larger][i]
-            share = "" if at_least == 1.0 else f"{at_least:g} × "
-            return f"{larger} {large:.4g} is less than {share}{smaller} {small:.4g}", hint
-
+        share = "" if at_least == 1.0 else f"{at_least:g} × "
+        words = f"{larger} {{large:.4g}} is less than {share}{smaller} {{small:.4g}}"
+        say = said(words, hint, large=table[larger], small=table[smaller])
         broken = table[larger] < at_least * table[smaller]
         found.extend(table.find(broken, "order", severity, (smaller, larger), say))
 
@@ -352,9 +339,12 @@ def _memory(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     in_use = table["mem_gib"] * 2**30
     short = held * np.fmax(1.0, bounds.replicas) > room
 
-    def full(i: int) -> tuple[str, str]:
-        message = f"weights take {held[i] / 1e9:.4g} GB, the accelerators hold {room[i] / 1e9:.4g} GB"
-        return message, "a narrower format, more accelerators, or another of its sizes"
+    full = said(
+        "weights take {held:.4g} GB, the accelerators hold {room:.4g} GB",
+        "a narrower format, more accelerators, or another of its sizes",
+        held=held / 1e9,
+        room=room / 1e9,
+    )
 
     def beyond(i: int) -> tuple[str, str]:
         most = bounds.memory_bytes[i]
@@ -374,20 +364,14 @@ def _memory(table: Table, bounds: ServingBounds) -> list[RowFinding]:
 
 def _power(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """Power beyond what the part may draw, or below what it draws idle."""
-    watts = table["watts_per_gpu"]
-
-    def say(i: int) -> tuple[str, str]:
-        idle, most = bounds.idle_w[i], bounds.tdp_w[i]
-        message = f"watts_per_gpu is {watts[i]:.4g}, the part draws {idle:.4g} to {most:.4g}"
-        return message, "the power of several GPUs or of the whole server, or kW"
-
+    watts, idle, most = table["watts_per_gpu"], bounds.idle_w, bounds.tdp_w
+    words = "watts_per_gpu is {watts:.4g}, the part draws {idle:.4g} to {most:.4g}"
+    hint = "the power of several GPUs or of the whole server, or kW"
+    say = said(words, hint, watts=watts, idle=idle, most=most)
     columns = ("watts_per_gpu", "gpu")
     return [
-        *table.find(watts > 1.5 * bounds.tdp_w, "power", "impossible", columns, say),
-        *table.find(
-            (watts > 1.1 * bounds.tdp_w) & (watts <= 1.5 * bounds.tdp_w), "power", "suspect", columns, say
-        ),
-        *table.find(watts < 0.7 * bounds.idle_w, "power", "suspect", columns, say),
+        *table.find_by_doubt(watts > 1.1 * most, watts > 1.5 * most, "power", columns, say),
+        *table.find(watts < 0.7 * idle, "power", "suspect", columns, say),
     ]
 
 
@@ -403,12 +387,11 @@ def _layout(table: Table) -> list[RowFinding]:
         what = "decode_workers·tp·pp·dp" if apart[i] else "tp·pp·dp"
         return f"{what} is {used[i]:g}, gpus_total {gpus[i]:g}", "one of the sizes is another deployment's"
 
-    def many(i: int) -> tuple[str, str]:
-        return f"ep {ep[i]:g} is more than tp·dp = {ranks[i]:g}", "the experts' ranks are these"
-
-    def odd(i: int) -> tuple[str, str]:
-        return f"gpus_total {gpus[i]:g} is no multiple of tp·pp·dp {used[i]:g}", "some GPUs would be idle"
-
+    many = said(
+        "ep {ep:g} is more than tp·dp = {ranks:g}", "the experts' ranks are these", ep=ep, ranks=ranks
+    )
+    words = "gpus_total {gpus:g} is no multiple of tp·pp·dp {used:g}"
+    odd = said(words, "some GPUs would be idle", gpus=gpus, used=used)
     columns = ("gpus_total", "tp", "pp", "dp", "decode_workers")
     with np.errstate(invalid="ignore", divide="ignore"):
         uneven = (gpus > used) & ~apart & (np.mod(gpus, used) != 0)

@@ -104,6 +104,15 @@ Say = Callable[[int], tuple[str, str]]
 """From the index of a row to message and hint."""
 
 
+def said(message: str, hint: str, **figures: Values) -> Say:
+    """A message that shows figures of the row, as `{name:.4g}`; the hint is the same for all."""
+
+    def say(i: int) -> tuple[str, str]:
+        return message.format(**{name: values[i] for name, values in figures.items()}), hint
+
+    return say
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of one half, and their numbers by column; NaN where a cell is blank or cannot be used."""
@@ -132,6 +141,13 @@ class Table:
     ) -> list[RowFinding]:
         """One finding for each row of the mask."""
         return [self.finding(int(i), rule, severity, columns, *say(int(i))) for i in np.flatnonzero(where)]
+
+    def find_by_doubt(
+        self, where: Mask, sure: Mask, rule: str, columns: tuple[str, ...], say: Say
+    ) -> list[RowFinding]:
+        """As `find`: impossible where what the bound rests on is sure, else suspect."""
+        certain = self.find(where & sure, rule, "impossible", columns, say)
+        return certain + self.find(where & ~sure, rule, "suspect", columns, say)
 
     def finding(
         self, i: int, rule: str, severity: Severity, columns: tuple[str, ...], message: str, hint: str

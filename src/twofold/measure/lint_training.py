@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.catalog import Catalog
-from twofold.measure.lint_table import RowFinding, Severity, Table, Values
+from twofold.measure.lint_table import RowFinding, Severity, Table, Values, said
 from twofold.measure.lint_units import (
     GIB_OVER_GB,
     Agreement,
@@ -182,10 +182,7 @@ def _compute_roofline(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
         return message, "a unit, the batch, the GPU count or the precision is not what the row says"
 
     columns = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "gpus", "precision")
-    return [
-        *table.find(reached > 1, "roofline", "impossible", columns, say),
-        *table.find((reached > HIGHEST_MFU) & (reached <= 1), "roofline", "suspect", columns, say),
-    ]
+    return table.find_by_doubt(reached > HIGHEST_MFU, reached > 1, "roofline", columns, say)
 
 
 def _stated_rates(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
@@ -199,15 +196,14 @@ def _stated_rates(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
             "recomputed FLOPs were counted, or the peak is another format's"
         )
 
-    def flops_of(i: int) -> tuple[str, str]:
-        return (
-            f"model_tflops_per_gpu is {stated[i] / 1e12:.4g}, the peak {peak[i] / 1e12:.4g}",
-            "it is the rate of several GPUs, in another unit, or of a sparse peak",
-        )
-
+    flops_of = said(
+        "model_tflops_per_gpu is {stated:.4g}, the peak {peak:.4g}",
+        "it is the rate of several GPUs, in another unit, or of a sparse peak",
+        stated=stated / 1e12,
+        peak=peak / 1e12,
+    )
     return [
-        *table.find(mfu > 1, "roofline", "impossible", ("mfu",), mfu_of),
-        *table.find((mfu > HIGHEST_MFU) & (mfu <= 1), "roofline", "suspect", ("mfu",), mfu_of),
+        *table.find_by_doubt(mfu > HIGHEST_MFU, mfu > 1, "roofline", ("mfu",), mfu_of),
         *table.find(stated > peak, "roofline", "impossible", ("model_tflops_per_gpu",), flops_of),
     ]
 
@@ -235,13 +231,13 @@ def _memory(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
                 return message, f"the figure is in {unit}"
         return message, "another device, or memory that was counted twice"
 
-    def too_little(i: int) -> tuple[str, str]:
-        return (
-            f"peak_mem_gib is {stated[i]:.4g}, weights and optimiser alone take "
-            f"{bounds.states_bytes[i] / GIB:.4g} GiB under the stated sharding",
-            "states are sharded further than zero_stage, tp, pp and dp say, live on the host, or are smaller",
-        )
-
+    too_little = said(
+        "peak_mem_gib is {stated:.4g}, weights and optimiser alone take {least:.4g} GiB under the stated "
+        "sharding",
+        "states are sharded further than zero_stage, tp, pp and dp say, live on the host, or are smaller",
+        stated=stated,
+        least=bounds.states_bytes / GIB,
+    )
     columns = ("peak_mem_gib", "gpu")
     shards = ("peak_mem_gib", "zero_stage", "dp", "tp", "pp")
     return [
@@ -270,22 +266,17 @@ def _layout(table: Table) -> list[RowFinding]:
         return message, hint if share[i] <= batch[i] else "the batch may be that of one replica"
 
     def divided(name: str, by: str) -> list[RowFinding]:
-        def say(i: int) -> tuple[str, str]:
-            return f"{by} {table[by][i]:g} does not divide {name} {table[name][i]:g}", hint
-
         hint = "an uneven pipeline, or a slip" if by == "pp" else "one of them is off"
         rare: Severity = "note" if by == "pp" else "suspect"
+        words = f"{by} {{by:g}} does not divide {name} {{whole:g}}"
+        say = said(words, hint, by=table[by], whole=table[name])
         return table.find(~whole(table[name], table[by]), "layout", rare, (name, by), say)
 
-    def many(i: int) -> tuple[str, str]:
-        return (
-            f"ep {ep[i]:g} is more than dp·tp·cp = {dp[i] * tp[i] * cp[i]:g}",
-            "the experts' ranks are these",
-        )
-
-    def deep(i: int) -> tuple[str, str]:
-        return f"pp {pp[i]:g} is more than the {table['layers'][i]:g} layers", "a stage would be empty"
-
+    ranks, layers = dp * tp * cp, table["layers"]
+    words = "ep {ep:g} is more than dp·tp·cp = {ranks:g}"
+    many = said(words, "the experts' ranks are these", ep=ep, ranks=ranks)
+    words = "pp {pp:g} is more than the {layers:g} layers"
+    deep = said(words, "a stage would be empty", pp=pp, layers=layers)
     mixed = ~whole(batch, share)
     return [
         *table.find(
@@ -295,18 +286,11 @@ def _layout(table: Table) -> list[RowFinding]:
             ("gpus", "dp", "tp", "pp", "cp"),
             multiplied,
         ),
-        *table.find(
-            mixed & (share > batch),
-            "layout",
-            "impossible",
-            ("global_batch_seqs", "dp", "micro_batch"),
-            batched,
+        *table.find_by_doubt(
+            mixed, share > batch, "layout", ("global_batch_seqs", "dp", "micro_batch"), batched
         ),
-        *table.find(
-            mixed & (share <= batch), "layout", "suspect", ("global_batch_seqs", "dp", "micro_batch"), batched
-        ),
-        *table.find(ep > dp * tp * cp, "layout", "suspect", ("ep", "dp", "tp", "cp"), many),
-        *table.find(pp > table["layers"], "layout", "impossible", ("pp", "layers"), deep),
+        *table.find(ep > ranks, "layout", "suspect", ("ep", "dp", "tp", "cp"), many),
+        *table.find(pp > layers, "layout", "impossible", ("pp", "layers"), deep),
         *divided("heads", "tp"),
         *divided("experts", "ep"),
         *divided("layers", "pp"),
