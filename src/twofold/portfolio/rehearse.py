@@ -299,7 +299,7 @@ def _planned_text(rehearsal: Rehearsal, classes: tuple[str, ...]) -> str:
 
 
 def _holds(classes: "tuple[ClassFigures, ...]") -> bool:
-    return all(slo.met is not False for each in classes for slo in each.slos)
+    return not any(each.missed for each in classes)
 
 
 def _has_room(classes: "tuple[ClassFigures, ...]") -> bool:

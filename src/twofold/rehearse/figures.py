@@ -98,12 +98,11 @@ def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> BrokeFirs
              those that had not ended when the run was stopped, show in the goals alone.
     """
     for each in classes:
-        for slo in each.slos:
-            if slo.met is False:
-                metric = slo.metric.rpartition("_")[0]
-                text, value, limit = _missed(each, slo)
-                name = slo.metric if slo.metric == "finish_within" else metric
-                return BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
+        for slo in each.missed:
+            metric = slo.metric.rpartition("_")[0]
+            text, value, limit = _missed(each, slo)
+            name = slo.metric if slo.metric == "finish_within" else metric
+            return BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
     return None
 
 

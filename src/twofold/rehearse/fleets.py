@@ -48,7 +48,7 @@ class Trial:
     @property
     def missed(self) -> tuple[ClassFigures, ...]:
         """The classes that miss a goal."""
-        return tuple(each for each in self.classes if any(slo.met is False for slo in each.slos))
+        return tuple(each for each in self.classes if each.missed)
 
     @property
     def cost(self) -> tuple[float, int]:
@@ -98,7 +98,7 @@ def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) 
         )
         again = {each.name: each for each in on_twin(replace(first.plan, pools=larger), tables, missed)}
         classes = tuple(again.get(each.name, each) for each in first.classes)
-        if all(slo.met is not False for each in classes for slo in each.slos):
+        if not any(each.missed for each in classes):
             return [Trial(grown, planned(grown), classes)]
     return []
 
@@ -229,10 +229,7 @@ def _warnings(best: Trial, trials: Sequence[Trial]) -> tuple[str, ...]:
     first = trials[0]
     if first.missed:
         goals = ", ".join(
-            f"{each.name} {metric_text(slo.metric)}"
-            for each in first.missed
-            for slo in each.slos
-            if slo.met is False
+            f"{each.name} {metric_text(slo.metric)}" for each in first.missed for slo in each.missed
         )
         instead = (
             "nothing that was tried does" if best is first else f"planned: {_rehearsal(best, True).name}"

@@ -28,13 +28,13 @@ class RehearsalRuns:
     seed: int
     tasks: tuple[PoolTask, ...] = ()
     factors: tuple[float, ...] = (1.0,)  # of the gate's beliefs; the first is of perfect ones
-    training: Call | None = None  # instead of tasks
+    cluster: Call | None = None  # its run, instead of tasks
     notes: tuple[str, ...] = ()  # what to know of it
 
     def calls(self) -> tuple[Call, ...]:
         """Its runs: of every task for each belief, or of the cluster."""
-        if self.training is not None:
-            return (self.training,)
+        if self.cluster is not None:
+            return (self.cluster,)
         from_s = self._tallied_from_s()
         return tuple(
             partial(tallied_run, task.world, task.traffic, factor, None if number else from_s)
@@ -68,7 +68,7 @@ def training_rehearsal(
     """A rehearsal of the cluster. With `on_job` it can only happen in this process."""
     call = partial(rehearse_training, runs, scenario, seed, tables.catalog, tables.constants, on_job)
     assert scenario.cluster is not None
-    return RehearsalRuns(name, scenario, seed, training=call, notes=left_out(runs, scenario.cluster))
+    return RehearsalRuns(name, scenario, seed, cluster=call, notes=left_out(runs, scenario.cluster))
 
 
 def rehearsed(
@@ -93,7 +93,7 @@ def rehearsed(
 
 
 def _outcome(one: RehearsalRuns, results: Sequence[Any]) -> RehearsalOutcome:
-    if one.training is not None:
+    if one.cluster is not None:
         return RehearsalOutcome(_of_training(one, *results), ())
     count, runs = len(one.tasks), list[TalliedRun](results)
     found = [run.result for run in runs]

@@ -257,17 +257,11 @@ def _signed(figure: str, value: float) -> str:
 
 def _is_unanswered(one: ClassFigures) -> bool:
     """Whether a goal is missed though all that was answered kept it."""
-    kept = [slo for slo in one.slos if slo.simulated_s is not None and slo.simulated_s <= slo.limit_s]
-    return any(slo.met is False for slo in kept)
+    return any(slo.simulated_s is not None and slo.simulated_s <= slo.limit_s for slo in one.missed)
 
 
 def _verdict_lines(simulation: Simulation) -> list[str]:
-    missed = [
-        f"{each.name} {metric_text(slo.metric)}"
-        for each in simulation.classes
-        for slo in each.slos
-        if slo.met is False
-    ]
+    missed = [f"{each.name} {metric_text(slo.metric)}" for each in simulation.classes for slo in each.missed]
     stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
     if simulation.training and simulation.training.waits_for:
         stuck.append(simulation.training.waits_for)

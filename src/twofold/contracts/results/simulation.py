@@ -65,6 +65,11 @@ class ClassFigures:
     input_tokens: int  # of finished requests
     output_tokens: int  # of finished requests
 
+    @property
+    def missed(self) -> tuple[SloKept, ...]:
+        """The goals that were not kept."""
+        return tuple(slo for slo in self.slos if slo.met is False)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokeFirst:
