@@ -1,8 +1,7 @@
 """Training and serving on one pool, against two fleets apart: what sharing over the day gives and costs.
 
 Serving is coarse here: steps say how many accelerators it needs to hold its SLO, and what is missing
-of them stands for time outside it. The timeline of ready accelerators can be given to the fleet's own world
-as replicas that come and go, which then says by how much.
+of them stands for time outside it: by how much, the fleet's own world says.
 """
 
 from collections.abc import Callable, Iterable, Sequence

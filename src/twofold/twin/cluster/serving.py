@@ -7,14 +7,13 @@ class ServingAccount:
     """Needed and ready accelerators over time. Mutable.
 
     A missing accelerator stands for requests outside their SLO: how far outside, only the fleet's own world
-    says, run against the granted capacity over time.
+    says.
     """
 
     def __init__(self, load: ServingLoad) -> None:
         self.load = load
         self.needed_count = self.ready_count = 0
         self.slowdown_factor = 1.0
-        self._steps: list[tuple[float, int]] = [(0.0, 0)]
         self._now_s = self._needed_s = self._ready_s = self._missing_s = self._short_s = self._slow_s = 0.0
 
     def change(
@@ -34,10 +33,6 @@ class ServingAccount:
         self.needed_count = self.needed_count if needed is None else needed
         self.ready_count += ready
         assert self.ready_count >= 0
-        if ready:
-            if self._steps[-1][0] == now_s:
-                self._steps.pop()
-            self._steps.append((now_s, self.ready_count))
         self.slowdown_factor = self.slowdown_factor if slowdown_factor is None else slowdown_factor
 
     def figures(self, now_s: float) -> ServingFigures:
@@ -46,9 +41,7 @@ class ServingAccount:
         slow = self._slow_s / self._ready_s if self._ready_s else 1.0
         return ServingFigures(
             needed_h=self._needed_s / 3600,
-            granted_h=self._ready_s / 3600,
             shortfall_h=self._missing_s / 3600,
             shortfall_s=self._short_s,
             slowdown_factor=slow,
-            ready_steps=tuple(self._steps),
         )

@@ -203,11 +203,9 @@ class ServingFigures:
     """What serving needed and had of the pool."""
 
     needed_h: float  # accelerator-hours
-    granted_h: float  # ready ones
     shortfall_h: float  # accelerator-hours that were needed and not ready
     shortfall_s: float  # time in which any was missing: a stand-in for time outside its SLO
     slowdown_factor: float  # of service times beside training; 1: none
-    ready_steps: tuple[tuple[float, int], ...]  # ready accelerators, for the fleet's own world
 
 
 @dataclass(frozen=True, slots=True)
