@@ -2,7 +2,7 @@
 
 from twofold.contracts.results import StepFigures, TrainingPlan
 from twofold.contracts.scenario import ClusterChange
-from twofold.twin.cluster import JitterRow, Ring, jitter_sweep, scaling_parts
+from twofold.twin.cluster import Ring, jitter_sweep, scaling_parts
 
 RANKS_MAX = 256  # of the simulated ring; beyond, the slowest of so many stands for all
 REPEATS_COUNT = 200  # steps whose tail is looked at; without jitter all are alike
@@ -14,9 +14,7 @@ def run_node_count(run: TrainingPlan, change: ClusterChange) -> int:
     return change.run_nodes or run.machine.node_count
 
 
-def step_rehearsal(
-    run: TrainingPlan, change: ClusterChange, seed: int
-) -> tuple[StepFigures, JitterRow] | None:
+def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> StepFigures | None:
     """What its step waits for and how its tail grows under jitter; None where it has no known step.
 
     Formula  a ring of equal links whose undisturbed all-reduce takes, at the planned number of nodes, the
@@ -39,14 +37,13 @@ def step_rehearsal(
     jitter, repeat_count = change.jitter_fraction, REPEATS_COUNT if change.jitter_fraction else 1
     (parts,) = scaling_parts(ring_of, (ranks,), lambda _: jitter, lambda _: reading_s, seed, repeat_count)
     (row,) = jitter_sweep(ring_of(ranks), (jitter,), seed, repeat_count)
-    figures = StepFigures(
+    return StepFigures(
         accelerator_count=count * run.machine.accelerators_per_node,
         parts_s={name.removesuffix("_s"): _seconds(getattr(parts, name)) for name in PARTS},
         step_s_p50=row.step_s_p50 + parts.input_s,
         step_s_p99=row.step_s_p99 + parts.input_s,
         inflation_fraction=row.inflation_fraction,
     )
-    return figures, row
 
 
 def _seconds(value: float) -> float:

@@ -7,7 +7,7 @@ from twofold.core import format_seconds
 from twofold.rehearse.training_goals import job_alarms, missed_goals
 from twofold.rehearse.watch import Watch
 from twofold.twin import MetadataRow
-from twofold.twin.cluster import ClusterResult, JitterRow, JobRecord, PoolComparison
+from twofold.twin.cluster import ALARM_INFLATION_FRACTION, ClusterResult, JobRecord, PoolComparison
 
 HELD_UP_FRACTION = 0.01  # of a cluster's hours that wait for one node: beyond, it is told
 
@@ -19,7 +19,7 @@ class ClusterRehearsal:
     result: ClusterResult
     watch: Watch
     pool: PoolComparison | None  # where two fleets were rehearsed too
-    step: tuple[StepFigures, JitterRow] | None
+    step: StepFigures | None
     metadata: MetadataRow  # of the largest job's checkpoint
     run: TrainingPlan | None  # the plan's, where it is among the jobs
 
@@ -30,7 +30,7 @@ def training_figures(done: ClusterRehearsal) -> TrainingFigures:
     return replace(
         result.figures,
         runs=tuple(_run(record) for record in watch.own),
-        step=done.step[0] if done.step else None,
+        step=done.step,
         checkpoint_files_count=done.metadata.files_count,
         checkpoint_metadata_s=done.metadata.metadata_s,
         checkpoint_data_s=done.metadata.data_s,
@@ -66,8 +66,8 @@ def _alarms(done: ClusterRehearsal) -> list[str]:
             found.append(
                 f"{node_id} sets the pace: others wait {waited_h:,.0f} accelerator-h for its links or devices"
             )
-    if done.step and done.step[1].alarm:
-        p99, over = format_seconds(done.step[0].step_s_p99), 100 * done.step[0].inflation_fraction
+    if done.step and done.step.inflation_fraction > ALARM_INFLATION_FRACTION:
+        p99, over = format_seconds(done.step.step_s_p99), 100 * done.step.inflation_fraction
         found.append(f"jitter: the p99 step of {p99} is {over:.0f} % over the undisturbed one, 5 % at most")
     row = done.metadata
     if row.throttles:

@@ -1,6 +1,5 @@
 from .cluster import simulate_cluster as simulate_cluster
 from .collectives import ALARM_INFLATION_FRACTION as ALARM_INFLATION_FRACTION
-from .collectives import JitterRow as JitterRow
 from .collectives import Ring as Ring
 from .collectives import StepParts as StepParts
 from .collectives import jitter_sweep as jitter_sweep
