@@ -34,6 +34,7 @@ from twofold.app.local_tables import local_tables
 from twofold.app.sources import calibration_file, device_folder
 from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
 from twofold.catalog import Catalog, Model, load_catalog
+from twofold.contracts.spec import Precision
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions, engine_era
 from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_software
@@ -72,7 +73,7 @@ def estimate_train(
     *,
     batch: str,
     sequence: str = "8192 tok",
-    precision: Literal["bf16", "fp16", "fp8", "fp32"] = "bf16",
+    precision: Precision = "bf16",
     kind: Literal["pretrain", "finetune", "lora"] = "pretrain",
     lora_rank: int = 16,
     layout: str = "",

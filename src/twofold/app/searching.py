@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 from datetime import date
-from typing import Literal
 
 from twofold.answer import TrainingEstimate
 from twofold.app.estimating import estimate_train
 from twofold.app.planning import ready
 from twofold.app.sources import SpecSource
+from twofold.contracts.spec import Precision
 from twofold.core import EmptyError
 from twofold.perf import DEFAULT_FRAMEWORK
 from twofold.report import ShownData, ShownPlan, shown_plan
@@ -19,7 +19,7 @@ def search_layouts(
     *,
     batch: str,
     sequence: str = "8192 tok",
-    precision: Literal["bf16", "fp16", "fp8", "fp32"] = "bf16",
+    precision: Precision = "bf16",
     framework: str = DEFAULT_FRAMEWORK,
     count: int = 20,
 ) -> ShownData[TrainingEstimate]:

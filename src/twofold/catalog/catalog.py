@@ -183,7 +183,10 @@ class Catalog:
     def rtt_s(self, from_region: str, to_region: str) -> float:
         """Round trip between two regions: measured (the slower direction), else guessed from distance."""
         start, end = self.region(from_region), self.region(to_region)
-        pairs = self._once("rtt", self._measured_rtt_s)
+        rows = self.table("rtt").rows
+        pairs = self._once(
+            "rtt", lambda: {(row["from"], row["to"]): float(row["rtt_ms"] or 0.0) / 1e3 for row in rows}
+        )
         ends = (f"{start.provider}:{start.name}", f"{end.provider}:{end.name}")
         measured = [pairs[pair] for pair in (ends, ends[::-1]) if pair in pairs]
         return max(measured) if measured else distance_rtt_s(start, end)
@@ -285,10 +288,6 @@ class Catalog:
         for price in self.prices():
             found[price.accelerator].append(price)
         return {name: tuple(prices) for name, prices in found.items()}
-
-    def _measured_rtt_s(self) -> dict[tuple[str, str], float]:
-        rows = self.table("rtt").rows
-        return {(str(row["from"]), str(row["to"])): float(row["rtt_ms"] or 0.0) / 1e3 for row in rows}
 
 
 def load_catalog(*folders: Path | None) -> Catalog:

@@ -32,8 +32,8 @@ class ConfigFields:
         if found is None:
             if default is not None:
                 return default
-            others = " or ".join(f"`{name}`" for name in names)
-            raise ModelConfigError(f"`{names[0]}` is missing", place=self._start(), hint=f"state {others}")
+            hint = "state " + " or ".join(f"`{name}`" for name in names)
+            raise ModelConfigError(f"`{names[0]}` is missing", place=Place(self.file, 1, 1), hint=hint)
         name, value = found
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -88,9 +88,6 @@ class ConfigFields:
                 return _ABSENT
             value = value[part]
         return value
-
-    def _start(self) -> Place:
-        return Place(self.file, 1, 1)
 
 
 def read_fields(path: Path) -> ConfigFields:

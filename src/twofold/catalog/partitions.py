@@ -40,8 +40,8 @@ def legal_partitions(catalog: Catalog, accelerator_name: str) -> tuple[tuple[Pla
     if profiles[0].kind == "amd":
         return tuple(tuple(Placement(part.profile, start) for start in _starts(part)) for part in profiles)
     plain = [part for part in profiles if _is_plain(part, profiles)]
-    cuts = _fill(plain, 0)
-    return tuple(sorted(cuts, key=lambda cut: [-_of(plain, placed.profile).compute_slices for placed in cut]))
+    size = {part.profile: part.compute_slices for part in plain}
+    return tuple(sorted(_fill(plain, 0), key=lambda cut: [-size[placed.profile] for placed in cut]))
 
 
 def check_partition_request(
@@ -88,10 +88,6 @@ def partitioned(catalog: Catalog, accelerator_name: str, profile: str) -> Accele
 
 def _starts(part: Partition) -> list[int]:
     return [int(start) for start in part.starts.split()]
-
-
-def _of(parts: Sequence[Partition], profile: str) -> Partition:
-    return next(part for part in parts if part.profile == profile)
 
 
 def _unique(parts: Sequence[Partition]) -> list[Partition]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 Attention = Literal["mha", "gqa", "mqa", "mla", "sliding", "hybrid_linear"]
-Format = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

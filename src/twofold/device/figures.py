@@ -30,7 +30,11 @@ def figures(samples: Sequence[Sample], rows: Sequence[ConstantRow], rank_count: 
         *_attention(samples),
         *_collectives(samples, rank_count),
         *_stores(samples),
-        *(_of_constant(row) for row in rows if row.name in SOFTWARE_NAMES),
+        *(
+            Figure(*SOFTWARE_NAMES[row.name], row.value, row.low, row.high, row.unit)
+            for row in rows
+            if row.name in SOFTWARE_NAMES
+        ),
     ]
     return tuple(each for each in shown if each is not None)
 
@@ -125,8 +129,3 @@ def _stores(samples: Sequence[Sample]) -> list[Figure]:
         _time("storage", "4 KiB written and forced", found[0]),
         _rate("storage", "32 MiB written and forced", large, float(large.sizes["bytes"]), "B/s"),
     ]
-
-
-def _of_constant(row: ConstantRow) -> Figure:
-    group, name = SOFTWARE_NAMES[row.name]
-    return Figure(group, name, row.value, row.low, row.high, row.unit)

@@ -88,7 +88,8 @@ def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[Sample]:
     import torch
 
     with torch.no_grad():
-        yield from _memory(bench, cold_bytes)
+        for size in (*COPIES_BYTES, cold_bytes):
+            yield from _passes(bench, size)
         yield from _launches(bench)
         for shape in (*SQUARES, *WIDE_ROWS, *DECODE_ROWS):
             yield _product(bench, shape, "fp32", cold_bytes)
@@ -98,11 +99,6 @@ def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[Sample]:
             yield _prefill(bench, *prefill)
         for decode in DECODES:
             yield _decode(bench, *decode)
-
-
-def _memory(bench: Bench, cold_bytes: int) -> Iterator[Sample]:
-    for size in (*COPIES_BYTES, cold_bytes):
-        yield from _passes(bench, size)
 
 
 def _passes(bench: Bench, size: int) -> Iterator[Sample]:

@@ -79,7 +79,9 @@ def measure(
                 heard.samples += _load(heard.serving)
                 heard.serving = []
                 for process in processes:
-                    _send(process)
+                    assert process.stdin
+                    process.stdin.write("next\n")
+                    process.stdin.flush()
     return Measured(
         samples=pooled(heard.samples),
         rank_count=ranks,
@@ -205,12 +207,6 @@ def _load(serving: list[dict[str, Any]]) -> list[Sample]:
             for service in services:
                 found += served_samples(service, replicas)
     return found
-
-
-def _send(process: subprocess.Popen[str]) -> None:
-    assert process.stdin
-    process.stdin.write("next\n")
-    process.stdin.flush()
 
 
 def _free_port() -> int:

@@ -252,7 +252,8 @@ def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: 
     may_kill = job.kill_rank is not None and job.kill_after_step is not None
     may_kill = may_kill and not read_events(job.folder, "kill-ordered")
     while launcher.is_running() and launcher.status() != "zombie":
-        size_bytes = sum(_size_bytes(job.folder / name) for name in ("steps.jsonl", "events.jsonl"))
+        lines = (job.folder / name for name in ("steps.jsonl", "events.jsonl"))
+        size_bytes = sum(path.stat().st_size for path in lines if path.exists())
         if size_bytes != seen_bytes:
             seen_bytes, heard_s = size_bytes, time.monotonic()
             steps = read_steps(job.folder)
@@ -337,7 +338,3 @@ def _stop_left_overs(job: TrainJob, state: Path) -> None:
                 continue
         stop(found)
     raise RunError(f"processes of `{job.name}` keep appearing", hint="stop what starts them, then ask again")
-
-
-def _size_bytes(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

@@ -7,13 +7,14 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, UnknownNameError
 from twofold.measure.truth import Row, count, number, signed_number, text
-from twofold.training import RECOMPUTE, Recompute, TrainingJob, Workload, software_family, workload
+from twofold.training import RECOMPUTE, Precision, Recompute, TrainingJob, Workload, software_family, workload
 
-PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
+PRECISIONS = get_args(Precision)
 FABRICS = {
     "omni-path": "omnipath",
     "infiniband": "infiniband",

@@ -1,3 +1,4 @@
+from .job import Precision as Precision
 from .job import TrainingJob as TrainingJob
 from .job import Workload as Workload
 from .job import stack_workloads as stack_workloads

@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -19,13 +19,13 @@ from twofold.answer import (
 )
 from twofold.core import InfeasibleError
 from twofold.perf import DEFAULT_FRAMEWORK, one
-from twofold.training import RECOMPUTE, Candidate, TrainingJob, model_flops_utilisation, workload
+from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation, workload
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantity import CommandOf, one_of, options, sizes_of
 from twofold.verdicts.world import World
 
 KINDS = ("pretrain", "finetune", "lora")
-PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "fp4")
+PRECISIONS = get_args(Precision)
 LAYOUT_SIZES = ("tp", "cp", "ep", "pp", "vpp", "dp", "micro_batch")
 
 

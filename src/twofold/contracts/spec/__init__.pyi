@@ -22,6 +22,7 @@ from .supply import MonthName as MonthName
 from .supply import Owned as Owned
 from .supply import Shop as Shop
 from .supply import Supply as Supply
+from .training_run import Precision as Precision
 from .training_run import TrainingRun as TrainingRun
 from .yaml_nodes import Mapping as Mapping
 from .yaml_nodes import Node as Node

@@ -26,9 +26,8 @@ def parse_spec(text: str, file: str, names: Names | None = None, folder: Path | 
     root = read_nodes(text, file)
     if not isinstance(root, Mapping):
         what = f"the text `{root.text[:32]}`" if isinstance(root, Scalar) else "a list"
-        raise ShapeError(
-            f"a spec needs keys, not {what}", place=root.place, hint=f"keys: {', '.join(_top_keys())}"
-        )
+        keys = ", ".join(field.alias or name for name, field in Spec.model_fields.items())
+        raise ShapeError(f"a spec needs keys, not {what}", place=root.place, hint=f"keys: {keys}")
     context = {"names": names or Names(), "folder": folder}
     try:
         return Spec.model_validate(plain(root), context=context)
@@ -59,7 +58,3 @@ def read_text(path: Path) -> str:
             place=Place(str(path), line, column),
             hint="save the file as UTF-8",
         ) from error
-
-
-def _top_keys() -> list[str]:
-    return [field.alias or name for name, field in Spec.model_fields.items()]

@@ -130,15 +130,11 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         if view.room_changed:
             recovery.keep_spares(view)
             effects += look(view, now_s)
-        if view.spares and self._head_needs_spares():
+        head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
+        if view.spares and head is not None and head.minimum_count > view.usable_count:
             recovery.keep_spares(view)
             effects += look(view, now_s)
         return effects
-
-    def _head_needs_spares(self) -> bool:
-        view = self.view
-        head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
-        return head is not None and head.minimum_count > view.usable_count
 
     def _submitted(self, event: JobSubmitted, now_s: float) -> list[ClusterEffect]:
         view = self.view

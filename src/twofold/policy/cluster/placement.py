@@ -165,7 +165,11 @@ class FreeNodes:
 
     def _filled(self, inside: Domain, accelerator_count: int) -> list[Node]:
         left_count = accelerator_count
-        leaves = sorted((_own_count(leaf), leaf.domain) for leaf in self._leaves_in(inside))
+        # Of the nodes that stand in a domain itself, and not in one inside it.
+        leaves = sorted(
+            (sum(node.free_count for node in leaf.nodes.values()), leaf.domain)
+            for leaf in self._leaves_in(inside)
+        )
         nodes: list[Node] = []
         while left_count > 0:
             index = next((i for i, (count, _) in enumerate(leaves) if count >= left_count), -1)
@@ -181,11 +185,6 @@ class FreeNodes:
         if len(self._sizes) == 1:
             return nodes
         return sorted(nodes, key=lambda node: -node.accelerator_count)
-
-
-def _own_count(leaf: _Group) -> int:
-    """Of the nodes that stand in this domain itself, and not in one inside it."""
-    return sum(node.free_count for node in leaf.nodes.values())
 
 
 def place(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placement | None:

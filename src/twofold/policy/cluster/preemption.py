@@ -110,7 +110,8 @@ def as_many_victims(view: ClusterView, need: Need, candidates: Iterable[Job]) ->
 def _room_after_leaving(view: ClusterView, need: Need) -> Room:
     room = Room(view.nodes, need, view.free.whole_count + view.held.whole_count)
     for job in view.leaving.values():
-        room.add(_pieces_given(job, job.making_room.given_up if job.making_room else None))
+        given_up = job.making_room.given_up if job.making_room else None
+        room.add(piece for piece in job.placement if given_up is None or piece[0] in given_up)
     return room
 
 
@@ -157,10 +158,6 @@ def _needed(room: Room, chosen: list[Step]) -> list[Victim]:
         else:
             kept[job.job_id] = (job, nodes | {node_id for node_id, _ in pieces})
     return [Victim(job, None if nodes is None else frozenset(nodes)) for job, nodes in kept.values()]
-
-
-def _pieces_given(job: Job, given_up: frozenset[str] | None) -> Iterable[tuple[str, int]]:
-    return job.placement if given_up is None else [p for p in job.placement if p[0] in given_up]
 
 
 def _dearness(job: Job) -> float:

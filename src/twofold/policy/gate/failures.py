@@ -97,7 +97,8 @@ class FailureTest:
         self.broken_log_ratio_value = max(self.broken_log_ratio_value + step(GROSS_FRACTION), floor)
         ordinary_fraction = math.exp(shares[0] - log_sum(shares))
         rate = seen[0].failed_count / seen[0].asked_count
-        self.expected_value += canary_count * _gain(rate, self.margin_fraction)
+        margin = self.margin_fraction  # a request that fails as often as is feared brings on average:
+        self.expected_value += canary_count * ((rate + margin) * math.log1p(margin / rate) - margin)
         self._remember(ordinary_fraction * base_count, ordinary_fraction * base_failed_count)
         if self.log_ratio_value <= floor:
             self.cleared = True
@@ -134,8 +135,3 @@ def log_sum(logs: list[float]) -> float:
     """ln of the sum of exp(logs)."""
     top = max(logs)
     return top + math.log(sum(math.exp(each - top) for each in logs))
-
-
-def _gain(rate: float, margin: float) -> float:
-    """ln of the ratio that one request brings on average if it fails as often as is feared."""
-    return (rate + margin) * math.log1p(margin / rate) - margin

@@ -62,7 +62,10 @@ class Gate(Machine[Event, Effect]):
         now_s = self._seen_s
         match event:
             case RequestArrived():
-                return self._arrived(event, now_s)
+                effects = self._path.arrived(event, now_s)
+                if self._steering is not None and not self.view.place_count and self.view.held:
+                    effects += self._steering.wanted(now_s)
+                return effects
             case ResponseStarted() | ResponseEnded() | ResponseFailed() | ClientLeft():
                 return self._answers.handle(event, now_s)
             case ProbeAnswered() | ProbeFailed():
@@ -82,12 +85,6 @@ class Gate(Machine[Event, Effect]):
                 return self._steered(event, now_s)
             case _:
                 assert_never(event)
-
-    def _arrived(self, event: RequestArrived, now_s: float) -> list[Effect]:
-        effects = self._path.arrived(event, now_s)
-        if self._steering is not None and not self.view.place_count and self.view.held:
-            effects += self._steering.wanted(now_s)
-        return effects
 
     def _steered(
         self, event: ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn, now_s: float

@@ -81,7 +81,10 @@ class Steering:
             if len(begun_s) > len(requests) + BEGUN_SPARE:
                 self._begun_s = {name: at_s for name, at_s in begun_s.items() if name in requests}
         limit_s = request.kind.ttft_slo_s
-        if self.scaler is not None and limit_s is not None and self._alone_s(request) < limit_s:
+        beliefs = self._view.beliefs
+        # On an idle replica, as is believed: more replicas make none faster.
+        alone_s = request.input_tokens * beliefs.input_token_s + beliefs.first_token_s
+        if self.scaler is not None and limit_s is not None and alone_s < limit_s:
             late, slow = now_s - request.arrived_s > limit_s, now_s - request.sent_s > limit_s
             self.scaler.observe_first_token(self._pool_of(request), late, slow)
 
@@ -282,11 +285,6 @@ class Steering:
 
     def _pool_of(self, request: Request) -> str:
         return "" if self._rules is None else home_pool(self._rules, request.class_name)
-
-    def _alone_s(self, request: Request) -> float:
-        """Until the first token on an idle replica, as is believed: more replicas make none faster."""
-        beliefs = self._view.beliefs
-        return request.input_tokens * beliefs.input_token_s + beliefs.first_token_s
 
     def _work_s(self, request: Request) -> float:
         beliefs = self._view.beliefs
