@@ -2,8 +2,9 @@
 
 A door opens to names that another room imports, and no other. Imports are put right as well: names of one's
 own room come from their module, names of another room from its door. A room that is imported as a whole, by
-`from twofold import rehearse`, loads nothing before one of its names is used. The package's own door, and the
-rooms in KEPT, are written by hand.
+`from twofold import rehearse`, loads nothing before one of its names is used. The package's own door is
+written by hand; `app` opens to what is named there, and to what answers a verb. The lists of verbs in
+README.md and in the package's docstring follow the table of verbs.
 """
 
 import ast
@@ -15,7 +16,6 @@ from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "twofold"
-KEPT = {"app"}
 BY_HAND = {"cli"}  # its door holds code, without a stub
 Doors = dict[str, dict[str, set[str]]]
 
@@ -146,10 +146,54 @@ def put_right(path: Path, known: dict[str, dict[str, str]], doors: Doors, inside
         path.write_text(after, "utf-8")
 
 
+def names_of_the_package() -> list[str]:
+    """What `twofold` itself opens to, in its stub."""
+    stub = ast.parse((SOURCE / "__init__.pyi").read_text("utf-8"))
+    return [alias.name for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+
+
+def verbs() -> dict[str, dict[str, str]]:
+    """Group, summary and answering function of every verb, by its name."""
+    found: dict[str, dict[str, str]] = {}
+    for name in ("verbs", "estimate"):
+        tree = ast.parse((SOURCE / "cli" / f"{name}.py").read_text("utf-8"))
+        tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+        for key, row in (pair for table in tables for pair in zip(table.keys, table.values, strict=True)):
+            if isinstance(key, ast.Constant) and isinstance(row, ast.Call):
+                texts = [each for each in row.keywords if isinstance(each.value, ast.Constant)]
+                found[str(key.value)] = {"group": "", "answer": ""} | {
+                    each.arg or "": ast.literal_eval(each.value) for each in texts
+                }
+    for verb in found.values():
+        verb["answer"] = verb["answer"].partition(".")[0] or "estimate"
+    return found
+
+
+def write_lists_of_verbs() -> None:
+    """The table in README.md, and the lines of verbs in the package's docstring."""
+    listed = {name: verb for name, verb in verbs().items() if verb["group"]}
+    rows, group = [], ""
+    for name, verb in listed.items():
+        head = f"| {verb['group']} " if verb["group"] != group else "| "
+        rows.append(f"{head}| `{name}` | {verb['summary']} |\n")
+        group = verb["group"]
+    page = SOURCE.parents[1] / "README.md"
+    text = page.read_text("utf-8")
+    listing = re.compile(r"(?:^\| ?\w* *\| `\w+` \| .* \|\n)+", re.M)
+    page.write_text(listing.sub("".join(rows), text), "utf-8")
+    door = SOURCE / "__init__.py"
+    called = {**{name: name for name in listed}, "catalog": "catalog_rows", "measure": "measure_device"}
+    text = door.read_text("utf-8")
+    for name, verb in listed.items():
+        line = re.compile(rf"^    {called[name]} {{2,}}\S.*$", re.M)
+        text = line.sub(f"    {called[name]:15} {verb['summary']}", text)
+    door.write_text(text, "utf-8")
+
+
 def write_doors(doors: Doors) -> None:
     for path in SOURCE.rglob("__init__.py"):
         room = module_of(path).removesuffix(".__init__")
-        if room in {*KEPT, *BY_HAND, "__init__"}:
+        if room in {*BY_HAND, "__init__"}:
             continue
         lines = [
             f"from .{home[len(room) + 1 :]} import {name} as {name}\n"
@@ -164,10 +208,8 @@ def main() -> None:
     for path in sorted(SOURCE.rglob("*.py")):
         if path.name != "__init__.py":
             put_right(path, known, doors, inside=True)
-    for room in KEPT:
-        for node in ast.parse((SOURCE / room / "__init__.pyi").read_text("utf-8")).body:
-            if isinstance(node, ast.ImportFrom):
-                doors[room][f"{room}.{node.module}"] |= {alias.name for alias in node.names}
+    for name in (*names_of_the_package(), *(verb["answer"] for verb in verbs().values())):
+        doors["app"][known["app"][name]].add(name)
     for page in (SOURCE.parents[1] / "docs").rglob("*.md"):  # what a page shows must open as well
         text = page.read_text("utf-8")
         for module, names in re.findall(r"^from twofold\.([\w.]+) import (.+)$", text, re.M):
@@ -176,6 +218,7 @@ def main() -> None:
                     home = home_of(module, name, known)
                     doors[room_of(home)][home].add(name)
     write_doors(doors)
+    write_lists_of_verbs()
     for folder in ("tests", "bench", "fits"):
         for path in sorted((SOURCE.parents[1] / folder).rglob("*.py")):
             put_right(path, known, doors, inside=False)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.app import loop_json
-from twofold.app.loop_page import _grouped, _row, notes_on_loads, share_of_load
+from twofold.app.loop_page import _grouped, _row, loop_json, notes_on_loads, share_of_load
 from twofold.contracts.results import (
     Finding,
     LoadPoint,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import lint_table, validate
+from twofold.app import validate
+from twofold.app.validating import lint_table
 from twofold.core import TableError, UsageError, ValueRefusedError
 from twofold.measure import Column, Gate, Judged, Line, Reached, RowFinding, Score
 from twofold.measure.gate import Moved
