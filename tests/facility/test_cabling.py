@@ -72,7 +72,8 @@ def test_the_bill_is_the_sum_of_its_parts(fabric: str, rate: float) -> None:
     parts = parts_of(64, fabric, rate)
     bill = fabric_bill(CATALOG, parts, rate, runs_of(parts, 64))
     assert bill.usd == pytest.approx(sum(item.count * (item.unit_usd or 0.0) for item in bill.items))
-    assert bill.power_w == pytest.approx(sum(item.count * item.unit_w for item in bill.items))
+    power_w = {part.name: part.power_w for part in CATALOG.network()}
+    assert bill.power_w == pytest.approx(sum(item.count * (power_w[item.part] or 0.0) for item in bill.items))
     assert bill.cable_count == parts.cable_count
     switches = sum(item.count for item in bill.items if item.kind == "switch")
     assert switches == parts.switch_count

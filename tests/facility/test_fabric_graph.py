@@ -5,9 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.facility import FabricCounts
 from twofold.facility.fabric_graph import FabricGraph, build_fat_tree, build_rail_optimised
-from twofold.facility.topology import fat_tree, rail_optimised
+from twofold.facility.topology import FabricCounts, fat_tree, rail_optimised
 
 PORTS = st.sampled_from([4, 8, 16, 36, 64])
 RATIOS = st.sampled_from([1.0, 2.0, 3.0, 4.0])

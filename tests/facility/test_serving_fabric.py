@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.facility import ServingFabric, serving_fabric, serving_flows
-from twofold.facility.serving_fabric import ServingFlows
+from twofold.facility import serving_fabric, serving_flows
+from twofold.facility.serving_fabric import ServingFabric, ServingFlows
 
 CATALOG = load_catalog()
 
@@ -35,20 +35,20 @@ def test_models_that_load_are_what_sizes_it() -> None:
 @given(st.integers(1, 2000), st.floats(0.0, 12.5e9))
 def test_every_node_has_two_leaves_and_losing_one_doubles_the_load(nodes: int, flow: float) -> None:
     fabric = built(nodes, ServingFlows(flow, 0.0, 0.0))
-    assert fabric.leaf_count % 2 == 0 and fabric.leaf_count * fabric.port_count >= 2 * nodes
-    assert fabric.cable_count >= 2 * nodes
+    assert fabric.leaf_count % 2 == 0 and fabric.leaf_count * fabric.parts.port_count >= 2 * nodes
+    assert fabric.parts.cable_count >= 2 * nodes
     assert fabric.used_after_failure_fraction == 2 * fabric.used_fraction
     if fabric.survives_a_leaf:
         assert fabric.used_after_failure_fraction <= 1.0
     if fabric.spine_count:
         assert fabric.spine_count >= 2
-        assert fabric.spine_count * fabric.port_count >= fabric.leaf_count
+        assert fabric.spine_count * fabric.parts.port_count >= fabric.leaf_count
 
 
 @given(st.integers(1, 1000), st.integers(0, 500))
 def test_more_nodes_never_take_fewer_switches(nodes: int, more: int) -> None:
     flows = serving_flows(10.0, 6000.0, 1)
-    assert built(nodes + more, flows).switch_count >= built(nodes, flows).switch_count
+    assert built(nodes + more, flows).parts.switch_count >= built(nodes, flows).parts.switch_count
 
 
 def test_a_flow_beyond_one_link_does_not_survive_a_leaf() -> None:

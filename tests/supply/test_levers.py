@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.supply import Lever, Pulled, checkpoint_overhead_fraction, ranked
+from twofold.supply import Pulled, checkpoint_overhead_fraction, lever, ranked
 from twofold.supply.levers import best_interval_s
 
 
 def test_the_largest_saving_stands_first_whether_open_or_in_use() -> None:
     levers = [
-        Lever("batch", "serve", Pulled.IN_USE, 5.0, 10.0, ""),
-        Lever("cache", "serve", Pulled.OPEN, -1.0, 10.0, ""),
-        Lever("source", "serve", Pulled.OPEN, 7.0, 10.0, ""),
+        lever("batch", "serve", Pulled.IN_USE, 5.0, 10.0, ""),
+        lever("cache", "serve", Pulled.OPEN, -1.0, 10.0, ""),
+        lever("source", "serve", Pulled.OPEN, 7.0, 10.0, ""),
     ]
-    assert [lever.name for lever in ranked(levers)] == ["source", "batch", "cache"]
-    assert levers[0].saving_fraction == 0.5
+    assert [each.name for each in ranked(levers)] == ["source", "batch", "cache"]
+    assert levers[0].saves_fraction == 0.5
 
 
 @given(st.floats(1.0, 600.0), st.floats(1e5, 1e7), st.floats(0.1, 10.0))

@@ -41,7 +41,6 @@ from .money_terms import price_instead as price_instead
 from .money_terms import pue_ratio as pue_ratio
 from .money_terms import rent_of as rent_of
 from .money_terms import runs_per_year as runs_per_year
-from .money_terms import scaled as scaled
 from .offers import Offer as Offer
 from .offers import bought_near as bought_near
 from .offers import cheapest as cheapest
@@ -62,6 +61,7 @@ from .question import Given as Given
 from .question import Variation as Variation
 from .question import given as given
 from .question import resized as resized
+from .question import scaled as scaled
 from .quick_refusal import machines_text as machines_text
 from .quick_serve import ServingQuestion as ServingQuestion
 from .quick_serve import make_replica as make_replica

@@ -146,12 +146,6 @@ def owning_terms(
     )
 
 
-def scaled(estimate: Estimate, factor: float, unit: str) -> Estimate:
-    """The estimate times an exact number, in another unit."""
-    low, value, high = (part * factor for part in (estimate.low, estimate.value, estimate.high))
-    return Estimate(value, low, high, unit, estimate.source)
-
-
 def inverted(numerator: float, estimate: Estimate, unit: str) -> Estimate:
     """An exact number over the estimate: its ends change places. Energy is an assumption, so is this."""
     low, value, high = (numerator / part for part in (estimate.high, estimate.value, estimate.low))

@@ -2,9 +2,7 @@
 
 from twofold.answer.context import Context
 from twofold.catalog import Price, Region
-from twofold.core import Estimate, InputError, Source
-
-J_PER_KWH = 3.6e6
+from twofold.core import J_PER_KWH, Estimate, InputError, Source
 
 
 def facility_energy(accelerators_j: Estimate, price: Price | None, context: Context) -> Estimate:

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from twofold.answer import READING, Context, Entry, training_token_bytes
-from twofold.contracts.results import BuiltNetwork, BuiltPart, BuiltStorage, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.results import BuiltNetwork, BuiltStorage, Plan, ServicePlan, TrainingPlan
 from twofold.core import DAY_S, UnknownNameError
 from twofold.facility import (
-    FabricBill,
-    FabricCounts,
+    CableRun,
     FabricParts,
     Rack,
-    ServingFabric,
     StorageChoice,
     StorageNeed,
     archive_need,
@@ -142,37 +140,60 @@ def _dense(entry: Entry, racks: Sequence[Rack], context: Context) -> BuiltNetwor
     if parts is None:
         return _unbuilt(entry, rate)
     unit_nodes = max(1, (parts.port_count - parts.counts.uplinks_per_leaf) // (1 if by_rail else cards))
-    by_rack = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
-    runs = cable_runs(parts, by_rack or [count], cards, hall(context.catalog), unit_nodes)
-    try:
-        bill = fabric_bill(context.catalog, parts, rate, runs)
-    except UnknownNameError:
-        return _unbuilt(entry, rate)
-    return _built(entry, parts, bill, rate, by_rail, ratio)
+    single = parts.switch_count == 1
+    return _built(
+        entry,
+        parts,
+        cable_runs(parts, _by_rack(entry, racks), cards, hall(context.catalog), unit_nodes),
+        context,
+        shape="one switch" if single else "rail-optimised" if by_rail else "fat tree",
+        link_bytes_per_s=rate,
+        oversubscription_ratio=1.0 if single else ratio,
+        survives="nothing" if single else "a spine: the job goes on slower",
+        note="full bisection" if single or ratio == 1.0 else f"{ratio:g}:1 at the leaves",
+    )
+
+
+def _by_rack(entry: Entry, racks: Sequence[Rack]) -> list[int]:
+    """Servers of an entry in each rack that holds some; all in one where no rack does."""
+    counts = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
+    return counts or [entry.servers.count]
 
 
 def _built(
-    entry: Entry, parts: FabricParts, bill: FabricBill, rate: float, by_rail: bool, ratio: float
+    entry: Entry,
+    parts: FabricParts,
+    runs: Sequence[CableRun],
+    context: Context,
+    *,
+    shape: str,
+    link_bytes_per_s: float,
+    oversubscription_ratio: float,
+    survives: str,
+    note: str,
 ) -> BuiltNetwork:
-    single = parts.switch_count == 1
-    shape = "one switch" if single else "rail-optimised" if by_rail else "fat tree"
+    """A network with its bill; unbuilt where no optic of the catalogue reaches."""
+    try:
+        bill = fabric_bill(context.catalog, parts, link_bytes_per_s, runs)
+    except UnknownNameError:
+        return _unbuilt(entry, link_bytes_per_s)
     return BuiltNetwork(
         entry.name,
         shape,
         parts.switch,
         parts.counts.switches,
         parts.port_count,
-        rate,
+        link_bytes_per_s,
         bill.cable_count,
         bill.transceiver_count,
         bill.length_m / bill.cable_count,
         bill.longest_m,
-        1.0 if single else ratio,
-        "nothing" if single else "a spine: the job goes on slower",
+        oversubscription_ratio,
+        survives,
         bill.usd,
         bill.power_w,
-        tuple(BuiltPart(item.part, item.kind, item.count, item.unit_usd) for item in bill.items),
-        "full bisection" if single or ratio == 1.0 else f"{ratio:g}:1 at the leaves",
+        bill.items,
+        note,
     )
 
 
@@ -188,52 +209,21 @@ def _thin(entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Conte
     )
     link = SERVING_LINK_BYTES_PER_S
     fabric = serving_fabric(context.catalog, entry.servers.count, flows, link_bytes_per_s=link)
-    return _thin_network(entry, fabric, racks, context) if fabric else None
-
-
-def _thin_network(
-    entry: Entry, fabric: ServingFabric, racks: Sequence[Rack], context: Context
-) -> BuiltNetwork:
-    """The same bill as a dense fabric's: switches, and cables and optics as long as the racks make them."""
-    lost = ["a leaf"] * fabric.survives_a_leaf + ["a spine"] * (
-        fabric.survives_a_spine and fabric.spine_count > 0
-    )
-    switches = (fabric.leaf_count, fabric.spine_count) if fabric.spine_count else (fabric.leaf_count,)
-    ends = 2 * entry.servers.count
-    between = fabric.cable_count - ends
-    parts = FabricParts(
-        fabric.switch,
-        fabric.port_count,
-        fabric.switch_count,
-        fabric.cable_count,
-        len(switches),
-        None,
-        fabric.power_w,
-        FabricCounts(switches, ends, (between,), between // fabric.leaf_count),
-    )
-    by_rack = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
-    runs = cable_runs(parts, by_rack or [entry.servers.count], 2, hall(context.catalog), fabric.port_count)
-    try:
-        bill = fabric_bill(context.catalog, parts, fabric.link_bytes_per_s, runs)
-    except UnknownNameError:
-        return _unbuilt(entry, fabric.link_bytes_per_s)
-    return BuiltNetwork(
-        entry.name,
-        "pairs of leaves",
-        fabric.switch,
-        switches,
-        fabric.port_count,
-        fabric.link_bytes_per_s,
-        bill.cable_count,
-        bill.transceiver_count,
-        bill.length_m / bill.cable_count,
-        bill.longest_m,
-        fabric.oversubscription_ratio,
-        " or ".join(lost) or "nothing at the peak",
-        bill.usd,
-        bill.power_w,
-        tuple(BuiltPart(item.part, item.kind, item.count, item.unit_usd) for item in bill.items),
-        f"links {100 * fabric.used_fraction:.3g} % used at the peak, "
+    if fabric is None:
+        return None
+    lost = ["a leaf"] * fabric.survives_a_leaf
+    lost += ["a spine"] * (fabric.survives_a_spine and fabric.spine_count > 0)
+    parts, place = fabric.parts, hall(context.catalog)
+    return _built(
+        entry,
+        parts,
+        cable_runs(parts, _by_rack(entry, racks), 2, place, parts.port_count),
+        context,
+        shape="pairs of leaves",
+        link_bytes_per_s=link,
+        oversubscription_ratio=fabric.oversubscription_ratio,
+        survives=" or ".join(lost) or "nothing at the peak",
+        note=f"links {100 * fabric.used_fraction:.3g} % used at the peak, "
         f"{100 * fabric.used_after_failure_fraction:.3g} % with one leaf lost",
     )
 

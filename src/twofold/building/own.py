@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from twofold.answer import COLLECTED, Context, Entry, electricity, entries
-from twofold.building.power import J_PER_KWH, MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
+from twofold.building.power import MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
 from twofold.contracts.results import BuiltNetwork, LineItem, Plan, line_item
-from twofold.core import YEAR_S
+from twofold.core import J_PER_KWH, YEAR_S
 from twofold.facility import CoolingKind
 from twofold.supply import Priced
 

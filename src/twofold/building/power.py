@@ -19,7 +19,7 @@ from twofold.contracts.results import (
     Swing,
     TrainingPlan,
 )
-from twofold.core import YEAR_S, Estimate, Source
+from twofold.core import J_PER_KWH, YEAR_S, Estimate, Source
 from twofold.facility import (
     CoolingKind,
     capped,
@@ -40,7 +40,6 @@ from twofold.facility import (
 )
 from twofold.twin.serving import Profile, hourly_weights
 
-J_PER_KWH = 3.6e6
 MONTHS = 12
 USUAL_CAP_FRACTION = 0.8  # shown where the spec caps nothing: what a fifth less would do
 BOUND_STEP = 1 - 1 / 1.2  # a bound's gain is of 20 % more of its resource
@@ -94,7 +93,7 @@ def power(
     return BuiltPower(
         it_w,
         need.expected_peak_w,
-        _summed([_scaled(in_use_w(entry, context), entry.servers.count) for entry in found], "W"),
+        _summed([in_use_w(entry, context).times(entry.servers.count) for entry in found], "W"),
         meter_w,
         meter_w / it_w,
         efficiency(largest, kinds[largest.name], context).source,
@@ -180,14 +179,14 @@ def mean_it_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> 
         return _summed([rest_w(entry, built, context), *works], "W")
     share = entry.busy_fraction if entry.servers.use == "training" else 1.0
     beside_w = _beside_w(entry, entry.servers.count * planned_w(entry.power), built, context)
-    return _plus(_scaled(in_use_w(entry, context), entry.servers.count * share), beside_w * share)
+    return _plus(in_use_w(entry, context).times(entry.servers.count * share), beside_w * share)
 
 
 def rest_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> Estimate:
     """What machines of one's own draw where nothing works on them, with their network and storage."""
     count = entry.servers.count
     beside_w = _beside_w(entry, count * planned_w(entry.power), built, context)
-    return _plus(_scaled(resting_w(context.catalog, entry.power), count), beside_w)
+    return _plus(resting_w(context.catalog, entry.power).times(count), beside_w)
 
 
 def work_w(entry: Entry, context: Context) -> Estimate:
@@ -200,7 +199,7 @@ def work_w(entry: Entry, context: Context) -> Estimate:
     servers = entry.machine.accelerator_count / entry.servers.node.accelerator_count
     works, rest = in_use_w(entry, context), resting_w(context.catalog, entry.power).value
     low, middle, high = (max(watts - rest, 0.0) for watts in (works.low, works.value, works.high))
-    return _scaled(Estimate(middle, low, high, "W", works.source), servers * share)
+    return Estimate(middle, low, high, "W", works.source).times(servers * share)
 
 
 def _beside_w(entry: Entry, servers_w: float, built: Sequence[BuiltNetwork], context: Context) -> float:
@@ -269,16 +268,6 @@ def _shape(entry: Entry) -> tuple[float, ...]:
         week = np.asarray(hourly_weights(Profile(each.profile), ratio))
         days.append(np.full(24, 1.0) if week.size == 1 else week.reshape(7, 24).mean(axis=0))
     return tuple(float(hour) for hour in np.mean(days, axis=0))
-
-
-def _scaled(estimate: Estimate, factor: float) -> Estimate:
-    return Estimate(
-        estimate.value * factor,
-        estimate.low * factor,
-        estimate.high * factor,
-        estimate.unit,
-        estimate.source,
-    )
 
 
 def _plus(estimate: Estimate, more: float) -> Estimate:

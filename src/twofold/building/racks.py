@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from twofold.answer import Context, Entry, usd_per_kwh
 from twofold.contracts.results import CoolingChoice, CoolingWay, NodeDraw, RackGroup, RackHeat, RackLimit
@@ -9,7 +10,6 @@ from twofold.core import Estimate
 from twofold.facility import (
     Climate,
     CoolingKind,
-    CoolingOption,
     HeatMap,
     Rack,
     RackLimits,
@@ -69,7 +69,7 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
         tuple(_group(entry, racks, limits[kinds[entry.name]], context) for entry in found),
         tuple(_heat(rack, rack.index in hot) for rack in racks),
         racks,
-        tuple(CoolingChoice(name, tuple(map(_way, options))) for name, options in ways.items()),
+        tuple(CoolingChoice(name, options) for name, options in ways.items()),
         kinds,
         training if of_runs else None,
         services.imbalance_ratio if of_services else None,
@@ -108,7 +108,7 @@ def node_draws(found: Sequence[Entry], context: Context) -> tuple[NodeDraw, ...]
     )
 
 
-def _ways(entry: Entry, context: Context) -> tuple[CoolingOption, ...]:
+def _ways(entry: Entry, context: Context) -> tuple[CoolingWay, ...]:
     return cooling_options(
         context.catalog,
         entry.servers.node,
@@ -121,8 +121,8 @@ def _ways(entry: Entry, context: Context) -> tuple[CoolingOption, ...]:
     )
 
 
-def _chosen(ways: Sequence[CoolingOption], context: Context) -> CoolingKind:
-    return context.spec.facility.cooling or ways[0].kind
+def _chosen(ways: Sequence[CoolingWay], context: Context) -> CoolingKind:
+    return context.spec.facility.cooling or cast(CoolingKind, ways[0].kind)
 
 
 def _limits(kind: CoolingKind, context: Context) -> RackLimits:
@@ -168,7 +168,7 @@ def _why(entry: Entry, context: Context, kind: CoolingKind) -> str:
 
 def _misfits(
     found: Sequence[Entry],
-    ways: dict[str, tuple[CoolingOption, ...]],
+    ways: dict[str, tuple[CoolingWay, ...]],
     kinds: dict[str, CoolingKind],
 ) -> list[str]:
     """Servers that no rack holds as it is cooled, with what would hold them."""
@@ -184,15 +184,3 @@ def _misfits(
 
 def _heat(rack: Rack, is_hot: bool) -> RackHeat:
     return RackHeat(rack.index, dict(rack.holds), rack.planned_w, rack.heat_w, rack.binding, is_hot)
-
-
-def _way(option: CoolingOption) -> CoolingWay:
-    return CoolingWay(
-        option.kind,
-        option.feasible,
-        option.nodes_per_rack,
-        option.rack_count,
-        option.pue_ratio,
-        option.usd_per_year,
-        option.why,
-    )

@@ -54,12 +54,7 @@ def ranked(
 def round_trips(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[UserRoundTrip, ...]:
     """From every region of users to every region that serves: the round trip, and the first token with it."""
     users, sites = _user_regions(plan, context), _serving_regions(plan, found, context)
-    ttft_s = _tightest_ttft_s(plan)
-    told = user_latencies(context.catalog, sites, users, ttft_s or 0.0)
-    return tuple(
-        UserRoundTrip(each.users, each.site, each.rtt_s, each.ttft_s if ttft_s is not None else None)
-        for each in told
-    )
+    return user_latencies(context.catalog, sites, users, _tightest_ttft_s(plan))
 
 
 def fewest_regions(

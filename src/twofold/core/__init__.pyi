@@ -56,5 +56,6 @@ from .quantity import Dimension as Dimension
 from .quantity import natural_quantity as natural_quantity
 from .quantity import parse_quantity as parse_quantity
 from .year import DAY_S as DAY_S
+from .year import J_PER_KWH as J_PER_KWH
 from .year import YEAR_H as YEAR_H
 from .year import YEAR_S as YEAR_S

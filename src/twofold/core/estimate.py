@@ -27,6 +27,11 @@ class Estimate:
         ordered = self.low <= self.value <= self.high
         assert ordered or self.value != self.value, (self.low, self.value, self.high)
 
+    def times(self, factor: float, unit: str = "") -> "Estimate":
+        """The estimate times an exact number, in another unit where one is given."""
+        low, value, high = (part * factor for part in (self.low, self.value, self.high))
+        return Estimate(value, low, high, unit or self.unit, self.source)
+
 
 def exact(value: float, unit: str, source: Source = Source.ASSUMED) -> Estimate:
     """An estimate without spread: a count, or a figure that the user gave."""

@@ -1,4 +1,4 @@
-from .cabling import FabricBill as FabricBill
+from .cabling import CableRun as CableRun
 from .cabling import cable_runs as cable_runs
 from .cabling import fabric_bill as fabric_bill
 from .cabling import hall as hall
@@ -21,7 +21,6 @@ from .cooling import capex_usd_per_w as capex_usd_per_w
 from .cooling import climate_of as climate_of
 from .cooling import pue as pue
 from .cooling import wue_l_per_kwh as wue_l_per_kwh
-from .density import CoolingOption as CoolingOption
 from .density import cooling_options as cooling_options
 from .energy import cleanest_hours as cleanest_hours
 from .energy import year_of as year_of
@@ -55,7 +54,6 @@ from .racks import nodes_per_rack as nodes_per_rack
 from .racks import rack_limits as rack_limits
 from .racks import serving_racks as serving_racks
 from .racks import training_racks as training_racks
-from .serving_fabric import ServingFabric as ServingFabric
 from .serving_fabric import serving_fabric as serving_fabric
 from .serving_fabric import serving_flows as serving_flows
 from .siting import Site as Site
@@ -72,7 +70,6 @@ from .storage import local_choice as local_choice
 from .storage import storm_need as storm_need
 from .storage import storm_s as storm_s
 from .storage import training_need as training_need
-from .topology import FabricCounts as FabricCounts
 from .topology import FabricParts as FabricParts
 from .topology import fabric_parts as fabric_parts
 from .topology import rail_parts as rail_parts

@@ -8,6 +8,7 @@ from math import ceil
 from types import MappingProxyType
 
 from twofold.catalog import Catalog, NetworkPart
+from twofold.contracts.results import BuiltPart
 from twofold.core import UnknownNameError
 from twofold.facility.figures import figure
 from twofold.facility.topology import FabricParts
@@ -39,22 +40,10 @@ class CableRun:
 
 
 @dataclass(frozen=True, slots=True)
-class FabricItem:
-    """One line of a network's bill: a part of the catalogue and how many."""
-
-    part: str
-    kind: str  # switch transceiver cable
-    count: int
-    unit_usd: float | None
-    unit_w: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class FabricBill:
     """A network's parts, priced, with the cables' lengths."""
 
-    items: tuple[FabricItem, ...]
+    items: tuple[BuiltPart, ...]
     runs: tuple[CableRun, ...]
     cable_count: int
     length_m: float  # all cables together
@@ -158,7 +147,7 @@ def fabric_bill(
         max((run.length_m for run in runs), default=0.0),
         sum(item.count for item in items if item.kind == "transceiver"),
         sum(priced) if len(priced) == len(items) else None,
-        sum(item.unit_w * item.count for item in items),
+        sum((by_name[name].power_w or 0.0) * count for name, count in counted.items()),
     )
 
 
@@ -237,13 +226,13 @@ def _reach_m(part: NetworkPart) -> float:
     return REACH_M[said[1]] if said else 0.0
 
 
-def _item(part: NetworkPart, count: int) -> FabricItem:
+def _item(part: NetworkPart, count: int) -> BuiltPart:
     kind = "switch" if part.kind.startswith("switch") else part.kind
-    return FabricItem(part.name, kind, count, part.usd, part.power_w or 0.0, part.source)
+    return BuiltPart(part.name, kind, count, part.usd)
 
 
-def _fibre(catalog: Catalog, count: int, price_share: float) -> FabricItem:
+def _fibre(catalog: Catalog, count: int, price_share: float) -> BuiltPart:
     """Fibre at its mean price: by length, the catalogue's is of a 30 m trunk."""
     part = next(part for part in catalog.rows(NetworkPart) if part.name.startswith("MPO-12 fibre trunk"))
     usd = None if part.usd is None else part.usd * price_share
-    return FabricItem(part.name, "cable", count, usd, 0.0, part.source)
+    return BuiltPart(part.name, "cable", count, usd)

@@ -16,7 +16,7 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.contracts.spec import ComplianceSpec
-from twofold.core import DAY_S, YEAR_H, Estimate, Source
+from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact
 from twofold.facility.compliance_keys import clusters_of, keys_of
 from twofold.facility.compliance_logs import logs_of
 from twofold.facility.compliance_regimes import asks, figure_of
@@ -69,7 +69,7 @@ class Quantities:
 
     def of(self, item: CostItem) -> Estimate:
         """Units of an item: its count for each of its driver."""
-        return _scaled(self.by_driver[item.driver, item.place], item.count)
+        return self.by_driver[item.driver, item.place].times(item.count)
 
 
 def bill_of(
@@ -96,7 +96,7 @@ def bill_of(
     lines = [
         _line(
             _priced(item, system, catalog),
-            _scaled(counts.of(item), charged_share(item, system)),
+            counts.of(item).times(charged_share(item, system)),
             tax_fraction,
         )
         for item in wanted
@@ -146,11 +146,11 @@ def quantities_of(
             "hsm": modules,
             "offline_hsm": float(keys.offline_count),
         }
-        found |= {(driver, place): _exact(count) for driver, count in counts.items()}
+        found |= {(driver, place): exact(count, "count") for driver, count in counts.items()}
         found |= {
-            ("tb_log", place): _scaled(logs.bytes_per_year, share / B_PER_TB),
-            ("tb_online", place): _scaled(logs.online_bytes, share / B_PER_TB),
-            ("tb_archive", place): _scaled(logs.archive_bytes, share / B_PER_TB),
+            ("tb_log", place): logs.bytes_per_year.times(share / B_PER_TB),
+            ("tb_online", place): logs.online_bytes.times(share / B_PER_TB),
+            ("tb_archive", place): logs.archive_bytes.times(share / B_PER_TB),
         }
     return Quantities(found)
 
@@ -293,28 +293,10 @@ def _sum(items: Sequence[ComplianceItem]) -> Estimate:
     middle = total_usd(item.line for item in items)
     below = [item.line.total_usd - item.low_usd for item in items]
     above = [item.high_usd - item.line.total_usd for item in items]
-    low, high = (0.5 * sum(ends) + 0.5 * _root(ends) for ends in (below, above))
+    low, high = (0.5 * sum(ends) + 0.5 * hypot(*ends) for ends in (below, above))
     return Estimate(middle, middle - low, middle + high, "USD", Source.ASSUMED)
-
-
-def _root(ends: Sequence[float]) -> float:
-    return hypot(*ends)
 
 
 def _spread(item: ComplianceItem, years: float) -> ComplianceItem:
     line = replace(item.line, total_usd=cents(item.line.total_usd / years))
     return replace(item, line=line, low_usd=item.low_usd / years, high_usd=item.high_usd / years)
-
-
-def _exact(count: float) -> Estimate:
-    return Estimate(count, count, count, "count", Source.ASSUMED)
-
-
-def _scaled(estimate: Estimate, factor: float) -> Estimate:
-    return Estimate(
-        estimate.value * factor,
-        estimate.low * factor,
-        estimate.high * factor,
-        estimate.unit,
-        estimate.source,
-    )

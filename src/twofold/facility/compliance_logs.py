@@ -42,11 +42,11 @@ def logs_of(system: RuledSystem, recorded: str, retention_days: float | None, ca
         bytes_per_request=record.value if serves else None,
         requests_per_s=system.requests_per_s,
         host_bytes_per_s=nodes * hosts.value / DAY_S,
-        bytes_per_year=_times(a_day, YEAR_DAYS),
+        bytes_per_year=a_day.times(YEAR_DAYS),
         retention_days=kept,
         online_days=online,
-        online_bytes=_times(a_day, online),
-        archive_bytes=_times(a_day, kept - online),
+        online_bytes=a_day.times(online),
+        archive_bytes=a_day.times(kept - online),
         synchronous_s=waits,
         asynchronous_s=figure_of(catalog, "latency", "append in memory") if serves else None,
         budget_s=budget_s,
@@ -90,13 +90,3 @@ def _budget_s(system: RuledSystem, catalog: Catalog) -> float | None:
         return None
     share = figure_of(catalog, "latency", "share of the tightest goal that a log may take")
     return system.tightest_goal_s * share.value
-
-
-def _times(estimate: Estimate, factor: float) -> Estimate:
-    return Estimate(
-        estimate.value * factor,
-        estimate.low * factor,
-        estimate.high * factor,
-        estimate.unit,
-        estimate.source,
-    )

@@ -1,35 +1,20 @@
 """Air or liquid: every way to cool so many servers, with the racks and the year that it costs."""
 
-from dataclasses import dataclass
 from math import ceil
 
 from twofold.catalog import Catalog, Node
+from twofold.contracts.results import CoolingWay
 from twofold.core import YEAR_H
 from twofold.facility.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, pue
 from twofold.facility.figures import figure
 from twofold.facility.node_power import node_power, planned_w
-from twofold.facility.racks import Limit, RackFill, RackLimits, nodes_per_rack, rack_limits
+from twofold.facility.racks import RackFill, RackLimits, nodes_per_rack, rack_limits
 
 W_PER_KW = 1e3
 # A year that is cheaper by less is within the tables' own ranges: no reason for more plumbing.
 TIE_RATIO = 1.03
 # Take servers or power of their own: chosen where asked for, or where nothing else does.
 ON_REQUEST: tuple[CoolingKind, ...] = ("immersion", "liquid_800_v")
-
-
-@dataclass(frozen=True, slots=True)
-class CoolingOption:
-    """One way to cool so many nodes of one kind. Money per year of the facility, its energy and its racks."""
-
-    kind: CoolingKind
-    rack_limit_w: float  # heat that one rack may give off
-    nodes_per_rack: int  # 0: not one
-    binding: Limit
-    rack_count: int
-    pue_ratio: float
-    usd_per_year: float
-    feasible: bool
-    why: str  # the limit in words
 
 
 def cooling_options(
@@ -42,7 +27,7 @@ def cooling_options(
     rack_power_w: float | None = None,
     rack_units: int | None = None,
     ports: int | None = None,
-) -> tuple[CoolingOption, ...]:
+) -> tuple[CoolingWay, ...]:
     """Every way to cool these nodes: feasible ones first, the cheapest year first, new kinds behind them.
 
     Of years that differ by less than 3 % the simplest way comes first.
@@ -67,13 +52,13 @@ def cooling_options(
     usual = [each.usd_per_year for each in options if each.feasible and each.kind not in ON_REQUEST]
     best_usd = min(usual, default=0.0)
 
-    def order(option: CoolingOption) -> tuple[bool, bool, bool, float]:
+    def order(option: CoolingWay) -> tuple[bool, bool, bool, float]:
         ties = option.usd_per_year <= TIE_RATIO * best_usd
         return (
             not option.feasible,
             option.kind in ON_REQUEST,
             not ties,
-            list(KINDS).index(option.kind) if ties else option.usd_per_year,
+            list[str](KINDS).index(option.kind) if ties else option.usd_per_year,
         )
 
     return tuple(sorted(options, key=order))
@@ -86,7 +71,7 @@ def _option(
     usd_per_kwh: float,
     climate: Climate,
     limits: RackLimits,
-) -> CoolingOption:
+) -> CoolingWay:
     kind = limits.cooling
     fill = nodes_per_rack(catalog, node, limits)
     node_w, per_rack = planned_w(node_power(catalog, node)), fill.nodes_per_rack
@@ -98,9 +83,7 @@ def _option(
     years = figure(catalog, "depreciation", "facility useful life").value
     year_usd = energy_usd + (built_usd + racks_usd) / years
     why = _why(node, node_w, kind, limits.cooling_w, fill)
-    return CoolingOption(
-        kind, limits.cooling_w, per_rack, fill.binding, racks, ratio, year_usd, per_rack > 0, why
-    )
+    return CoolingWay(kind, per_rack > 0, per_rack, racks, ratio, year_usd, why)
 
 
 def _why(node: Node, node_w: float, kind: CoolingKind, limit_w: float, fill: RackFill) -> str:

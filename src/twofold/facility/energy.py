@@ -9,7 +9,6 @@ from twofold.core import YEAR_H
 from twofold.facility.figures import figure
 
 W_PER_KW = 1e3
-G_PER_T = 1e6
 CLEANEST_H = 13  # local time
 
 

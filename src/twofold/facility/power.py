@@ -11,8 +11,6 @@ from twofold.facility.figures import figure
 
 BREAKERS_A = (16, 20, 30, 32, 50, 60, 63, 80, 100, 125)  # that rack strips are sold with
 LARGEST_STRIP_A = 63  # of one plug; larger feeds are bus bars
-W_PER_KW = 1e3
-J_PER_KWH = 3.6e6
 # Dynamic power follows C·V²·f, and V follows f near the top of the curve.
 FREQUENCY_EXPONENT = 3.0
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from twofold.catalog import Catalog
-from twofold.facility.topology import ports_at, switch_for
+from twofold.facility.topology import FabricCounts, FabricParts, parts_of, ports_at, switch_for
 
 HEADER_BYTES = 2_000.0  # of one request and its answer: TLS, HTTP
 USABLE_FRACTION = 0.5  # of a link that small flows fill before queues grow
@@ -28,23 +28,21 @@ class ServingFlows:
 class ServingFabric:
     """Pairs of leaves, every node on both, so that either may fail; spines that may lose one."""
 
-    switch: str
-    port_count: int
-    leaf_count: int
-    spine_count: int
-    cable_count: int
+    parts: FabricParts
     link_bytes_per_s: float  # one of a node's two
     used_fraction: float  # of a node's links at the peak, both up
     used_after_failure_fraction: float  # with one leaf lost
     oversubscription_ratio: float  # at the leaves
     survives_a_leaf: bool
     survives_a_spine: bool
-    usd: float | None
-    power_w: float | None
 
     @property
-    def switch_count(self) -> int:
-        return self.leaf_count + self.spine_count
+    def leaf_count(self) -> int:
+        return self.parts.counts.switches[0]
+
+    @property
+    def spine_count(self) -> int:
+        return sum(self.parts.counts.switches[1:])
 
 
 def serving_flows(
@@ -100,19 +98,14 @@ def serving_fabric(
     up_cables = leaves * up if spines else 1  # one pair is joined by a cable
     flow = flows.total_bytes_per_s
     used = flow / (2 * link_bytes_per_s)
-    switches = leaves + spines
+    tiers = (leaves, spines) if spines else (leaves,)
+    counts = FabricCounts(tiers, 2 * node_count, (up_cables,), up_cables // leaves)
     return ServingFabric(
-        switch=switch.name,
-        port_count=ports,
-        leaf_count=leaves,
-        spine_count=spines,
-        cable_count=2 * node_count + up_cables,
+        parts=parts_of(switch, ports, counts),
         link_bytes_per_s=link_bytes_per_s,
         used_fraction=used,
         used_after_failure_fraction=2 * used,
         oversubscription_ratio=ratio,
         survives_a_leaf=flow <= link_bytes_per_s and (not spines or below * flow <= up * link_bytes_per_s),
         survives_a_spine=not spines or below * flow / 2 <= up * (spines - 1) / spines * link_bytes_per_s,
-        usd=None if switch.usd is None else switch.usd * switches,
-        power_w=None if switch.power_w is None else switch.power_w * switches,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from twofold.catalog import Catalog, Region
+from twofold.contracts.results import UserRoundTrip
 from twofold.core import YEAR_H
 from twofold.facility.cooling import Climate, CoolingKind, climate_of, cooling_limit_w, pue, wue_l_per_kwh
 from twofold.facility.figures import figure
@@ -46,16 +47,6 @@ class SiteRank:
     @property
     def usd_per_year(self) -> float:
         return self.energy_usd_per_year + self.carbon_usd_per_year
-
-
-@dataclass(frozen=True, slots=True)
-class UserLatency:
-    """One region of users on one site: the round trip and what it makes of the first token."""
-
-    users: str
-    site: str
-    rtt_s: float
-    ttft_s: float  # with the round trip
 
 
 def site_of(
@@ -117,8 +108,8 @@ def transfer_s(catalog: Catalog, size_bytes: float, link_bytes_per_s: float) -> 
 
 
 def user_latencies(
-    catalog: Catalog, sites: Sequence[str], users: Sequence[str], ttft_s: float
-) -> tuple[UserLatency, ...]:
+    catalog: Catalog, sites: Sequence[str], users: Sequence[str], ttft_s: float | None
+) -> tuple[UserRoundTrip, ...]:
     """For each region of users every site, nearest first: the round trip added to the time to first token.
 
     Formula  TTFT at the user = TTFT at the site + RTT
@@ -126,7 +117,7 @@ def user_latencies(
     Source   catalogue: `rtt`, measured pairs, else distance through fibre.
     """
     return tuple(
-        UserLatency(user, site, rtt, ttft_s + rtt)
+        UserRoundTrip(user, site, rtt, None if ttft_s is None else ttft_s + rtt)
         for user in users
         for rtt, site in sorted((catalog.rtt_s(user, site), site) for site in sites)
     )

@@ -55,7 +55,7 @@ def fabric_parts(
     if switch is None:
         return None
     ports = ports_at(switch, card_bytes_per_s)
-    return _parts(switch, ports, fat_tree(card_count, ports, oversubscription_ratio))
+    return parts_of(switch, ports, fat_tree(card_count, ports, oversubscription_ratio))
 
 
 def rail_parts(
@@ -71,7 +71,7 @@ def rail_parts(
     if switch is None:
         return None
     ports = ports_at(switch, card_bytes_per_s)
-    return _parts(switch, ports, rail_optimised(node_count, cards_per_node, ports, oversubscription_ratio))
+    return parts_of(switch, ports, rail_optimised(node_count, cards_per_node, ports, oversubscription_ratio))
 
 
 def fat_tree(end_count: int, port_count: int, oversubscription_ratio: float = 1.0) -> FabricCounts:
@@ -167,7 +167,8 @@ def _above(leaves: int, end_count: int, up: int, port_count: int) -> FabricCount
     )
 
 
-def _parts(switch: NetworkPart, ports: int, counts: FabricCounts) -> FabricParts:
+def parts_of(switch: NetworkPart, ports: int, counts: FabricCounts) -> FabricParts:
+    """The parts of a network of one type of switch, priced where the catalogue prices it."""
     return FabricParts(
         switch=switch.name,
         port_count=ports,

@@ -15,7 +15,6 @@ from twofold.answer import (
     own_place,
     price_instead,
     runs_per_year,
-    scaled,
 )
 from twofold.building import OwnYear, at_work, own_year_lines, own_years
 from twofold.catalog import Storage
@@ -97,8 +96,8 @@ def _if_rented(half: TrainingPlan | ServicePlan, context: Context) -> dict[str, 
         return {}
     machine, each = replace(half.machine, price=price), price.usd_per_accelerator_h
     if isinstance(half, TrainingPlan):
-        return {"machine": machine, "cost_usd": scaled(each, half.run.accelerator_h.value, "USD")}
-    return {"machine": machine, "cost_usd_per_year": scaled(each, machine.accelerator_count * YEAR_H, "USD")}
+        return {"machine": machine, "cost_usd": each.times(half.run.accelerator_h.value, "USD")}
+    return {"machine": machine, "cost_usd_per_year": each.times(machine.accelerator_count * YEAR_H, "USD")}
 
 
 def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | None) -> str:

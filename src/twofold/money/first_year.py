@@ -19,7 +19,7 @@ def rent_of_year(
 ) -> Estimate | None:
     """Rent at list price: every run as often as it repeats, a year of every service; None without a price."""
     costs = [
-        _times(plan.cost_usd, runs_per_year(entry))
+        plan.cost_usd.times(runs_per_year(entry))
         for plan, entry in zip(training, spec.training, strict=True)
         if plan.cost_usd
     ]
@@ -146,7 +146,3 @@ def _spread(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
         (0.5 * sum(ends) + 0.5 * hypot(*ends) for ends in zip(*parts, strict=True)) if parts else (0, 0)
     )
     return low, high
-
-
-def _times(cost: Estimate, factor: float) -> Estimate:
-    return Estimate(cost.value * factor, cost.low * factor, cost.high * factor, cost.unit, cost.source)

@@ -9,7 +9,7 @@ import numpy as np
 
 from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, priced, search_fleet
 from twofold.catalog import Model
-from twofold.contracts.results import ServicePlan
+from twofold.contracts.results import LeverRow, ServicePlan
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
 from twofold.inference import (
@@ -22,7 +22,7 @@ from twofold.inference import (
     static_batch,
 )
 from twofold.perf import bytes_per_weight, one
-from twofold.supply import HYPERSCALERS, Lever, Pulled
+from twofold.supply import HYPERSCALERS, Pulled, lever
 
 DRAFT_TOKENS = 3
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
@@ -30,7 +30,7 @@ MAY_VANISH = ("spot", "community")  # terms of machines that are taken back
 SMALLER = 0.6  # of the parameters: what a distilled model is at most
 
 
-def service_levers(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+def service_levers(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
     """Every lever of one service that has a price."""
     if service.cost_usd_per_year is None or not choice.fleet.usd_per_h:
         return
@@ -74,7 +74,7 @@ def _lever(
     choice: ServingChoice,
     other: Fleet | None,
     how: str,
-) -> Iterator[Lever]:
+) -> Iterator[LeverRow]:
     """The other fleet's cost against the plan's: in use, it is what the plan saves; open, what it would."""
     if other is None or not other.usd_per_h or not choice.fleet.usd_per_h:
         return
@@ -82,10 +82,10 @@ def _lever(
     there = planned * other.usd_per_h / choice.fleet.usd_per_h
     without, with_it = (there, planned) if pulled is Pulled.IN_USE else (planned, there)
     text = f"{how}: {other.accelerators} accelerators against {choice.fleet.accelerators}"
-    yield Lever(name, service.name, pulled, without - with_it, without, text)
+    yield lever(name, service.name, pulled, without - with_it, without, text)
 
 
-def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
     """Fewer bits: what they save against 16, and what the next fewer would."""
     main = main_pool(choice.fleet, choice.loads)
     used = main.replica.weights_format
@@ -99,7 +99,7 @@ def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> 
         yield from _lever("quantise", service, Pulled.OPEN, choice, other, f"{' or '.join(asked)} weights")
 
 
-def _batch(choice: ServingChoice, service: ServicePlan) -> Lever:
+def _batch(choice: ServingChoice, service: ServicePlan) -> LeverRow:
     """Continuous batching against batches that start and end together, at the same size.
 
     Formula  static rate = B / (prefill of B + (longest of B − 1) · step); the longest of B log-normal answers
@@ -114,7 +114,7 @@ def _batch(choice: ServingChoice, service: ServicePlan) -> Lever:
         needed += pool.accelerators * ratio
     without = _usd(service) * needed / total
     how = f"continuous: {needed / total:.3g} times the requests of batches that end together"
-    return Lever("batch", service.name, Pulled.IN_USE, without - _usd(service), without, how)
+    return lever("batch", service.name, Pulled.IN_USE, without - _usd(service), without, how)
 
 
 def _static_ratio(pool: PoolChoice, loads: Sequence[ClassLoad]) -> float:
@@ -132,7 +132,7 @@ def _static_ratio(pool: PoolChoice, loads: Sequence[ClassLoad]) -> float:
     return max(1.0, carried / one(static.requests_per_s))
 
 
-def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
     """Prefixes that the cache holds: what they save, or what a third of the input would."""
     shared = max(load.traffic.shared_prefix_fraction for load in choice.loads)
     other_share = 0.0 if shared else OTHER_PREFIX
@@ -146,7 +146,7 @@ def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Ite
     yield from _lever("cache", service, pulled, choice, other, how)
 
 
-def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
     """Drafts of three tokens: the rate within the goals with and without, the draft's own time counted.
 
     Formula  saving = 1 − Σ accelerators · (limit / limit with drafts · (1 + γ·c)) / Σ accelerators
@@ -174,10 +174,10 @@ def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) ->
     how = (
         f"{DRAFT_TOKENS} drafted tokens, {100 * accept:.0f} % accepted: {needed / total:.2f} of the machines"
     )
-    yield Lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
+    yield lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
 
 
-def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[Lever]:
+def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
     """The next smaller model of the family in its place; what it loses, no table says."""
     model = _next_smaller(choice.model, context)
     if model is None:
@@ -200,7 +200,7 @@ def _next_smaller(model: Model, context: Context) -> Model | None:
     return max(smaller, key=lambda each: (each.parameters_active, each.name), default=None)
 
 
-def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[Lever]:
+def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[LeverRow]:
     """Replicas that follow the day instead of standing for its peak, where machines go back by the hour.
 
     Formula  saving = cost of the needed replicas · (1 − mean / peak) of the pools that somebody waits for
@@ -217,7 +217,7 @@ def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[Lever]:
             mean = sum(load.mean_rate_per_s for load in loads) / sum(load.peak_per_s for load in loads)
             saved += part * (1.0 - mean)
     how = "replicas by the hour follow the traffic; spares stay"
-    yield Lever("utilise", service.name, Pulled.OPEN, _usd(service) * saved, _usd(service), how)
+    yield lever("utilise", service.name, Pulled.OPEN, _usd(service) * saved, _usd(service), how)
 
 
 def sourcing(
@@ -226,7 +226,7 @@ def sourcing(
     paid_usd_per_h: float,
     yearly_usd: float,
     context: Context,
-) -> Iterator[Lever]:
+) -> Iterator[LeverRow]:
     """Where the same accelerators are bought: against a hyperscaler's list, and the cheapest other term.
 
     Only what the spec's shop allows counts, in its providers and near its regions.
@@ -245,14 +245,14 @@ def sourcing(
         how = f"{paid_usd_per_h:.2f} $/h against {usual.provider} {usual.usd_per_accelerator_h:.2f} on demand"
         pulled = Pulled.IN_USE if ratio >= 1 else Pulled.OPEN
         saved = yearly_usd * abs(ratio - 1)
-        yield Lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
+        yield lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
     terms = tuple(term for term in _other_terms(entry) if term not in shop.terms)
     others = priced(context.catalog, part, shop, terms, regions)
     if others:
         best = min(others, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region))
         saved = yearly_usd * (1 - best.usd_per_accelerator_h / paid_usd_per_h)
         how = f"{best.provider} {best.term} at {best.usd_per_accelerator_h:.2f} $/h, with its terms"
-        yield Lever("source", name, Pulled.OPEN, saved, yearly_usd, how)
+        yield lever("source", name, Pulled.OPEN, saved, yearly_usd, how)
 
 
 def _other_terms(entry: TrainingRun | Service) -> tuple[str, ...]:

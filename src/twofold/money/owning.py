@@ -20,7 +20,6 @@ from twofold.answer import (
 from twofold.building import DEMAND_SOURCE, MONTHS, OwnYear, own_years
 from twofold.catalog import HardwarePrice, Node, Region, Storage
 from twofold.contracts.results import (
-    CashStep,
     Crossing,
     LineItem,
     Machine,
@@ -100,18 +99,7 @@ def owning(
         lines=lines,
         owned_usd=total_usd(lines),
         rented_usd=cents(sum(row.rented_usd for row in cash)),
-        cash=tuple(
-            CashStep(
-                row.year,
-                row.capex_usd,
-                row.financing_usd,
-                row.opex_usd,
-                row.resale_usd,
-                row.owned_usd,
-                row.rented_usd,
-            )
-            for row in cash
-        ),
+        cash=cash,
         owned_present_usd=present_usd([row.owned_usd for row in cash], capital),
         rented_present_usd=present_usd([row.rented_usd for row in cash], capital),
         crossings=tuple(_crossing(each, fleets, terms, context) for each in fleets),
@@ -326,20 +314,8 @@ def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
     if runs and served:
         words = f"serving over training, rented, {keys.years} years; a run that does not repeat is paid once"
         row = cost_ratio("lifetime", served, runs, LIFETIME, words)
-        found.append(row)
-    return tuple(
-        RatioRow(
-            row.name,
-            runs if row.name == "lifetime" else row.training_usd,
-            served if row.name == "lifetime" else row.serving_usd,
-            row.ratio,
-            row.claimed_low,
-            row.claimed_high,
-            row.verdict,
-            row.inputs,
-        )
-        for row in found
-    )
+        found.append(replace(row, training_usd=runs, serving_usd=served))
+    return tuple(found)
 
 
 def _build_usd(fleet: Fleet) -> float:

@@ -6,16 +6,18 @@ from dataclasses import replace
 import numpy as np
 
 from twofold.answer import Context, TrainingChoice, trial
-from twofold.contracts.results import TrainingPlan
+from twofold.contracts.results import LeverRow, TrainingPlan
 from twofold.core import ValueRefusedError
-from twofold.supply import Lever, Pulled, checkpoint_overhead_fraction
+from twofold.supply import Pulled, checkpoint_overhead_fraction, lever
 from twofold.training import load_stack, price_layouts
 
 USUAL_INTERVAL_S = 4 * 3600.0  # between checkpoints, where nobody chose
 ONE_POINT = 0.01  # of MFU
 
 
-def run_levers(choice: TrainingChoice, run: TrainingPlan, times: float, context: Context) -> Iterator[Lever]:
+def run_levers(
+    choice: TrainingChoice, run: TrainingPlan, times: float, context: Context
+) -> Iterator[LeverRow]:
     """Every lever of one run that has a price; `times` a year."""
     if run.cost_usd is None:
         return
@@ -27,7 +29,7 @@ def run_levers(choice: TrainingChoice, run: TrainingPlan, times: float, context:
     yield from _precision(choice, run, yearly, context)
 
 
-def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
     """The chosen layout against the middle one of those that fit the same machines."""
     chosen = choice.chosen
     assert chosen.found.best
@@ -38,10 +40,10 @@ def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Ite
     usual = float(np.median(priced.step_s[fits])) / chosen.found.best.step_s
     how = f"{run.layout.text if run.layout else ''}: {usual:.2f} times as fast as the middle one that fits"
     without = yearly_usd * max(1.0, usual)
-    yield Lever("layout", run.name, Pulled.IN_USE, without - yearly_usd, without, how)
+    yield lever("layout", run.name, Pulled.IN_USE, without - yearly_usd, without, how)
 
 
-def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
     """The best interval between checkpoints against one every four hours."""
     count = run.run.interruptions.value
     if count <= 0:
@@ -53,29 +55,29 @@ def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
     )
     saved = yearly_usd * max(0.0, usual - planned)
     how = f"every {best_s / 60:.0f} min: {100 * planned:.2g} % of the run; every 4 h {100 * usual:.2g} %"
-    yield Lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly_usd + saved, how)
+    yield lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly_usd + saved, how)
 
 
-def _pipeline(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+def _pipeline(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
     """What waiting for data takes of a step, which a better input pipeline gives back."""
     share = sum(part.share_fraction for part in run.step_parts if part.name == "data")
     how = f"steps wait for data {100 * share:.2g} % of the time"
-    yield Lever("input", run.name, Pulled.OPEN, yearly_usd * share, yearly_usd, how)
+    yield lever("input", run.name, Pulled.OPEN, yearly_usd * share, yearly_usd, how)
 
 
-def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[Lever]:
+def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
     """One point of MFU more: a run costs as its inverse."""
     if run.mfu_fraction is None:
         return
     reached = run.mfu_fraction.value
     saved = yearly_usd * ONE_POINT / (reached + ONE_POINT)
     how = f"one point of MFU above {100 * reached:.0f} %"
-    yield Lever("utilise", run.name, Pulled.OPEN, saved, yearly_usd, how)
+    yield lever("utilise", run.name, Pulled.OPEN, saved, yearly_usd, how)
 
 
 def _precision(
     choice: TrainingChoice, run: TrainingPlan, yearly_usd: float, context: Context
-) -> Iterator[Lever]:
+) -> Iterator[LeverRow]:
     """The same run in fp8 where the part multiplies in it; where it runs in fp8, what bf16 would cost."""
     chosen, job = choice.chosen, choice.job
     used = job.precision == "fp8"
@@ -96,4 +98,4 @@ def _precision(
     without, with_it = (there, yearly_usd) if used else (yearly_usd, there)
     pulled = Pulled.IN_USE if used else Pulled.OPEN
     how = f"fp8 matrix products: {with_it / without:.2f} of the accelerator-hours of bf16"
-    yield Lever("quantise", run.name, pulled, without - with_it, without, how)
+    yield lever("quantise", run.name, pulled, without - with_it, without, how)

@@ -1,6 +1,7 @@
 """A service's money: what its tokens cost, what a hosted interface asks, and what its outages are worth."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from twofold.answer import Context, downtime, electricity, may_host, place_of, runs_per_year
@@ -9,7 +10,6 @@ from twofold.contracts.results import (
     ApiComparison,
     Derivation,
     LineItem,
-    NineStep,
     Plan,
     Pool,
     ServiceMoney,
@@ -23,7 +23,6 @@ from twofold.supply import (
     ApiOffer,
     Failing,
     OwnCost,
-    Redundancy,
     TokenMix,
     api_offers,
     break_even_months,
@@ -37,7 +36,6 @@ from twofold.supply import (
 )
 
 MTOK, MONTHS_PER_YEAR = 1e6, 12.0
-SPARES_BEYOND = 2  # shown past the best and past the planned
 
 
 def service_money(
@@ -57,10 +55,7 @@ def service_money(
         downtime_usd_per_h=hour.usd_per_h,
         downtime_source=hour.source,
         spares=_spares(service, hour.usd_per_h, context),
-        nines=tuple(
-            NineStep(row.from_fraction, row.to_fraction, row.saved_h_per_year, row.worth_usd_per_year)
-            for row in nines(hour.usd_per_h)
-        ),
+        nines=nines(hour.usd_per_h),
         spares_of=_spares_of(service),
     )
     return money, [row for _, rows in found for row in rows] + power_rows
@@ -180,26 +175,16 @@ def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[S
     best = cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
     shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
     steps = redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))
-    return tuple(_spare_step(step, pool.spare_count, best) for step in steps)
+    return tuple(
+        replace(step, planned=step.spare_count == pool.spare_count, best=step.spare_count == best)
+        for step in steps
+    )
 
 
 def _spares_of(service: ServicePlan) -> str:
     """The classes whose pool's spares are weighed, where others of the service have spares of their own."""
     pool = _waited_pool(service)
     return " and ".join(pool.classes) if pool and len(service.pools) > 1 else ""
-
-
-def _spare_step(step: Redundancy, planned: int, best: int) -> SpareStep:
-    return SpareStep(
-        spare_count=step.spare_count,
-        available_fraction=step.available_fraction,
-        outage_h_per_year=step.outage_h_per_year,
-        fleet_usd_per_year=step.fleet_usd_per_year,
-        outage_usd_per_year=step.outage_usd_per_year,
-        total_usd_per_year=step.total_usd_per_year,
-        planned=step.spare_count == planned,
-        best=step.spare_count == best,
-    )
 
 
 def _waited_pool(service: ServicePlan) -> Pool | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-from twofold.answer import Context, derived, inverted, path_input, runs_per_year, scaled
+from twofold.answer import Context, derived, inverted, path_input, runs_per_year
 from twofold.contracts import metric_text
 from twofold.contracts.results import (
     ClassMoney,
@@ -39,7 +39,7 @@ def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ClassMoney | None
     tokens = None
     if one.input_tokens is not None and one.output_tokens is not None:
         tokens = one.input_tokens + one.output_tokens
-        per_1k, per_mtok = (scaled(per_query, count / tokens, "USD") for count in (1e3, 1e6))
+        per_1k, per_mtok = (per_query.times(count / tokens, "USD") for count in (1e3, 1e6))
         query = path_input("per query", per_query, f"{at}.usd_per_query")
         for name in ("usd_per_1k_tokens", "usd_per_mtok"):
             found.append(derived(f"{at}.{name}", f"over {tokens:,.0f} tokens in and out of a query", query))
@@ -63,7 +63,7 @@ def _per_query(service: ServicePlan, one: ClassPlan) -> tuple[Estimate, str, Inp
     base = f"serving.{service.name}"
     per_1k = one.usd_per_1k_output_tokens
     if per_1k is not None and one.output_tokens:
-        usd = scaled(per_1k, one.output_tokens / 1e3, "USD")
+        usd = per_1k.times(one.output_tokens / 1e3, "USD")
         path = f"{base}.classes.{one.name}.usd_per_1k_output_tokens"
         return usd, f"{one.output_tokens:,.0f} output tokens", path_input("per 1k", per_1k, path)
     cost, rate = service.cost_usd_per_year, sum(each.rate_per_s for each in service.classes)
@@ -71,7 +71,7 @@ def _per_query(service: ServicePlan, one: ClassPlan) -> tuple[Estimate, str, Inp
         return None
     queries = rate * YEAR_S
     source = path_input("a year", cost, f"{base}.cost_usd_per_year")
-    return scaled(cost, 1 / queries, "USD"), f"a year over {queries:,.0f} queries", source
+    return cost.times(1 / queries, "USD"), f"a year over {queries:,.0f} queries", source
 
 
 def tokens_per_w(service: ServicePlan) -> tuple[Estimate | None, list[Derivation]]:
@@ -92,7 +92,7 @@ def run_money(
     at, found = f"money.runs.{run.name}", []
     per_mtok = per_w = None
     if run.cost_usd and run.tokens:
-        per_mtok = scaled(run.cost_usd, 1e6 / run.tokens, "USD")
+        per_mtok = run.cost_usd.times(1e6 / run.tokens, "USD")
         cost = path_input("cost", run.cost_usd, f"training.{run.name}.cost_usd")
         found.append(derived(f"{at}.usd_per_mtok", f"over {run.tokens / 1e6:,.0f} Mtok", cost))
     if run.tokens and run.run.energy_j.low > 0:
@@ -146,11 +146,8 @@ def _lifetime(
     daily = sum(one.rate_per_s for one in service.classes) * DAY_S
     yearly = service.cost_usd_per_year.value
     least_daily = yearly / 365 * min(1.0, least_fraction(service))
-    points = lifetime_curve(
+    steps = lifetime_curve(
         run.cost_usd.value, yearly / 365 / daily, [daily * ratio for ratio in CURVE_RATIOS], least_daily
-    )
-    steps = tuple(
-        LifetimeStep(each.requests_per_day, each.serving_usd_per_year, each.crossing_days) for each in points
     )
     return steps, run.cost_usd.value * 365 / yearly if yearly > 0 else None
 

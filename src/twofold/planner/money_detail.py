@@ -31,7 +31,7 @@ from twofold.money import (
 )
 from twofold.perf import Constants
 from twofold.planner.build import PlanOptions
-from twofold.supply import Lever, ranked
+from twofold.supply import ranked
 
 
 def with_money_detail(
@@ -55,7 +55,7 @@ def with_money_detail(
     budget = spec.supply.budget_usd
     found, count = monte_carlo(priced, left, context, None if budget is None else terms.listed(budget))
     detail = MoneyDetail(
-        levers=tuple(_row(lever) for lever in ranked(_levers(priced, context))),
+        levers=ranked(_levers(priced, context)),
         shapes=given,
         swings=tuple(
             replace(row, at_low_usd=terms.billed(row.at_low_usd), at_high_usd=terms.billed(row.at_high_usd))
@@ -117,7 +117,7 @@ def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:
     return MoneyDetail((), found, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
 
 
-def _levers(priced: Priced, context: Context) -> Iterable[Lever]:
+def _levers(priced: Priced, context: Context) -> Iterable[LeverRow]:
     spec = context.spec
     runs = {each.name: each for each in spec.training}
     services = {each.name: each for each in spec.services}
@@ -137,14 +137,3 @@ def _levers(priced: Priced, context: Context) -> Iterable[Lever]:
         if price:
             paid, yearly = price.usd_per_accelerator_h.value, service.cost_usd_per_year.value
             yield from sourcing(services[service.name], service.machine.accelerator, paid, yearly, context)
-
-
-def _row(lever: Lever) -> LeverRow:
-    return LeverRow(
-        name=lever.name,
-        of=lever.of,
-        pulled=lever.pulled.value,
-        saves_usd_per_year=lever.saving_usd_per_year,
-        saves_fraction=lever.saving_fraction,
-        how=lever.how,
-    )

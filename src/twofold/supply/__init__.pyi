@@ -10,7 +10,6 @@ from .break_even import break_even_mtok_per_month as break_even_mtok_per_month
 from .break_even import lifetime_curve as lifetime_curve
 from .conflicts import conflict as conflict
 from .downtime import Failing as Failing
-from .downtime import Redundancy as Redundancy
 from .downtime import cheapest_redundancy as cheapest_redundancy
 from .downtime import nines as nines
 from .downtime import redundancy_steps as redundancy_steps
@@ -19,9 +18,9 @@ from .economics import cost_ratio as cost_ratio
 from .economics import energy_usd as energy_usd
 from .economics import query_price_usd as query_price_usd
 from .economics import usd_per_mtok as usd_per_mtok
-from .levers import Lever as Lever
 from .levers import Pulled as Pulled
 from .levers import checkpoint_overhead_fraction as checkpoint_overhead_fraction
+from .levers import lever as lever
 from .levers import ranked as ranked
 from .offers import HYPERSCALERS as HYPERSCALERS
 from .offers import api_offer as api_offer

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-DAYS_PER_MONTH = 365.0 / 12.0
+from twofold.contracts.results import LifetimeStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,6 @@ def break_even_months(own: OwnCost, api_usd_per_mtok: float, mtok_per_month: flo
     return own.once_usd / saved if saved > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class LifetimePoint:
-    """A rate of requests: what a year of serving them costs, and when serving has cost as much as the run."""
-
-    requests_per_day: float
-    serving_usd_per_year: float
-    crossing_days: float | None
-
-
 def crossing_days(
     run_usd: float, requests_per_day: float, usd_per_request: float, least_usd_per_day: float = 0.0
 ) -> float | None:
@@ -97,10 +88,10 @@ def crossing_days(
 
 def lifetime_curve(
     run_usd: float, usd_per_request: float, rates_per_day: Sequence[float], least_usd_per_day: float = 0.0
-) -> tuple[LifetimePoint, ...]:
+) -> tuple[LifetimeStep, ...]:
     """Spend on serving over requests a day, beside a run that was paid once (R-132)."""
     return tuple(
-        LifetimePoint(
+        LifetimeStep(
             rate,
             365.0 * max(least_usd_per_day, usd_per_request * rate),
             crossing_days(run_usd, rate, usd_per_request, least_usd_per_day),

@@ -5,24 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, lgamma, log, log1p
 
+from twofold.contracts.results import NineStep, SpareStep
 from twofold.core import YEAR_H
 
 WORTH_LOOKING = 8  # spares beyond the fewest that could be best
-
-
-@dataclass(frozen=True, slots=True)
-class Redundancy:
-    """So many spares: how available they make a pool, and what both sides of the choice cost in a year."""
-
-    spare_count: int
-    available_fraction: float
-    outage_h_per_year: float
-    fleet_usd_per_year: float
-    outage_usd_per_year: float
-
-    @property
-    def total_usd_per_year(self) -> float:
-        return self.fleet_usd_per_year + self.outage_usd_per_year
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +18,6 @@ class Failing:
     replica_available_fraction: float
     zone_available_fraction: float
     zones: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Nine:
-    """From one availability to the next nine: hours it saves a year and what they are worth."""
-
-    from_fraction: float
-    to_fraction: float
-    saved_h_per_year: float
-    worth_usd_per_year: float
 
 
 def enough_fraction(needed: int, total: int, up_fraction: float) -> float:
@@ -83,7 +59,7 @@ def available_fraction(needed: int, total: int, failing: Failing) -> float:
 
 def redundancy_steps(
     needed: int, usd_per_replica_year: float, outage_usd_per_h: float, failing: Failing, spares: Sequence[int]
-) -> tuple[Redundancy, ...]:
+) -> tuple[SpareStep, ...]:
     """Every number of spares with both of its costs (R-134).
 
     Formula  fleet = (needed + k)·price; outage = (1 − availability)·8760·(cost of an hour)
@@ -94,14 +70,16 @@ def redundancy_steps(
     for spare in spares:
         available = available_fraction(needed, needed + spare, failing)
         hours = (1.0 - available) * YEAR_H
-        fleet = (needed + spare) * usd_per_replica_year
-        rows.append(Redundancy(spare, available, hours, fleet, hours * outage_usd_per_h))
+        fleet, outage = (needed + spare) * usd_per_replica_year, hours * outage_usd_per_h
+        rows.append(
+            SpareStep(spare, available, hours, fleet, outage, fleet + outage, planned=False, best=False)
+        )
     return tuple(rows)
 
 
 def cheapest_redundancy(
     needed: int, usd_per_replica_year: float, outage_usd_per_h: float, failing: Failing
-) -> Redundancy:
+) -> SpareStep:
     """The spares at which machines and outages together cost least; of equals the fewest.
 
     Limits   looks from none to past the point at which one more zone could be lost.
@@ -112,7 +90,7 @@ def cheapest_redundancy(
     return min(steps, key=lambda step: (step.total_usd_per_year, step.spare_count))
 
 
-def nines(outage_usd_per_h: float, most: int = 5) -> tuple[Nine, ...]:
+def nines(outage_usd_per_h: float, most: int = 5) -> tuple[NineStep, ...]:
     """What each further nine is worth: 99 % to 99.9 %, to 99.99 %, …
 
     Formula  (a₂ − a₁)·8760·(cost of an hour)
@@ -124,5 +102,5 @@ def nines(outage_usd_per_h: float, most: int = 5) -> tuple[Nine, ...]:
     rows = []
     for low, high in pairwise(levels):
         saved = (high - low) * YEAR_H
-        rows.append(Nine(low, high, saved, saved * outage_usd_per_h))
+        rows.append(NineStep(low, high, saved, saved * outage_usd_per_h))
     return tuple(rows)

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from twofold.contracts.results import RatioRow
+from twofold.core import J_PER_KWH
+
 MTOK = 1e6
-JOULES_PER_KWH = 3.6e6
 
 
 def usd_per_mtok(usd: float, tokens: float) -> float:
@@ -85,26 +87,12 @@ def blended_usd_per_mtok(
 
 def energy_usd(energy_j: float, usd_per_kwh: float) -> float:
     """Money for energy at the meter."""
-    return energy_j / JOULES_PER_KWH * usd_per_kwh
-
-
-@dataclass(frozen=True, slots=True)
-class CostRatio:
-    """Training over serving for one figure, beside the range that is claimed for it."""
-
-    name: str
-    training_usd: float
-    serving_usd: float
-    ratio: float
-    claimed_low: float
-    claimed_high: float
-    verdict: str  # within, below or above
-    inputs: str  # what the two figures are, in words
+    return energy_j / J_PER_KWH * usd_per_kwh
 
 
 def cost_ratio(
     name: str, training_usd: float, serving_usd: float, claimed: tuple[float, float], inputs: str
-) -> CostRatio:
+) -> RatioRow:
     """How many times the one is of the other, and whether that is within what is claimed (R-130).
 
     >>> cost_ratio("per GPU", 6.0, 2.0, (3.0, 5.0), "").verdict
@@ -113,4 +101,4 @@ def cost_ratio(
     ratio = training_usd / serving_usd if serving_usd > 0 else float("inf")
     low, high = claimed
     verdict = "below" if ratio < low else "above" if ratio > high else "within"
-    return CostRatio(name, training_usd, serving_usd, ratio, low, high, verdict, inputs)
+    return RatioRow(name, training_usd, serving_usd, ratio, low, high, verdict, inputs)

@@ -1,9 +1,10 @@
 """What each optimisation is worth: levers with their saving, in order, and the formulas that price them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from math import sqrt
+
+from twofold.contracts.results import LeverRow
 
 
 class Pulled(Enum):
@@ -13,25 +14,17 @@ class Pulled(Enum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class Lever:
-    """One optimisation of one run or service, and the money that it saves or already saves in a year."""
-
-    name: str  # quantise batch cache …
-    of: str  # the run or service
-    pulled: Pulled
-    saving_usd_per_year: float  # negative: it costs
-    base_usd_per_year: float  # what the same costs without it
-    how: str  # with figures
-
-    @property
-    def saving_fraction(self) -> float:
-        return self.saving_usd_per_year / self.base_usd_per_year if self.base_usd_per_year else 0.0
+def lever(
+    name: str, of: str, pulled: Pulled, saving_usd_per_year: float, base_usd_per_year: float, how: str
+) -> LeverRow:
+    """One optimisation of a run or service, with what it saves of what the same costs without it."""
+    share = saving_usd_per_year / base_usd_per_year if base_usd_per_year else 0.0
+    return LeverRow(name, of, pulled.value, saving_usd_per_year, share, how)
 
 
-def ranked(levers: Iterable[Lever]) -> tuple[Lever, ...]:
+def ranked(levers: Iterable[LeverRow]) -> tuple[LeverRow, ...]:
     """The largest saving first; of equals by name."""
-    return tuple(sorted(levers, key=lambda each: (-each.saving_usd_per_year, each.of, each.name)))
+    return tuple(sorted(levers, key=lambda each: (-each.saves_usd_per_year, each.of, each.name)))
 
 
 def checkpoint_overhead_fraction(interval_s: float, write_s: float, between_failures_s: float) -> float:

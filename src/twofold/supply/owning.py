@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
 
-from twofold.contracts.results import LineItem, line_item, total_usd
-from twofold.core import YEAR_H
-from twofold.supply.economics import JOULES_PER_KWH
+from twofold.contracts.results import CashStep, LineItem, line_item, total_usd
+from twofold.core import J_PER_KWH, YEAR_H
 
 W_PER_KW = 1e3
 NO_INTEREST = 1e-12
@@ -66,19 +65,6 @@ class OwningTerms:
     salary: Priced  # one person and year
     tax_fraction: float = 0.0
     figures_date: str = ""  # when the figures without a date of their own held
-
-
-@dataclass(frozen=True, slots=True)
-class CashYear:
-    """What leaves the account in one year, owned and rented; `resale_usd` comes back in the last."""
-
-    year: int
-    capex_usd: float
-    financing_usd: float
-    opex_usd: float
-    resale_usd: float
-    owned_usd: float
-    rented_usd: float
 
 
 def annuity_fraction(rate_fraction: float, years: int) -> float:
@@ -178,7 +164,7 @@ def _capital(each: Bought, terms: OwningTerms) -> list[LineItem]:
 
 def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
     years, tax = terms.years, terms.tax_fraction
-    kwh = (each.it_j_per_year * years + each.it_j_once) / JOULES_PER_KWH
+    kwh = (each.it_j_per_year * years + each.it_j_once) / J_PER_KWH
     pue_ratio, pue_source, price = _energy_terms(each, terms)
     demand = each.standing.demand_month if each.standing else Priced(0.0, "")
     capital = each.node_count * (each.node.usd + each.network.usd)
@@ -230,7 +216,7 @@ def once_usd(bought: Sequence[Bought], terms: OwningTerms) -> float:
     usd = 0.0
     for each in bought:
         pue_ratio, _, price = _energy_terms(each, terms)
-        usd += each.it_j_once / JOULES_PER_KWH * pue_ratio * price.usd
+        usd += each.it_j_once / J_PER_KWH * pue_ratio * price.usd
     return usd * (1.0 + terms.tax_fraction)
 
 
@@ -241,7 +227,7 @@ def cash_flow(
     rented_later: Sequence[LineItem] | None = None,
     *,
     owned_once_usd: float = 0.0,
-) -> tuple[CashYear, ...]:
+) -> tuple[CashStep, ...]:
     """The same plan as cash, year by year: the years add up to both totals to the cent (R-136).
 
     Formula  a loan over the years: each pays annuity = repayment + interest on what is left of it
@@ -270,7 +256,7 @@ def cash_flow(
         )
         owned_cents = repaid_cents + interest_of + opex_of - back
         rows.append(
-            CashYear(
+            CashStep(
                 year=index + 1,
                 capex_usd=repaid_cents / 100,
                 financing_usd=interest_of / 100,

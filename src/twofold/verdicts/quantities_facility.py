@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 
 from twofold.catalog import HardwarePrice, NetworkPart
-from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.core import J_PER_KWH, UnknownNameError, ValueRefusedError
 from twofold.facility import (
     COOLING_KINDS,
     CoolingKind,
@@ -26,7 +26,6 @@ from twofold.facility import (
 )
 from twofold.verdicts.world import World
 
-KWH_J = 3.6e6
 MANY = 1000
 
 
@@ -98,7 +97,7 @@ def energy_usd_per_h(world: World, name: str, region: str) -> float:
     """Dollars of electricity for one accelerator-hour of training in a region, the building's share too."""
     node, place = world.catalog.node(name), world.catalog.region(region)
     watts = training_w(world.catalog, node_power(world.catalog, node)).value / node.accelerator_count
-    return watts * 3600.0 / KWH_J * place.pue * place.electricity_usd_per_kwh
+    return watts * 3600.0 / J_PER_KWH * place.pue * place.electricity_usd_per_kwh
 
 
 def loading_s(world: World, size: float, replica_count: int, bytes_per_s: float) -> float:
