@@ -1,6 +1,7 @@
 """Runs a command line of `twofold` in this process, once per session, and plans once as well."""
 
 import contextlib
+import copyreg
 import hashlib
 import io
 import json
@@ -14,12 +15,14 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from twofold import planner
+from twofold.answer import authorised
 from twofold.catalog import Catalog, load_catalog
 from twofold.cli import main
 from twofold.contracts.results import Plan
@@ -42,7 +45,14 @@ kept_at: list[Path] = []  # where what was made lies, seen by every process of t
 _build_plan = planner.build_plan
 
 
-def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Plan:
+def _read_only(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(items)
+
+
+copyreg.pickle(MappingProxyType, lambda held: (_read_only, (dict(held),)))  # devices hold some
+
+
+def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> planner.Planned:
     """The same plan for the same input, as INV-5 promises: most tests plan the same few specs."""
     options = more.get("options")
     tells = options is not None and options.rehearse.name != "NO"
@@ -53,8 +63,17 @@ def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> Pla
         )  # what it tells, and what files hold, is not in the key
     said = "" if options is None else repr(replace(options, tell=print))
     named = repr((spec, catalog.digest, constants.digest, said))
-    plan: Plan = _once(named, lambda: _build_plan(spec, catalog, constants, **more))
-    return replace(plan, digests=replace(plan.digests, spec=more["spec_digest"]))  # it is passed on, no more
+    made: planner.Planned = _once(
+        named, lambda: _without_tables(_build_plan(spec, catalog, constants, **more))
+    )
+    digests = replace(made.plan.digests, spec=more["spec_digest"])  # it is passed on, no more
+    context = replace(made.context, spec=spec, catalog=authorised(spec, catalog), constants=constants)
+    return replace(made, plan=replace(made.plan, digests=digests), context=context)
+
+
+def _without_tables(made: planner.Planned) -> Any:
+    """What is kept of a plan: tables and constants are those of who asks."""
+    return replace(made, context=replace(made.context, spec=None, catalog=None, constants=None))
 
 
 planner.build_plan = _plan_made_once
@@ -188,7 +207,7 @@ def planned() -> Callable[[str], Plan]:
     @cache
     def plan(text: str) -> Plan:
         spec = parse_spec(text, "twofold.yaml")
-        return planner.build_plan(spec, load_catalog(), load_constants(), spec_digest="0")
+        return planner.build_plan(spec, load_catalog(), load_constants(), spec_digest="0").plan
 
     return plan
 
@@ -226,7 +245,7 @@ def examples() -> dict[str, Plan]:
             spec = read_spec(Path("examples", name, "twofold.yaml"))
             plans[name] = planner.build_plan(
                 spec, load_catalog(), load_constants(), spec_digest="0", options=AS_ASKED
-            )
+            ).plan
     return {name: plans[name] for name in NAMES}
 
 

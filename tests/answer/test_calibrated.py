@@ -71,12 +71,12 @@ def spec(catalog: Catalog) -> Spec:
 
 @pytest.fixture(scope="module")
 def plain(spec: Spec, catalog: Catalog) -> Plan:
-    return build_plan(spec, catalog, load_constants(), spec_digest="")
+    return build_plan(spec, catalog, load_constants(), spec_digest="").plan
 
 
 @pytest.fixture(scope="module")
 def matching(spec: Spec, catalog: Catalog) -> Plan:
-    return build_plan(spec, catalog, calibrated(stack_of()), spec_digest="")
+    return build_plan(spec, catalog, calibrated(stack_of()), spec_digest="").plan
 
 
 def test_a_matching_calibration_scales_the_step_and_narrows_its_range(plain: Plan, matching: Plan) -> None:
@@ -107,7 +107,7 @@ def test_notes_and_derivations_name_the_file_its_day_and_its_rows(matching: Plan
 def test_anothers_calibration_changes_no_figure_and_says_so(
     changes: dict[str, object], plain: Plan, spec: Spec, catalog: Catalog
 ) -> None:
-    plan = build_plan(spec, catalog, calibrated(stack_of(**changes)), spec_digest="")
+    plan = build_plan(spec, catalog, calibrated(stack_of(**changes)), spec_digest="").plan
     assert plan.training[0].step_s == plain.training[0].step_s
     assert plan.training[0].cost_usd == plain.training[0].cost_usd
     assert [note for note in plan.warnings if "is not used" in note]
@@ -116,7 +116,7 @@ def test_anothers_calibration_changes_no_figure_and_says_so(
 def test_a_kind_of_model_that_no_row_measured_keeps_the_uncalibrated_range(
     plain: Plan, spec: Spec, catalog: Catalog
 ) -> None:
-    plan = build_plan(spec, catalog, calibrated(stack_of(kinds=("moe",))), spec_digest="")
+    plan = build_plan(spec, catalog, calibrated(stack_of(kinds=("moe",))), spec_digest="").plan
     (before,), (after,) = plain.training, plan.training
     assert after.step_s.value > 1.1 * before.step_s.value
     widths = [log(run.step_s.high / run.step_s.low) for run in (before, after)]

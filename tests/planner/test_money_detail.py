@@ -8,7 +8,7 @@ from twofold.catalog import load_catalog
 from twofold.contracts.results import MoneyDetail, Plan, total_usd
 from twofold.contracts.spec import parse_spec
 from twofold.perf import load_constants
-from twofold.planner import PlanOptions, build_plan, with_money_detail
+from twofold.planner import build_plan, with_money_detail
 from twofold.planner.money_detail import Billed
 
 SPEC = """
@@ -45,8 +45,7 @@ supply: {own: {node: DGX-H100, count: 8}}
 
 def detailed(text: str) -> Plan:
     spec, catalog, constants = parse_spec(text, "twofold.yaml"), load_catalog(), load_constants()
-    plan = build_plan(spec, catalog, constants, spec_digest="0")
-    return with_money_detail(plan, spec, catalog, constants, PlanOptions())
+    return with_money_detail(build_plan(spec, catalog, constants, spec_digest="0"))
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def more_link(part: Accelerator, factor: float) -> Accelerator:
 
 def plan_on(catalog: object, constants: Constants) -> Plan:
     spec = parse_spec(SPEC, "law.yaml")
-    return build_plan(spec, catalog, constants, spec_digest="", options=FEW_DRAWS)  # type: ignore[arg-type]
+    return build_plan(spec, catalog, constants, spec_digest="", options=FEW_DRAWS).plan  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

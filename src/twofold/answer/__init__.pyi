@@ -61,7 +61,6 @@ from .question import Given as Given
 from .question import Variation as Variation
 from .question import given as given
 from .question import resized as resized
-from .question import scaled as scaled
 from .quick_refusal import machines_text as machines_text
 from .quick_serve import ServingQuestion as ServingQuestion
 from .quick_serve import make_replica as make_replica

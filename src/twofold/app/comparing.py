@@ -22,5 +22,5 @@ def compare(
     if ladder:
         along = compare_along(ladder, own.spec, own.catalog, own.constants)
         return ShownData(along, tuple(ladder_lines(along)))
-    halves = compare_halves(own.plan())
+    halves = compare_halves(own.planned().plan)
     return ShownData(halves, tuple(comparison_lines(halves)))

@@ -12,7 +12,7 @@ from twofold.catalog import Catalog
 from twofold.contracts.results import Plan
 from twofold.contracts.spec import Spec
 from twofold.perf import Constants
-from twofold.planner import PlanOptions, Rehearse, build_plan, with_money_detail
+from twofold.planner import Planned, PlanOptions, Rehearse, build_plan, with_money_detail
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
 from twofold.report import (
@@ -38,8 +38,8 @@ class Ready:
     constants: Constants
     options: PlanOptions
 
-    def plan(self) -> Plan:
-        """The plan. Raises InputError and InfeasibleError."""
+    def planned(self) -> Planned:
+        """The plan with what it was chosen from. Raises InputError and InfeasibleError."""
         return build_plan(
             self.spec, self.catalog, self.constants, spec_digest=self.digest, options=self.options
         )
@@ -61,7 +61,7 @@ def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
     With `today`, prices older than twelve months are warned of. Raises InputError for a spec that cannot be
     planned as written, InfeasibleError when nothing meets it.
     """
-    return _planned(spec, today, Rehearse.NO, lambda _: None)
+    return shown_plan(ready(spec, today).planned().plan)
 
 
 def rehearsed_plan(
@@ -71,23 +71,12 @@ def rehearsed_plan(
 
     `tell` hears how far that is. A fleet that misses a goal there is replaced by the cheapest that holds.
     """
-    return _planned(spec, today, Rehearse.BEST_TWO, tell)
+    return shown_plan(_rehearsed(spec, today, tell).plan)
 
 
-def money_detailed(answer: ShownPlan, spec: SpecSource, today: date | None = None) -> ShownPlan:
-    """The same plan with the details of its money: levers in order, smaller shapes, how sure the year is.
-
-    Plans every lever again, which takes as long as a few plans. Unchanged where nothing has a price.
-    """
+def _rehearsed(spec: SpecSource, today: date | None, tell: Callable[[str], None]) -> Planned:
     own = ready(spec, today)
-    return shown_plan(with_money_detail(answer, own.spec, own.catalog, own.constants, own.options))
-
-
-def _planned(
-    spec: SpecSource, today: date | None, rehearse: Rehearse, tell: Callable[[str], None]
-) -> ShownPlan:
-    own = ready(spec, today)
-    return shown_plan(replace(own, options=replace(own.options, rehearse=rehearse, tell=tell)).plan())
+    return replace(own, options=replace(own.options, rehearse=Rehearse.BEST_TWO, tell=tell)).planned()
 
 
 def explain(plan: PlanSource, path: str) -> Explanation:
@@ -113,15 +102,14 @@ def plan_screen(
     tell: Callable[[str], None],
 ) -> ShownData[Plan]:
     """A plan with the screens that were asked for, one below the other."""
-    planned = rehearsed_plan(spec, today, tell) if rehearse else plan(spec, today)
-    if money:
-        planned = money_detailed(planned, spec, today)
-    lines = plan_lines(planned, str(spec))
+    made = _rehearsed(spec, today, tell) if rehearse else ready(spec, today).planned()
+    answer = with_money_detail(made) if money else made.plan
+    lines = plan_lines(answer, str(spec))
     if details:
-        follows = money and planned.money is not None
-        lines += ["", *detail_lines(planned, str(spec), money_follows=follows)]
-    if money and planned.money:
-        lines += ["", *detail_money_lines(planned.money)]
+        follows = money and answer.money is not None
+        lines += ["", *detail_lines(answer, str(spec), money_follows=follows)]
+    if money and answer.money:
+        lines += ["", *detail_money_lines(answer.money)]
     if show_defaults:
-        lines += ["", *default_lines(planned)]
-    return ShownData(planned, tuple(lines))
+        lines += ["", *default_lines(answer)]
+    return ShownData(answer, tuple(lines))

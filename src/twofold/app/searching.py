@@ -46,4 +46,4 @@ def search_fleets(spec: SpecSource, today: date | None = None) -> ShownPlan:
     own = ready(spec, today)
     if not own.spec.services:
         raise EmptyError("the spec has no service", hint="write `serving:`")
-    return shown_plan(replace(own, spec=own.spec.model_copy(update={"training": ()})).plan())
+    return shown_plan(replace(own, spec=own.spec.model_copy(update={"training": ()})).planned().plan)

@@ -39,7 +39,7 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
     if isinstance(source, Plan) or _is_plan(source):
         return _of_plan(source)
     own = ready(source, today)
-    plan = own.plan()
+    plan = own.planned().plan
     rows = measured_services(own.spec.services)
     models = _models_of(own.spec, own.catalog)
     made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, models, rows)

@@ -1,3 +1,4 @@
+from .build import Planned as Planned
 from .build import PlanOptions as PlanOptions
 from .build import Rehearse as Rehearse
 from .build import build_plan as build_plan

@@ -72,6 +72,16 @@ class PlanOptions:
     tell: Callable[[str], None] = _silent  # hears what a rehearsal is about
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what it was chosen from, so that whoever varies it need not search again."""
+
+    plan: Plan
+    context: Context
+    runs: Mapping[str, TrainingChoice]  # by name; runs of measured rows have none
+    services: Mapping[str, ServingChoice]  # by name, as rehearsed where they were
+
+
 def build_plan(
     spec: Spec,
     catalog: Catalog,
@@ -79,7 +89,7 @@ def build_plan(
     *,
     spec_digest: str,
     options: PlanOptions = PlanOptions(),
-) -> Plan:
+) -> Planned:
     """Plan every run and service of a spec. The same input gives the same plan, byte for byte (INV-5).
 
     Raises InfeasibleError, with what is needed, what was tried and what would fit, when a run or a service
@@ -140,7 +150,8 @@ def build_plan(
         ),
     )
     whole = with_supply_side(plan, context, runs, services, _rehearsing(planned, context, options))
-    return replace(whole, warnings=(*whole.warnings, *check_budget(whole, spec.supply.budget_usd)))
+    warnings = (*whole.warnings, *check_budget(whole, spec.supply.budget_usd))
+    return Planned(replace(whole, warnings=warnings), context, runs, services)
 
 
 def _rehearsing(planned: dict[str, ServicePlan], context: Context, options: PlanOptions) -> Rehearsing | None:

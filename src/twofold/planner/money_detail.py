@@ -4,18 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
-from twofold.answer import (
-    Context,
-    ServingChoice,
-    TrainingChoice,
-    authorised,
-    choose_serving,
-    choose_training,
-    draw_factors,
-)
-from twofold.catalog import Catalog
+from twofold.answer import Context, ServingChoice, TrainingChoice
 from twofold.contracts.results import LeverRow, Money, MoneyDetail, Plan, Shape, total_usd
-from twofold.contracts.spec import Spec
 from twofold.money import (
     FOLLOWS_RENT,
     Priced,
@@ -29,30 +19,24 @@ from twofold.money import (
     sourcing,
     swings,
 )
-from twofold.perf import Constants
-from twofold.planner.build import PlanOptions
+from twofold.planner.build import Planned
 from twofold.supply import ranked
 
 
-def with_money_detail(
-    plan: Plan, spec: Spec, catalog: Catalog, constants: Constants, options: PlanOptions
-) -> Plan:
+def with_money_detail(planned: Planned) -> Plan:
     """The plan whose money has its details; unchanged where nothing has a price.
 
     Every lever is planned again, so that this takes as long as a few plans.
     """
+    plan, context, runs, services = planned.plan, planned.context, planned.runs, planned.services
     if plan.money is None:
         return plan
-    draws = draw_factors(constants, options.draw_count, options.seed)
-    context = Context(spec, authorised(spec, catalog), constants, draws, options.today)
-    runs = {each.name: choose_training(each, context) for each in spec.training if not each.model.measured}
-    services = {each.name: choose_serving(each, context) for each in spec.services if not each.model.measured}
     priced = priced_parts(plan, runs, services, context)
     given = shapes(plan, runs, services, context)
     if not priced.runs and not priced.services:
         return replace(plan, money=replace(plan.money, detail=_of_shapes(given)))
     left, terms = residuals(priced, context), _terms(plan.money, priced)
-    budget = spec.supply.budget_usd
+    budget = context.spec.supply.budget_usd
     found, count = monte_carlo(priced, left, context, None if budget is None else terms.listed(budget))
     detail = MoneyDetail(
         levers=ranked(_levers(priced, context)),
