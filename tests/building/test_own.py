@@ -11,11 +11,10 @@ from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.building.own import OwnYear, at_work, own_year_lines, own_years
 from twofold.catalog import Catalog
-from twofold.contracts.results import Plan, total_usd
+from twofold.contracts.results import Plan, UnitCost, total_usd
 from twofold.contracts.spec import parse_spec
 from twofold.money.bill import bill_lines
 from twofold.perf import Constants
-from twofold.supply import Priced
 
 Planned = Callable[[str], Plan]
 TWO_PLACES = """
@@ -27,7 +26,7 @@ supply:
     - {node: DGX-A100-80, count: 1, region: aws:eu-central-1}
     - {node: DGX-H100, count: 4, region: aws:us-east-1}
 """
-TARIFF = Priced(0.1, "a list")
+TARIFF = UnitCost(0.1, "a list")
 HOST = OwnYear("base", "2 × DGX-H100", 2, 100.0, 60.0, 1.2, "air", TARIFF, 1200.0, 300.0, "base")
 GUEST = OwnYear("serve", "2 × DGX-H100", 0, 0.0, 20.0, 1.2, "air", TARIFF, 0.0, 0.0, "base")
 shares = st.floats(0.0, 1.0)

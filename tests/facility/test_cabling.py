@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import NetworkPart, load_catalog
 from twofold.core import UnknownNameError
 from twofold.facility import FabricParts, cable_runs, fabric_bill, fabric_parts, hall, rail_parts
 from twofold.facility.cabling import CableRun
@@ -72,7 +72,7 @@ def test_the_bill_is_the_sum_of_its_parts(fabric: str, rate: float) -> None:
     parts = parts_of(64, fabric, rate)
     bill = fabric_bill(CATALOG, parts, rate, runs_of(parts, 64))
     assert bill.usd == pytest.approx(sum(item.count * (item.unit_usd or 0.0) for item in bill.items))
-    power_w = {part.name: part.power_w for part in CATALOG.network()}
+    power_w = {part.name: part.power_w for part in CATALOG.rows(NetworkPart)}
     assert bill.power_w == pytest.approx(sum(item.count * (power_w[item.part] or 0.0) for item in bill.items))
     assert bill.cable_count == parts.cable_count
     switches = sum(item.count for item in bill.items if item.kind == "switch")

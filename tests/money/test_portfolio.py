@@ -9,7 +9,7 @@ from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.building.own import own_years
 from twofold.catalog import Catalog
-from twofold.contracts.results import LineItem, Plan, TrainedShare, line_item, total_usd
+from twofold.contracts.results import LineItem, Plan, TrainedShare, UnitCost, line_item, total_usd
 from twofold.contracts.spec import parse_spec
 from twofold.money.portfolio import portfolio_bill
 from twofold.perf import Constants
@@ -103,4 +103,4 @@ def test_own_machines_take_the_energy_of_the_work_that_they_do(
 
 
 def _rent(what: str) -> tuple[LineItem, ...]:
-    return (line_item(f"{what}: machines", "rent", 1.0, "unit-h", 1.0, source="a list"),)
+    return (line_item(f"{what}: machines", "rent", 1.0, "unit-h", UnitCost(1.0, "a list")),)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.contracts.results import Action, Plan, RehearsedMachine, line_item, total_usd
+from twofold.contracts.results import Action, Plan, RehearsedMachine, UnitCost, line_item, total_usd
 from twofold.money.portfolio import answers_all
 from twofold.planner.actions import actions_of
 from twofold.report.lines import WIDTH
@@ -137,7 +137,7 @@ def test_what_the_portfolio_leaves_out_is_rented_and_counted_too(plan: Plan) -> 
 def test_hosted_interfaces_are_used_and_the_risk_is_theirs(plan: Plan) -> None:
     assert plan.portfolio
     lease = replace(plan.portfolio.leases[0], accelerators_per_unit=0, term="api", provider="host")
-    asked = line_item("serve.chat: requests to host", "api", 3.0, "million requests", 2.0, source="a list")
+    asked = line_item("serve.chat: requests to host", "api", 3.0, "million requests", UnitCost(2.0, "a list"))
     assert plan.money and plan.money.portfolio
     money = replace(plan.money, portfolio=replace(plan.money.portfolio, lines=(asked,)))
     hosted = replace(plan, money=money, portfolio=replace(plan.portfolio, leases=(lease,)))
@@ -166,7 +166,7 @@ def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Plann
 def test_own_machines_that_nothing_works_on_stand_in_a_step_with_what_they_draw(plan: Plan) -> None:
     """Their energy was in the cost, and in no step of it."""
     assert plan.money and plan.money.portfolio
-    rests = line_item("s: energy of 2 × DGX-H100", "energy", 1000.0, "kWh", 0.1, source="a list")
+    rests = line_item("s: energy of 2 × DGX-H100", "energy", 1000.0, "kWh", UnitCost(0.1, "a list"))
     bill = replace(plan.money.portfolio, lines=(*plan.money.portfolio.lines, rests))
     told = {each.kind: each for each in actions_of(replace(plan, money=replace(plan.money, portfolio=bill)))}
     assert told["use"].usd == rests.total_usd and "at rest" in told["use"].text

@@ -5,25 +5,25 @@ from dataclasses import replace
 import pytest
 
 from twofold.contracts.results import LineItem
-from twofold.portfolio.answered import Answered
 from twofold.portfolio.bill import bill, by_lease
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.portfolio.tables import leases
 from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, paid_usd, solve
 
 TAX = 0.19
 
 
-def solved() -> Answered:
+def solved() -> SolvedPortfolio:
     where = ("prov", "machines", "H100-SXM5-80GB", 8, "", "on_demand", "virtual")
     offer = CapacityOffer("machines", *where, 10.0, 0, None, 0.0, 0.0, 0.05, 0.1, "a list", "2026", "vendor")
     run = Campaign("base", 2, 8, (CampaignOption("machines", 4, 600.0, extra_usd=50.0),))
     problem = PortfolioProblem((offer,), (), (), (run,), ())
     answer = solve(problem)
     assert answer is not None
-    return Answered(problem, answer, (), (), None, (), ())
+    return SolvedPortfolio(PortfolioCase(problem), answer)
 
 
-def lines(case: Answered, tax_fraction: float) -> tuple[LineItem, ...]:
+def lines(case: SolvedPortfolio, tax_fraction: float) -> tuple[LineItem, ...]:
     return bill(case, leases(case), tax_fraction)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twofold.portfolio.answered import Answered
 from twofold.portfolio.compare import fleet_options, late_runs, year_scenarios
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.portfolio.tables import calendar
 from twofold.supply import (
     Campaign,
@@ -27,15 +27,15 @@ def offer(name: str = "machines") -> CapacityOffer:
     return CapacityOffer(name, *where, 10.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026", "vendor")
 
 
-def solved(*dropped: str) -> Answered:
+def solved(*dropped: str) -> SolvedPortfolio:
     run = Campaign("base", 2, 8, (CampaignOption("machines", 4, WALL_H),))
     problem = PortfolioProblem((offer(),), (), (), (run,), ())
     answer = solve(problem)
     assert answer is not None
-    return Answered(problem, answer, (), (), None, (), (), dropped)
+    return SolvedPortfolio(PortfolioCase(problem), answer, dropped=dropped)
 
 
-def deadlines(case: Answered) -> dict[str, str]:
+def deadlines(case: SolvedPortfolio) -> dict[str, str]:
     return {row.name: row.deadline for row in fleet_options(case, "what it is", 0.0)}
 
 
@@ -47,7 +47,7 @@ def test_what_a_hosted_interface_answers_is_not_promised() -> None:
     problem = PortfolioProblem((host,), (demand,), (), (), (rate,))
     answer = solve(problem)
     assert answer is not None
-    case = Answered(problem, answer, (), (), None, (), ())
+    case = SolvedPortfolio(PortfolioCase(problem), answer)
     assert fleet_options(case, "what it is", 0.0)[0].slo == "not promised desk.chat"
 
 
@@ -99,7 +99,7 @@ def test_other_years_are_priced_in_whole_units_and_nobody_regrets_less_than_noth
     )
     answer = solve(problem)
     assert answer is not None and answer.held_units[1].max() == 4
-    years = {row.name: row for row in year_scenarios(Answered(problem, answer, (), (), None, (), ()))}
+    years = {row.name: row for row in year_scenarios(SolvedPortfolio(PortfolioCase(problem), answer))}
     lull = years["-30 % traffic"]
     # Four leases stand idle where three (2.24/s of them in use) are enough.
     assert lull.usd == pytest.approx(4 * 6.0 * 8736)
@@ -114,6 +114,6 @@ def test_the_calendar_has_short_runs_that_may_pause_in_their_months() -> None:
     problem = PortfolioProblem((offer(),), (), (), (tune,), ())
     answer = solve(problem)
     assert answer is not None
-    months = calendar(Answered(problem, answer, (), (), None, (), ()))
+    months = calendar(SolvedPortfolio(PortfolioCase(problem), answer))
     assert [row.training_count for row in months] == [0, 0, 16, *[0] * 9]
     assert [row.what for row in months] == ["", "", "tune", *[""] * 9]

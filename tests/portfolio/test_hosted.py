@@ -10,7 +10,7 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Catalog
 from twofold.contracts.spec import parse_spec
 from twofold.perf import Constants
-from twofold.portfolio.demand import asked
+from twofold.portfolio.demand import class_demands
 from twofold.portfolio.hosted import hosted
 from twofold.supply import CapacityOffer, ServingRate
 
@@ -44,7 +44,7 @@ def test_hosted_interfaces_count_where_they_are_asked_and_allowed(
     spec = parse_spec(f"{SERVING}{rest}\n", "twofold.yaml")
     context = Context(spec, catalog, constants, draw_factors(constants, 2, 0), None)
     choice = choose_serving(spec.services[0], context)
-    offers, rates, notes = hosted(asked(choice), {"desk": choice}, context)
+    offers, rates, notes = hosted(class_demands(choice), {"desk": choice}, context)
     assert says in " ".join(notes)
     if says or "hosted" not in rest:
         assert offers == () == rates

@@ -10,7 +10,7 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Catalog
 from twofold.contracts.spec import parse_spec
 from twofold.perf import Constants
-from twofold.portfolio.offers import Supplied, refused_quotes, supplied
+from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes
 from twofold.supply import economic_by_provider
 
 ACCELERATOR = "H100-SXM5-80GB"
@@ -29,8 +29,8 @@ def context_of(folder: Path, text: str, catalog: Catalog, constants: Constants) 
     return Context(spec, authorised(spec, catalog), constants, draw_factors(constants, 2, 0), None)
 
 
-def offered(context: Context) -> tuple[Supplied, ...]:
-    return supplied(context, [ACCELERATOR], [], None)
+def offered(context: Context) -> tuple[NodeOffer, ...]:
+    return node_offers(context, [ACCELERATOR], [], None)
 
 
 def quoted(context: Context) -> set[str]:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from twofold.core import TwofoldError
-from twofold.portfolio.answered import Answered
 from twofold.portfolio.report import portfolio_of
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, solve
 
 
@@ -18,7 +18,7 @@ def test_an_answer_that_breaks_a_rule_is_an_error_of_ours_with_the_rule_in_words
     problem = PortfolioProblem((offer,), (), (), (run,), ())
     answer = solve(problem)
     assert answer is not None
-    broken = Answered(problem, replace(answer, placements=()), (), (), None, (), ())
+    broken = SolvedPortfolio(PortfolioCase(problem), replace(answer, placements=()))
     context: Any = None  # never reached
     with pytest.raises(TwofoldError, match=r"our bug.*base: placed 0 times") as caught:
         portfolio_of(broken, context)

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.portfolio.answered import Answered
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.portfolio.tables import leases, trained_shares
 from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, solve
 
 WHERE = ("prov", "machines", "H100-SXM5-80GB", 8, "")
 
 
-def solved(name: str, dense: bool) -> Answered:
+def solved(name: str, dense: bool) -> SolvedPortfolio:
     """A run that takes place twice at once; one's own machines have room for one of them."""
     own = CapacityOffer(
         "own", *WHERE, "owned", "owned", 0.0, 52, 4, 0.0, 0.0, 0.0, 0.0, "spec", "2026", "exact"
@@ -38,7 +38,7 @@ def solved(name: str, dense: bool) -> Answered:
     problem = PortfolioProblem((own, rented), (), (), runs, (), week_count=8)
     answer = solve(problem)
     assert answer is not None
-    return Answered(problem, answer, (), (), None, (), ())
+    return SolvedPortfolio(PortfolioCase(problem), answer)
 
 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "may pause"])

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results import line_item, total_usd
+from twofold.contracts.results import UnitCost, line_item, total_usd
 from twofold.supply import (
     Bought,
     OwningTerms,
-    Priced,
     cash_flow,
     crossing_utilisation,
     once_usd,
@@ -25,14 +24,14 @@ def terms(years: int = 5, rate: float = 0.08, life: float = 5.5) -> OwningTerms:
         years=years,
         life_years=life,
         cost_of_capital_fraction=rate,
-        electricity=Priced(0.08, "tariff", "2025"),
+        electricity=UnitCost(0.08, "tariff", "2025"),
         pue_ratio=1.2,
         pue_source="a hall",
-        hall=Priced(184.0, "colocation", "2025"),
+        hall=UnitCost(184.0, "colocation", "2025"),
         maintenance_fraction=0.05,
         maintenance_source="a contract",
         staff_count=1.5,
-        salary=Priced(220000.0, "salaries", "2025"),
+        salary=UnitCost(220000.0, "salaries", "2025"),
     )
 
 
@@ -41,10 +40,10 @@ def machines(nodes: int = 64, usd: float = 330000.0) -> Bought:
         what=f"{nodes} servers",
         node_count=nodes,
         accelerator_count=8 * nodes,
-        node=Priced(usd, "hardware_prices.csv DGX-H100", "2025"),
-        network=Priced(20000.0, "network.csv", "2026"),
+        node=UnitCost(usd, "hardware_prices.csv DGX-H100", "2025"),
+        network=UnitCost(20000.0, "network.csv", "2026"),
         storage_tb=100.0,
-        storage_tb_month=Priced(25.0, "storage.csv"),
+        storage_tb_month=UnitCost(25.0, "storage.csv"),
         provisioned_w=nodes * 10200.0,
         it_j_per_year=nodes * 7000.0 * 8760 * 3600,
     )
@@ -56,7 +55,7 @@ def test_every_line_adds_up_and_the_years_are_the_same_money(
 ) -> None:
     held = terms(years, rate)
     owned = owned_lines([machines(nodes, usd)], held)
-    rented = [line_item("rent", "rent", 1000.3, "h", 2.01, source="an offer", date="2026")]
+    rented = [line_item("rent", "rent", 1000.3, "h", UnitCost(2.01, "an offer", "2026"))]
     rows = cash_flow(owned, rented, held)
     assert len(rows) == years
     assert round(sum(round(row.owned_usd * 100) for row in rows)) == round(total_usd(owned) * 100)
@@ -110,7 +109,7 @@ def test_energy_of_what_does_not_repeat_is_paid_once_whatever_the_years() -> Non
 
 def test_energy_of_what_does_not_repeat_is_paid_in_the_first_year() -> None:
     held, once = terms(3), replace(machines(), it_j_once=3.6e12)
-    lines, rent = owned_lines([once], held), [line_item("run", "rent", 1.0, "h", 2.0, source="an offer")]
+    lines, rent = owned_lines([once], held), [line_item("run", "rent", 1.0, "h", UnitCost(2.0, "an offer"))]
     first, second, third = (
         row.opex_usd for row in cash_flow(lines, rent, held, owned_once_usd=once_usd([once], held))
     )
@@ -123,7 +122,7 @@ def test_energy_of_what_does_not_repeat_is_paid_in_the_first_year() -> None:
 
 def test_what_is_rented_once_is_in_the_first_year_alone() -> None:
     once, always = (
-        line_item(name, "rent", 100.0, "h", 2.0, source="an offer", date="2026") for name in ("run", "fleet")
+        line_item(name, "rent", 100.0, "h", UnitCost(2.0, "an offer", "2026")) for name in ("run", "fleet")
     )
     held = terms(3)
     rows = cash_flow(owned_lines([machines()], held), [once, always], held, [always])

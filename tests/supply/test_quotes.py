@@ -21,12 +21,12 @@ def read(tmp_path: Path, *rows: str, header: str = HEADER) -> object:
 
 def test_a_quote_becomes_an_offer_with_its_limit_and_term(tmp_path: Path) -> None:
     (quote,) = read(tmp_path, ROW)  # type: ignore[misc]
-    offer = offer_of_quote(quote, load_catalog(), None)
+    offer = offer_of_quote(quote, None)
     assert (offer.accelerator, offer.unit_limit, offer.minimum_weeks) == ("H200-SXM5-141GB", 4, 52)
     assert unit_usd_per_h(offer) == pytest.approx(12.40)
     assert offer.source.endswith("quotes.csv:2") and offer.date == "2026-11-10"
     (placed,) = read(tmp_path, ROW.replace("all", "us-east-1").replace(",4,,", ",4,2027-01-01,"))  # type: ignore[misc]
-    offers = (offer, offer_of_quote(placed, load_catalog(), None))
+    offers = (offer, offer_of_quote(placed, None))
     assert [each.stated_region for each in offers] == ["", "us-east-1"]
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from twofold.answer.context import Context, price_used, price_warnings
 from twofold.answer.derivation import derived
-from twofold.answer.money_terms import scaled
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
 from twofold.answer.serving_choice import ClassLoad, class_load
@@ -109,7 +108,7 @@ def _plan(
 ) -> ServicePlan:
     size, count = service.accelerators, sum(each.total for _, _, each in pools)
     price = price_used(offer, context)
-    cost = scaled(price.usd_per_accelerator_h, count * size * YEAR_H, "USD") if price else None
+    cost = price.usd_per_accelerator_h.times(count * size * YEAR_H, "USD") if price else None
     hardware = device(offer.accelerator, context.constants)
     watts = float(power_w(hardware, hardware.serving_power_fraction)) * count * size
     energy_j = facility_energy(exact(watts * YEAR_S, "J", Source.MEASURED), offer.price, context)
@@ -200,7 +199,7 @@ def _class(
     per_1k = None
     if cost and output_tokens:
         tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_S
-        per_1k = scaled(cost, share / tokens_per_y * 1e3, "USD")
+        per_1k = cost.times(share / tokens_per_y * 1e3, "USD")
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
@@ -211,7 +210,7 @@ def _class(
         slos=tuple(outcomes),
         replica_count=count.needed,
         rate_per_replica_per_s=limits,
-        holds_until_per_s=scaled(limits, count.needed, "1/s"),
+        holds_until_per_s=limits.times(count.needed, "1/s"),
         knee_per_s=None,
         usd_per_1k_output_tokens=per_1k,
         latency_budget=_budget(whole, service),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from twofold.answer.context import Context
 from twofold.answer.entries import is_owned, place_of, usd_per_kwh
 from twofold.catalog import EconomicFigure, Region, best_price
-from twofold.contracts.results import Machine, PriceUsed
+from twofold.contracts.results import Machine, PriceUsed, UnitCost
 from twofold.contracts.spec import TrainingRun
 from twofold.core import YEAR_S, Estimate, Source, UnknownNameError
-from twofold.supply import OwningTerms, Priced
+from twofold.supply import OwningTerms
 
 W_PER_MW = 1e6
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
@@ -37,13 +37,13 @@ def cited(figure: EconomicFigure) -> str:
     return f"economics.csv {figure.item}"
 
 
-def rent_of(machine: Machine, context: Context) -> Priced | None:
+def rent_of(machine: Machine, context: Context) -> UnitCost | None:
     """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best."""
     used = machine.price or price_instead(machine, context)
     if used is None:
         return None
     offer = f"prices.csv {used.provider} {used.instance} {used.region} {used.term}"
-    return Priced(used.usd_per_accelerator_h.value, offer, used.date)
+    return UnitCost(used.usd_per_accelerator_h.value, offer, used.date)
 
 
 def price_instead(machine: Machine, context: Context) -> PriceUsed | None:
@@ -76,7 +76,7 @@ def moved_weights_tb(parameters: float, kind: str) -> float:
     return 0.0 if kind == "lora" else 2.0 * parameters / 1e12
 
 
-def electricity(places: Iterable[Region | None], context: Context) -> Priced:
+def electricity(places: Iterable[Region | None], context: Context) -> UnitCost:
     """USD per kWh as the building counts it: the spec's, else of the first place that is known.
 
     Where none is, the mean of US industry.
@@ -84,10 +84,10 @@ def electricity(places: Iterable[Region | None], context: Context) -> Priced:
     region = next((place for place in places if place), None)
     usd = usd_per_kwh(region, context)
     if context.spec.facility.electricity_usd_per_kwh is not None:
-        return Priced(usd, "spec facility.electricity")
+        return UnitCost(usd, "spec facility.electricity")
     if region is not None:
-        return Priced(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
-    return Priced(usd, "facility.csv US industrial average", "2024")
+        return UnitCost(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
+    return UnitCost(usd, "facility.csv US industrial average", "2024")
 
 
 def pue_ratio(machine: Machine, context: Context) -> float:
@@ -132,11 +132,11 @@ def owning_terms(
         electricity=electricity(places, context),
         pue_ratio=facility_value("pue", cooling, context),
         pue_source=f"facility.csv pue {cooling}",
-        hall=Priced(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),
+        hall=UnitCost(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),
         maintenance_fraction=upkeep.value,
         maintenance_source=cited(upkeep),
         staff_count=people,
-        salary=Priced(
+        salary=UnitCost(
             keys.salary_usd if keys.salary_usd is not None else pay.value,
             "spec supply.economics.salary" if stated else cited(pay),
             "" if stated else pay.date,

@@ -5,7 +5,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from twofold.answer.money_terms import scaled
 from twofold.answer.question import Given
 from twofold.answer.ranges import drawn
 from twofold.answer.uncertainty import draw_factors
@@ -234,7 +233,7 @@ def estimate_compute(
         tokens=flops / (6.0 * model.parameters_active) if model else None,
         spend_usd=spend_usd,
         usd_per_accelerator_h=None if spend_usd is None else spend_usd / hours,
-        cost_usd=scaled(price.usd_per_accelerator_h, hours, "USD") if price else None,
+        cost_usd=price.usd_per_accelerator_h.times(hours, "USD") if price else None,
         warnings=machines.warnings,
     )
 

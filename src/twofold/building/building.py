@@ -20,6 +20,7 @@ from twofold.contracts.results import (
     LineItem,
     Plan,
     RackGroup,
+    UnitCost,
     line_item,
     total_usd,
 )
@@ -135,8 +136,7 @@ def _bill(
                 "network",
                 float(part.count),
                 part.kind,
-                part.unit_usd,
-                source=f"network: {part.part}",
+                UnitCost(part.unit_usd, f"network: {part.part}"),
             )
             for part in network.parts
             if part.unit_usd is not None
@@ -145,7 +145,7 @@ def _bill(
         what = f"{store.name}: {store.product}, {store.unit_count} × {store.unit}"
         items.append(
             line_item(
-                what, "storage", MONTHS, "month", store.usd_per_month, source=f"storage: {store.product}"
+                what, "storage", MONTHS, "month", UnitCost(store.usd_per_month, f"storage: {store.product}")
             )
         )
     for spent in years_of(tuple(own.values()), built, racks.kinds, context).values():
@@ -169,7 +169,7 @@ def _racks_line(group: RackGroup, context: Context) -> LineItem:
     usd = figure(context.catalog, "rack", "rack with power strips").value
     what = f"{group.name}: racks with power strips"
     return line_item(
-        what, "facility", group.rack_count, "rack", usd, source="facility: rack with power strips"
+        what, "facility", group.rack_count, "rack", UnitCost(usd, "facility: rack with power strips")
     )
 
 
@@ -181,4 +181,4 @@ def _facility_line(
     tier = redundancy(context.catalog, context.spec.facility.tier)
     usd = capex_usd_per_w(context.catalog, kind).value * 1e3 * tier.capex_factor
     what = f"{entry.name}: building, power and cooling, {kind.replace('_', ' ')}, {tier.scheme}"
-    return line_item(what, "capex", kw, "kW", usd, source="facility: capex_facility, redundancy_cost")
+    return line_item(what, "capex", kw, "kW", UnitCost(usd, "facility: capex_facility, redundancy_cost"))

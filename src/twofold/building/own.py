@@ -10,10 +10,9 @@ from typing import cast
 
 from twofold.answer import COLLECTED, Context, Entry, electricity, entries
 from twofold.building.power import MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
-from twofold.contracts.results import BuiltNetwork, LineItem, Plan, line_item
+from twofold.contracts.results import BuiltNetwork, LineItem, Plan, UnitCost, line_item
 from twofold.core import J_PER_KWH, YEAR_S
 from twofold.facility import CoolingKind
-from twofold.supply import Priced
 
 DEMAND_SOURCE = "facility.csv demand charge"
 
@@ -29,7 +28,7 @@ class OwnYear:
     work_j: float  # before cooling, over the rest
     pue_ratio: float
     pue_source: str
-    tariff: Priced  # of a kWh
+    tariff: UnitCost  # of a kWh
     demand_usd: float  # for the peak of each month
     demand_rest_usd: float  # of it, what is asked if nothing works on them
     host: str  # whose machines they are: the one that counts their rest
@@ -109,10 +108,8 @@ def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, .
         "energy",
         own.it_j * own.pue_ratio / J_PER_KWH,
         "kWh",
-        own.tariff.usd,
+        own.tariff,
         tax_fraction=tax_fraction,
-        source=own.tariff.source,
-        date=own.tariff.date,
     )
     if not own.demand_usd:
         return (energy,)
@@ -121,9 +118,7 @@ def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, .
         "energy",
         MONTHS,
         "month",
-        own.demand_usd / MONTHS,
+        UnitCost(own.demand_usd / MONTHS, DEMAND_SOURCE, COLLECTED),
         tax_fraction=tax_fraction,
-        source=DEMAND_SOURCE,
-        date=COLLECTED,
     )
     return energy, demand

@@ -7,6 +7,7 @@ from .compliance_costs import OF_RENT as OF_RENT
 from .compliance_costs import Rent as Rent
 from .compliance_evidence import cited_notes as cited_notes
 from .compliance_evidence import register_of as register_of
+from .compliance_regimes import authorises as authorises
 from .compliance_regimes import figure_of as figure_of
 from .compliance_regimes import find_regime as find_regime
 from .compliance_regimes import permits as permits

@@ -10,6 +10,7 @@ from twofold.contracts.results import (
     Enclave,
     KeyPlan,
     LogPlan,
+    UnitCost,
     Uplift,
     cents,
     line_item,
@@ -233,10 +234,8 @@ def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> Compliance
         "compliance",
         quantity.value,
         item.unit,
-        item.usd,
+        UnitCost(item.usd, f"compliance_items: {item.name} ({item.source})", item.date),
         tax_fraction=tax,
-        source=f"compliance_items: {item.name} ({item.source})",
-        date=item.date,
     )
     low, high = ((1.0 + tax) * quantity.low * item.usd_low, (1.0 + tax) * quantity.high * item.usd_high)
     return ComplianceItem(
@@ -278,11 +277,9 @@ def _rent_line(rent: Rent, category: str, kind: str, usd_per_h: float, source: s
         "compliance",
         rent.accelerator_h,
         "accelerator-h",
-        usd_per_h,
+        UnitCost(usd_per_h, source if kind else f"prices: {source}", rent.date),
         discount_fraction=rent.discount_fraction,
         tax_fraction=rent.tax_fraction,
-        source=source if kind else f"prices: {source}",
-        date=rent.date,
     )
     name = f"{category} of {kind}{rent.name}"
     return ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")

@@ -44,9 +44,15 @@ def figure_of(catalog: Catalog, category: str, item: str) -> Estimate:
 
 
 def permits(catalog: Catalog, regime: Regime) -> Callable[[Price], bool]:
-    """Whether a price is of a region where its provider is authorised; never where nothing may be rented."""
+    """Whether a price is of a region where its provider is authorised."""
+    may = authorises(catalog, regime)
+    return lambda price: may(price.provider, price.region)
+
+
+def authorises(catalog: Catalog, regime: Regime) -> Callable[[str, str], bool]:
+    """Whether a provider is authorised in a region; nobody where nothing may be rented."""
     places = {(row.provider.lower(), row.region.lower()) for row in catalog.authorisations(regime.name)}
-    return lambda price: regime.rented and (price.provider.lower(), price.region.lower()) in places
+    return lambda provider, region: regime.rented and (provider.lower(), region.lower()) in places
 
 
 def permitted_places(prices: Iterable[Price], catalog: Catalog, regime: Regime) -> tuple[Permitted, ...]:

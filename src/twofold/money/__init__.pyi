@@ -1,5 +1,5 @@
 from .bill import LEAST_USD as LEAST_USD
-from .draws import Priced as Priced
+from .draws import PricedHalves as PricedHalves
 from .draws import measuring as measuring
 from .draws import monte_carlo as monte_carlo
 from .draws import priced_parts as priced_parts

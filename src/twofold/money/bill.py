@@ -25,6 +25,7 @@ from twofold.contracts.results import (
     PriceUsed,
     ServicePlan,
     TrainingPlan,
+    UnitCost,
     line_item,
     total_usd,
 )
@@ -131,11 +132,9 @@ def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: st
         "rent",
         usd / listed,
         "accelerator-h",
-        listed,
+        UnitCost(listed, offer, price.date),
         discount_fraction=keys.discount_fraction,
         tax_fraction=keys.tax_fraction,
-        source=offer,
-        date=price.date,
     )
     share = economic_by_provider("support by", price.provider, context.catalog)
     yield line_item(
@@ -143,10 +142,8 @@ def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: st
         "support",
         share.value,
         "of the rent",
-        usd * (1.0 - keys.discount_fraction),
+        UnitCost(usd * (1.0 - keys.discount_fraction), f"{cited(share)}, {price.provider}", share.date),
         tax_fraction=keys.tax_fraction,
-        source=f"{cited(share)}, {price.provider}",
-        date=share.date,
     )
 
 
@@ -175,10 +172,8 @@ def _run_lines(
         "egress",
         moved_weights_tb(run.parameters or 0.0, entry.kind) * times,
         "TB",
-        asked.value,
+        UnitCost(asked.value, f"{cited(asked)}, {price.provider}", asked.date),
         tax_fraction=keys.tax_fraction,
-        source=f"{cited(asked)}, {price.provider}",
-        date=asked.date,
     )
 
 
@@ -200,10 +195,8 @@ def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Co
         "storage",
         checkpoint.size_bytes * kept / TB * held.value,
         "TB-month",
-        price.value,
+        UnitCost(price.value, cited(price), price.date),
         tax_fraction=context.spec.supply.economics.tax_fraction,
-        source=cited(price),
-        date=price.date,
     )
 
 
@@ -226,10 +219,8 @@ def file_system_line(
         "storage",
         terabytes * run.run.total_s.value / MONTH_S * runs_per_year(entry),
         "TB-month",
-        row.usd_per_tb_month or 0.0,
+        UnitCost(row.usd_per_tb_month or 0.0, f"storage.csv {row.name}", COLLECTED),
         tax_fraction=context.spec.supply.economics.tax_fraction,
-        source=f"storage.csv {row.name}",
-        date=COLLECTED,
     )
 
 
@@ -283,10 +274,8 @@ def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) 
         "egress",
         out * streamed.value / TB,
         "TB",
-        asked.value,
+        UnitCost(asked.value, f"{cited(asked)}, {price.provider}", asked.date),
         tax_fraction=keys.tax_fraction,
-        source=f"{cited(asked)}, {price.provider}",
-        date=asked.date,
     )
 
 
@@ -299,8 +288,6 @@ def energy_line(what: str, energy_j: float, accelerator: str, context: Context) 
         "energy",
         kwh,
         "kWh",
-        tariff.usd,
+        tariff,
         tax_fraction=context.spec.supply.economics.tax_fraction,
-        source=tariff.source,
-        date=tariff.date,
     )

@@ -52,7 +52,7 @@ MEASUREMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedHalves:
     """What has a price in the first year, with what it was chosen from where a model knows it."""
 
     runs: tuple[tuple[TrainingPlan, TrainingChoice | None, float], ...]  # and runs per year
@@ -85,9 +85,9 @@ def priced_parts(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-) -> Priced:
+) -> PricedHalves:
     """The plan's parts that have a price."""
-    return Priced(
+    return PricedHalves(
         tuple(
             (run, runs.get(run.name), runs_per_year(entry))
             for run, entry in zip(plan.training, context.spec.training, strict=True)
@@ -97,7 +97,7 @@ def priced_parts(
     )
 
 
-def residuals(priced: Priced, context: Context) -> Residuals:
+def residuals(priced: PricedHalves, context: Context) -> Residuals:
     """What is left of the plan's own ranges after the named factors: model error.
 
     Formula  σ² = (ln(high/low) / 2.563)² − the same of the samples, at least 0; the widest of each half
@@ -129,7 +129,7 @@ def _rest(estimate: Estimate | None, ratios: Samples) -> float:
     return float(np.sqrt(max(0.0, whole**2 - drawn**2)))
 
 
-def modelled(priced: Priced, context: Context, draws: Draws) -> Modelled:
+def modelled(priced: PricedHalves, context: Context, draws: Draws) -> Modelled:
     """Every part under the draws of what its model knows, over its middle."""
     count = draws["price"].shape[0]
     return Modelled(
@@ -141,7 +141,7 @@ def modelled(priced: Priced, context: Context, draws: Draws) -> Modelled:
     )
 
 
-def first_year_samples(priced: Priced, parts: Modelled, factors: Mapping[str, Samples]) -> Samples:
+def first_year_samples(priced: PricedHalves, parts: Modelled, factors: Mapping[str, Samples]) -> Samples:
     """USD of the first year: each part's cost, times what its model says, times the factors outside it.
 
     Shapes   ratios of the parts repeat as often as the factors are longer.
@@ -195,7 +195,7 @@ def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Sam
     return need
 
 
-def swings(priced: Priced, left: Residuals, context: Context) -> tuple[SwingRow, ...]:
+def swings(priced: PricedHalves, left: Residuals, context: Context) -> tuple[SwingRow, ...]:
     """The ten inputs that move the first year most, each alone at both ends of its 80 % range."""
     ends = {name: factor_ends(context.constants, name) for name in FACTORS}
     for name, sigma in left.by_name.items():
@@ -214,7 +214,7 @@ def swings(priced: Priced, left: Residuals, context: Context) -> tuple[SwingRow,
 
 
 def _at_ends(
-    ends: Mapping[str, tuple[float, float]], priced: Priced, context: Context
+    ends: Mapping[str, tuple[float, float]], priced: PricedHalves, context: Context
 ) -> dict[tuple[str, float], float]:
     """The first year with one input at one end, all in one pass of draws."""
     rows = [(name, value) for name, pair in ends.items() for value in pair]
@@ -232,7 +232,7 @@ def _at_ends(
 
 
 def drawn_first_year(
-    priced: Priced, left: Residuals, context: Context, held: frozenset[str] = frozenset()
+    priced: PricedHalves, left: Residuals, context: Context, held: frozenset[str] = frozenset()
 ) -> Samples:
     """The first year over the common draws, some inputs held at their middle.
 
@@ -255,14 +255,14 @@ def drawn_first_year(
 
 
 def monte_carlo(
-    priced: Priced, left: Residuals, context: Context, budget_usd: float | None
+    priced: PricedHalves, left: Residuals, context: Context, budget_usd: float | None
 ) -> tuple[Distribution, int]:
     """The first year over the common draws, and how many they are."""
     samples = drawn_first_year(priced, left, context)
     return distribution(samples, budget_usd), len(samples)
 
 
-def measuring(priced: Priced, left: Residuals, context: Context) -> tuple[MeasuringRow, ...]:
+def measuring(priced: PricedHalves, left: Residuals, context: Context) -> tuple[MeasuringRow, ...]:
     """Which measurement narrows the first year most; those that pin nothing of this plan are left out."""
     asked: dict[str, Sequence[str]] = {name: pins for name, (_, pins) in MEASUREMENTS.items()}
     if not priced.runs:

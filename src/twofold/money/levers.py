@@ -22,11 +22,10 @@ from twofold.inference import (
     static_batch,
 )
 from twofold.perf import bytes_per_weight, one
-from twofold.supply import HYPERSCALERS, Pulled, lever
+from twofold.supply import HYPERSCALERS, MAY_VANISH, Pulled, lever
 
 DRAFT_TOKENS = 3
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
-MAY_VANISH = ("spot", "community")  # terms of machines that are taken back
 SMALLER = 0.6  # of the parameters: what a distilled model is at most
 
 

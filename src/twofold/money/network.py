@@ -5,14 +5,13 @@ from dataclasses import replace
 from twofold.answer import COLLECTED, Context, Entry
 from twofold.building import networks, placed
 from twofold.catalog import Node
-from twofold.contracts.results import ServicePlan, TrainingPlan
+from twofold.contracts.results import ServicePlan, TrainingPlan, UnitCost
 from twofold.facility import NodeList, node_power
-from twofold.supply import Priced
 
 
 def network_price(
     half: str, node: Node, servers: int, part: TrainingPlan | ServicePlan, context: Context
-) -> tuple[Priced, str]:
+) -> tuple[UnitCost, str]:
     """Switches, optics and cables over the servers, and what to know where a part of it has no price.
 
     Formula  (bill of every network that the building gives these servers) / servers
@@ -38,4 +37,4 @@ def network_price(
         if lacks
         else ""
     )
-    return Priced(usd, f"network.csv {switches}; as the building's bill has it", COLLECTED), told
+    return UnitCost(usd, f"network.csv {switches}; as the building's bill has it", COLLECTED), told

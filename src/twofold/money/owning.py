@@ -28,6 +28,7 @@ from twofold.contracts.results import (
     RatioRow,
     ServicePlan,
     TrainingPlan,
+    UnitCost,
     cents,
     total_usd,
 )
@@ -36,7 +37,6 @@ from twofold.money.network import network_price
 from twofold.supply import (
     Bought,
     OwningTerms,
-    Priced,
     Standing,
     cash_flow,
     cost_ratio,
@@ -74,7 +74,7 @@ class Fleet:
     half: str
     bought: Bought
     place: Region | None  # None: no table has it
-    rent: Priced | None  # of an accelerator-hour
+    rent: UnitCost | None  # of an accelerator-hour
     used_fraction: float
 
 
@@ -199,7 +199,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str
         node=price,
         network=network,
         storage_tb=sum(use.storage_bytes for use in uses) / TB,
-        storage_tb_month=Priced(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
+        storage_tb_month=UnitCost(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
         provisioned_w=servers * nameplate_w,
         it_j_per_year=later_j,
         it_j_once=first_j - later_j,
@@ -218,7 +218,7 @@ def _own_energy(uses: Sequence[Use]) -> tuple[float, float, Standing] | None:
         return None
     first = sum(each.it_j for each in own)
     later = sum(use.own.it_j if use.used_later_fraction else use.own.rest_j for use in uses if use.own)
-    demand = Priced(sum(each.demand_usd for each in own) / MONTHS, DEMAND_SOURCE, COLLECTED)
+    demand = UnitCost(sum(each.demand_usd for each in own) / MONTHS, DEMAND_SOURCE, COLLECTED)
     meter_j = sum(each.it_j * each.pue_ratio for each in own)
     pue = meter_j / first if first else own[0].pue_ratio
     return first, later, Standing(pue, own[0].pue_source, own[0].tariff, demand)
@@ -247,7 +247,7 @@ def _nameplate_w(node: Node, context: Context) -> float:
     return node.accelerator_count * context.catalog.accelerator(node.accelerator).tdp_w / (1.0 - others)
 
 
-def server_price(machine: Machine, context: Context) -> tuple[Node, Priced] | None:
+def server_price(machine: Machine, context: Context) -> tuple[Node, UnitCost] | None:
     """A server with these accelerators and what it costs: a price for it, else for its parts.
 
     Formula  of parts: accelerator price · count · f, f the median of server over accelerators where both
@@ -279,8 +279,8 @@ def _server_factor(rows: dict[str, HardwarePrice], context: Context) -> float:
     return median(found)
 
 
-def _cited(row: HardwarePrice, usd: float) -> Priced:
-    return Priced(usd, f"hardware_prices.csv {row.name}", row.date)
+def _cited(row: HardwarePrice, usd: float) -> UnitCost:
+    return UnitCost(usd, f"hardware_prices.csv {row.name}", row.date)
 
 
 def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:

@@ -12,6 +12,7 @@ from twofold.contracts.results import (
     PortfolioBill,
     ServicePlan,
     TrainingPlan,
+    UnitCost,
     cents,
     line_item,
     total_usd,
@@ -74,11 +75,9 @@ def _scaled(item: LineItem, quantity: float) -> LineItem:
         item.category,
         quantity,
         item.unit,
-        item.unit_usd,
+        UnitCost(item.unit_usd, item.source, item.date),
         discount_fraction=item.discount_usd / gross if gross else 0.0,
         tax_fraction=item.tax_usd / left if left > 0 else 0.0,
-        source=item.source,
-        date=item.date,
     )
 
 

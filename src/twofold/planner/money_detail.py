@@ -8,7 +8,7 @@ from twofold.answer import Context, ServingChoice, TrainingChoice
 from twofold.contracts.results import LeverRow, Money, MoneyDetail, Plan, Shape, total_usd
 from twofold.money import (
     FOLLOWS_RENT,
-    Priced,
+    PricedHalves,
     measuring,
     monte_carlo,
     priced_parts,
@@ -82,7 +82,7 @@ class Billed:
         return left_usd / self.rent_factor
 
 
-def _terms(money: Money, priced: Priced) -> Billed:
+def _terms(money: Money, priced: PricedHalves) -> Billed:
     """Draws are of rent at list price; the total of the plan is the bill's.
 
     Formula  total = fixed + factor · rent; factor = (rent lines + support) / rent at list price
@@ -101,7 +101,7 @@ def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:
     return MoneyDetail((), found, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
 
 
-def _levers(priced: Priced, context: Context) -> Iterable[LeverRow]:
+def _levers(priced: PricedHalves, context: Context) -> Iterable[LeverRow]:
     spec = context.spec
     runs = {each.name: each for each in spec.training}
     services = {each.name: each for each in spec.services}

@@ -1,4 +1,3 @@
-from .answered import WEEK_H as WEEK_H
 from .bill import by_lease as by_lease
 from .demand import first_day as first_day
 from .join import portfolio as portfolio
@@ -7,3 +6,4 @@ from .missed import uncorrected as uncorrected
 from .missed import unpromised as unpromised
 from .missed import unseen as unseen
 from .rehearse import Rehearsing as Rehearsing
+from .solved import WEEK_H as WEEK_H

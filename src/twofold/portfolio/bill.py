@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twofold.contracts.results import Lease, LineItem, cents, line_item
-from twofold.portfolio.answered import DAYS, HOUR_S, Answered
+from twofold.contracts.results import Lease, LineItem, UnitCost, cents, line_item
+from twofold.portfolio.solved import DAYS, HOUR_S, SolvedPortfolio
 
 NOT_RENTED = ("owned", "api")  # terms of leases without a line of rent
 
@@ -36,7 +36,7 @@ def by_lease(
     return tuple(found), tuple(lines[at:])
 
 
-def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tuple[LineItem, ...]:
+def bill(solved: SolvedPortfolio, found: tuple[Lease, ...], tax_fraction: float) -> tuple[LineItem, ...]:
     """Every line of the plan's weeks, each with its offer's discount and the spec's tax on what is left."""
     offers = {offer.name: offer for offer in solved.problem.offers}
     items: list[LineItem] = []
@@ -50,11 +50,9 @@ def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tup
             "rent",
             lease.unit_h,
             "unit-h",
-            offer.usd_per_unit_h,
+            UnitCost(offer.usd_per_unit_h, f"{offer.name} ({offer.source})", offer.date),
             discount_fraction=offer.discount_fraction,
             tax_fraction=tax_fraction,
-            source=f"{offer.name} ({offer.source})",
-            date=offer.date,
         )
         items.append(rent)
         quoted = offer.source.startswith("quote")
@@ -65,16 +63,18 @@ def bill(solved: Answered, found: tuple[Lease, ...], tax_fraction: float) -> tup
                     "support",
                     cents(rent.total_usd - rent.tax_usd),
                     "USD of rent",
-                    offer.support_fraction,
+                    UnitCost(
+                        offer.support_fraction,
+                        f"{offer.name}: {offer.source if quoted else 'economics.csv support'}",
+                        offer.date,
+                    ),
                     tax_fraction=tax_fraction,
-                    source=f"{offer.name}: {offer.source if quoted else 'economics.csv support'}",
-                    date=offer.date,
                 )
             )
     return (*items, *_by_request(solved, tax_fraction), *_of_runs(solved, tax_fraction))
 
 
-def _by_request(solved: Answered, tax_fraction: float) -> list[LineItem]:
+def _by_request(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
     """Egress of answers, and hosted APIs."""
     items = []
     for index, offer in enumerate(solved.problem.offers):
@@ -90,16 +90,18 @@ def _by_request(solved: Answered, tax_fraction: float) -> list[LineItem]:
                     "api" if hosted else "egress",
                     requests / 1e6,
                     "million requests",
-                    rate.usd_per_request * 1e6,
+                    UnitCost(
+                        rate.usd_per_request * 1e6,
+                        f"{offer.name}: {offer.source if hosted else 'assumed bytes per token'}",
+                        offer.date,
+                    ),
                     tax_fraction=tax_fraction,
-                    source=f"{offer.name}: {offer.source if hosted else 'assumed bytes per token'}",
-                    date=offer.date,
                 )
             )
     return items
 
 
-def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
+def _of_runs(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
     """Weights moved; checkpoints are kept as those of the plan's fleets are, which the bill counts."""
     extras: dict[tuple[str, str], float] = defaultdict(float)
     for placed in solved.answer.placements:
@@ -112,9 +114,8 @@ def _of_runs(solved: Answered, tax_fraction: float) -> list[LineItem]:
             "egress",
             1.0,
             "run",
-            usd,
+            UnitCost(usd, f"{offer}: economics.csv egress"),
             tax_fraction=tax_fraction,
-            source=f"{offer}: economics.csv egress",
         )
         for (name, offer), usd in extras.items()
         if usd >= 0.005

@@ -8,14 +8,13 @@ import numpy as np
 from twofold.answer import Context, ServingChoice, TrainingChoice, Trial, moved_weights_tb
 from twofold.core import InputError
 from twofold.inference import Fleet, PoolChoice, replicas_for
-from twofold.portfolio.demand import Asked
-from twofold.portfolio.offers import Supplied, stands_in
-from twofold.supply import CampaignOption, CapacityOffer, ServingRate, kept_fraction
+from twofold.portfolio.demand import ClassDemand
+from twofold.portfolio.offers import NodeOffer, stands_in
+from twofold.supply import MAY_VANISH, CampaignOption, CapacityOffer, ServingRate, kept_fraction
 
 # a: an offer whose place nobody states is taken to be as far from users as another continent.
 UNPLACED_RTT_S = 0.15
 BYTES_PER_TB, HOUR_S = 1e12, 3600.0
-SPOT_TERMS = ("spot", "community")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def reserve_of(choice: ServingChoice, class_name: str) -> float:
     return full * pool.count.total / max(pool.count.needed, 1)
 
 
-def promise_of(each: Asked) -> tuple[str, float] | None:
+def promise_of(each: ClassDemand) -> tuple[str, float] | None:
     """The latency that the way to users adds to: first token or whole answer, and its limit."""
     targets = each.load.traffic.slo.latencies_s
     for metric in ("ttft", "e2e"):
@@ -77,16 +76,16 @@ def promise_of(each: Asked) -> tuple[str, float] | None:
 
 
 def serving_rates(
-    each: Asked, choice: ServingChoice, offers: Iterable[Supplied], context: Context
+    each: ClassDemand, choice: ServingChoice, offers: Iterable[NodeOffer], context: Context
 ) -> list[ServingRate]:
     """What one unit of every offer carries of a class, and how late it answers."""
     pools = pools_for(choice, each.load.name)
     found = []
-    for supplied in offers:
-        offer = supplied.offer
-        if offer.term in SPOT_TERMS and not each.load.is_batch:
+    for node_offer in offers:
+        offer = node_offer.offer
+        if offer.term in MAY_VANISH and not each.load.is_batch:
             continue  # what may be taken away at any minute promises nobody an answer
-        if not stands_in(supplied, choice.entry, context):
+        if not stands_in(node_offer, choice.entry, context):
             continue
         pooled = best_pool(pools, offer)
         if pooled is not None:
@@ -94,7 +93,7 @@ def serving_rates(
     return found
 
 
-def _rate(each: Asked, pooled: Pooled, offer: CapacityOffer, context: Context) -> ServingRate:
+def _rate(each: ClassDemand, pooled: Pooled, offer: CapacityOffer, context: Context) -> ServingRate:
     pool = pooled.pool
     per_s = _replicas(pooled, offer) * pool.limit_per_s * kept_fraction(offer)
     spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
@@ -111,7 +110,7 @@ def _rate(each: Asked, pooled: Pooled, offer: CapacityOffer, context: Context) -
     )
 
 
-def late_s(each: Asked, pool: PoolChoice, offer: CapacityOffer, context: Context) -> float | None:
+def late_s(each: ClassDemand, pool: PoolChoice, offer: CapacityOffer, context: Context) -> float | None:
     """p95 of what the class promises, at the replica's share of the peak, the way to the users included."""
     promise = promise_of(each)
     if promise is None:
@@ -122,7 +121,7 @@ def late_s(each: Asked, pool: PoolChoice, offer: CapacityOffer, context: Context
     return min(own, promise[1]) + (way_s(each, offer, context) or 0.0)
 
 
-def way_s(each: Asked, offer: CapacityOffer, context: Context) -> float | None:
+def way_s(each: ClassDemand, offer: CapacityOffer, context: Context) -> float | None:
     """Round trip to the users; None where they are not stated."""
     if not each.users_region:
         return None
@@ -135,7 +134,7 @@ def way_s(each: Asked, offer: CapacityOffer, context: Context) -> float | None:
 
 
 def training_options(
-    choice: TrainingChoice, offers: Iterable[Supplied], context: Context
+    choice: TrainingChoice, offers: Iterable[NodeOffer], context: Context
 ) -> tuple[CampaignOption, ...]:
     """Sizes that the search tried, on every offer of the same node and fabric; those that end in time."""
     limit_s = choice.entry.time_limit_s
@@ -143,10 +142,10 @@ def training_options(
     for trial in (choice.chosen, *choice.others):
         if trial.run is None or (limit_s is not None and trial.run.total_s > limit_s):
             continue
-        for supplied in offers:
-            offer, node = supplied.offer, supplied.node
+        for node_offer in offers:
+            offer, node = node_offer.offer, node_offer.node
             if (
-                not stands_in(supplied, choice.entry, context)
+                not stands_in(node_offer, choice.entry, context)
                 or node.accelerator != trial.offer.accelerator.name
                 or offer.accelerator_count != trial.offer.node.accelerator_count
                 or (trial.node_count > 1 and node.fabric != trial.offer.node.fabric)

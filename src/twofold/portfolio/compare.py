@@ -7,8 +7,8 @@ from math import inf
 import numpy as np
 
 from twofold.contracts.results import FleetOption, MonthDemand, Restriction, YearScenario
-from twofold.portfolio.answered import LEAST_UNITS, WEEK_H, Answered
 from twofold.portfolio.missed import NOT_PROMISED
+from twofold.portfolio.solved import LEAST_UNITS, WEEK_H, SolvedPortfolio
 from twofold.portfolio.tables import calendar
 from twofold.supply import (
     CapacityOffer,
@@ -34,7 +34,7 @@ SHOWN_RUNS = 2  # names in a cell of the table
 PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
 
 
-def fleet_options(solved: Answered, what: str, discount_fraction: float) -> tuple[FleetOption, ...]:
+def fleet_options(solved: SolvedPortfolio, what: str, discount_fraction: float) -> tuple[FleetOption, ...]:
     """The portfolio, one cluster for both halves, and a fleet for each: cost, promises, deadlines, crossing.
 
     The spec's discount comes off list prices whoever rents, so off the fleets' too.
@@ -64,7 +64,7 @@ def fleet_options(solved: Answered, what: str, discount_fraction: float) -> tupl
     return tuple(rows)
 
 
-def _slo(solved: Answered) -> str:
+def _slo(solved: SolvedPortfolio) -> str:
     """`met`, or the classes that are short of machines and those of hosted interfaces: these promise none."""
     short = [
         demand.name
@@ -87,7 +87,7 @@ def _slo(solved: Answered) -> str:
     return "; ".join(parts)
 
 
-def _deadline(solved: Answered) -> str:
+def _deadline(solved: SolvedPortfolio) -> str:
     """Whether every run ends within its window where it was put; those that do not, and those left out."""
     return _kept(late_runs(solved.problem, solved.answer), solved)
 
@@ -108,7 +108,7 @@ def late_runs(problem: PortfolioProblem, answer: PortfolioAnswer) -> tuple[str, 
     return tuple(late)
 
 
-def _kept(late: tuple[str, ...], solved: Answered) -> str:
+def _kept(late: tuple[str, ...], solved: SolvedPortfolio) -> str:
     """`on time`, or the runs that are late and those that no machines end in time."""
     parts = [
         f"{what} {', '.join(names[:SHOWN_RUNS])}"
@@ -128,7 +128,7 @@ def _missed(fleet: Fleet, problem: PortfolioProblem) -> str:
     return f"misses in {weeks} of training" if fleet.short_weeks else "met"
 
 
-def restrictions(solved: Answered) -> tuple[Restriction, ...]:
+def restrictions(solved: SolvedPortfolio) -> tuple[Restriction, ...]:
     """What one platform, or one provider, would cost; nothing where the portfolio has no more anyway.
 
     Held against the same portfolio without the rule, both in fractions of units.
@@ -166,19 +166,19 @@ def _only_one(
     return min(bounds) / free - 1.0 if bounds and free else None
 
 
-def _unlimited(solved: Answered, bound: float | None) -> float | None:
+def _unlimited(solved: SolvedPortfolio, bound: float | None) -> float | None:
     """What the portfolio would cost without its limit of platforms, over what it does."""
     free = bound_usd(replace(solved.problem, platform_limit=None))
     return free / bound - 1.0 if bound and free is not None else None
 
 
-def _restriction(rule: str, extra_fraction: float | None, solved: Answered) -> Restriction:
+def _restriction(rule: str, extra_fraction: float | None, solved: SolvedPortfolio) -> Restriction:
     if extra_fraction is None:
         return Restriction(rule, None, None)
     return Restriction(rule, solved.answer.usd * (1.0 + extra_fraction), extra_fraction)
 
 
-def _used(solved: Answered) -> list[CapacityOffer]:
+def _used(solved: SolvedPortfolio) -> list[CapacityOffer]:
     answer = solved.answer
     placed = {each.offer for each in answer.placements}
     return [
@@ -191,7 +191,7 @@ def _used(solved: Answered) -> list[CapacityOffer]:
     ]
 
 
-def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
+def year_scenarios(solved: SolvedPortfolio) -> tuple[YearScenario, ...]:
     """A busier year, a quieter one, dearer hours, late runs: this portfolio's leases against foresight."""
     leased = _leased(solved)
     problem = replace(pruned(solved.problem, leased), budget_usd=None, shortage_usd_per_request=None)
@@ -206,7 +206,7 @@ def year_scenarios(solved: Answered) -> tuple[YearScenario, ...]:
 
 
 def _in_year(
-    name: str, year: PortfolioProblem, leased: Mapping[str, Leased], solved: Answered
+    name: str, year: PortfolioProblem, leased: Mapping[str, Leased], solved: SolvedPortfolio
 ) -> YearScenario:
     """Commitments are made before the year is known, hours are rented when it is; both in whole units.
 
@@ -222,7 +222,7 @@ def _in_year(
 
 
 def _priced(
-    year: PortfolioProblem, leased: Mapping[str, Leased] | None, solved: Answered
+    year: PortfolioProblem, leased: Mapping[str, Leased] | None, solved: SolvedPortfolio
 ) -> PortfolioAnswer | None:
     """The year's best, or its best with what is leased; years of one traffic share weeks that are solved."""
     return solve(
@@ -230,7 +230,7 @@ def _priced(
     )
 
 
-def _leased(solved: Answered) -> dict[str, Leased]:
+def _leased(solved: SolvedPortfolio) -> dict[str, Leased]:
     """What the portfolio holds of every offer that is not rented by the hour."""
     return {
         offer.name: Leased(solved.answer.held_units[index], solved.answer.started_units[index])
@@ -250,13 +250,15 @@ def _is_held(answer: PortfolioAnswer, year: PortfolioProblem, leased: Mapping[st
     )
 
 
-def _shortage(year: PortfolioProblem, leased: Mapping[str, Leased], solved: Answered) -> str:
+def _shortage(year: PortfolioProblem, leased: Mapping[str, Leased], solved: SolvedPortfolio) -> str:
     """When it is too little, and what would help."""
     elastic = replace(year, shortage_usd_per_request=100.0)
     answer = solve(elastic, limit_s=LIMIT_S, effort=Effort.QUICK, leased=leased)
     if answer is None:
         return "a run finds no machines: widen its window, or allow other terms"
-    months: tuple[MonthDemand, ...] = calendar(replace(solved, problem=elastic, answer=answer))
+    months: tuple[MonthDemand, ...] = calendar(
+        replace(solved, case=replace(solved.case, problem=elastic), answer=answer)
+    )
     short = [
         f"{month.label}: {month.shortage_count} accelerators" for month in months if month.shortage_count
     ]

@@ -19,7 +19,7 @@ MONTHS: tuple[str, ...] = get_args(MonthName)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClassDemand:
     """One class as the portfolio sees it, in one region of its users."""
 
     name: str  # service.class, with @region where users stand in several
@@ -35,7 +35,7 @@ def first_day(spec: Spec) -> date | None:
     return spec.supply.start or min(days, default=None)
 
 
-def asked(choice: ServingChoice) -> tuple[Asked, ...]:
+def class_demands(choice: ServingChoice) -> tuple[ClassDemand, ...]:
     """Every class of a service; one that somebody waits for once per region of its users."""
     entry = choice.entry
     found = []
@@ -45,11 +45,13 @@ def asked(choice: ServingChoice) -> tuple[Asked, ...]:
             users = [("", 1.0)]
         for region, share in users:
             where = f"@{region}" if len(users) > 1 else ""
-            found.append(Asked(f"{entry.name}.{load.name}{where}", entry.name, load, region, share))
+            found.append(ClassDemand(f"{entry.name}.{load.name}{where}", entry.name, load, region, share))
     return tuple(found)
 
 
-def demand_of(each: Asked, entry: Service, spec: Spec, reserve_ratio: float, limit_s: float | None) -> Demand:
+def demand_of(
+    each: ClassDemand, entry: Service, spec: Spec, reserve_ratio: float, limit_s: float | None
+) -> Demand:
     """Rates of a class by week and hour: its mean, the shape of its day, the season of the month.
 
     Every day of a week is a working day: what is held must carry those, and weekends are quieter.
@@ -62,7 +64,7 @@ def demand_of(each: Asked, entry: Service, spec: Spec, reserve_ratio: float, lim
     return Demand(each.name, rate, limit_s, reserve_ratio)
 
 
-def batch_of(each: Asked, quiet: Floats) -> Batch:
+def batch_of(each: ClassDemand, quiet: Floats) -> Batch:
     """A day's work within as many hours as the class promises, those in which the others ask least."""
     window_s = each.load.traffic.slo.finish_within_s or DAY_S
     count = max(1, min(DAY_H, int(window_s // 3600.0)))

@@ -7,14 +7,14 @@ import numpy as np
 from twofold.answer import Context, ServingChoice, asked_regions, may_host
 from twofold.catalog import Model
 from twofold.core import InputError
-from twofold.portfolio.demand import Asked
+from twofold.portfolio.demand import ClassDemand
 from twofold.supply import ApiOffer, CapacityOffer, ServingRate, api_offer, api_offers, api_usd_per_request
 
 KEPT = 3  # cheapest of a class: what they answer has no limit, so others lose
 
 
 def hosted(
-    wanted: tuple[Asked, ...], services: Mapping[str, ServingChoice], context: Context
+    wanted: tuple[ClassDemand, ...], services: Mapping[str, ServingChoice], context: Context
 ) -> tuple[tuple[CapacityOffer, ...], tuple[ServingRate, ...], tuple[str, ...]]:
     """Offers and rates of hosted interfaces, and what to know; nothing where the spec does not ask for them.
 
@@ -70,7 +70,7 @@ def _found(model: Model, context: Context) -> tuple[ApiOffer, ...]:
     )
 
 
-def _usd_per_request(found: ApiOffer, each: Asked) -> float:
+def _usd_per_request(found: ApiOffer, each: ClassDemand) -> float:
     lengths = each.load.traffic.lengths
     return api_usd_per_request(
         found.price,

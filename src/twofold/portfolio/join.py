@@ -1,7 +1,7 @@
 """From a plan's searches to the problem of its portfolio, its answer, and what stands in the plan."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import partial
 
@@ -10,13 +10,13 @@ import numpy as np
 from twofold.answer import Context, ServingChoice, TrainingChoice
 from twofold.contracts.results import Portfolio, RehearsedMachine
 from twofold.contracts.spec import Supply
-from twofold.portfolio.answered import Answered
 from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, training_options
-from twofold.portfolio.demand import Asked, asked, batch_of, demand_of, first_day, repeats_of
+from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
 from twofold.portfolio.hosted import hosted
-from twofold.portfolio.offers import Supplied, refused_quotes, supplied
+from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes
 from twofold.portfolio.rehearse import Rehearsing, rehearsed
 from twofold.portfolio.report import portfolio_of
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.supply import (
     Batch,
     Campaign,
@@ -37,17 +37,6 @@ SHORTAGE_USD_PER_REQUEST = 100.0
 WEEK_S = 604800.0
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A problem and what it was made from."""
-
-    problem: PortfolioProblem
-    offers: tuple[Supplied, ...]
-    asked: tuple[Asked, ...]
-    start: date | None
-    left_out: tuple[str, ...]  # what is not in it, in words
-
-
 def portfolio(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
@@ -59,55 +48,43 @@ def portfolio(
 
     `rules_usd` is what the budget must pay besides machines.
     """
-    joined = join(runs, services, context, rules_usd)
-    if joined is None:
+    case = portfolio_case(runs, services, context, rules_usd)
+    if case is None:
         return None
     known: Known = {}
-    answer, broken = answered(joined.problem, known)
+    answer, conflicting = solve_or_relax(case.problem, known)
     if answer is None:
         return None
-    problem = joined.problem if not broken else relaxed(joined.problem)
+    problem = case.problem if not conflicting else relaxed(case.problem)
     lines: tuple[str, ...] = ()
     machines: tuple[RehearsedMachine, ...] = ()
-    if rehearsing is not None and not broken:
+    if rehearsing is not None and not conflicting:
         found, machines = rehearsed(
-            problem, answer, joined.asked, services, context, rehearsing, partial(_solved, known=known)
+            problem, answer, case.classes, services, context, rehearsing, partial(_solved, known=known)
         )
         problem, answer, lines = found.problem, found.answer, found.lines
     kept = {each.name for each in problem.campaigns}
-    dropped = tuple(each.name for each in joined.problem.campaigns if each.name not in kept)
+    dropped = tuple(each.name for each in case.problem.campaigns if each.name not in kept)
+    solved = replace(case, problem=problem)
     return portfolio_of(
-        Answered(
-            problem,
-            answer,
-            joined.offers,
-            joined.asked,
-            joined.start,
-            broken,
-            joined.left_out,
-            dropped,
-            known,
-            lines,
-            machines,
-        ),
-        context,
+        SolvedPortfolio(solved, answer, conflicting, dropped, known, lines, machines), context
     )
 
 
-def join(
+def portfolio_case(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
     rules_usd: float = 0.0,
-) -> Joined | None:
+) -> PortfolioCase | None:
     """The problem of everything that a search has priced; None where no offer of it has a price."""
     searched = [trial.offer for choice in runs.values() for trial in (choice.chosen, *choice.others)]
     searched += [offer for choice in services.values() for offer in choice.offers.values()]
     start = first_day(context.spec)
-    offers = supplied(context, [offer.accelerator.name for offer in searched], searched, start)
+    offers = node_offers(context, [offer.accelerator.name for offer in searched], searched, start)
     if not offers:
         return None
-    wanted = tuple(each for choice in services.values() for each in asked(choice))
+    wanted = tuple(each for choice in services.values() for each in class_demands(choice))
     demands, batches, rates = _serving(wanted, services, offers, context)
     hosting, hosted_rates, remarks = hosted(wanted, services, context)
     campaigns, left_out = _campaigns(runs, offers, context, start)
@@ -123,7 +100,7 @@ def join(
         budget_usd=budget_for_machines(supply, rules_usd),
         platform_limit=supply.platforms,
     )
-    return Joined(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
+    return PortfolioCase(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
 
 
 def budget_for_machines(supply: Supply, rules_usd: float) -> float | None:
@@ -133,13 +110,13 @@ def budget_for_machines(supply: Supply, rules_usd: float) -> float | None:
     return max(0.0, supply.budget_usd - rules_usd) / (1.0 + supply.economics.tax_fraction)
 
 
-def answered(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
+def solve_or_relax(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
     """The portfolio; where there is none, what contradicts itself, and the best that can be done."""
     answer = _solved(problem, known)
     if answer is not None:
         return answer, ()
-    broken = conflict(problem)
-    return _solved(relaxed(problem), known), broken or ("time: none was found in it",)
+    conflicting = conflict(problem)
+    return _solved(relaxed(problem), known), conflicting or ("time: none was found in it",)
 
 
 def _solved(problem: PortfolioProblem, known: Known) -> PortfolioAnswer | None:
@@ -164,9 +141,9 @@ def relaxed(problem: PortfolioProblem) -> PortfolioProblem:
 
 
 def _serving(
-    wanted: tuple[Asked, ...],
+    wanted: tuple[ClassDemand, ...],
     services: Mapping[str, ServingChoice],
-    offers: tuple[Supplied, ...],
+    offers: tuple[NodeOffer, ...],
     context: Context,
 ) -> tuple[list[Demand], list[Batch], list[ServingRate]]:
     demands: list[Demand] = []
@@ -185,7 +162,7 @@ def _serving(
 
 
 def _campaigns(
-    runs: Mapping[str, TrainingChoice], offers: tuple[Supplied, ...], context: Context, start: date | None
+    runs: Mapping[str, TrainingChoice], offers: tuple[NodeOffer, ...], context: Context, start: date | None
 ) -> tuple[tuple[Campaign, ...], tuple[str, ...]]:
     """Every time of every run; what may pause is a tuning of one node that is over within a week.
 

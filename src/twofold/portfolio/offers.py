@@ -1,6 +1,6 @@
 """Which offers a plan's portfolio chooses from: list prices, quotes, own machines and hosted APIs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -15,9 +15,9 @@ from twofold.answer import (
     own_offers,
     priced,
 )
-from twofold.catalog import Node, Observation, Price
+from twofold.catalog import Node, Observation
 from twofold.contracts.spec import Service, TrainingRun
-from twofold.facility import find_regime, permits, refusal_reason
+from twofold.facility import authorises, find_regime, refusal_reason
 from twofold.supply import (
     CapacityOffer,
     Quote,
@@ -33,17 +33,17 @@ SHOWN_REFUSED = 3  # quotes that rules forbid
 
 
 @dataclass(frozen=True, slots=True)
-class Supplied:
-    """An offer with the node that its unit is, and the region name that its price stated."""
+class NodeOffer:
+    """An offer with the node that its unit is, and the region as its price names it."""
 
     offer: CapacityOffer
     node: Node
     price_region: str
 
 
-def supplied(
+def node_offers(
     context: Context, accelerators: Iterable[str], searched: Iterable[Offer], start: date | None
-) -> tuple[Supplied, ...]:
+) -> tuple[NodeOffer, ...]:
     """Offers of accelerators that the searches priced: quotes and own machines, then the shop's lists."""
     names = sorted(set(accelerators))
     held = context.spec.supply.own
@@ -51,14 +51,18 @@ def supplied(
     own = [_own(offer, owned.region or "", context) for offer, owned in pairs]
     fixed = [_named(offer, context) for offer in searched if offer.price is not None and not offer.owned]
     listed = [each for name in names for each in _listed(name, context)]
-    quoted = [each for each in _quoted(context, start) if each.offer.accelerator in names]
-    found: dict[str, Supplied] = {}
+    quoted = [
+        _of_quote(quote, context, start)
+        for quote in _quotes(context)
+        if quote.offer.accelerator in names and not _refused_because(quote, context)
+    ]
+    found: dict[str, NodeOffer] = {}
     for each in (*own, *quoted, *fixed, *listed):
         found.setdefault(each.offer.name, each)
     return tuple(found.values())
 
 
-def stands_in(each: Supplied, entry: TrainingRun | Service, context: Context) -> bool:
+def stands_in(each: NodeOffer, entry: TrainingRun | Service, context: Context) -> bool:
     """Whether an offer counts in the regions that bind an entry.
 
     Your own machines are bound by the service's regions alone, and count where nobody says they stand.
@@ -69,7 +73,7 @@ def stands_in(each: Supplied, entry: TrainingRun | Service, context: Context) ->
     return not regions or in_regions(context.catalog, each.offer.provider, each.price_region, regions)
 
 
-def _own(offer: Offer, region: str, context: Context) -> Supplied:
+def _own(offer: Offer, region: str, context: Context) -> NodeOffer:
     node = offer.node
     made = own_offer(
         node.name,
@@ -79,10 +83,10 @@ def _own(offer: Offer, region: str, context: Context) -> Supplied:
         region,
         context.catalog,
     )
-    return Supplied(made, node, region)
+    return NodeOffer(made, node, region)
 
 
-def _named(offer: Offer, context: Context) -> Supplied:
+def _named(offer: Offer, context: Context) -> NodeOffer:
     """A node that a search was given, at the price that it was searched with; its size is the node's."""
     assert offer.price
     made = _discounted(
@@ -92,38 +96,28 @@ def _named(offer: Offer, context: Context) -> Supplied:
     share = offer.price.usd_per_accelerator_h * count
     name = made.name if count == made.accelerator_count else f"{count} of {made.name}"
     sized = replace(made, name=name, accelerator_count=count, usd_per_unit_h=share)
-    return Supplied(sized, offer.node, offer.price.region)
+    return NodeOffer(sized, offer.node, offer.price.region)
 
 
-def _listed(name: str, context: Context) -> list[Supplied]:
+def _listed(name: str, context: Context) -> list[NodeOffer]:
     """List prices of one accelerator under the shop's rules, the cheapest of each kind."""
     catalog, shop = context.catalog, context.spec.supply.shop
     accelerator = catalog.accelerator(name)
-    often = _interruptions(context)
-    kinds: dict[tuple[object, ...], list[Supplied]] = {}
+    often = interruptions_by_place(catalog.rows(Observation))
+    kinds: dict[tuple[object, ...], list[NodeOffer]] = {}
     prices = priced(catalog, accelerator, shop, shop.terms, shop.regions)
     for price in sorted(prices, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region)):
         node = node_for(catalog, accelerator, price)
         seen = often.get((price.provider, price.region, price.instance))
         made = offer_of_price(price, catalog, virtualised=node.virtualised, interrupted_per_month=seen)
         kind = (made.accelerator_count, made.term, made.region, node.fabric)
-        kinds.setdefault(kind, []).append(Supplied(_discounted(made, context), node, price.region))
+        kinds.setdefault(kind, []).append(NodeOffer(_discounted(made, context), node, price.region))
     return [each for group in kinds.values() for each in group[:KEPT_PER_KIND]]
 
 
 def _discounted(offer: CapacityOffer, context: Context) -> CapacityOffer:
     """A list price with what the spec says comes off it; a quote states its own."""
     return replace(offer, discount_fraction=context.spec.supply.economics.discount_fraction)
-
-
-def _interruptions(context: Context) -> Mapping[tuple[str, str, str], float]:
-    return interruptions_by_place(context.catalog.rows(Observation))
-
-
-def _quoted(context: Context, start: date | None) -> list[Supplied]:
-    return [
-        _of_quote(quote, context, start) for quote in _quotes(context) if not _refused_because(quote, context)
-    ]
 
 
 def _quotes(context: Context) -> tuple[Quote, ...]:
@@ -134,7 +128,8 @@ def _quotes(context: Context) -> tuple[Quote, ...]:
 def refused_quotes(context: Context) -> tuple[str, ...]:
     """The quotes that the spec's rules forbid, with row and reason; the portfolio has none of them."""
     refused = [
-        f"{quote.place.file}:{quote.place.line} {quote.provider} {quote.instance} {quote.region}: {why}"
+        f"{quote.place.file}:{quote.place.line} {quote.offer.provider} {quote.offer.instance} "
+        f"{quote.region}: {why}"
         for quote in _quotes(context)
         if (why := _refused_because(quote, context))
     ]
@@ -146,37 +141,22 @@ def _refused_because(quote: Quote, context: Context) -> str:
     """Why the spec's regions or its regime forbid a quote, in words; "" where it may be taken."""
     spec = context.spec
     asked = all_asked_regions(spec)
-    if asked and not in_regions(context.catalog, quote.provider, quote.region, asked):
+    provider = quote.offer.provider
+    if asked and not in_regions(context.catalog, provider, quote.region, asked):
         return f"not in {', '.join(asked)}, as far as the quote and the table of regions say"
     if spec.compliance is None:
         return ""
-    catalog = context.catalog
-    regime = find_regime(catalog, spec.compliance.regime)
-    region = quote.region.removeprefix(f"{quote.provider}:")
-    price = Price(
-        provider=quote.provider,
-        instance=quote.instance,
-        accelerator=quote.accelerator,
-        accelerator_count=quote.accelerator_count,
-        region=region,
-        term=quote.term,
-        usd_per_h=quote.usd_per_h,
-        usd_per_accelerator_h=quote.usd_per_h / quote.accelerator_count,
-        date=quote.date,
-        date_precision="day",
-        source=str(quote.place),
-        licence="",
-        confidence="vendor",
-    )
-    if permits(catalog, regime)(price):
+    regime = find_regime(context.catalog, spec.compliance.regime)
+    region = quote.region.removeprefix(f"{provider}:")
+    if authorises(context.catalog, regime)(provider, region):
         return ""
-    rows = catalog.authorisations(regime.name)
-    return refusal_reason(quote.provider.lower(), region.lower(), regime, rows)
+    rows = context.catalog.authorisations(regime.name)
+    return refusal_reason(provider.lower(), region.lower(), regime, rows)
 
 
-def _of_quote(quote: Quote, context: Context, start: date | None) -> Supplied:
-    catalog = context.catalog
-    accelerator = catalog.accelerator(quote.accelerator)
-    named = [node for node in catalog.nodes_with(accelerator.name) if node.name == quote.instance]
-    node = named[0] if named else node_of_size(catalog, accelerator, quote.accelerator_count)
-    return Supplied(offer_of_quote(quote, catalog, start), node, quote.region)
+def _of_quote(quote: Quote, context: Context, start: date | None) -> NodeOffer:
+    catalog, offer = context.catalog, offer_of_quote(quote, start)
+    named = [node for node in catalog.nodes_with(offer.accelerator) if node.name == offer.instance]
+    accelerator = catalog.accelerator(offer.accelerator)
+    node = named[0] if named else node_of_size(catalog, accelerator, offer.accelerator_count)
+    return NodeOffer(offer, node, quote.region)

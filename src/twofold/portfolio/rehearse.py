@@ -15,9 +15,9 @@ from twofold.contracts import metric_text
 from twofold.contracts.results import Rehearsal, RehearsedMachine, ServicePlan
 from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, replicas_for
-from twofold.portfolio.answered import HOUR_S, LEAST_UNITS
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
-from twofold.portfolio.demand import Asked
+from twofold.portfolio.demand import ClassDemand
+from twofold.portfolio.solved import HOUR_S, LEAST_UNITS
 from twofold.supply import PortfolioAnswer, PortfolioProblem
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Machine:
 def rehearsed(
     problem: PortfolioProblem,
     answer: PortfolioAnswer,
-    asked: tuple[Asked, ...],
+    asked: tuple[ClassDemand, ...],
     services: Mapping[str, ServingChoice],
     context: Context,
     rehearsing: Rehearsing,

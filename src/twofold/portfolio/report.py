@@ -5,9 +5,9 @@ from dataclasses import replace
 from twofold.answer import Context, wider_notes
 from twofold.contracts.results import Lease, Portfolio, YearScenario
 from twofold.core import TwofoldError, format_usd
-from twofold.portfolio.answered import WEEK_H, Answered
 from twofold.portfolio.bill import bill
 from twofold.portfolio.compare import considered, fleet_options, restrictions, year_scenarios
+from twofold.portfolio.solved import WEEK_H, SolvedPortfolio
 from twofold.portfolio.tables import (
     calendar,
     leases,
@@ -28,7 +28,7 @@ OTHER_MACHINES = (
 )
 
 
-def portfolio_of(solved: Answered, context: Context) -> Portfolio:
+def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
     """Everything that the plan says about its portfolio. The answer is checked first, by other code."""
     broken = violations(*_used_part(solved))
     if broken:
@@ -74,7 +74,7 @@ def portfolio_of(solved: Answered, context: Context) -> Portfolio:
     )
 
 
-def _used_part(solved: Answered) -> tuple[PortfolioProblem, PortfolioAnswer]:
+def _used_part(solved: SolvedPortfolio) -> tuple[PortfolioProblem, PortfolioAnswer]:
     """The problem and its answer without the offers that the answer leaves alone."""
     answer, problem = solved.answer, solved.problem
     placed = {each.offer for each in answer.placements}
@@ -111,7 +111,7 @@ def _in_words(found: tuple[Lease, ...]) -> str:
     return f"{len(found)} leases: {', '.join(kinds)}"
 
 
-def _owed(solved: Answered) -> float:
+def _owed(solved: SolvedPortfolio) -> float:
     """What commitments longer than the plan still cost after it."""
     weeks = solved.problem.week_count
     return sum(
@@ -142,8 +142,8 @@ def _year_note(scenarios: tuple[YearScenario, ...]) -> tuple[str, ...]:
     return (f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest",)
 
 
-def _notes(solved: Answered, found: tuple[Lease, ...]) -> tuple[str, ...]:
-    notes = [f"not in it: {text}" for text in solved.left_out]
+def _notes(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[str, ...]:
+    notes = [f"not in it: {text}" for text in solved.case.left_out]
     if not solved.answer.finished and solved.answer.gap_fraction > 0:
         share = f"{100 * solved.answer.gap_fraction:.1f} %"
         notes.append(f"the search was cut short: at most {share} dearer than the best there is")

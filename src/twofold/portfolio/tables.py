@@ -17,9 +17,9 @@ from twofold.contracts.results import (
     TrainedShare,
     WindowCost,
 )
-from twofold.portfolio.answered import DAYS, HOUR_S, LEAST_UNITS, WEEK_H, Answered, weeks_of
 from twofold.portfolio.capacity import way_s
 from twofold.portfolio.demand import MONTHS, month_of
+from twofold.portfolio.solved import DAYS, HOUR_S, LEAST_UNITS, WEEK_H, SolvedPortfolio, weeks_of
 from twofold.supply import CapacityOffer, Placement, is_hourly, unit_usd_per_h
 
 RANKED_MAX = 12
@@ -27,7 +27,7 @@ LEAST_SHARE = 1e-4  # of a class or a run: less is the solver's rounding
 NUMBER = re.compile(r" \d+$")  # which time of a run it is; the name itself may end in a digit
 
 
-def leases(solved: Answered) -> tuple[Lease, ...]:
+def leases(solved: SolvedPortfolio) -> tuple[Lease, ...]:
     """Held units by what they do, units by the hour, and the units of each run, the dearest first."""
     found = [
         lease
@@ -43,7 +43,7 @@ def leases(solved: Answered) -> tuple[Lease, ...]:
     return tuple(sorted(found, key=lambda lease: (-lease.usd, lease.start_week, lease.offer, lease.what)))
 
 
-def _offer_of(solved: Answered, placement: Placement) -> CapacityOffer | None:
+def _offer_of(solved: SolvedPortfolio, placement: Placement) -> CapacityOffer | None:
     """The hourly offer that a run rents its units from; None where it uses held ones."""
     offer = next(each for each in solved.problem.offers if each.name == placement.offer)
     return offer if is_hourly(offer) else None
@@ -63,7 +63,7 @@ def _lease(offer: CapacityOffer, use: str, what: str, **figures: object) -> Leas
     )
 
 
-def _held(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _held(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
     """All units held of an offer are one lease; of your own, which cost no rent, those that are used."""
     held = solved.answer.held_units[index]
     serving = solved.serving_units(index) + solved.answer.paused_units[index].sum(axis=0)
@@ -99,7 +99,7 @@ def _held(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]
     )
 
 
-def _hourly(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _hourly(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
     units = solved.answer.hourly_units[index]
     if units.max(initial=0.0) < 0.5:
         return
@@ -122,7 +122,7 @@ def _hourly(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Leas
     )
 
 
-def _rented(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _rented(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
     """Hours of runs that may pause: all times of one run are one lease."""
     hours = {
         campaign: float(solved.answer.rented_unit_h[index, number])
@@ -148,7 +148,7 @@ def _rented(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Leas
     )
 
 
-def _metered(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _metered(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
     if offer.tenure != "api" or solved.answer.served_per_s[index].max(initial=0.0) <= LEAST_UNITS:
         return
     usd = sum(
@@ -170,7 +170,7 @@ def _metered(solved: Answered, index: int, offer: CapacityOffer) -> Iterator[Lea
     )
 
 
-def _placed(solved: Answered, placement: Placement) -> Lease:
+def _placed(solved: SolvedPortfolio, placement: Placement) -> Lease:
     offer = _offer_of(solved, placement)
     assert offer
     hours = placement.units * placement.wall_h
@@ -189,7 +189,7 @@ def _placed(solved: Answered, placement: Placement) -> Lease:
     )
 
 
-def _release(solved: Answered, placement: Placement) -> str:
+def _release(solved: SolvedPortfolio, placement: Placement) -> str:
     """The day after its last one; where the year has no first day, the number of its last one."""
     days = np.ceil((placement.start_week + placement.wall_h / WEEK_H) * DAYS)
     return solved.day(days / DAYS) if solved.start else f"day {days:.0f}"
@@ -199,7 +199,7 @@ def _use(serves: bool, trains: bool) -> str:
     return "both" if serves and trains else "training" if trains else "serving"
 
 
-def _work_on(solved: Answered, index: int) -> str:
+def _work_on(solved: SolvedPortfolio, index: int) -> str:
     """Classes and runs that use an offer's units."""
     answer, problem = solved.answer, solved.problem
     names = [
@@ -225,7 +225,7 @@ def _without_numbers(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(NUMBER.sub("", name) for name in names))
 
 
-def trained_shares(solved: Answered) -> tuple[TrainedShare, ...]:
+def trained_shares(solved: SolvedPortfolio) -> tuple[TrainedShare, ...]:
     """Which part of each run every offer does.
 
     Formula  Σ over the times of the run of what the offer does of it / the times that are in the problem
@@ -243,13 +243,13 @@ def trained_shares(solved: Answered) -> tuple[TrainedShare, ...]:
     )
 
 
-def served_shares(solved: Answered, context: Context) -> tuple[ServedShare, ...]:
+def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[ServedShare, ...]:
     """Which offers answer each class, and how late."""
     rows = []
     for number, work in enumerate(solved.problem.work_names):
         by_offer = solved.answer.served_per_s[:, number].sum(axis=(1, 2))
         total = float(by_offer.sum())
-        each = next(one for one in solved.asked if one.name == work)
+        each = next(one for one in solved.case.classes if one.name == work)
         for index in np.argsort(-by_offer, kind="stable"):
             offer = solved.problem.offers[index]
             rate = solved.rate(offer, work)
@@ -270,7 +270,7 @@ def served_shares(solved: Answered, context: Context) -> tuple[ServedShare, ...]
     return tuple(rows)
 
 
-def calendar(solved: Answered) -> tuple[MonthDemand, ...]:
+def calendar(solved: SolvedPortfolio) -> tuple[MonthDemand, ...]:
     """Accelerators that every month needs, by what was decided; what is missing is marked."""
     problem = solved.problem
     counts = np.array([offer.accelerator_count for offer in problem.offers], float)
@@ -302,7 +302,7 @@ def calendar(solved: Answered) -> tuple[MonthDemand, ...]:
     return tuple(rows)
 
 
-def _running(solved: Answered, weeks: list[int]) -> list[str]:
+def _running(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
     return [
         each.campaign
         for each in solved.answer.placements
@@ -310,7 +310,7 @@ def _running(solved: Answered, weeks: list[int]) -> list[str]:
     ]
 
 
-def _pausing(solved: Answered, weeks: list[int]) -> list[str]:
+def _pausing(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
     """Runs that may pause, in the weeks of their windows."""
     return [
         campaign.name
@@ -319,7 +319,7 @@ def _pausing(solved: Answered, weeks: list[int]) -> list[str]:
     ]
 
 
-def _short_accelerators(solved: Answered) -> np.ndarray:
+def _short_accelerators(solved: SolvedPortfolio) -> np.ndarray:
     """(weeks,) accelerators that the unserved requests would take on the offer that does most with them."""
     problem, total = solved.problem, np.zeros(solved.problem.week_count)
     sizes = {offer.name: offer.accelerator_count for offer in problem.offers}
@@ -335,7 +335,7 @@ def _short_accelerators(solved: Answered) -> np.ndarray:
     return total
 
 
-def _short_classes(solved: Answered, weeks: list[int]) -> list[str]:
+def _short_classes(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
     return [
         f"{demand.name} short"
         for number, demand in enumerate(solved.problem.demands)
@@ -343,7 +343,7 @@ def _short_classes(solved: Answered, weeks: list[int]) -> list[str]:
     ]
 
 
-def _available(solved: Answered) -> int | None:
+def _available(solved: SolvedPortfolio) -> int | None:
     """Accelerators of all offers that can do some of the work; None where one of them has no limit."""
     useful = {rate.offer for rate in solved.problem.rates}
     offers = [offer for offer in solved.problem.offers if offer.name in useful]
@@ -352,9 +352,9 @@ def _available(solved: Answered) -> int | None:
     return sum((offer.unit_limit or 0) * offer.accelerator_count for offer in offers)
 
 
-def materials(solved: Answered, found: tuple[Lease, ...]) -> tuple[MaterialRow, ...]:
+def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[MaterialRow, ...]:
     """Two bills from one roadmap: what trains, and what serves; machines in turn stand on both."""
-    nodes = {each.offer.name: each.node for each in solved.offers}
+    nodes = {each.offer.name: each.node for each in solved.case.offers}
     rows: dict[tuple[str, str], MaterialRow] = {}
     for lease in found:
         if lease.accelerators_per_unit == 0:
@@ -376,9 +376,9 @@ def materials(solved: Answered, found: tuple[Lease, ...]) -> tuple[MaterialRow, 
     return tuple(sorted(rows.values(), key=lambda row: (row.half != "training", -row.accelerator_count)))
 
 
-def ranking(solved: Answered, context: Context) -> tuple[OfferRank, ...]:
+def ranking(solved: SolvedPortfolio, context: Context) -> tuple[OfferRank, ...]:
     """Offers by USD/h of a TB/s of memory, with what tokens of the first class cost on them."""
-    waited = next((each for each in solved.asked if not each.load.is_batch), None)
+    waited = next((each for each in solved.case.classes if not each.load.is_batch), None)
     used = {lease.offer for lease in leases(solved)}
     rows = []
     for offer in solved.problem.offers:
@@ -397,7 +397,7 @@ def ranking(solved: Answered, context: Context) -> tuple[OfferRank, ...]:
     return tuple(rows[:RANKED_MAX])
 
 
-def window_costs(solved: Answered) -> tuple[WindowCost, ...]:
+def window_costs(solved: SolvedPortfolio) -> tuple[WindowCost, ...]:
     """Each dense run's machines for its window, against the same held all year."""
     offers: Mapping[str, CapacityOffer] = {offer.name: offer for offer in solved.problem.offers}
     rows = []
@@ -421,7 +421,7 @@ def window_costs(solved: Answered) -> tuple[WindowCost, ...]:
     return tuple(rows)
 
 
-def term_splits(solved: Answered, found: tuple[Lease, ...]) -> tuple[TermSplit, ...]:
+def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[TermSplit, ...]:
     """Reserved and hourly hours by accelerator, and the use above which a reservation is the cheaper one.
 
     Formula  break-even = reserved price / hourly price, each the lowest per accelerator-hour on offer

@@ -23,17 +23,16 @@ from .levers import checkpoint_overhead_fraction as checkpoint_overhead_fraction
 from .levers import lever as lever
 from .levers import ranked as ranked
 from .offers import HYPERSCALERS as HYPERSCALERS
+from .offers import MAY_VANISH as MAY_VANISH
 from .offers import api_offer as api_offer
 from .offers import api_usd_per_request as api_usd_per_request
 from .offers import economic_by_provider as economic_by_provider
 from .offers import interruptions_by_place as interruptions_by_place
 from .offers import kept_fraction as kept_fraction
 from .offers import offer_of_price as offer_of_price
-from .offers import offer_of_quote as offer_of_quote
 from .offers import own_offer as own_offer
 from .owning import Bought as Bought
 from .owning import OwningTerms as OwningTerms
-from .owning import Priced as Priced
 from .owning import Standing as Standing
 from .owning import cash_flow as cash_flow
 from .owning import crossing_utilisation as crossing_utilisation
@@ -55,6 +54,7 @@ from .portfolio_problem import unit_usd_per_h as unit_usd_per_h
 from .portfolio_prune import part_of as part_of
 from .portfolio_prune import pruned as pruned
 from .quotes import Quote as Quote
+from .quotes import offer_of_quote as offer_of_quote
 from .quotes import read_quotes as read_quotes
 from .refresh import fetched_prices as fetched_prices
 from .sensitivity import Distribution as Distribution

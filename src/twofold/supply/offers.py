@@ -1,14 +1,12 @@
-"""Offers from list prices, quotes, own machines and hosted APIs: what a unit costs and how long it binds.
+"""Offers from list prices, own machines and hosted APIs: what a unit costs and how long it binds.
 
 What price lists do not say is assumed here, each with its reason and source letter a.
 """
 
 from collections.abc import Iterable
-from datetime import date, timedelta
 from types import MappingProxyType
 
 from twofold.catalog import ApiPrice, Catalog, EconomicFigure, Observation, Price
-from twofold.supply.quotes import Quote
 from twofold.supply.types import CapacityOffer, Tenure
 
 YEAR_WEEKS = 52
@@ -22,15 +20,13 @@ INTERRUPTED_PER_MONTH = 0.125
 MONTH_H = 730.0
 # a: until a unit that was taken away is back or replaced, and work since the last checkpoint is repeated.
 RECOVERY_H = 1.0
-DAY = timedelta(days=1)
+MAY_VANISH = ("spot", "community")  # terms of machines that are taken back
 
 
 def offer_of_price(
     price: Price, catalog: Catalog, *, virtualised: bool, interrupted_per_month: float | None = None
 ) -> CapacityOffer:
     """One row of a price list: its instance is the unit."""
-    uncertain = price.term in ("spot", "community")
-    often = INTERRUPTED_PER_MONTH if interrupted_per_month is None else interrupted_per_month
     return CapacityOffer(
         name=offer_name(price.provider, price.instance, price.region, price.term),
         provider=price.provider,
@@ -39,52 +35,16 @@ def offer_of_price(
         accelerator_count=price.accelerator_count,
         region=place_of(price.provider, price.region, catalog),
         term=price.term,
-        tenure=_tenure(price.term, virtualised),
+        tenure=tenure_of(price.term, virtualised),
         usd_per_unit_h=price.usd_per_accelerator_h * price.accelerator_count,
         minimum_weeks=TERM_WEEKS[price.term],
-        unit_limit=None,
-        interruptions_per_unit_h=often / MONTH_H if uncertain else 0.0,
+        interruptions_per_unit_h=interruptions_per_h(price.term, interrupted_per_month),
         egress_usd_per_tb=economic_by_provider("egress from", price.provider, catalog).value,
         support_fraction=economic_by_provider("support by", price.provider, catalog).value,
-        discount_fraction=0.0,
         source=f"prices: {price.source}",
         date=price.date,
         confidence=price.confidence,
-        stated_region=_stated(price.region),
-    )
-
-
-def offer_of_quote(quote: Quote, catalog: Catalog, start: date | None) -> CapacityOffer:
-    """A quote; its days count from the plan's first."""
-    weeks = TERM_WEEKS[quote.term] if quote.minimum_weeks is None else quote.minimum_weeks
-    uncertain = quote.term in ("spot", "community")
-    base = offer_name(quote.provider, quote.instance, quote.region, quote.term)
-    return CapacityOffer(
-        name=f"{base} from {quote.first_day}" if quote.first_day else base,
-        provider=quote.provider,
-        instance=quote.instance,
-        accelerator=quote.accelerator,
-        accelerator_count=quote.accelerator_count,
-        region=place_of(quote.provider, quote.region, catalog),
-        term=quote.term,
-        tenure=_tenure(quote.term, False),
-        usd_per_unit_h=quote.usd_per_h,
-        minimum_weeks=weeks,
-        unit_limit=quote.unit_limit,
-        interruptions_per_unit_h=INTERRUPTED_PER_MONTH / MONTH_H if uncertain else 0.0,
-        egress_usd_per_tb=(
-            economic_by_provider("egress from", quote.provider, catalog).value
-            if quote.egress_usd_per_tb is None
-            else quote.egress_usd_per_tb
-        ),
-        support_fraction=quote.support_fraction,
-        discount_fraction=quote.discount_fraction,
-        source=f"quote {quote.place.file}:{quote.place.line}",
-        date=quote.date,
-        confidence="vendor",
-        first_week=_weeks_until(quote.first_day, start, up=True) or 0,
-        until_week=_weeks_until(quote.last_day and quote.last_day + DAY, start, up=False),
-        stated_region=_stated(quote.region),
+        stated_region=stated_region(price.region),
     )
 
 
@@ -108,15 +68,8 @@ def own_offer(
         term="owned",
         tenure="owned",
         usd_per_unit_h=0.0,
-        minimum_weeks=0,
         unit_limit=units,
-        interruptions_per_unit_h=0.0,
-        egress_usd_per_tb=0.0,
-        support_fraction=0.0,
-        discount_fraction=0.0,
         source="spec supply.own",
-        date="",
-        confidence="vendor",
     )
 
 
@@ -132,12 +85,6 @@ def api_offer(price: ApiPrice, work: str) -> CapacityOffer:
         term="api",
         tenure="api",
         usd_per_unit_h=0.0,
-        minimum_weeks=0,
-        unit_limit=None,
-        interruptions_per_unit_h=0.0,
-        egress_usd_per_tb=0.0,
-        support_fraction=0.0,
-        discount_fraction=0.0,
         source=f"api_prices: {price.source}",
         date=price.date,
         confidence=price.confidence,
@@ -164,10 +111,11 @@ def kept_fraction(offer: CapacityOffer) -> float:
 
 def offer_name(provider: str, instance: str, region: str, term: str) -> str:
     """How an offer is called: provider, instance, region and term."""
-    return " ".join(filter(None, (provider, instance, _stated(region), term)))
+    return " ".join(filter(None, (provider, instance, stated_region(region), term)))
 
 
-def _stated(region: str) -> str:
+def stated_region(region: str) -> str:
+    """The region that a price names; "" where it is of all."""
     return "" if region.lower() == "all" else region
 
 
@@ -180,6 +128,13 @@ def place_of(provider: str, region: str, catalog: Catalog) -> str:
     return same[0] if same else ""
 
 
+def interruptions_per_h(term: str, per_month: float | None = None) -> float:
+    """How often the provider takes a unit away; `per_month` None: the usual frequency."""
+    if term not in MAY_VANISH:
+        return 0.0
+    return (INTERRUPTED_PER_MONTH if per_month is None else per_month) / MONTH_H
+
+
 def interruptions_by_place(observations: Iterable[Observation]) -> dict[tuple[str, str, str], float]:
     """(provider, region, instance) → share of units interrupted in a month, as clouds publish it."""
     found = {}
@@ -190,15 +145,8 @@ def interruptions_by_place(observations: Iterable[Observation]) -> dict[tuple[st
     return found
 
 
-def _tenure(term: str, virtualised: bool) -> Tenure:
+def tenure_of(term: str, virtualised: bool) -> Tenure:
+    """How units are held, by the term of their price."""
     if term == "community":
         return "community"
     return "virtual" if virtualised else "bare_metal"
-
-
-def _weeks_until(day: date | None, start: date | None, *, up: bool) -> int | None:
-    """Whole weeks from the plan's first day to another; None where either is not stated."""
-    if day is None or start is None:
-        return None
-    days = (day - start).days
-    return max(0, -(-days // 7) if up else days // 7)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
 
-from twofold.contracts.results import CashStep, LineItem, line_item, total_usd
+from twofold.contracts.results import CashStep, LineItem, UnitCost, line_item, total_usd
 from twofold.core import J_PER_KWH, YEAR_H
 
 W_PER_KW = 1e3
@@ -13,22 +13,13 @@ PAID_OFF = ("capex", "financing")  # what a loan pays; everything else is operat
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """A figure of money with where it was read."""
-
-    usd: float
-    source: str
-    date: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
     """The hall that machines of one's own stand in already."""
 
     pue_ratio: float
     pue_source: str
-    electricity: Priced  # one kWh
-    demand_month: Priced  # for the peak of each month
+    electricity: UnitCost  # one kWh
+    demand_month: UnitCost  # for the peak of each month
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +29,10 @@ class Bought:
     what: str  # `64 × DGX-H100`
     node_count: int
     accelerator_count: int
-    node: Priced  # one server
-    network: Priced  # per server: switch ports, optics and cables
+    node: UnitCost  # one server
+    network: UnitCost  # per server: switch ports, optics and cables
     storage_tb: float
-    storage_tb_month: Priced
+    storage_tb_month: UnitCost
     provisioned_w: float  # of all servers: what the hall must provide
     it_j_per_year: float  # what they draw in each year as the plan uses them, before cooling
     it_j_once: float = 0.0  # in the first year besides: runs that do not repeat
@@ -55,14 +46,14 @@ class OwningTerms:
     years: int  # machines are held and paid off over
     life_years: float  # over which they are written off
     cost_of_capital_fraction: float  # a year
-    electricity: Priced  # one kWh
+    electricity: UnitCost  # one kWh
     pue_ratio: float
     pue_source: str
-    hall: Priced  # one kW of IT and a month: space, power and cooling plant
+    hall: UnitCost  # one kW of IT and a month: space, power and cooling plant
     maintenance_fraction: float  # of the machines' price and a year
     maintenance_source: str
     staff_count: float
-    salary: Priced  # one person and year
+    salary: UnitCost  # one person and year
     tax_fraction: float = 0.0
     figures_date: str = ""  # when the figures without a date of their own held
 
@@ -102,9 +93,7 @@ def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem,
             "financing",
             1.0,
             "loan",
-            interest,
-            source=f"capex lines, {rate}",
-            date=terms.figures_date,
+            UnitCost(interest, f"capex lines, {rate}", terms.figures_date),
         )
     )
     lines.append(
@@ -113,9 +102,7 @@ def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem,
             "staff",
             terms.staff_count * terms.years,
             "person-year",
-            terms.salary.usd,
-            source=terms.salary.source,
-            date=terms.salary.date,
+            terms.salary,
         )
     )
     left = max(0.0, 1.0 - terms.years / terms.life_years)
@@ -128,9 +115,7 @@ def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem,
                 "capex",
                 left,
                 "of servers",
-                -servers,
-                source=f"straight-line over {terms.life_years:g} years",
-                date=terms.figures_date,
+                UnitCost(-servers, f"straight-line over {terms.life_years:g} years", terms.figures_date),
             )
         )
     return tuple(lines)
@@ -144,20 +129,16 @@ def _capital(each: Bought, terms: OwningTerms) -> list[LineItem]:
             "capex",
             float(each.node_count),
             "server",
-            each.node.usd,
+            each.node,
             tax_fraction=terms.tax_fraction,
-            source=each.node.source,
-            date=each.node.date,
         ),
         line_item(
             f"network of {each.what}",
             "capex",
             float(each.node_count),
             "server",
-            network.usd,
+            network,
             tax_fraction=terms.tax_fraction,
-            source=network.source,
-            date=network.date,
         ),
     ]
 
@@ -166,7 +147,7 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
     years, tax = terms.years, terms.tax_fraction
     kwh = (each.it_j_per_year * years + each.it_j_once) / J_PER_KWH
     pue_ratio, pue_source, price = _energy_terms(each, terms)
-    demand = each.standing.demand_month if each.standing else Priced(0.0, "")
+    demand = each.standing.demand_month if each.standing else UnitCost(0.0, "")
     capital = each.node_count * (each.node.usd + each.network.usd)
     rows = (
         ("power", "energy", kwh, "kWh", price),
@@ -175,7 +156,7 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
             "cooling",
             kwh * (pue_ratio - 1.0),
             "kWh",
-            Priced(price.usd, f"{price.source}; {pue_source}", price.date),
+            UnitCost(price.usd, f"{price.source}; {pue_source}", price.date),
         ),
         ("demand charge", "energy", 12.0 * years if demand.usd else 0.0, "month", demand),
         ("hall", "facility", each.provisioned_w / W_PER_KW * 12.0 * years, "kW-month", terms.hall),
@@ -184,7 +165,7 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
             "support",
             float(years),
             "year",
-            Priced(capital * terms.maintenance_fraction, terms.maintenance_source, terms.figures_date),
+            UnitCost(capital * terms.maintenance_fraction, terms.maintenance_source, terms.figures_date),
         ),
         ("storage", "storage", each.storage_tb * 12.0 * years, "TB-month", each.storage_tb_month),
     )
@@ -194,17 +175,15 @@ def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
             category,
             amount,
             unit,
-            money.usd,
+            money,
             tax_fraction=tax,
-            source=money.source,
-            date=money.date,
         )
         for name, category, amount, unit, money in rows
         if amount > 0
     ]
 
 
-def _energy_terms(each: Bought, terms: OwningTerms) -> tuple[float, str, Priced]:
+def _energy_terms(each: Bought, terms: OwningTerms) -> tuple[float, str, UnitCost]:
     """PUE, its source and a kWh: where the machines stand already, else on the terms of owning."""
     if each.standing:
         return each.standing.pue_ratio, each.standing.pue_source, each.standing.electricity

@@ -2,17 +2,27 @@
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
 from twofold.catalog import Catalog, Cell, Column, canonical, did_you_mean, region_names
 from twofold.core import CatalogError, InputError, InputErrors, Place, UnknownNameError
+from twofold.supply.offers import (
+    TERM_WEEKS,
+    economic_by_provider,
+    interruptions_per_h,
+    offer_name,
+    place_of,
+    stated_region,
+    tenure_of,
+)
+from twofold.supply.types import CapacityOffer
 
 FILE_LIMIT_BYTES = 4 * 2**20
 ROWS_MAX = 5000
 SHOWN_ERRORS = 10
-FUTURE_DAYS = timedelta(days=366)
+FUTURE_DAYS, DAY = timedelta(days=366), timedelta(days=1)
 TERMS = "on_demand|spot|reserved_1y|reserved_3y|community|lease"
 
 
@@ -44,22 +54,28 @@ COLUMNS = (
 class Quote:
     """One offer that was made to the user."""
 
-    provider: str
-    instance: str
-    accelerator: str  # the catalogue's name
-    accelerator_count: int
-    region: str
-    term: str
-    usd_per_h: float
-    unit_limit: int | None
-    minimum_weeks: int | None
+    offer: CapacityOffer  # from the plan's first week to its last
+    region: str  # as the quote names it
     first_day: date | None
     last_day: date | None
-    discount_fraction: float
-    support_fraction: float
-    egress_usd_per_tb: float | None
-    date: str
     place: Place
+
+
+def offer_of_quote(quote: Quote, start: date | None) -> CapacityOffer:
+    """A quote in weeks of the plan: its days count from the plan's first."""
+    return replace(
+        quote.offer,
+        first_week=_weeks_until(quote.first_day, start, up=True) or 0,
+        until_week=_weeks_until(quote.last_day and quote.last_day + DAY, start, up=False),
+    )
+
+
+def _weeks_until(day: date | None, start: date | None, *, up: bool) -> int | None:
+    """Whole weeks from the plan's first day to another; None where either is not stated."""
+    if day is None or start is None:
+        return None
+    days = (day - start).days
+    return max(0, -(-days // 7) if up else days // 7)
 
 
 def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tuple[Quote, ...]:
@@ -83,7 +99,7 @@ def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tupl
         if wrong:
             errors += wrong
         else:
-            quotes.append(_quote(values, row))
+            quotes.append(_quote(values, row, catalog))
     errors += _overlaps(quotes)
     if errors:
         raise errors[0] if len(errors) == 1 else InputErrors(_first(errors, path))
@@ -223,30 +239,37 @@ def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
     return value
 
 
-def _quote(values: dict[str, Cell], row: _Row) -> Quote:
+def _quote(values: dict[str, Cell], row: _Row, catalog: Catalog) -> Quote:
     """A row without mistakes."""
-    return Quote(
-        str(values["provider"]),
-        str(values["instance"]),
-        str(values["accelerator"]),
-        int(values["accelerator_count"] or 1),
-        str(values["region"]),
-        str(values["term"]),
-        float(values["usd_per_h"] or 0.0),
-        _count(values["units_max"]),
-        _count(values["minimum_weeks"]),
-        _day(values["from"]),
-        _day(values["until"]),
-        float(values["discount_fraction"] or 0.0),
-        float(values["support_fraction"] or 0.0),
-        None if values["egress_usd_per_tb"] is None else float(values["egress_usd_per_tb"]),
-        str(values["quoted"]),
-        row.place(0),
+    provider, instance, region, term = (
+        str(values[name]) for name in ("provider", "instance", "region", "term")
     )
-
-
-def _count(value: Cell) -> int | None:
-    return None if value is None else int(value)
+    first_day, place, weeks = _day(values["from"]), row.place(0), values["minimum_weeks"]
+    egress = values["egress_usd_per_tb"]
+    base = offer_name(provider, instance, region, term)
+    offer = CapacityOffer(
+        name=f"{base} from {first_day}" if first_day else base,
+        provider=provider,
+        instance=instance,
+        accelerator=str(values["accelerator"]),
+        accelerator_count=int(values["accelerator_count"] or 1),
+        region=place_of(provider, region, catalog),
+        term=term,
+        tenure=tenure_of(term, False),
+        usd_per_unit_h=float(values["usd_per_h"] or 0.0),
+        minimum_weeks=TERM_WEEKS[term] if weeks is None else int(weeks),
+        unit_limit=None if values["units_max"] is None else int(values["units_max"]),
+        interruptions_per_unit_h=interruptions_per_h(term),
+        egress_usd_per_tb=(
+            economic_by_provider("egress from", provider, catalog).value if egress is None else float(egress)
+        ),
+        support_fraction=float(values["support_fraction"] or 0.0),
+        discount_fraction=float(values["discount_fraction"] or 0.0),
+        source=f"quote {place.file}:{place.line}",
+        date=str(values["quoted"]),
+        stated_region=stated_region(region),
+    )
+    return Quote(offer, region, first_day, _day(values["until"]), place)
 
 
 def _check_region(name: str, catalog: Catalog) -> None:
@@ -273,7 +296,8 @@ def _overlaps(quotes: list[Quote]) -> list[InputError]:
     errors: list[InputError] = []
     seen: dict[tuple[str, ...], list[Quote]] = {}
     for quote in quotes:
-        key = (quote.provider, quote.instance, quote.accelerator, quote.region, quote.term)
+        offer = quote.offer
+        key = (offer.provider, offer.instance, offer.accelerator, quote.region, offer.term)
         same = seen.setdefault(tuple(canonical(part) for part in key), [])
         for other in same:
             begins = max(quote.first_day or date.min, other.first_day or date.min)

@@ -61,6 +61,7 @@ from .money import ServiceMoney as ServiceMoney
 from .money import Shape as Shape
 from .money import SpareStep as SpareStep
 from .money import SwingRow as SwingRow
+from .money import UnitCost as UnitCost
 from .money import cents as cents
 from .money import line_item as line_item
 from .money import total_usd as total_usd

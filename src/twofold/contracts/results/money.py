@@ -25,24 +25,31 @@ class LineItem:
     date: str  # of that price; "" where a price has no date
 
 
+@dataclass(frozen=True, slots=True)
+class UnitCost:
+    """What one unit costs, with where it was read."""
+
+    usd: float
+    source: str
+    date: str = ""
+
+
 def line_item(
     what: str,
     category: str,
     quantity: float,
     unit: str,
-    unit_usd: float,
+    cost: UnitCost,
     *,
     discount_fraction: float = 0.0,
     tax_fraction: float = 0.0,
-    source: str,
-    date: str = "",
 ) -> LineItem:
     """A line with its discount, then its tax on what is left; each to the cent (half to even)."""
-    gross = cents(quantity * unit_usd)
+    gross = cents(quantity * cost.usd)
     discount = cents(gross * discount_fraction)
     tax = cents((gross - discount) * tax_fraction)
     total = cents(gross - discount + tax)
-    return LineItem(what, category, quantity, unit, unit_usd, discount, tax, total, source, date)
+    return LineItem(what, category, quantity, unit, cost.usd, discount, tax, total, cost.source, cost.date)
 
 
 def cents(usd: float) -> float:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.contracts.results import RehearsedMachine
-from twofold.portfolio.demand import Asked
-from twofold.portfolio.offers import Supplied
+from twofold.portfolio.demand import ClassDemand
+from twofold.portfolio.offers import NodeOffer
 from twofold.supply import CapacityOffer, Known, PortfolioAnswer, PortfolioProblem, ServingRate
 
 Floats = NDArray[np.float64]
@@ -17,20 +17,35 @@ LEAST_UNITS = 1e-6  # less than this of a unit is the solver's rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A problem with its answer."""
+class PortfolioCase:
+    """A problem and what it was made from."""
 
     problem: PortfolioProblem
+    offers: tuple[NodeOffer, ...] = ()
+    classes: tuple[ClassDemand, ...] = ()
+    start: date | None = None  # day of week 0
+    left_out: tuple[str, ...] = ()  # what is not in it, in words
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedPortfolio:
+    """A problem with its answer."""
+
+    case: PortfolioCase
     answer: PortfolioAnswer
-    offers: tuple[Supplied, ...]
-    asked: tuple[Asked, ...]
-    start: date | None
-    conflict: tuple[str, ...]
-    left_out: tuple[str, ...]
+    conflict: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
     known: Known = field(default_factory=dict)  # weeks that were solved, for other years
     rounds: tuple[str, ...] = ()  # what the twin said of it
     rehearsed: tuple[RehearsedMachine, ...] = ()  # machine by machine
+
+    @property
+    def problem(self) -> PortfolioProblem:
+        return self.case.problem
+
+    @property
+    def start(self) -> date | None:
+        return self.case.start
 
     def rate(self, offer: CapacityOffer, work: str) -> ServingRate | None:
         """What an offer carries of a class: its best variant."""
