@@ -5,9 +5,9 @@ import numpy as np
 from bench.perf import best_s
 from twofold.catalog import load_catalog
 from twofold.inference import (
+    Hardware,
     Lengths,
     ModelVariant,
-    Offer,
     Replica,
     Slo,
     TrafficClass,
@@ -34,10 +34,10 @@ def main() -> None:
     catalog, constants = load_catalog(), load_constants()
     model = model_shape(catalog.model("llama-3.1-70b"))
 
-    def offer(name: str) -> Offer:
+    def offer(name: str) -> Hardware:
         part = catalog.accelerator(name)
         cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
-        return Offer(
+        return Hardware(
             name, cluster, engine(constants, "vllm", "0.15", family=part.family), 1.0, ("fp8", "bf16")
         )
 

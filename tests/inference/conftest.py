@@ -7,8 +7,8 @@ import pytest
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.inference import (
+    Hardware,
     ModelVariant,
-    Offer,
     Replica,
     default_activation_format,
     engine,
@@ -61,11 +61,11 @@ def replica_of(catalog: Catalog, constants: Constants, cluster_of: Callable[[str
 
 
 @pytest.fixture(scope="session")
-def offer_of(constants: Constants, cluster_of: Callable[[str], Cluster]) -> Callable[..., Offer]:
-    def make(part: str, price: float | None, formats: tuple[str, ...] = ("fp8", "bf16")) -> Offer:
+def offer_of(constants: Constants, cluster_of: Callable[[str], Cluster]) -> Callable[..., Hardware]:
+    def make(part: str, price: float | None, formats: tuple[str, ...] = ("fp8", "bf16")) -> Hardware:
         cluster = cluster_of(part)
         software = engine(constants, "vllm", "0.15", family=cluster.device.family)
-        return Offer(cluster.device.name, cluster, software, price, formats)
+        return Hardware(cluster.device.name, cluster, software, price, formats)
 
     return make
 

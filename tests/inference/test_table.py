@@ -1,12 +1,9 @@
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.inference import iteration_s, service_table, step_s
-from twofold.inference.table import table_from_data
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +26,6 @@ def test_interpolation_stays_close_to_the_model(replica, table, prefill, decode,
 def test_grid_points_are_exact(replica, table):
     exact = iteration_s(replica, 0.0, 0.0, table.decode_sequences, 2048.0).total_s
     assert np.allclose(step_s(table, 0.0, table.decode_sequences, 2048.0), exact)
-
-
-def test_a_table_survives_its_way_through_json(table):
-    back = table_from_data(json.loads(json.dumps(table.to_data())))
-    assert np.array_equal(back.grid_s, table.grid_s)
-    assert back.kv_tokens == table.kv_tokens
 
 
 @given(prefill=st.floats(64, 8192), behind=st.floats(0.05, 8), decode=st.floats(0, 512))

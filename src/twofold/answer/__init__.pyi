@@ -1,4 +1,3 @@
-from .calibrated import calibrated_service as calibrated_service
 from .calibrated import calibration_notes as calibration_notes
 from .calibrated import calibration_rows as calibration_rows
 from .calibrated import is_calibrated as is_calibrated

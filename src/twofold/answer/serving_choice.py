@@ -18,6 +18,7 @@ from twofold.core import DAY_S, InfeasibleError, format_bytes, format_si
 from twofold.inference import (
     Engine,
     Fleet,
+    Hardware,
     Lengths,
     ModelVariant,
     PoolChoice,
@@ -31,7 +32,6 @@ from twofold.inference import (
     search,
     weights_bytes,
 )
-from twofold.inference import Offer as Hardware
 from twofold.perf import Cluster, Constants, bytes_per_weight
 
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
@@ -182,12 +182,20 @@ def search_fleet(
 
 
 def serving_stack(
-    offer: Offer, engine_name: str, constants: Constants, catalog: Catalog, supply: Supply
+    offer: Offer,
+    engine_name: str,
+    constants: Constants,
+    catalog: Catalog,
+    supply: Supply,
+    kind: str = "dense",
 ) -> tuple[Cluster, Engine]:
-    """One node of an offer and the serving software on it, both as measured here where they were."""
+    """One node of an offer and the serving software on it, both as measured here where they were.
+
+    `kind` is the model's, see `model_kind`.
+    """
     software = catalog.framework(engine_name)
     cluster = cluster_of(offer, 1, constants, catalog, supply)
-    driven = engine(constants, software, family=offer.accelerator.family)
+    driven = engine(constants, software, family=offer.accelerator.family, model=kind)
     return calibrated_service(cluster, driven, constants)
 
 

@@ -40,8 +40,8 @@ from .memory import max_sequences as max_sequences
 from .memory import weights_bytes as weights_bytes
 from .range_scope import range_scope as range_scope
 from .search import Fleet as Fleet
+from .search import Hardware as Hardware
 from .search import ModelVariant as ModelVariant
-from .search import Offer as Offer
 from .search import PoolChoice as PoolChoice
 from .search import SearchResult as SearchResult
 from .search import default_replica as default_replica

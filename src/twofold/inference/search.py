@@ -49,7 +49,7 @@ class ModelVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Hardware:
     """Hardware that may be used. `engine` carries the constants of the software on this family."""
 
     name: str
@@ -135,7 +135,7 @@ class _Sweep:
     tried: Replica
 
 
-MakeReplica = Callable[[ModelVariant, Offer, str], Replica]
+MakeReplica = Callable[[ModelVariant, Hardware, str], Replica]
 
 
 def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Array]:
@@ -162,7 +162,7 @@ def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Arr
 def search(
     variants: Sequence[ModelVariant],
     classes: Sequence[TrafficClass],
-    offers: Sequence[Offer],
+    offers: Sequence[Hardware],
     *,
     zones: int = 1,
     availability_fraction: float = 0.999,
@@ -195,14 +195,14 @@ def search(
     return SearchResult(found[0], tuple(found[1:]), tuple(losers), counted, total, "", ())
 
 
-def default_replica(variant: ModelVariant, offer: Offer, weights_format: str) -> Replica:
+def default_replica(variant: ModelVariant, offer: Hardware, weights_format: str) -> Replica:
     """A replica of defaults: activations as usual for the weights, a 16-bit cache."""
     activation = default_activation_format(offer.cluster.device, weights_format)
     return Replica(variant.shape, offer.cluster, offer.engine, weights_format, activation)
 
 
 def _price_offer(
-    variants: Sequence[ModelVariant], offer: Offer, make_replica: MakeReplica, counted: Counter[str]
+    variants: Sequence[ModelVariant], offer: Hardware, make_replica: MakeReplica, counted: Counter[str]
 ) -> list[_Sweep]:
     """All layouts of one offer whose weights fit, per variant and format; the others are counted."""
     sweeps = []
@@ -217,7 +217,7 @@ def _price_offer(
     return sweeps
 
 
-def _large_enough(layouts: dict[str, Array], offer: Offer) -> dict[str, Array]:
+def _large_enough(layouts: dict[str, Array], offer: Hardware) -> dict[str, Array]:
     """The layouts that use as many accelerators as a replica must; all of them where none does."""
     enough = layouts["tp"] * layouts["pp"] * layouts["dp"] >= offer.replica_accelerators_min
     return {name: column[enough] for name, column in layouts.items()} if enough.any() else layouts
@@ -225,7 +225,7 @@ def _large_enough(layouts: dict[str, Array], offer: Offer) -> dict[str, Array]:
 
 def _best_fleet(
     sweeps: Sequence[_Sweep],
-    offer: Offer,
+    offer: Hardware,
     classes: Sequence[TrafficClass],
     sizing: Sizing,
     counted: Counter[str],
@@ -254,7 +254,7 @@ def _fleet(pools: Sequence[PoolChoice], separate: int, merged: int | None) -> Fl
 
 def _best_pool(
     sweeps: Sequence[_Sweep],
-    offer: Offer,
+    offer: Hardware,
     classes: tuple[TrafficClass, ...],
     sizing: Sizing,
     counted: Counter[str],
@@ -322,7 +322,7 @@ def _choice(
     sweep: _Sweep,
     index: int,
     limit: RateLimit,
-    offer: Offer,
+    offer: Hardware,
     classes: tuple[TrafficClass, ...],
     peak: float,
     sizing: Sizing,
@@ -381,7 +381,7 @@ def _misses(
     return found
 
 
-def _no_pool(sweeps: Sequence[_Sweep], offer: Offer, missed: list[tuple[float, str]]) -> Loser:
+def _no_pool(sweeps: Sequence[_Sweep], offer: Hardware, missed: list[tuple[float, str]]) -> Loser:
     if missed:
         ratio, sentence = min(missed)
         return Loser(offer.name, "slo", sentence, None, ratio)

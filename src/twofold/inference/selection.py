@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twofold.inference.iteration import exchange_bytes_per_token
 from twofold.inference.memory import HALF_BYTES, capacity, max_sequences, weights_bytes
-from twofold.inference.search import ModelVariant, Offer, search
+from twofold.inference.search import Hardware, ModelVariant, search
 from twofold.inference.shape import ModelShape
 from twofold.inference.slo import TrafficClass, bottleneck
 from twofold.inference.types import Replica
@@ -32,7 +32,7 @@ class HardwareRow:
 
 
 def hardware_table(
-    variant: ModelVariant, traffic: TrafficClass, offers: Sequence[Offer]
+    variant: ModelVariant, traffic: TrafficClass, offers: Sequence[Hardware]
 ) -> tuple[HardwareRow, ...]:
     """Each offer's cheapest way to serve a model within a promise, cheapest token first, failures last."""
     rows = [_hardware_row(variant, traffic, offer) for offer in offers]
@@ -41,7 +41,7 @@ def hardware_table(
     )
 
 
-def _hardware_row(variant: ModelVariant, traffic: TrafficClass, offer: Offer) -> HardwareRow:
+def _hardware_row(variant: ModelVariant, traffic: TrafficClass, offer: Hardware) -> HardwareRow:
     found = search([variant], [traffic], [offer], availability_fraction=0.0)
     if found.best is None:
         return HardwareRow(offer.name, 0, "", 0.0, None, "", 0.0, found.binding)

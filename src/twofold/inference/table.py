@@ -1,6 +1,6 @@
 """The service table: one replica's step time over (prefill, decode, context), for millions of reads."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,6 @@ from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 Array = NDArray[np.float64]
-AXES = ("prefill_tokens", "decode_sequences", "context_tokens", "attended_tokens")
-GRIDS = ("grid_s", "further_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +32,6 @@ class ServiceTable:
     kv_bytes_per_token: float
     max_batch: float
     chunk_tokens: float  # prefill tokens that one step may carry, all data-parallel ranks together
-
-    def to_data(self) -> dict[str, object]:
-        """Plain lists and numbers, for JSON."""
-        return {f.name: np.asarray(getattr(self, f.name)).tolist() for f in fields(self)}
-
-
-def table_from_data(data: dict[str, object]) -> ServiceTable:
-    """The inverse of `to_data`."""
-    arrays = {name: np.asarray(data[name], float) for name in AXES + GRIDS}
-    numbers = {f.name: float(str(data[f.name])) for f in fields(ServiceTable) if f.name not in arrays}
-    return ServiceTable(**arrays, **numbers)  # type: ignore[arg-type]  # arrays and numbers by field
 
 
 def service_table(replica: Replica) -> ServiceTable:

@@ -14,7 +14,6 @@ from twofold.answer import (
     Offer,
     ServingChoice,
     ServingQuestion,
-    calibrated_service,
     choose_serving,
     cluster_of,
     draw_replica,
@@ -25,12 +24,14 @@ from twofold.answer import (
     price_used,
     serving_offers,
     serving_spread,
+    serving_stack,
 )
 from twofold.catalog import Model
 from twofold.contracts.spec import Service
 from twofold.core import Estimate
 from twofold.inference import (
     Engine,
+    Hardware,
     HardwareRow,
     Lengths,
     ModelVariant,
@@ -39,14 +40,12 @@ from twofold.inference import (
     at_batch,
     chips_needed,
     default_activation_format,
-    engine,
     hardware_table,
     kv_bytes,
     max_sequences,
     model_kind,
     model_shape,
 )
-from twofold.inference import Offer as Hardware
 from twofold.perf import compute_format, engine_software, one
 from twofold.planner.rungs import Ladder, Rung, Value
 from twofold.training import virtualised
@@ -249,19 +248,10 @@ def _size_ladder(
 
 
 def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context: Context) -> Hardware:
-    software = context.catalog.framework(site.choice.entry.engine)
-    cluster = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply)
-    driven = engine(
-        context.constants,
-        software,
-        family=offer.accelerator.family,
-        model=model_kind(model),
-    )
-    cluster, driven = calibrated_service(cluster, driven, context.constants)
-    accepted = site.choice.entry.quantisation
-    return Hardware(
-        name, cluster, driven, offer.usd_per_accelerator_h, accepted, offer.node.accelerator_count
-    )
+    entry, supply = site.choice.entry, context.spec.supply
+    kind, size = model_kind(model), offer.node.accelerator_count
+    stack = serving_stack(offer, entry.engine, context.constants, context.catalog, supply, kind)
+    return Hardware(name, *stack, offer.usd_per_accelerator_h, entry.quantisation, size)
 
 
 def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, driven: Engine, context: Context) -> Rung:

@@ -13,6 +13,7 @@ from twofold.contracts.spec import Supply
 from twofold.core import InputError, ValueRefusedError
 from twofold.facility import figure
 from twofold.inference import (
+    Hardware,
     MeasuredService,
     ModelVariant,
     Replica,
@@ -25,7 +26,6 @@ from twofold.inference import (
     step_s,
     weights_bytes,
 )
-from twofold.inference import Offer as Hardware
 from twofold.perf import Constants, one, power_w
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.engine import engine_of
