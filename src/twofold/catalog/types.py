@@ -269,11 +269,10 @@ class HardwarePrice(Sourced):
     date_precision: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure(Sourced):
     """One figure in its own `unit`; ends that the source does not state are None."""
 
-    category: str
     item: str
     value: float
     low: float | None
@@ -282,29 +281,27 @@ class Figure(Sourced):
     notes: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FacilityFigure(Figure):
     """About buildings."""
 
-    __slots__ = ()
+    category: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComplianceFigure(Figure):
     """About logs, keys, transfers and spares."""
 
-    __slots__ = ()
+    category: str
 
 
-@dataclass(frozen=True, slots=True)
-class EconomicFigure(Sourced):
-    """One figure about money that no offer states, in its own `unit`, with its 80 % range."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EconomicFigure(Figure):
+    """About money that no offer states, with its 80 % range."""
 
-    item: str
-    value: float
     low: float
     high: float
-    unit: str
     date: str
-    notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
