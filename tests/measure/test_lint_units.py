@@ -36,7 +36,7 @@ def told_twice(ratio, high=1.02):
 
 def against_prediction(measured, low=0.8, high=1.3):
     middle, ends = np.array([1.0]), (np.array([low]), np.array([high]))
-    return surprises(TABLE, Prediction("step_time_s", np.array([measured]), middle, *ends, "s", SLIPS))
+    return surprises(TABLE, Prediction("step_time_s", np.array([measured]), middle, ends, "s", SLIPS))
 
 
 @given(st.floats(1 / 1.019, 1.019))

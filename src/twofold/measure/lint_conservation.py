@@ -206,4 +206,4 @@ def _prediction(
 
     low = np.fmin.reduce([predicted(name, "_low") for name in like])
     high = np.fmax.reduce([predicted(name, "_high") for name in like])
-    return Prediction(column, table[column], predicted(like[0], ""), low, high, unit, slips)
+    return Prediction(column, table[column], predicted(like[0], ""), (low, high), unit, slips)

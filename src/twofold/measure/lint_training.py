@@ -310,7 +310,7 @@ def _step_prediction(table: Table, bounds: TrainingBounds, predicted: Sequence[R
         ),
         Slip(table["dp"], "global_batch_seqs is that of one replica"),
     )
-    return Prediction("step_time_s", bounds.step_s(table), middle, low, high, "s", slips)
+    return Prediction("step_time_s", bounds.step_s(table), middle, (low, high), "s", slips)
 
 
 def _memory_prediction(table: Table, predicted: Sequence[Row]) -> Prediction:
@@ -322,7 +322,7 @@ def _memory_prediction(table: Table, predicted: Sequence[Row]) -> Prediction:
         Slip(table["gpus_per_node"], "peak_mem_gib is that of a node"),
         Slip(table["gpus"], "peak_mem_gib is that of all GPUs together"),
     )
-    return Prediction("peak_mem_gib", table["peak_mem_gib"], middle, low, high, "GiB", slips)
+    return Prediction("peak_mem_gib", table["peak_mem_gib"], middle, (low, high), "GiB", slips)
 
 
 def _predicted(rows: Sequence[Row], column: str) -> Values:

@@ -87,8 +87,7 @@ class Prediction:
     column: str
     measured: Values
     middle: Values
-    low: Values
-    high: Values
+    ends: tuple[Values, Values]
     unit: str
     slips: Sequence[Slip]
 
@@ -100,26 +99,25 @@ def surprises(table: Table, predicted: Prediction) -> list[RowFinding]:
     the way nearer to the middle. What no slip explains may as well be our error: beyond the range × 4 it is
     suspect, else a note.
     """
+    lows, highs = predicted.ends
     with np.errstate(invalid="ignore"):
-        off = (predicted.measured < predicted.low / BEYOND_RANGE) | (
-            predicted.measured > predicted.high * BEYOND_RANGE
-        )
+        off = (predicted.measured < lows / BEYOND_RANGE) | (predicted.measured > highs * BEYOND_RANGE)
     findings = []
     for i in (int(each) for each in np.flatnonzero(off)):
         value, middle = predicted.measured[i], predicted.middle[i]
         shown = (
             f"{predicted.column} is {value:.4g} {predicted.unit}, {_times(value / middle)} the predicted "
-            f"{middle:.4g} ({predicted.low[i]:.4g} to {predicted.high[i]:.4g})"
+            f"{middle:.4g} ({lows[i]:.4g} to {highs[i]:.4g})"
         )
         slip = _best_slip(predicted, i)
         if slip is not None:
             factor = _factor(slip, i)
             hint = f"{slip.cause}? {value / factor:.4g} {predicted.unit} would agree with the prediction"
-            clear = abs(np.log(factor)) > np.log(predicted.high[i] / predicted.low[i])
+            clear = abs(np.log(factor)) > np.log(highs[i] / lows[i])
             severity: Severity = "suspect" if clear else "note"  # a factor within the range may be chance
             findings.append(table.finding(i, "unit", severity, (predicted.column,), shown, hint))
             continue
-        far = not predicted.low[i] / FAR_BEYOND <= value <= predicted.high[i] * FAR_BEYOND
+        far = not lows[i] / FAR_BEYOND <= value <= highs[i] * FAR_BEYOND
         hint = "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
         severity = "suspect" if far else "note"
         findings.append(table.finding(i, "prediction", severity, (predicted.column,), shown, hint))
@@ -128,12 +126,13 @@ def surprises(table: Table, predicted: Prediction) -> list[RowFinding]:
 
 def _best_slip(predicted: Prediction, i: int) -> Slip | None:
     value, middle = predicted.measured[i], predicted.middle[i]
+    low, high = (end[i] for end in predicted.ends)
     distance, best = abs(np.log(value / middle)) * UNEXPLAINED, None
     for slip in predicted.slips:
         if not _is_slip(slip, i):
             continue
         corrected = value / _factor(slip, i)
-        inside = predicted.low[i] / BEYOND_RANGE <= corrected <= predicted.high[i] * BEYOND_RANGE
+        inside = low / BEYOND_RANGE <= corrected <= high * BEYOND_RANGE
         if inside and abs(np.log(corrected / middle)) < distance:
             distance, best = abs(np.log(corrected / middle)), slip
     return best
