@@ -1,58 +1,29 @@
 """Serving rows as a user could state them: what is read, what is assumed for a blank, what is refused.
 
 Measured columns, `source`, `notes`, `id` and `tier` are never looked at. What is assumed of drafts, shared
-prefixes and lengths are constants `benchmark_…`; what public data sets and formats are, stands here.
+prefixes and lengths are constants `benchmark_…`; public data sets are `benchmark_data_sets.csv`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, expm1, inf, log, log2, sqrt
+from functools import cache
+from math import ceil, expm1, log, log2, sqrt
+from pathlib import Path
 from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, TwofoldError
 from twofold.inference import NORMAL_P99, model_kind
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
-from twofold.measure.truth import Row, number, text
+from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import Constants, bytes_per_weight
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 
-# Mean prompt tokens of public data sets, for rows that name the set but not its lengths (a: assumed).
-PROMPT_TOKENS = {
-    "lm-arena-chat": 100.0,
-    "gpqa": 250.0,
-    "sourcegraph-fim": 900.0,
-    "image-chat": 1000.0,
-    "video-chat": 4000.0,
-    "omni-chat": 1000.0,
-    "llama2-70b": 155.0,
-    "mixtral": 220.0,
-    "llama3.1-405b": 9400.0,
-    "llama3_1-405b": 9400.0,
-    "llama3.1-8b": 778.0,
-    "deepseek-r1": 800.0,
-    "sharegpt": 220.0,
-}
-# What the rules of MLPerf Inference ask of p99 TPOT by data set, in seconds: its server scenario, and its
-# interactive one where there is one. Submitters report the highest rate that is valid.
-TPOT_LIMITS_S = {
-    "llama2-70b": (0.2, 0.04),
-    "mixtral": (0.2, 0.0),
-    "llama3.1-405b": (0.175, 0.08),
-    "llama3.1-8b": (0.1, 0.03),
-    "deepseek-r1": (0.08, 0.0),
-}
-ANSWER_TOKENS = {"sharegpt": 190.0}
-# The longest answers that the rules of MLPerf Inference let a server give, by data set.
-ANSWER_LIMIT_TOKENS = {
-    "llama2-70b": 1024.0,
-    "mixtral": 1024.0,
-    "llama3.1-405b": 2000.0,
-    "llama3_1-405b": 2000.0,
-    "llama3.1-8b": 128.0,
-    "deepseek-r1": 20000.0,
-}
+# What public data sets hold, for rows that name the set but not its lengths, and what the rules of MLPerf
+# Inference ask by data set: the longest answers, and p99 TPOT in the server scenario and, where there is one,
+# in the interactive one. Submitters report the highest rate that is valid.
+DATA_SETS = Path(__file__).parent / "benchmark_data_sets.csv"
 USUAL_TOKENS = 512.0
 FORMATS = {
     "fp16": "bf16",
@@ -206,6 +177,18 @@ def layouts(case: Case) -> list[Case]:
     return found or [case]
 
 
+@cache
+def _data_sets() -> tuple[Row, ...]:
+    return tuple(read_rows(DATA_SETS))
+
+
+def _of_data_set(row: Row, column: str) -> float | None:
+    """What the table says of the first data set that a row names and that has it."""
+    named = text(row, "isl_dist").lower()
+    found = (number(each, column) for each in _data_sets() if each["data_set"] in named)
+    return next((value for value in found if value is not None), None)
+
+
 def _format(name: str, model: Model) -> str:
     name = FORMATS.get(name.lower(), name.lower())
     return "fp8_block" if name == "fp8" and model.native_format.startswith("fp8") else name
@@ -232,9 +215,9 @@ def is_tuned(row: Row) -> bool:
 
 
 def _tpot_limits_s(row: Row) -> tuple[float, float]:
-    named = text(row, "isl_dist").lower()
-    found = (limits for name, limits in TPOT_LIMITS_S.items() if name in named)
-    return next(found, (0.0, 0.0)) if is_tuned(row) else (0.0, 0.0)
+    if not is_tuned(row):
+        return 0.0, 0.0
+    return _of_data_set(row, "server_limit_s") or 0.0, _of_data_set(row, "interactive_limit_s") or 0.0
 
 
 def _usual_kv(row: Row, engine: str, weights: str) -> str:
@@ -297,9 +280,8 @@ def _answer_spread(row: Row, mean_tokens: float, usual: float) -> float:
 
     Formula  exp(2.326·σ − σ²/2) = limit/mean for σ, the smaller root; spread √(exp(σ²) − 1)
     """
-    named = text(row, "isl_dist").lower()
-    limit = next((tokens for name, tokens in ANSWER_LIMIT_TOKENS.items() if name in named), inf)
-    if not is_tuned(row) or limit == inf:
+    limit = _of_data_set(row, "answer_limit_tokens")
+    if not is_tuned(row) or limit is None:
         return usual
     excess = log(max(limit / mean_tokens, 1.0))
     under_root = NORMAL_P99**2 - 2.0 * excess
@@ -309,14 +291,13 @@ def _answer_spread(row: Row, mean_tokens: float, usual: float) -> float:
 
 
 def _lengths(row: Row, assumed: list[str]) -> tuple[float, float]:
-    named = text(row, "isl_dist").lower()
     inputs, outputs = number(row, "isl_mean"), number(row, "osl_mean")
     if inputs is None:
-        known = next((tokens for name, tokens in PROMPT_TOKENS.items() if name in named), None)
+        known = _of_data_set(row, "prompt_tokens")
         inputs = known or USUAL_TOKENS
         assumed.append(f"input length {inputs:.0f}" + (" as usual for the data set" if known else ""))
     if outputs is None:
-        known = next((tokens for name, tokens in ANSWER_TOKENS.items() if name in named), None)
+        known = _of_data_set(row, "answer_tokens")
         outputs = known or USUAL_TOKENS / 2.0
         assumed.append(f"output length {outputs:.0f}")
     return inputs, outputs
