@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.answer import calibration_notes, calibration_rows, is_calibrated
-from twofold.answer.calibrated import factors_in, run_scope, service_scope
+from twofold.answer import calibration_notes, calibration_rows
+from twofold.answer.calibrated import factors_in, is_calibrated, run_scope, service_scope
 from twofold.catalog import Catalog, load_catalog
 from twofold.contracts.results import Plan
 from twofold.contracts.rows import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from twofold.answer import QuickRun, TrainingQuestion, Variation, estimate_training, given
+from twofold.answer import RunEstimate, TrainingQuestion, Variation, estimate_training, given
 from twofold.catalog import Catalog
 from twofold.core import InfeasibleError
 from twofold.perf import Constants
 from twofold.training import TrainingJob
 
-Ask = Callable[..., QuickRun]
+Ask = Callable[..., RunEstimate]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def run_of(catalog: Catalog, constants: Constants) -> Ask:
         headroom: Mapping[str, float] | None = None,
         on: str = "16x8xH100-SXM",
         batch: int = 512,
-    ) -> QuickRun:
+    ) -> RunEstimate:
         job = TrainingJob(catalog.model("llama-3.1-8b"), "pretrain", 8192, batch)
         variation = Variation(price_usd_per_h=price_usd_per_h)
         machines = given(on, catalog, constants, variation)

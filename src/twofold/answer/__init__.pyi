@@ -1,6 +1,5 @@
 from .calibrated import calibration_notes as calibration_notes
 from .calibrated import calibration_rows as calibration_rows
-from .calibrated import is_calibrated as is_calibrated
 from .calibrated import run_scope as run_scope
 from .calibrated import service_scope as service_scope
 from .compliance_supply import authorised as authorised
@@ -24,8 +23,7 @@ from .entries import training_token_bytes as training_token_bytes
 from .entries import usd_per_kwh as usd_per_kwh
 from .measured_choice import MeasuredChoice as MeasuredChoice
 from .measured_choice import choose_measured as choose_measured
-from .measured_letters import is_measured as is_measured
-from .measured_letters import marked_measured as marked_measured
+from .measured_letters import with_letters as with_letters
 from .measured_serving import measured_plan as measured_plan
 from .measured_training import measured_training_plan as measured_training_plan
 from .money_terms import COLLECTED as COLLECTED
@@ -114,8 +112,9 @@ from .training_estimate import TrainingQuestion as TrainingQuestion
 from .training_estimate import estimate_training as estimate_training
 from .training_plan import bare_metal as bare_metal
 from .training_plan import training_plan as training_plan
-from .training_run import QuickRun as QuickRun
-from .training_run import quick_run as quick_run
+from .training_run import RunEstimate as RunEstimate
+from .training_run import estimate_run as estimate_run
+from .training_run import runs_under as runs_under
 from .training_step import RELIEVED as RELIEVED
 from .training_step import TrainedStep as TrainedStep
 from .training_step import TrainingSite as TrainingSite

@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from twofold.answer.calibrated import Scope, is_calibrated
 from twofold.core import Estimate, Source
 from twofold.perf import Constants
 
@@ -19,9 +20,10 @@ def is_measured(constants: Constants, accelerator: str) -> bool:
     )
 
 
-def marked_measured(part: T) -> T:
-    """The same figures, their fitted times and rates marked as measured."""
-    changed: T = _marked(part)
+def with_letters(part: T, accelerator: str, constants: Constants, scope: Scope) -> T:
+    """The same figures; times and rates of a part measured here, or calibrated, are marked as measured."""
+    own = is_measured(constants, accelerator) or is_calibrated(constants, scope)
+    changed: T = _marked(part) if own else part
     return changed
 
 

@@ -12,7 +12,7 @@ from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import headroom_shares
 from twofold.answer.training_plan import machine_figures
-from twofold.answer.training_run import QuickRun, run_figures
+from twofold.answer.training_run import RunEstimate, run_figures
 from twofold.answer.training_trials import cheaper_fraction, losers, rivals
 from twofold.answer.uncertainty import draws_between, flip_warning
 from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
@@ -62,7 +62,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     )
 
 
-def _run(choice: MeasuredChoice, machines: Given, context: Context) -> QuickRun:
+def _run(choice: MeasuredChoice, machines: Given, context: Context) -> RunEstimate:
     """The run over the draws of failures, power and price, and over what the rows leave open of the step."""
     entry, step = choice.entry, choice.chosen.step
     return run_figures(

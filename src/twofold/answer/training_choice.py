@@ -22,7 +22,7 @@ from twofold.core import (
     format_seconds,
     format_si,
 )
-from twofold.perf import Cluster, device
+from twofold.perf import Cluster, Device, device
 from twofold.training import (
     RunPlan,
     SearchResult,
@@ -117,9 +117,7 @@ def _mixed(own: Sequence[Offer]) -> tuple[Offer, ...]:
     """All own machines as one pool: it moves at the pace of the slowest part, in nodes of its size."""
     if len({offer.accelerator.name for offer in own}) < 2:
         return ()
-    slowest = min(
-        own, key=lambda offer: offer.accelerator.bf16_flops_per_s or offer.accelerator.fp16_flops_per_s or 0
-    )
+    slowest = min(own, key=_peak_flops_per_s)
     size = slowest.node.accelerator_count
     count = sum((offer.node_count_max or 0) * offer.node.accelerator_count // size for offer in own)
     return (replace(slowest, node_count_max=count, note="mixed pool"),)
@@ -136,6 +134,13 @@ def _trials(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context
     return [trial_of_size(entry, job, offer, count, context, budget_usd) for count in counts]
 
 
+def peak_flops_per_s(device: Device, precision: str) -> float:
+    """The vendor's rate in the format that products run in, or in the widest units that stand in for it."""
+    peaks = device.peak_flops_per_s
+    stand_in = peaks.get("bf16") or peaks.get("fp16") or max(peaks.values(), default=1.0)
+    return float(np.max(peaks.get(precision) or stand_in))
+
+
 def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context) -> list[int]:
     """Nodes given, and half as many to compare; else powers of two from the fewest that could be on time."""
     if offer.fixed_count:
@@ -143,12 +148,11 @@ def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Co
         return [offer.fixed_count, *half]
     size = offer.node.accelerator_count
     limit = min(offer.node_count_max or NODES_MAX, NODES_MAX, max(1, job.global_batch_sequences * 64 // size))
-    peak = device(offer.accelerator, context.constants).peak_flops_per_s
-    best = peak.get(job.precision) or peak.get("bf16") or peak.get("fp16") or max(peak.values(), default=1.0)
+    best = peak_flops_per_s(device(offer.accelerator, context.constants), job.precision)
     flops = float(np.max(model_flops_per_token(workload(job)))) * entry.token_count
     overhead = 1 + entry.headroom.total_fraction
     target_s = entry.time_limit_s or TARGET_S
-    fewest = flops * overhead / (target_s * float(np.max(best)) * GOOD_MFU_FRACTION * size)
+    fewest = flops * overhead / (target_s * best * GOOD_MFU_FRACTION * size)
     start = 2 ** max(0, int(np.ceil(np.log2(max(fewest, 1e-9)))))
     counts = {min(start * factor, limit) for factor in SIZES}
     return sorted(counts | ({offer.node_count_max} if offer.node_count_max else set()))

@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.question import Given, check_units
 from twofold.answer.quick_refusal import nothing_divides, nothing_trains
 from twofold.answer.ranges import drawn, step_spread
-from twofold.answer.training_run import QuickRun, quick_run
+from twofold.answer.training_run import RunEstimate, estimate_run
 from twofold.answer.training_step import (
     TrainedStep,
     TrainingSite,
@@ -81,7 +81,7 @@ class TrainingEstimate:
     valid_layouts: int
     rejected: tuple[Count, ...]
     layouts: tuple[RankedLayout, ...]  # fastest first, when asked for
-    run: QuickRun | None  # when tokens were given
+    run: RunEstimate | None  # when tokens were given
     warnings: tuple[str, ...]
 
 
@@ -155,10 +155,10 @@ def _check_stated(question: TrainingQuestion) -> None:
         )
 
 
-def _run(question: TrainingQuestion, trained: TrainedStep) -> QuickRun | None:
+def _run(question: TrainingQuestion, trained: TrainedStep) -> RunEstimate | None:
     if question.tokens is None:
         return None
-    return quick_run(trained, question.tokens, question.write_within_s, question.headroom)
+    return estimate_run(trained, question.tokens, question.write_within_s, question.headroom)
 
 
 def ranked_layouts(

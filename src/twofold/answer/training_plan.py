@@ -11,8 +11,14 @@ from twofold.answer.context import Context, fabric_warnings, known, price_warnin
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.site_energy import carbon, facility_energy
-from twofold.answer.training_choice import TrainingChoice, Trial, headroom_shares, planned_run
-from twofold.answer.training_run import QuickRun, quick_run
+from twofold.answer.training_choice import (
+    TrainingChoice,
+    Trial,
+    headroom_shares,
+    peak_flops_per_s,
+    planned_run,
+)
+from twofold.answer.training_run import RunEstimate, estimate_run
 from twofold.answer.training_step import TrainedStep, step_samples, trained_step
 from twofold.answer.training_trials import (
     WORTH_SWITCHING,
@@ -37,7 +43,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     """Re-evaluate the chosen layout over the draws and say everything about it."""
     chosen, job, entry = choice.chosen, choice.job, choice.entry
     trained = trained_trial(choice, context)
-    run = quick_run(trained, entry.token_count, entry.checkpoint.write_within_s, headroom_shares(entry))
+    run = estimate_run(trained, entry.token_count, entry.checkpoint.write_within_s, headroom_shares(entry))
     priced = price_layouts(job, chosen.cluster, chosen.stack)
     flips = _flips(choice, priced, context)
     return TrainingPlan(
@@ -70,7 +76,7 @@ def trained_trial(choice: TrainingChoice, context: Context) -> TrainedStep:
     return trained_step(choice.job, machines, chosen.stack, best, context.draws, context.constants)
 
 
-def machine_figures(choice: MachineChoice[Tried], run: QuickRun, context: Context) -> dict[str, Any]:
+def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Context) -> dict[str, Any]:
     """What a plan says of the run on the chosen machines, however its step is known."""
     entry, chosen = choice.entry, choice.chosen
     return {
@@ -85,7 +91,7 @@ def machine_figures(choice: MachineChoice[Tried], run: QuickRun, context: Contex
     }
 
 
-def _run(entry: TrainingRun, chosen: MachineTrial, run: QuickRun, context: Context) -> Run:
+def _run(entry: TrainingRun, chosen: MachineTrial, run: RunEstimate, context: Context) -> Run:
     """A run with what its spec keeps for other causes, energy at the meter."""
     shares = headroom_shares(entry)
     total = sum(shares.values()) or 1.0
@@ -104,10 +110,9 @@ def _run(entry: TrainingRun, chosen: MachineTrial, run: QuickRun, context: Conte
 def _peak_ratio(trained: TrainedStep) -> Estimate:
     """Model FLOPs over what the datasheet promises for the format that the products run in."""
     cluster = trained.machines.cluster
-    peaks = cluster.device.peak_flops_per_s
-    peak = peaks.get(trained.job.precision) or peaks.get("bf16") or peaks.get("fp16") or max(peaks.values())
-    flops = trained.model_flops()
-    return trained.step.inverse(flops / (float(np.max(peak)) * cluster.accelerator_count)).estimate("ratio")
+    peak = peak_flops_per_s(cluster.device, trained.job.precision)
+    ratio = trained.model_flops() / (peak * cluster.accelerator_count)
+    return trained.step.inverse(ratio).estimate("ratio")
 
 
 def _kind(trial: Trial, chosen: Trial) -> str:

@@ -12,6 +12,7 @@ from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import Checkpoints, Part
 from twofold.core import Estimate, Source, exact
+from twofold.perf import Cluster
 from twofold.training import (
     Reliability,
     RunPlan,
@@ -24,7 +25,7 @@ from twofold.training import (
 
 
 @dataclass(frozen=True, slots=True)
-class QuickRun:
+class RunEstimate:
     """A whole run: base × (1 + headroom) = `accelerator_h`. `cost_usd` None: no price.
 
     Measured rows have no tokens, no FLOPs, and maybe no sizes: these are None.
@@ -49,9 +50,9 @@ class QuickRun:
     cost_usd: Estimate | None
 
 
-def quick_run(
+def estimate_run(
     trained: TrainedStep, tokens: float, write_within_s: float, headroom: Mapping[str, float]
-) -> QuickRun:
+) -> RunEstimate:
     """Everything that `tokens` take beyond the step, over the draws of step, failures, power and price."""
     job = trained.job
     figures = run_figures(
@@ -68,25 +69,17 @@ def run_figures(
     write_within_s: float,
     headroom: Mapping[str, float],
     source: Source = Source.FITTED,
-) -> QuickRun:
+) -> RunEstimate:
     """Everything that the steps of a run take beyond the step; `source` is the step's own.
 
     What adds failures to it is no better than the published runs that their rate was read from.
     Raises InfeasibleError where failures come faster than a restart and a checkpoint take.
     """
-    usual = Reliability()
     whole = max(source, Source.FITTED, key=list(Source).index)
 
-    def run(step_s: float, failure_factor: float) -> RunPlan:
-        between = usual.accelerator_h_between_failures / failure_factor
-        reliability = replace(usual, accelerator_h_between_failures=between)
-        return run_of_steps(work, step_s, machines.cluster, headroom, reliability, write_within_s)
-
-    middle = run(step.middle, 1.0)
+    middle, runs = runs_under(work, step, machines.cluster, draws, write_within_s, headroom)
     if not middle.gets_ahead:
         raise never_ahead(middle, machines)
-    failing = np.ravel(draws["failure_rate"])
-    runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
 
     def figure(name: str, unit: str, letter: Source = whole) -> Estimate:
         samples = np.array([getattr(each, name) for each in runs])
@@ -95,7 +88,7 @@ def run_figures(
     hours = Drawn(middle.total_accelerator_h, np.array([each.total_accelerator_h for each in runs]))
     power = np.ravel(draws["power"])
     energy = Drawn(middle.energy_j, np.array([each.energy_j for each in runs]) * power)
-    return QuickRun(
+    return RunEstimate(
         tokens=None,
         steps=middle.steps_count,
         flops=None,
@@ -114,6 +107,27 @@ def run_figures(
         energy_j=energy.estimate("J", whole),
         cost_usd=_cost(machines, hours, draws, whole),
     )
+
+
+def runs_under(
+    work: RunWork,
+    step: Drawn,
+    cluster: Cluster,
+    draws: Draws,
+    write_within_s: float,
+    headroom: Mapping[str, float],
+) -> tuple[RunPlan, list[RunPlan]]:
+    """The run in its middle, and under every draw of its step and of failures."""
+    usual = Reliability()
+
+    def run(step_s: float, failure_factor: float) -> RunPlan:
+        between = usual.accelerator_h_between_failures / failure_factor
+        reliability = replace(usual, accelerator_h_between_failures=between)
+        return run_of_steps(work, step_s, cluster, headroom, reliability, write_within_s)
+
+    failing = np.broadcast_to(np.ravel(draws["failure_rate"]), step.samples.shape)
+    runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
+    return run(step.middle, 1.0), runs
 
 
 def _headroom(middle: RunPlan, hours: Drawn, shares: Mapping[str, float], source: Source) -> tuple[Part, ...]:

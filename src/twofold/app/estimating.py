@@ -23,12 +23,10 @@ from twofold.answer import (
     estimate_serving,
     estimate_training,
     given,
-    is_calibrated,
-    is_measured,
-    marked_measured,
     read_rate_bytes_per_s,
     run_scope,
     service_scope,
+    with_letters,
 )
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import calibration_file, device_folder
@@ -191,8 +189,7 @@ def _lettered(
 ) -> Estimated:
     """The same answer; on a part that was measured here, or calibrated, its times say so."""
     answer = replace(answer, warnings=(*answer.warnings, *calibration_notes(constants, {"this": scope})))
-    own = is_measured(constants, machines.accelerator.name) or is_calibrated(constants, scope)
-    return marked_measured(answer) if own else answer
+    return with_letters(answer, machines.accelerator.name, constants, scope)
 
 
 def published_format(model: Model) -> str:

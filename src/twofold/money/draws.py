@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from twofold.answer import (
     FACTORS,
     Context,
+    Drawn,
     Draws,
     ServingChoice,
     TrainingChoice,
@@ -19,12 +20,13 @@ from twofold.answer import (
     headroom_shares,
     relative_need,
     runs_per_year,
+    runs_under,
     step_samples,
 )
 from twofold.contracts.results import MeasuringRow, Plan, ServicePlan, SwingRow, TrainingPlan
 from twofold.core import Estimate
 from twofold.supply import Distribution, distribution, tornado, value_of_measuring
-from twofold.training import Reliability, run_of_steps, run_work
+from twofold.training import run_work
 
 Samples = NDArray[np.float64]
 Z_80 = 1.2816
@@ -165,24 +167,11 @@ def _run_ratio(choice: TrainingChoice, draws: Draws) -> Samples:
     assert chosen.found.best and chosen.run
     layouts = chosen.found.best.layouts
     steps = np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
-    usual, entry = Reliability(), choice.entry
+    step = Drawn(chosen.found.best.step_s, steps)
+    entry, shares = choice.entry, headroom_shares(choice.entry)
     work = run_work(choice.job, entry.token_count)
-
-    def hours(step_s: float, failure_factor: float) -> float:
-        between = usual.accelerator_h_between_failures / failure_factor
-        run = run_of_steps(
-            work,
-            step_s,
-            chosen.cluster,
-            headroom_shares(entry),
-            replace(usual, accelerator_h_between_failures=between),
-            entry.checkpoint.write_within_s,
-        )
-        return run.total_accelerator_h
-
-    failing = np.broadcast_to(np.ravel(draws["failure_rate"]), steps.shape)
-    middle = hours(chosen.found.best.step_s, 1.0)
-    return np.array([hours(float(s), float(f)) / middle for s, f in zip(steps, failing, strict=True)])
+    middle, runs = runs_under(work, step, chosen.cluster, draws, entry.checkpoint.write_within_s, shares)
+    return np.array([run.total_accelerator_h / middle.total_accelerator_h for run in runs])
 
 
 def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Samples:

@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
-from typing import TypeVar
 
 from twofold import __version__, rehearse
 from twofold.answer import (
     DRAW_COUNT,
     Context,
     MeasuredChoice,
-    Offer,
     ServingChoice,
     TrainingChoice,
     authorised,
@@ -21,10 +19,7 @@ from twofold.answer import (
     choose_training,
     derivations,
     draw_factors,
-    is_calibrated,
-    is_measured,
     main_pool,
-    marked_measured,
     measured_plan,
     measured_training_plan,
     offered_where_asked,
@@ -32,6 +27,7 @@ from twofold.answer import (
     service_plan,
     service_scope,
     training_plan,
+    with_letters,
 )
 from twofold.catalog import Catalog
 from twofold.contracts.results import Digests, Plan, ServicePlan, TrainingPlan
@@ -43,7 +39,6 @@ from twofold.planner.supply_side import with_supply_side
 from twofold.planner.tornado import factor_swings
 from twofold.portfolio import Rehearsing
 
-Half = TypeVar("Half", TrainingPlan, ServicePlan)
 SCHEMA = "twofold/plan/1"
 
 
@@ -170,19 +165,13 @@ def _calibration_notes(
 
 
 def _planned_run(choice: TrainingChoice, context: Context) -> TrainingPlan:
-    plan = training_plan(choice, context)
-    return _lettered(plan, choice.chosen.offer, context, _run_scope(choice))
+    name = choice.chosen.offer.accelerator.name
+    return with_letters(training_plan(choice, context), name, context.constants, _run_scope(choice))
 
 
 def _planned_service(choice: ServingChoice, context: Context) -> ServicePlan:
-    return _lettered(service_plan(choice, context), choice.offer, context, _service_scope(choice))
-
-
-def _lettered(half: Half, offer: Offer, context: Context, scope: Mapping[str, str]) -> Half:
-    """A run or service as planned; where its part was measured here, or calibrated, its times say so."""
-    constants = context.constants
-    own = is_measured(constants, offer.accelerator.name) or is_calibrated(constants, scope)
-    return marked_measured(half) if own else half
+    name = choice.offer.accelerator.name
+    return with_letters(service_plan(choice, context), name, context.constants, _service_scope(choice))
 
 
 def _run_scope(choice: TrainingChoice) -> dict[str, str]:

@@ -10,9 +10,9 @@ from twofold.answer import (
     bare_metal,
     choose_training,
     drawn,
+    estimate_run,
     machines_text,
     memory_estimate,
-    quick_run,
     resized,
     step_samples,
     trained_step,
@@ -210,7 +210,7 @@ def tenancy_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
         if best is None:
             rungs.append(Rung(label, {"overhead_fraction": share}, "no layout fits"))
             continue
-        run = quick_run(best, site.entry.token_count, site.entry.checkpoint.write_within_s, {})
+        run = estimate_run(best, site.entry.token_count, site.entry.checkpoint.write_within_s, {})
         values = _step_values(best) | {
             "overhead_fraction": share,
             "wall_s": run.wall_s,

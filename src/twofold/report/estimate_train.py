@@ -1,6 +1,6 @@
 """The screen of `estimate train`: the step of a job on given machines, its memory, layouts and run."""
 
-from twofold.answer import QuickRun, TrainingEstimate
+from twofold.answer import RunEstimate, TrainingEstimate
 from twofold.core import format_bytes, format_memory, format_seconds, format_si
 from twofold.report.figures import hours_unit, percent, ranged, shares, summed, watt_hours
 from twofold.report.lines import DOT, both_ends, field, heading, table
@@ -93,7 +93,7 @@ def _layouts(answer: TrainingEstimate) -> list[str]:
     return table(("", "layout, fastest first", "step", "memory", "exposed"), rows, numbers=(0, 3, 4))
 
 
-def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
+def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
     saved = run.checkpoints
     # A model stands behind an estimate: all of its sizes are known.
     assert run.tokens and run.flops and run.data_bytes_per_s is not None
@@ -126,7 +126,7 @@ def _run(run: QuickRun, answer: TrainingEstimate) -> list[str]:
     ]
 
 
-def _hours(run: QuickRun, unit: str) -> list[str]:
+def _hours(run: RunEstimate, unit: str) -> list[str]:
     """Accelerator-hours of the run, and of each cause that hours are kept for: they add up."""
     if not run.headroom:
         return [ranged(run.accelerator_h, unit), "no headroom asked"]
