@@ -185,8 +185,14 @@ def write_lists_of_verbs() -> None:
     called = {**{name: name for name in listed}, "catalog": "catalog_rows", "measure": "measure_device"}
     text = door.read_text("utf-8")
     for name, verb in listed.items():
-        line = re.compile(rf"^    {called[name]} {{2,}}\S.*$", re.M)
-        text = line.sub(f"    {called[name]:15} {verb['summary']}", text)
+        line, said = (
+            re.compile(rf"^    {called[name]} {{2,}}\S.*\n", re.M),
+            f"    {called[name]:15} {verb['summary']}\n",
+        )
+        if name != "init" and not line.search(text):  # a new verb: above the blank line that ends the list
+            head, listed_so_far, rest = text.partition("The verbs, one line each:\n\n")
+            text = head + listed_so_far + rest.replace("\n\n", f"\n{said}\n", 1)
+        text = line.sub(said, text)
     door.write_text(text, "utf-8")
 
 
