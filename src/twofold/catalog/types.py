@@ -191,7 +191,7 @@ class ModelFamily:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition(Sourced):
+class Partition:
     """One profile that a device can be cut into. `starts` lists the memory slices where it may begin."""
 
     accelerator: str
@@ -206,6 +206,9 @@ class Partition(Sourced):
     memory_bytes: float
     starts: str
     memory_modes: str
+    source: str
+    licence: str
+    confidence: str
     notes: str = ""
 
 
