@@ -91,7 +91,7 @@ def train(
         stated["recompute"] = int(RECOMPUTE[one_of(recompute, RECOMPUTE, "way to recompute")])
     if zero is not None:
         stated["zero_stage"] = zero
-    site = site_of(world, job, found, stated)
+    site = _site_of(world, job, found, stated)
     return _trained(site, _best(site))
 
 
@@ -119,7 +119,7 @@ def job_of(
     )  # fmt: skip
 
 
-def site_of(
+def _site_of(
     world: World, job: TrainingJob, on: Given, stated: Mapping[str, int] | None = None
 ) -> TrainingSite:
     """A job on machines with the layouts that have the stated sizes."""
@@ -168,13 +168,13 @@ def trains(
 ) -> bool:
     """Whether any layout of a 16-bit pre-training run fits the memory of the machines."""
     job = job_of(world, model, framework=framework, offload=offload)
-    return bool(site_of(world, job, machines(world, on)).fits.any())
+    return bool(_site_of(world, job, machines(world, on)).fits.any())
 
 
 def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
     """The slowest over the fastest step of all layouts that fit."""
     job = job_of(world, model, batch)
-    site = site_of(world, job, machines(world, on))
+    site = _site_of(world, job, machines(world, on))
     times = site.priced.step_s[site.fits]
     if not len(times):
         raise InfeasibleError("nothing fits")
@@ -192,7 +192,7 @@ def training_gains(world: World, model: str, on: str, batch: int = 512) -> Mappi
 
     def compute() -> Mapping[str, float]:
         job = job_of(world, model, batch)
-        site = site_of(world, job, machines(world, on))
+        site = _site_of(world, job, machines(world, on))
         best = _best(site)
         return {name: resource_gain(job, site.machines, site.stack, best, name) for name in RELIEVED.values()}
 

@@ -29,9 +29,9 @@ class LineItem:
 class UnitCost:
     """What one unit costs, with where it was read."""
 
-    usd: float
-    source: str
-    date: str = ""
+    usd: float  # of one unit
+    source: str  # where the price was read
+    date: str = ""  # on which, blank where nobody says
 
 
 def line_item(
