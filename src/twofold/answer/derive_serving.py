@@ -20,6 +20,7 @@ from twofold.answer.ranges import serving_scope
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.answer.serving_replica import READING, WARM_UP_RANGE_S, WARMING
 from twofold.catalog import Accelerator
+from twofold.contracts import QUANTILES
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import DAY_S, format_count, format_seconds, format_si
 from twofold.inference import (
@@ -49,7 +50,7 @@ OPERATORS = {
         ("serving_host_step_s", "serving_host_layer_s", "serving_host_sequence_s"),
     ),
 }
-QUANTILE = {"p50": "the median", "p95": "the mean + deviations to p95", "p99": "the mean + deviations to p99"}
+QUANTILE = {q: f"the mean + deviations to {q}" for q in QUANTILES} | {"p50": "the median"}
 USUAL_WAYS = {"edge": "a usual round trip to the region", "gateway": "what a usual gateway adds"}
 Table = Mapping[str, tuple[str, str]]  # path -> formula, names of its inputs
 LATENCY: Table = {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from twofold.contracts import QUANTILES
 from twofold.contracts.results import ClassPlan
 from twofold.contracts.scenario import Policies, Scenario
 from twofold.policy.gate import (
@@ -82,9 +83,9 @@ def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> Gate
 
 
 def limits_of(planned: ClassPlan) -> Mapping[str, float]:
-    """The seconds within which a class's answers are to be, by metric: its p95 goal, else p99, else p50."""
+    """The seconds within which a class's answers are to be, by metric: its p95 goal, else the nearest."""
     found: dict[str, float] = {}
-    for which in ("p50", "p99", "p95"):
+    for which in sorted(QUANTILES, key=lambda quantile: -abs(int(quantile[1:]) - 95)):
         found |= {
             slo.metric.removesuffix(f"_{which}"): slo.limit_s
             for slo in planned.slos
