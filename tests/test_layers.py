@@ -1,6 +1,7 @@
 """Holds the map of docs/architecture.md: imports point down, rooms have one door, `--help` stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -137,6 +138,16 @@ def test_the_map_in_the_docs_is_this_map() -> None:
     text = (SOURCE.parents[1] / "docs" / "architecture.md").read_text("utf-8")
     for room, floor in FLOORS.items():
         assert f"| {floor} | `{room}` |" in text, room
+
+
+def test_the_places_that_a_newcomer_is_sent_to_are_there() -> None:
+    page = (SOURCE.parents[1] / "docs" / "changing.md").read_text("utf-8")
+    places = re.findall(r"`([\w/]+\.(?:py|csv|pyi|json))(?::(\w+))?`", page)
+    assert len(places) > 30
+    for file, name in places:
+        path = SOURCE / file if (SOURCE / file).exists() else SOURCE.parents[1] / file
+        text = path.read_text("utf-8")
+        assert not name or re.search(rf"^(def |class )?{name}\b", text, re.M), f"{file}:{name}"
 
 
 @pytest.mark.parametrize("room", sorted({*FLOORS} - {"cli"}))

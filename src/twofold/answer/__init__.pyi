@@ -2,6 +2,7 @@ from .calibrated import calibration_notes as calibration_notes
 from .calibrated import calibration_rows as calibration_rows
 from .calibrated import run_scope as run_scope
 from .calibrated import service_scope as service_scope
+from .calibrated import with_letters as with_letters
 from .compliance_supply import authorised as authorised
 from .compliance_supply import may_host as may_host
 from .context import Context as Context
@@ -23,7 +24,6 @@ from .entries import training_token_bytes as training_token_bytes
 from .entries import usd_per_kwh as usd_per_kwh
 from .measured_choice import MeasuredChoice as MeasuredChoice
 from .measured_choice import choose_measured as choose_measured
-from .measured_letters import with_letters as with_letters
 from .measured_serving import measured_plan as measured_plan
 from .measured_training import measured_training_plan as measured_training_plan
 from .money_terms import COLLECTED as COLLECTED

@@ -1,19 +1,22 @@
 """A user's calibration in a plan: rows of constants that hold for one accelerator under one software.
 
 Medians are scaled by the factors, draws take the factors' doubt after the rows, ranges what rows left out
-showed. Nothing here applies where accelerator or software differ.
+showed. Nothing here applies where accelerator or software differ. Times that rest on what was
+measured here get its letter.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from math import exp, log
 from pathlib import Path
+from typing import Any, TypeVar
 
 from twofold.answer.calibrated_draws import COVARIANCE
 from twofold.answer.derivation import Leaves
 from twofold.answer.uncertainty import Spread
 from twofold.contracts.results import Input
 from twofold.contracts.rows import CalibratedFigure, CalibratedStack, Calibration
-from twofold.core import Source
+from twofold.core import Estimate, Source
 from twofold.inference import Engine, scale_engine
 from twofold.perf import Cluster, ConstantRow, Constants, calibrate_cluster, format_scope
 from twofold.training import Stack, TrainingJob, scale_stack, software_family
@@ -24,6 +27,8 @@ SPREAD = "calibration_spread_ratio"
 METRICS = {"step_time_s": "step", "peak_mem_gib": "memory"}  # others by their first word: ttft tpot output
 
 Scope = Mapping[str, str]
+T = TypeVar("T")
+TIMED_UNITS = frozenset({"s", "tok/s", "1/s", "req/s", "ratio"})  # bytes and money are not the device's
 
 
 def calibration_rows(calibration: Calibration, path: Path) -> list[ConstantRow]:
@@ -159,3 +164,34 @@ def spread_inputs(leaves: Leaves, interval: str, scope: Scope, metric: str, kind
 def is_calibrated(constants: Constants, scope: Scope) -> bool:
     """Whether the user's rows shaped the figures of a stack."""
     return bool(factors_in(constants, scope))
+
+
+def is_measured(constants: Constants, accelerator: str) -> bool:
+    """Whether the constants hold what was measured here of this very part."""
+    pair = ("accelerator", accelerator)
+    return any(
+        row.source == Source.MEASURED and pair in row.pairs and row.fitted_by != "calibration"
+        for row in constants.rows
+    )
+
+
+def with_letters(part: T, accelerator: str, constants: Constants, scope: Scope) -> T:
+    """The same figures; times and rates of a part measured here, or calibrated, are marked as measured."""
+    own = is_measured(constants, accelerator) or is_calibrated(constants, scope)
+    changed: T = _marked(part) if own else part
+    return changed
+
+
+def _marked(value: Any) -> Any:
+    """What holds no such figure is returned as it is."""
+    if isinstance(value, Estimate):
+        timed = value.unit in TIMED_UNITS and value.source == Source.FITTED
+        return replace(value, source=Source.MEASURED) if timed else value
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        changed = tuple(_marked(each) for each in value)
+        return value if all(a is b for a, b in zip(changed, value, strict=True)) else changed
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+        differing = {name: new for name, old in parts.items() if (new := _marked(old)) is not old}
+        return replace(value, **differing) if differing else value
+    return value

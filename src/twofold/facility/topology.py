@@ -1,6 +1,7 @@
 """What networks between servers are built of: switches by tier and cables, counted by formula.
 
-`fabric_graph` builds the same networks cable by cable; `cabling` gives the cables their lengths and prices.
+tests/facility/test_fabric_graph.py builds the same networks cable by cable; `cabling` gives the cables their
+lengths and prices.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A request's way through the gate: every decision about it, in the one order.
 
-rate limit → repeats → shedding → admission → class queue → route → (breaker: health.py) → retry and hedge
+rate limit → repeats → shedding → class queue → route → admission → (breaker: health.py) → retry and hedge
 
 What is not set is not there: with nothing set, a request is sent or refused at once, and repeated elsewhere.
 """
