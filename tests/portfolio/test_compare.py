@@ -1,7 +1,7 @@
 """Deadlines of a portfolio and of what it is held against come from where runs were put."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from twofold.supply import (
     CampaignOption,
     CapacityOffer,
     Demand,
+    Placement,
     PortfolioProblem,
     ServingRate,
     solve,
@@ -59,10 +60,16 @@ def test_runs_that_were_dropped_are_named_for_the_portfolio_and_for_fleets() -> 
     assert deadlines(solved("huge")) == {"portfolio": "without huge", "dedicated fleets": "without huge"}
 
 
-@pytest.mark.parametrize("change", [{"start_week": 5}, {"wall_h": 7 * 168.0}])
-def test_a_run_that_is_not_over_with_its_window_is_late(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda each: replace(each, start_week=5),
+        lambda each: replace(each, option=replace(each.option, wall_h=7 * 168.0)),
+    ],
+)
+def test_a_run_that_is_not_over_with_its_window_is_late(change: Callable[[Placement], Placement]) -> None:
     case = solved()
-    moved = tuple(replace(each, **change) for each in case.answer.placements)
+    moved = tuple(change(each) for each in case.answer.placements)
     late = replace(case, answer=replace(case.answer, placements=moved))
     assert late_runs(case.problem, case.answer) == () and late_runs(late.problem, late.answer) == ("base",)
     assert deadlines(late)["portfolio"] == "misses base"

@@ -49,7 +49,7 @@ def test_the_shares_of_a_run_are_of_its_work_and_sum_to_all_of_it(dense: bool) -
     assert sum(found.values()) == pytest.approx(1.0)
     done: Counter[str] = Counter()
     for each in case.answer.placements:
-        done[each.offer] += 0.5
+        done[each.option.offer] += 0.5
     for part in case.answer.portions:
         done[part.option.offer] += 0.5 * part.done_fraction
     assert {offer: share for (_, offer), share in found.items()} == pytest.approx(dict(done))

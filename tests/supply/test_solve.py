@@ -237,7 +237,7 @@ def test_a_run_on_rented_hours_is_released_when_it_is_over(offer: Callable[..., 
     options = tuple(CampaignOption(each.name, 4, 400.0) for each in offers)
     problem = PortfolioProblem(offers, (), (), (Campaign("base", 0, 6, options),), ())
     answer = solve(problem, gap_fraction=0.0)
-    assert answer and answer.placements[0].offer == "hour"
+    assert answer and answer.placements[0].option.offer == "hour"
     assert answer.usd == pytest.approx(4 * 400 * 2.0)
 
 

@@ -105,7 +105,7 @@ def _of_runs(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
     """Weights moved; checkpoints are kept as those of the plan's fleets are, which the bill counts."""
     extras: dict[tuple[str, str], float] = defaultdict(float)
     for placed in solved.answer.placements:
-        extras[placed.campaign, placed.offer] += placed.extra_usd
+        extras[placed.campaign, placed.option.offer] += placed.option.extra_usd
     for part in solved.answer.portions:
         extras[part.campaign, part.option.offer] += part.done_fraction * part.option.extra_usd
     return [

@@ -94,7 +94,7 @@ def _deadline(solved: SolvedPortfolio) -> str:
 
 def late_runs(problem: PortfolioProblem, answer: PortfolioAnswer) -> tuple[str, ...]:
     """Runs that were put nowhere, or that are not over when their window is."""
-    ends = {each.campaign: each.start_week + each.wall_h / WEEK_H for each in answer.placements}
+    ends = {each.campaign: each.start_week + each.option.wall_h / WEEK_H for each in answer.placements}
     late = []
     for number, campaign in enumerate(problem.campaigns):
         if campaign.dense:
@@ -180,7 +180,7 @@ def _restriction(rule: str, extra_fraction: float | None, solved: SolvedPortfoli
 
 def _used(solved: SolvedPortfolio) -> list[CapacityOffer]:
     answer = solved.answer
-    placed = {each.offer for each in answer.placements}
+    placed = {each.option.offer for each in answer.placements}
     return [
         offer
         for index, offer in enumerate(solved.problem.offers)

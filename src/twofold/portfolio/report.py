@@ -77,7 +77,7 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
 def _used_part(solved: SolvedPortfolio) -> tuple[PortfolioProblem, PortfolioAnswer]:
     """The problem and its answer without the offers that the answer leaves alone."""
     answer, problem = solved.answer, solved.problem
-    placed = {each.offer for each in answer.placements}
+    placed = {each.option.offer for each in answer.placements}
     arrays = (
         answer.held_units,
         answer.hourly_units,

@@ -68,9 +68,8 @@ class SolvedPortfolio:
         """(weeks,) units of dense runs on an offer."""
         units = np.zeros(self.problem.week_count)
         for each in self.answer.placements:
-            if each.offer == self.problem.offers[index].name:
-                weeks = int(np.ceil(each.wall_h / WEEK_H - 1e-9))
-                units[each.start_week : each.start_week + weeks] += each.units
+            if each.option.offer == self.problem.offers[index].name:
+                units[each.start_week : each.start_week + each.option.weeks] += each.option.units
         return units
 
     def pausing_units(self, index: int) -> Floats:

@@ -45,7 +45,7 @@ def leases(solved: SolvedPortfolio) -> tuple[Lease, ...]:
 
 def _offer_of(solved: SolvedPortfolio, placement: Placement) -> CapacityOffer | None:
     """The hourly offer that a run rents its units from; None where it uses held ones."""
-    offer = next(each for each in solved.problem.offers if each.name == placement.offer)
+    offer = next(each for each in solved.problem.offers if each.name == placement.option.offer)
     return offer if is_hourly(offer) else None
 
 
@@ -173,15 +173,14 @@ def _metered(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Itera
 def _placed(solved: SolvedPortfolio, placement: Placement) -> Lease:
     offer = _offer_of(solved, placement)
     assert offer
-    hours = placement.units * placement.wall_h
-    weeks = int(np.ceil(placement.wall_h / WEEK_H - 1e-9))
+    hours = placement.option.unit_h
     return _lease(
         offer,
         "training",
         placement.campaign,
-        units=placement.units,
+        units=placement.option.units,
         start_week=placement.start_week,
-        weeks=weeks,
+        weeks=placement.option.weeks,
         release=_release(solved, placement),
         unit_h=hours,
         used_fraction=1.0,
@@ -191,7 +190,7 @@ def _placed(solved: SolvedPortfolio, placement: Placement) -> Lease:
 
 def _release(solved: SolvedPortfolio, placement: Placement) -> str:
     """The day after its last one; where the year has no first day, the number of its last one."""
-    days = np.ceil((placement.start_week + placement.wall_h / WEEK_H) * DAYS)
+    days = np.ceil((placement.start_week + placement.option.wall_h / WEEK_H) * DAYS)
     return solved.day(days / DAYS) if solved.start else f"day {days:.0f}"
 
 
@@ -215,7 +214,7 @@ def _work_on(solved: SolvedPortfolio, index: int) -> str:
     runs += [
         each.campaign
         for each in answer.placements
-        if each.offer == problem.offers[index].name and not is_hourly(problem.offers[index])
+        if each.option.offer == problem.offers[index].name and not is_hourly(problem.offers[index])
     ]
     return ", ".join([*names, *_without_numbers(runs)]) or "idle"
 
@@ -233,7 +232,7 @@ def trained_shares(solved: SolvedPortfolio) -> tuple[TrainedShare, ...]:
     times = Counter(NUMBER.sub("", campaign.name) for campaign in solved.problem.campaigns)
     done: dict[tuple[str, str], float] = defaultdict(float)
     for placed in solved.answer.placements:
-        done[NUMBER.sub("", placed.campaign), placed.offer] += 1.0
+        done[NUMBER.sub("", placed.campaign), placed.option.offer] += 1.0
     for part in solved.answer.portions:
         done[NUMBER.sub("", part.campaign), part.option.offer] += part.done_fraction
     return tuple(
@@ -306,7 +305,7 @@ def _running(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
     return [
         each.campaign
         for each in solved.answer.placements
-        if any(each.start_week <= week < each.start_week + each.wall_h / WEEK_H for week in weeks)
+        if any(each.start_week <= week < each.start_week + each.option.wall_h / WEEK_H for week in weeks)
     ]
 
 
@@ -402,7 +401,7 @@ def window_costs(solved: SolvedPortfolio) -> tuple[WindowCost, ...]:
     offers: Mapping[str, CapacityOffer] = {offer.name: offer for offer in solved.problem.offers}
     rows = []
     for each in solved.answer.placements:
-        offer = offers[each.offer]
+        offer = offers[each.option.offer]
         if not is_hourly(offer):
             continue
         price = unit_usd_per_h(offer)
@@ -410,12 +409,12 @@ def window_costs(solved: SolvedPortfolio) -> tuple[WindowCost, ...]:
         rows.append(
             WindowCost(
                 each.campaign,
-                each.units,
+                each.option.units,
                 offer.name,
                 solved.day(each.start_week),
                 _release(solved, each),
-                each.units * each.wall_h * price,
-                each.units * year_h * price,
+                each.option.unit_h * price,
+                each.option.units * year_h * price,
             )
         )
     return tuple(rows)

@@ -68,14 +68,10 @@ def _campaigns(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[s
             if len(placed) != 1:
                 yield f"{campaign.name}: placed {len(placed)} times"
             for each in placed:
-                fits = [
-                    option
-                    for option in campaign.options
-                    if (option.offer, option.units, option.wall_h) == (each.offer, each.units, each.wall_h)
-                ]
-                end = each.start_week + each.wall_h / 168
-                if not fits or each.start_week < campaign.first_week or end > campaign.end_week + 1e-6:
-                    where = f"weeks {each.start_week}–{end:.1f} on {each.offer}"
+                end = each.start_week + each.option.wall_h / 168
+                known = each.option in campaign.options
+                if not known or each.start_week < campaign.first_week or end > campaign.end_week + 1e-6:
+                    where = f"weeks {each.start_week}–{end:.1f} on {each.option.offer}"
                     yield f"{campaign.name}: {where} are not among its options"
             continue
         parts = [each for each in answer.portions if each.campaign == campaign.name]
@@ -125,9 +121,10 @@ def _capacity(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[st
 
 def _training_units(answer: PortfolioAnswer, offer: str, week: int) -> int:
     return sum(
-        each.units
+        each.option.units
         for each in answer.placements
-        if each.offer == offer and each.start_week <= week < each.start_week + -(-(each.wall_h - 1e-9) // 168)
+        if each.option.offer == offer
+        and each.start_week <= week < each.start_week + -(-(each.option.wall_h - 1e-9) // 168)
     )
 
 
@@ -167,7 +164,7 @@ def _kinds(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[str]:
     used = []
     for o, offer in enumerate(problem.offers):
         serving = answer.served_per_s[o].max() > TOLERANCE if problem.work_names else False
-        training = any(each.offer == offer.name for each in answer.placements)
+        training = any(each.option.offer == offer.name for each in answer.placements)
         pausing = float(answer.rented_unit_h[o].sum() + answer.paused_units[o].sum()) > TOLERANCE
         if serving or training or pausing:
             used.append(offer)
@@ -190,7 +187,7 @@ def _money(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[str]:
 
 def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:
     """What the portfolio costs, added up lease by lease and hour by hour."""
-    total = sum(each.extra_usd for each in answer.placements)
+    total = sum(each.option.extra_usd for each in answer.placements)
     total += sum(each.done_fraction * each.option.extra_usd for each in answer.portions)
     for o, offer in enumerate(problem.offers):
         price = offer.usd_per_unit_h * (1 - offer.discount_fraction) * (1 + offer.support_fraction)
@@ -202,7 +199,7 @@ def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:
                 total += price * 168 * beyond * float(answer.started_units[o, week])
         else:
             hours = float(answer.hourly_units[o].sum()) * 7 + float(answer.rented_unit_h[o].sum())
-            hours += sum(each.units * each.wall_h for each in answer.placements if each.offer == offer.name)
+            hours += sum(each.option.unit_h for each in answer.placements if each.option.offer == offer.name)
             total += price * hours
         total += _by_request(problem, answer, o)
     return total

@@ -153,14 +153,11 @@ class PortfolioProblem:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A dense campaign where it was put: units of an offer from a week on."""
+    """A dense campaign where it was put: one of its options, from a week on."""
 
     campaign: str
-    offer: str
-    units: int
+    option: CampaignOption
     start_week: int
-    wall_h: float
-    extra_usd: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,7 +378,7 @@ def _answer(problem: PortfolioProblem, found: _Found, bound: float) -> Portfolio
     for name, where in columns.shortage.items():
         short[work[name]] = spread.hours(values[where])
     placements = tuple(
-        Placement(campaign.name, option.offer, option.units, week, option.wall_h, option.extra_usd)
+        Placement(campaign.name, option, week)
         for campaign, option, week, column in columns.starts
         if values[column] > 0.5
     )
