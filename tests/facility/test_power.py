@@ -1,45 +1,55 @@
 """Delivery of power: breakers within 80 %, steps that become ramps, caps that cost what physics says."""
 
 from itertools import pairwise
+from math import sqrt
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
+from twofold.contracts.results import Feed
 from twofold.facility import capped, provision, rack_feed, redundancy, step_load
 from twofold.facility.power import Tier, conversion_efficiency
 
 CATALOG = load_catalog()
 
 
+def _side_w(feed: Feed) -> float:
+    """The rating of one side: three phases of 415 V with a power factor of 0.98."""
+    return sqrt(3.0) * 415.0 * 0.98 * feed.amps * feed.strip_count
+
+
 @given(st.floats(100.0, 600e3))
 def test_either_side_alone_stays_within_80_percent_of_its_rating(rack_w: float) -> None:
-    feed = rack_feed(CATALOG, rack_w)
+    feed = rack_feed(CATALOG, "base", rack_w)
     assert feed.load_alone_fraction <= 0.8 + 1e-12
     assert feed.load_fraction == pytest.approx(feed.load_alone_fraction / 2)
-    assert feed.load_alone_fraction * feed.rating_w == pytest.approx(rack_w)
+    assert feed.load_alone_fraction * _side_w(feed) == pytest.approx(rack_w)
 
 
 def test_a_strip_is_rated_by_three_phases() -> None:
     """32 A at 415 V and a power factor of 0.98 carry 22.5 kW: 18 kW of continuous load."""
-    feed = rack_feed(CATALOG, 17_900.0)
+    feed = rack_feed(CATALOG, "base", 17_900.0)
     assert (feed.amps, feed.strip_count) == (32, 1)
-    assert feed.rating_w == pytest.approx(22_541, abs=2)
+    assert _side_w(feed) == pytest.approx(feed.rack_w / feed.load_alone_fraction)
+    assert _side_w(feed) == pytest.approx(22_541, abs=2)
 
 
 def test_a_jump_becomes_a_ramp_that_a_buffer_fills() -> None:
-    step = step_load(CATALOG, 2e6, 0.5e6, synchronous=True)
+    step = step_load(CATALOG, "base", 2e6, 0.5e6, synchronous=True)
     assert step.swing_w == 1.5e6
     assert step.ramp_s == pytest.approx(450.0)  # a tenth of 2 MW each minute
     assert step.buffer_j == pytest.approx(step.swing_w * step.ramp_s / 2)
     assert step.phase_swing_w == pytest.approx(0.3 * 2e6)  # what fleets reported
-    assert step_load(CATALOG, 2e6, 0.5e6, synchronous=False).phase_swing_w == 0.0
+    assert step_load(CATALOG, "base", 2e6, 0.5e6, synchronous=False).phase_swing_w == 0.0
 
 
 @given(st.floats(1e4, 1e8), st.floats(0.0, 1.0))
 def test_a_smaller_swing_takes_a_smaller_buffer(busy_w: float, rest: float) -> None:
-    step, whole = (step_load(CATALOG, busy_w, busy_w * share, synchronous=True) for share in (rest, 0.0))
+    step, whole = (
+        step_load(CATALOG, "base", busy_w, busy_w * share, synchronous=True) for share in (rest, 0.0)
+    )
     assert 0 <= step.buffer_j <= whole.buffer_j and step.swing_w <= busy_w
 
 

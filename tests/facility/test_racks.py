@@ -17,7 +17,7 @@ from twofold.facility import (
     serving_racks,
     training_racks,
 )
-from twofold.facility.racks import even_counts
+from twofold.facility.racks import RackLoad, even_counts
 
 CATALOG = load_catalog()
 ONPREM = ["DGX-H100", "HGX-B200-10U-CX7", "L40S-4U-8", "L4-2U-4", "GB200-NVL72-rack", "HGX-H100-5U"]
@@ -98,14 +98,14 @@ def test_no_rack_passes_a_limit_and_every_server_that_fits_stands(
     fits = {each.name: nodes_per_rack(CATALOG, each.node, limits).nodes_per_rack > 0 for each in wanted}
     assert placed == {name: count if fits[name] else 0 for name, count in counts.items()}
     for rack in racks:
-        _within(rack.planned_w, rack.rack_units, rack.ports, rack.weight_kg, limits)
+        _within(rack.load, limits)
 
 
-def _within(watts: float, units: int, ports: int, kilograms: float, limits: RackLimits) -> None:
-    assert watts <= limits.cooling_w * (1 + 1e-9)
-    assert units <= limits.rack_units or units >= 40  # a rack of its own
-    assert ports <= limits.ports
-    assert kilograms <= limits.weight_kg * (1 + 1e-9)
+def _within(load: RackLoad, limits: RackLimits) -> None:
+    assert load.planned_w <= limits.cooling_w * (1 + 1e-9)
+    assert load.rack_units <= limits.rack_units or load.rack_units >= 40  # a rack of its own
+    assert load.ports <= limits.ports
+    assert load.weight_kg <= limits.weight_kg * (1 + 1e-9)
 
 
 def test_nothing_to_place_takes_no_rack() -> None:

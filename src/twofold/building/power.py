@@ -13,7 +13,6 @@ from twofold.contracts.results import (
     BuiltNetwork,
     BuiltPower,
     CapTrade,
-    Feed,
     RackGroup,
     ServicePlan,
     Swing,
@@ -98,12 +97,12 @@ def power(
         meter_w / it_w,
         efficiency(largest, kinds[largest.name], context).source,
         context.spec.facility.power_cap_w,
-        tuple(_feed(group, context) for group in groups if group.rack_w > 0),
+        tuple(rack_feed(context.catalog, each.name, each.rack_w) for each in groups if each.rack_w > 0),
         swings,
         it_w * per_minute,
         need.ride_through_j,
         tuple(trade for entry in found if (trade := _cap(entry, context))),
-        tier.tier,
+        context.spec.facility.tier,
         tier.scheme,
         tier.availability_fraction,
         tier.down_h_per_year,
@@ -208,18 +207,6 @@ def _beside_w(entry: Entry, servers_w: float, built: Sequence[BuiltNetwork], con
     return max(networks_w, servers_w * share / (1 - share))
 
 
-def _feed(group: RackGroup, context: Context) -> Feed:
-    feed = rack_feed(context.catalog, group.rack_w)
-    return Feed(
-        group.name,
-        group.rack_w,
-        feed.amps,
-        feed.strip_count,
-        feed.load_fraction,
-        feed.load_alone_fraction,
-    )
-
-
 def _swing(entry: Entry, context: Context) -> Swing:
     """A run steps between its peak and rest, a service between its busiest and its quietest hour."""
     count, training = entry.servers.count, entry.servers.use == "training"
@@ -229,8 +216,7 @@ def _swing(entry: Entry, context: Context) -> Swing:
         shape = _shape(entry)
         busy = serving_w(context.catalog, entry.power, 1.0).value
         rest = serving_w(context.catalog, entry.power, min(shape) / max(shape)).value
-    step = step_load(context.catalog, count * busy, count * rest, training)
-    return Swing(entry.name, step.swing_w, step.phase_swing_w, step.ramp_s, step.buffer_j)
+    return step_load(context.catalog, entry.name, count * busy, count * rest, training)
 
 
 def _cap(entry: Entry, context: Context) -> CapTrade | None:

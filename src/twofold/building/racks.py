@@ -67,7 +67,17 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
     racks = (*of_runs, *of_services)
     return Placed(
         tuple(_group(entry, racks, limits[kinds[entry.name]], context) for entry in found),
-        tuple(_heat(rack, rack.index in hot) for rack in racks),
+        tuple(
+            RackHeat(
+                rack.index,
+                dict(rack.holds),
+                rack.load.planned_w,
+                rack.load.heat_w,
+                rack.binding,
+                rack.index in hot,
+            )
+            for rack in racks
+        ),
         racks,
         tuple(CoolingChoice(name, options) for name, options in ways.items()),
         kinds,
@@ -140,7 +150,7 @@ def _group(entry: Entry, racks: Sequence[Rack], limits: RackLimits, context: Con
     own = [rack for rack in racks if entry.name in dict(rack.holds)]
     fill = nodes_per_rack(context.catalog, entry.servers.node, limits)
     use = entry.servers.use
-    fullest_w = max((rack.planned_w for rack in own), default=0.0)
+    fullest_w = max((rack.load.planned_w for rack in own), default=0.0)
     low_w, high_w = band(context.catalog, use)
     return RackGroup(
         entry.name,
@@ -180,7 +190,3 @@ def _misfits(
             would = f"; would: {', '.join(able)}" if able else ""
             lines.append(f"{entry.name}: no rack holds {entry.servers.node.name} with {chosen.why}{would}")
     return lines
-
-
-def _heat(rack: Rack, is_hot: bool) -> RackHeat:
-    return RackHeat(rack.index, dict(rack.holds), rack.planned_w, rack.heat_w, rack.binding, is_hot)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.catalog import Catalog
+from twofold.contracts.results import Feed, Swing
 from twofold.core import YEAR_H, Estimate
 from twofold.facility.figures import figure
 
@@ -24,29 +25,6 @@ _AVAILABILITY = MappingProxyType(
         "IV": "Tier IV (2N, fault tolerant)",
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RackFeed:
-    """The strips of one rack: `strip_count` on each of two sides, either of which carries it alone."""
-
-    volts: float
-    amps: int
-    strip_count: int  # on each side
-    rating_w: float  # of one side
-    load_fraction: float  # of a side's rating, both sides up
-    load_alone_fraction: float  # of a side's rating, when the other is lost
-
-
-@dataclass(frozen=True, slots=True)
-class StepLoad:
-    """How far the load jumps, and what it takes to show the grid a slope instead."""
-
-    swing_w: float
-    phase_swing_w: float  # within a step of synchronous training, several times a minute
-    ramp_limit_w_per_s: float
-    ramp_s: float
-    buffer_j: float  # storage that turns the jump into the ramp
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +53,17 @@ class Capped:
 class Redundancy:
     """A tier: what is doubled, its availability, and what it adds to the cost of power and cooling."""
 
-    tier: Tier
     scheme: str
     availability_fraction: float
-    down_h_per_year: float
     capex_factor: float
 
+    @property
+    def down_h_per_year(self) -> float:
+        return (1 - self.availability_fraction) * YEAR_H
 
-def rack_feed(catalog: Catalog, rack_w: float) -> RackFeed:
-    """Strips such that either side alone stays within the continuous share of its rating.
+
+def rack_feed(catalog: Catalog, name: str, rack_w: float) -> Feed:
+    """Strips of a named rack such that either side alone stays within the continuous share of its rating.
 
     Formula  side = √3·V·A·pf·strips; rack / side ≤ 0.8
     Why      Breakers trip on continuous loads above 80 %; a lost side leaves its load to the other.
@@ -101,11 +81,11 @@ def rack_feed(catalog: Catalog, rack_w: float) -> RackFeed:
             side_w = sqrt(3.0) * volts * amps * factor * strip_count
             if rack_w <= continuous * side_w:
                 alone = rack_w / side_w
-                return RackFeed(volts, amps, strip_count, side_w, alone / 2, alone)
+                return Feed(name, rack_w, amps, strip_count, alone / 2, alone)
 
 
-def step_load(catalog: Catalog, busy_w: float, rest_w: float, synchronous: bool) -> StepLoad:
-    """The jump between rest and work, and the storage that makes it a ramp.
+def step_load(catalog: Catalog, name: str, busy_w: float, rest_w: float, synchronous: bool) -> Swing:
+    """The jump of a run or service between rest and work, and the storage that makes it a ramp.
 
     Formula  swing = busy − rest; buffer = swing² / (2·ramp)
     Why      A ramp of slope R takes swing/R seconds, over which half the swing is missing on average.
@@ -118,7 +98,7 @@ def step_load(catalog: Catalog, busy_w: float, rest_w: float, synchronous: bool)
     limit = busy_w * figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
     ramp_s = swing / limit if limit > 0 else 0.0
     phase = share * busy_w if synchronous else 0.0
-    return StepLoad(swing, phase, limit, ramp_s, swing * ramp_s / 2)
+    return Swing(name, swing, phase, ramp_s, swing * ramp_s / 2)
 
 
 def provision(catalog: Catalog, training_it_w: float, serving_it_w: float, pue_ratio: float) -> Provision:
@@ -172,7 +152,7 @@ def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:
     up = figure(catalog, "availability", _AVAILABILITY[tier]).value
     scheme = _REDUNDANCY[tier]
     factor = figure(catalog, "redundancy_cost", scheme).value
-    return Redundancy(tier, scheme, up, (1 - up) * YEAR_H, factor)
+    return Redundancy(scheme, up, factor)
 
 
 def conversion_efficiency(catalog: Catalog) -> Estimate:

@@ -55,7 +55,6 @@ class NodeList:
 class RackFill:
     """How many of one server fit into a rack, by every limit; the least binds."""
 
-    node: str
     nodes_per_rack: int
     binding: Limit
     by_limit: tuple[tuple[Limit, int], ...]
@@ -63,16 +62,23 @@ class RackFill:
 
 
 @dataclass(frozen=True, slots=True)
-class Rack:
-    """One rack: what stands in it, its planned power, its heat in use, and what would be full first."""
+class RackLoad:
+    """What servers take of a rack: power as planned, heat in use, room, ports and weight."""
 
-    index: int
-    holds: tuple[tuple[str, int], ...]  # (run or service, servers)
     planned_w: float
     heat_w: float
     rack_units: int
     ports: int
     weight_kg: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """One rack: what stands in it, what that takes of it, and what would be full first."""
+
+    index: int
+    holds: tuple[tuple[str, int], ...]  # (run or service, servers)
+    load: RackLoad
     binding: Limit
 
 
@@ -136,7 +142,7 @@ def nodes_per_rack(catalog: Catalog, node: Node, limits: RackLimits) -> RackFill
             ("weight", int(limits.weight_kg / weight_kg(catalog, node) + 1e-9)),
         ]
     binding, fewest = min(counts, key=lambda pair: pair[1])
-    return RackFill(node.name, fewest, binding, tuple(counts), fewest * power)
+    return RackFill(fewest, binding, tuple(counts), fewest * power)
 
 
 def training_racks(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> tuple[Rack, ...]:
@@ -170,7 +176,9 @@ def serving_racks(
     Opens as many racks as the fullest packing needs, so that hot and cool servers share racks evenly.
     """
     kinds = [_footprint(catalog, each, limits) for each in wanted if each.count]
-    kinds = sorted((kind for kind in kinds if kind.fill.nodes_per_rack), key=lambda kind: -kind.planned_w)
+    kinds = sorted(
+        (kind for kind in kinds if kind.fill.nodes_per_rack), key=lambda kind: -kind.load.planned_w
+    )
     counts = _spread(kinds, limits)
     filled = [row for row in counts.tolist() if any(row)]
     return tuple(
@@ -185,7 +193,7 @@ def serving_racks(
 
 def heat_map(racks: Iterable[Rack]) -> HeatMap:
     """Heat per rack in use, and how uneven it is: 1 where all racks are alike."""
-    heat = tuple(rack.heat_w for rack in racks)
+    heat = tuple(rack.load.heat_w for rack in racks)
     mean = sum(heat) / len(heat) if heat else 0.0
     return HeatMap(
         heat,
@@ -226,11 +234,7 @@ class _Footprint:
 
     wanted: NodeList
     fill: RackFill
-    planned_w: float
-    heat_w: float
-    rack_units: int
-    ports: int
-    weight_kg: float
+    load: RackLoad
 
 
 def _footprint(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> _Footprint:
@@ -240,18 +244,21 @@ def _footprint(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> _Footp
     return _Footprint(
         wanted,
         nodes_per_rack(catalog, node, limits),
-        planned_w(power),
-        drawn.value,
-        height(catalog, node),
-        network_cards(node)[0],
-        weight_kg(catalog, node),
+        RackLoad(
+            planned_w(power),
+            drawn.value,
+            height(catalog, node),
+            network_cards(node)[0],
+            weight_kg(catalog, node),
+        ),
     )
 
 
 def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64]:
     """Servers by rack and kind: each in turn into the coolest rack with room, a new rack where none has."""
+    loads = [kind.load for kind in kinds]
     need = np.array(
-        [[kind.planned_w, kind.rack_units, kind.ports, kind.weight_kg] for kind in kinds]
+        [[load.planned_w, load.rack_units, load.ports, load.weight_kg] for load in loads]
     ).reshape(-1, 4)
     room = np.array(
         [min(limits.cooling_w, limits.power_w), limits.rack_units, limits.ports, limits.weight_kg]
@@ -283,29 +290,29 @@ def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64
     return counts
 
 
-def _used(held: Sequence[tuple[_Footprint, int]]) -> tuple[float, int, int, float]:
-    """(planned W, rack units, ports, kg) of a rack's servers."""
-    return (
-        sum(count * kind.planned_w for kind, count in held),
-        sum(count * kind.rack_units for kind, count in held),
-        sum(count * kind.ports for kind, count in held),
-        sum(count * kind.weight_kg for kind, count in held),
+def _used(held: Sequence[tuple[_Footprint, int]]) -> RackLoad:
+    """What a rack's servers take of it together."""
+    return RackLoad(
+        sum(count * kind.load.planned_w for kind, count in held),
+        sum(count * kind.load.heat_w for kind, count in held),
+        sum(count * kind.load.rack_units for kind, count in held),
+        sum(count * kind.load.ports for kind, count in held),
+        sum(count * kind.load.weight_kg for kind, count in held),
     )
 
 
 def _rack(index: int, held: Sequence[tuple[_Footprint, int]], limits: RackLimits) -> Rack:
-    watts, units, ports, kilograms = _used(held)
+    load = _used(held)
     if len(held) == 1:  # what stops one more of the same
         binding = held[0][0].fill.binding
     else:
         shares: dict[Limit, float] = {
-            "cooling": watts / limits.cooling_w,
-            "power": watts / limits.power_w,
-            "rack units": units / limits.rack_units,
-            "ports": ports / limits.ports,
-            "weight": kilograms / limits.weight_kg,
+            "cooling": load.planned_w / limits.cooling_w,
+            "power": load.planned_w / limits.power_w,
+            "rack units": load.rack_units / limits.rack_units,
+            "ports": load.ports / limits.ports,
+            "weight": load.weight_kg / limits.weight_kg,
         }
         binding = max(shares, key=lambda name: shares[name])
     holds = tuple((kind.wanted.name, count) for kind, count in held)
-    heat_w = sum(count * kind.heat_w for kind, count in held)
-    return Rack(index, holds, watts, heat_w, units, ports, kilograms, binding)
+    return Rack(index, holds, load, binding)
