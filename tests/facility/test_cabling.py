@@ -30,7 +30,9 @@ def runs_of(parts: FabricParts, nodes: int) -> tuple[CableRun, ...]:
 def test_every_cable_that_is_counted_has_a_length(nodes: int) -> None:
     parts = parts_of(nodes)
     runs = runs_of(parts, nodes)
-    by_tier = [sum(run.count for run in runs if run.tier == tier) for tier in range(parts.tier_count)]
+    by_tier = [
+        sum(run.count for run in runs if run.tier == tier) for tier in range(len(parts.counts.switches))
+    ]
     assert by_tier == [parts.counts.end_cables, *parts.counts.tier_cables]
     least_m = HALL.inside_rack_m * (1 + HALL.slack_fraction)
     assert all(run.length_m >= least_m - 0.1 for run in runs)
@@ -74,9 +76,9 @@ def test_the_bill_is_the_sum_of_its_parts(fabric: str, rate: float) -> None:
     assert bill.usd == pytest.approx(sum(item.count * (item.unit_usd or 0.0) for item in bill.items))
     power_w = {part.name: part.power_w for part in CATALOG.rows(NetworkPart)}
     assert bill.power_w == pytest.approx(sum(item.count * (power_w[item.part] or 0.0) for item in bill.items))
-    assert bill.cable_count == parts.cable_count
+    assert bill.cable_count == parts.counts.cable_count
     switches = sum(item.count for item in bill.items if item.kind == "switch")
-    assert switches == parts.switch_count
+    assert switches == parts.counts.switch_count
     ends = sum(item.count for item in bill.items if item.kind == "transceiver")
     assert 0 <= ends <= 2 * bill.cable_count
 

@@ -36,7 +36,7 @@ def test_models_that_load_are_what_sizes_it() -> None:
 def test_every_node_has_two_leaves_and_losing_one_doubles_the_load(nodes: int, flow: float) -> None:
     fabric = built(nodes, ServingFlows(flow, 0.0, 0.0))
     assert fabric.leaf_count % 2 == 0 and fabric.leaf_count * fabric.parts.port_count >= 2 * nodes
-    assert fabric.parts.cable_count >= 2 * nodes
+    assert fabric.parts.counts.cable_count >= 2 * nodes
     assert fabric.used_after_failure_fraction == 2 * fabric.used_fraction
     if fabric.survives_a_leaf:
         assert fabric.used_after_failure_fraction <= 1.0
@@ -48,7 +48,9 @@ def test_every_node_has_two_leaves_and_losing_one_doubles_the_load(nodes: int, f
 @given(st.integers(1, 1000), st.integers(0, 500))
 def test_more_nodes_never_take_fewer_switches(nodes: int, more: int) -> None:
     flows = serving_flows(10.0, 6000.0, 1)
-    assert built(nodes + more, flows).parts.switch_count >= built(nodes, flows).parts.switch_count
+    assert (
+        built(nodes + more, flows).parts.counts.switch_count >= built(nodes, flows).parts.counts.switch_count
+    )
 
 
 def test_a_flow_beyond_one_link_does_not_survive_a_leaf() -> None:

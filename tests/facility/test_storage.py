@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Storage, load_catalog
 from twofold.facility import (
     StorageNeed,
     archive_need,
@@ -47,9 +47,12 @@ def test_what_is_bought_meets_what_is_asked(
     read: float, write: float, capacity: float, provider: str
 ) -> None:
     need = StorageNeed("parallel_fs", read, "ingest", write, "checkpoint", capacity)
-    choice = choose_storage(CATALOG, need, provider)
+    choice = choose_storage(CATALOG, "base", need, provider)
     assert choice
-    assert choice.read_bytes_per_s >= read and choice.write_bytes_per_s >= write
+    row = next(row for row in CATALOG.rows(Storage) if row.name == choice.product)
+    assert row.read_bytes_per_s_per_unit and row.write_bytes_per_s_per_unit
+    assert choice.unit_count * row.read_bytes_per_s_per_unit >= read
+    assert choice.unit_count * row.write_bytes_per_s_per_unit >= write
     assert choice.capacity_bytes >= capacity and choice.usd_per_month > 0
 
 
@@ -58,7 +61,7 @@ def test_what_is_bought_meets_what_is_asked(
 def test_a_faster_need_never_costs_less(write: float, more: float) -> None:
     costs = []
     for rate in (write, write * more):
-        choice = choose_storage(CATALOG, StorageNeed("parallel_fs", 0.0, "", rate, "", 1e13), "aws")
+        choice = choose_storage(CATALOG, "base", StorageNeed("parallel_fs", 0.0, "", rate, "", 1e13), "aws")
         assert choice
         costs.append(choice.usd_per_month)
     assert costs[1] >= costs[0]
@@ -68,25 +71,25 @@ def test_a_cloud_sells_its_own_and_owners_buy_appliances() -> None:
     need = training_need(1e8, TB, 60.0, 300.0, 3 * TB, 3)
     names = {}
     for provider in ("aws", "gcp", ""):
-        choice = choose_storage(CATALOG, need, provider)
+        choice = choose_storage(CATALOG, "base", need, provider)
         assert choice
-        names[provider] = choice.name
+        names[provider] = choice.product
     assert names["aws"].startswith("AWS FSx") and names["gcp"].startswith("GCP")
     assert not names[""].startswith(("AWS", "GCP", "Azure", "OCI"))
 
 
 def test_cheap_stores_that_are_dear_to_read_hold_no_weights() -> None:
-    choice = choose_storage(CATALOG, storm_need(140e9, 8, 30.0), "aws", 8)
-    assert choice and choice.name == "AWS S3 Standard"
+    choice = choose_storage(CATALOG, "base", storm_need(140e9, 8, 30.0), "aws", 8)
+    assert choice and choice.product == "AWS S3 Standard"
 
 
 def test_a_server_with_drives_of_its_own_buys_none() -> None:
-    own = local_choice(CATALOG, 140e9, 20.0, 8, 30.72e12)
-    bare = local_choice(CATALOG, 140e9, 20.0, 8, 0.0)
+    own = local_choice(CATALOG, "chat", 140e9, 20.0, 8, 30.72e12)
+    bare = local_choice(CATALOG, "chat", 140e9, 20.0, 8, 0.0)
     assert own and bare
-    assert (own.name, own.usd_per_month) == ("drives of the servers", 0.0)
+    assert (own.product, own.usd_per_month) == ("drives of the servers", 0.0)
     assert bare.usd_per_month > 0 and bare.unit_count == own.unit_count == 16  # 7 GB/s: two drives each
-    assert local_choice(CATALOG, 0.0, 20.0, 8, 0.0) is None
+    assert local_choice(CATALOG, "chat", 0.0, 20.0, 8, 0.0) is None
 
 
 def test_an_archive_is_as_fast_as_its_staging() -> None:

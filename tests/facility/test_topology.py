@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Catalog, NetworkPart, load_catalog
+from twofold.catalog import Catalog, load_catalog
 from twofold.facility import FabricParts, fabric_parts, rail_parts
 from twofold.facility.topology import fat_tree, rail_optimised
 
@@ -73,7 +73,7 @@ def test_64_port_switches_build_the_published_two_tiers(
 ) -> None:
     """Reference designs of 64-port NDR: 32 cards and 32 uplinks a leaf, at most 64 leaves."""
     found = parts_of(catalog, cards)
-    assert (found.port_count, found.switch_count, found.cable_count) == (64, switches, cables)
+    assert (found.port_count, found.counts.switch_count, found.counts.cable_count) == (64, switches, cables)
 
 
 def test_three_tiers_are_the_fat_tree_of_the_textbook() -> None:
@@ -87,8 +87,8 @@ def test_three_tiers_are_the_fat_tree_of_the_textbook() -> None:
 
 def test_oversubscription_saves_uplinks(catalog: Catalog) -> None:
     flat, tapered = parts_of(catalog, 1024), parts_of(catalog, 1024, ratio=4.0)
-    assert tapered.switch_count < flat.switch_count
-    assert tapered.cable_count - 1024 < (flat.cable_count - 1024) / 2
+    assert tapered.counts.switch_count < flat.counts.switch_count
+    assert tapered.counts.cable_count - 1024 < (flat.counts.cable_count - 1024) / 2
 
 
 def test_a_rate_that_no_switch_has_is_none(catalog: Catalog) -> None:
@@ -97,9 +97,8 @@ def test_a_rate_that_no_switch_has_is_none(catalog: Catalog) -> None:
 
 
 def test_each_fabric_is_built_of_its_own_switches(catalog: Catalog) -> None:
-    kinds = {part.name: part.kind for part in catalog.rows(NetworkPart)}
-    assert kinds[parts_of(catalog, 64).switch] == "switch_ib"
-    assert kinds[parts_of(catalog, 64, "roce").switch] == "switch_eth"
+    assert parts_of(catalog, 64).switch.kind == "switch_ib"
+    assert parts_of(catalog, 64, "roce").switch.kind == "switch_eth"
 
 
 def test_few_nodes_share_the_leaves_of_a_unit() -> None:

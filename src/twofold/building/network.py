@@ -10,7 +10,6 @@ from twofold.facility import (
     CableRun,
     FabricParts,
     Rack,
-    StorageChoice,
     StorageNeed,
     archive_need,
     cable_runs,
@@ -59,29 +58,11 @@ def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[Built
         kept = sum(run.run.checkpoints.size_bytes or 0.0 for run in plan.training)
         needs.append((runs[0], archive_need(dataset_bytes(plan, context), kept, DAY_S)))
     chosen = [
-        (entry, need, choose_storage(context.catalog, need, entry.provider, max(entry.servers.count, 1)))
+        choose_storage(context.catalog, entry.name, need, entry.provider, max(entry.servers.count, 1))
         for entry, need in needs
         if need.capacity_bytes > 0
     ]
-    return (*(_stored(entry, need, choice) for entry, need, choice in chosen if choice), *local)
-
-
-def _stored(entry: Entry, need: StorageNeed, choice: StorageChoice) -> BuiltStorage:
-    return BuiltStorage(
-        entry.name,
-        need.kind,
-        choice.name,
-        choice.unit,
-        choice.unit_count,
-        choice.capacity_bytes,
-        need.read_bytes_per_s,
-        need.read_term,
-        need.write_bytes_per_s,
-        need.write_term,
-        choice.bound,
-        choice.usd_per_month,
-        choice.source,
-    )
+    return (*(choice for choice in chosen if choice), *local)
 
 
 def _local(entry: Entry, context: Context) -> BuiltStorage | None:
@@ -90,12 +71,7 @@ def _local(entry: Entry, context: Context) -> BuiltStorage | None:
         return None
     weights, read_s = _weights_bytes(entry.part), _reading_s(entry.part)
     nodes, own = entry.servers.count, entry.servers.node.nvme_bytes or 0.0
-    choice = local_choice(context.catalog, weights, read_s, nodes, own)
-    if choice is None:
-        return None
-    rate = weights / read_s * nodes
-    need = StorageNeed("nvme", rate, "a load on every server", rate, "a release", 2 * weights * nodes)
-    return _stored(entry, need, choice)
+    return local_choice(context.catalog, entry.name, weights, read_s, nodes, own)
 
 
 def _reading_s(part: ServicePlan) -> float:
@@ -140,7 +116,7 @@ def _dense(entry: Entry, racks: Sequence[Rack], context: Context) -> BuiltNetwor
     if parts is None:
         return _unbuilt(entry, rate)
     unit_nodes = max(1, (parts.port_count - parts.counts.uplinks_per_leaf) // (1 if by_rail else cards))
-    single = parts.switch_count == 1
+    single = parts.counts.switch_count == 1
     return _built(
         entry,
         parts,
@@ -180,7 +156,7 @@ def _built(
     return BuiltNetwork(
         entry.name,
         shape,
-        parts.switch,
+        parts.switch.name,
         parts.counts.switches,
         parts.port_count,
         link_bytes_per_s,

@@ -63,7 +63,6 @@ from .siting import rank_sites as rank_sites
 from .siting import site_of as site_of
 from .siting import split_users as split_users
 from .siting import user_latencies as user_latencies
-from .storage import StorageChoice as StorageChoice
 from .storage import StorageNeed as StorageNeed
 from .storage import archive_need as archive_need
 from .storage import choose_storage as choose_storage

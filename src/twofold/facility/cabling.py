@@ -121,7 +121,7 @@ def fabric_bill(
     Source   catalogue: `network`; reaches by IEEE 802.3's letters SR, DR, FR.
     Limits   A price that is missing makes the sum None. Fibre is priced by its length.
     """
-    counted: Counter[str] = Counter({parts.switch: parts.counts.switch_count})
+    counted: Counter[str] = Counter({parts.switch.name: parts.counts.switch_count})
     by_name = {part.name: part for part in catalog.rows(NetworkPart)}
     fibre_share = 0.0  # of the price of a 30 m trunk
     fibre_count = 0
@@ -130,7 +130,7 @@ def fabric_bill(
         if copper:
             counted[copper.name] += run.count
             continue
-        card_end, switch_end = _optics(catalog, by_name[parts.switch], card_bytes_per_s, run.length_m)
+        card_end, switch_end = _optics(catalog, parts.switch, card_bytes_per_s, run.length_m)
         for end in (card_end if run.tier == 0 else switch_end, switch_end):
             counted[end.name] += ceil(run.count / end.port_count)
         fibre_count += run.count

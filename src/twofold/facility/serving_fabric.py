@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from twofold.catalog import Catalog
-from twofold.facility.topology import FabricCounts, FabricParts, parts_of, ports_at, switch_for
+from twofold.facility.topology import FabricCounts, FabricParts, ports_at, switch_for
 
 HEADER_BYTES = 2_000.0  # of one request and its answer: TLS, HTTP
 USABLE_FRACTION = 0.5  # of a link that small flows fill before queues grow
@@ -101,7 +101,7 @@ def serving_fabric(
     tiers = (leaves, spines) if spines else (leaves,)
     counts = FabricCounts(tiers, 2 * node_count, (up_cables,), up_cables // leaves)
     return ServingFabric(
-        parts=parts_of(switch, ports, counts),
+        parts=FabricParts(switch, ports, counts),
         link_bytes_per_s=link_bytes_per_s,
         used_fraction=used,
         used_after_failure_fraction=2 * used,

@@ -5,6 +5,7 @@ from math import ceil
 from typing import Literal
 
 from twofold.catalog import Catalog, Storage
+from twofold.contracts.results import BuiltStorage
 from twofold.facility.figures import figure
 
 TB, TIB = 1e12, 2.0**40
@@ -36,22 +37,6 @@ class StorageNeed:
     write_bytes_per_s: float
     write_term: str
     capacity_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class StorageChoice:
-    """The cheapest product that meets a need, how much of it, and what it is sized by."""
-
-    kind: StorageClass
-    name: str
-    unit: str
-    unit_count: int
-    capacity_bytes: float  # bought, at least what is needed
-    read_bytes_per_s: float
-    write_bytes_per_s: float
-    usd_per_month: float
-    bound: Literal["read", "write", "capacity"]
-    source: str
 
 
 def training_need(
@@ -114,8 +99,13 @@ def archive_need(dataset_bytes: float, checkpoint_bytes: float, upload_within_s:
 
 
 def local_choice(
-    catalog: Catalog, weights_bytes: float, within_s: float, node_count: int, node_nvme_bytes: float
-) -> StorageChoice | None:
+    catalog: Catalog,
+    name: str,
+    weights_bytes: float,
+    within_s: float,
+    node_count: int,
+    node_nvme_bytes: float,
+) -> BuiltStorage | None:
     """Drives in each server that hold a copy of the weights: its own where they suffice, else more of them.
 
     Formula  drives = max(⌈2·weights / drive⌉, ⌈weights / time / drive's rate⌉) in each server
@@ -126,32 +116,34 @@ def local_choice(
     row = next((row for row in catalog.rows(Storage) if row.name.startswith(DRIVE)), None)
     if row is None or within_s <= 0 or weights_bytes <= 0:
         return None
-    read, write = row.read_bytes_per_s_per_unit or 1.0, row.write_bytes_per_s_per_unit or 1.0
     by_capacity = ceil(2 * weights_bytes / DRIVE_BYTES)
-    by_read = ceil(weights_bytes / within_s / read)
+    by_read = ceil(weights_bytes / within_s / (row.read_bytes_per_s_per_unit or 1.0))
     count = max(by_capacity, by_read)
     own = int(node_nvme_bytes / DRIVE_BYTES)
     to_buy = max(count - own, 0)
     usd = to_buy * node_count * DRIVE_BYTES / TB * (row.usd_per_tb_month or 0.0)
     total = count * node_count
-    bound: Literal["read", "write", "capacity"] = "read" if by_read > by_capacity else "capacity"
-    return StorageChoice(
+    rate = weights_bytes / within_s * node_count
+    return BuiltStorage(
+        name,
         "nvme",
         row.name if to_buy else "drives of the servers",
         "drive",
         total,
         total * DRIVE_BYTES,
-        total * read,
-        total * write,
+        rate,
+        "a load on every server",
+        rate,
+        "a release",
+        "read" if by_read > by_capacity else "capacity",
         usd,
-        bound,
         row.source,
     )
 
 
 def choose_storage(
-    catalog: Catalog, need: StorageNeed, provider: str = "", client_count: int = 1
-) -> StorageChoice | None:
+    catalog: Catalog, name: str, need: StorageNeed, provider: str = "", client_count: int = 1
+) -> BuiltStorage | None:
     """The cheapest product of the class that is fast and large enough; None where no row has a price.
 
     Formula  units = max(read/unit's, write/unit's, capacity/unit's); cost = TB bought · $/TB-month
@@ -178,12 +170,14 @@ def choose_storage(
     elsewhere = [row for row in hosted if row.unit != "GPU" and not row.name.startswith(INTERNET)]
     able = (own or elsewhere) if provider else to_own
     appliance = figure(catalog, "storage", "usable capacity of one flash appliance").value
-    choices = [_sized(row, need, client_count, appliance) for row in able]
-    fast = [choice for choice in choices if _meets(choice, need)]
-    return min(fast or choices, key=lambda choice: choice.usd_per_month, default=None)
+    choices = [_sized(row, name, need, client_count, appliance) for row in able]
+    return min(choices, key=lambda choice: choice.usd_per_month, default=None)
 
 
-def _sized(row: Storage, need: StorageNeed, client_count: int, appliance_bytes: float) -> StorageChoice:
+def _sized(
+    row: Storage, name: str, need: StorageNeed, client_count: int, appliance_bytes: float
+) -> BuiltStorage:
+    """So many units that they are as fast and as large as is needed."""
     read, write = row.read_bytes_per_s_per_unit or 1.0, row.write_bytes_per_s_per_unit or 1.0
     by_client = any(word in row.unit for word in PER_CLIENT)
     unit_bytes = TIB if row.unit == "TiB" else appliance_bytes
@@ -193,19 +187,24 @@ def _sized(row: Storage, need: StorageNeed, client_count: int, appliance_bytes: 
         "capacity": 0 if by_client else ceil(need.capacity_bytes / unit_bytes),
     }
     bound: Literal["read", "write", "capacity"] = "capacity"
-    for name in ("read", "write"):
-        if counts[name] > counts[bound]:
-            bound = name
+    for rate in ("read", "write"):
+        if counts[rate] > counts[bound]:
+            bound = rate
     units = max(client_count if by_client else 1, *counts.values())
     held = need.capacity_bytes if by_client else units * unit_bytes
     usd = held / TB * (row.usd_per_tb_month or 0.0)
-    return StorageChoice(
-        need.kind, row.name, row.unit, units, held, units * read, units * write, usd, bound, row.source
-    )
-
-
-def _meets(choice: StorageChoice, need: StorageNeed) -> bool:
-    return (
-        choice.read_bytes_per_s >= need.read_bytes_per_s
-        and choice.write_bytes_per_s >= need.write_bytes_per_s
+    return BuiltStorage(
+        name,
+        need.kind,
+        row.name,
+        row.unit,
+        units,
+        held,
+        need.read_bytes_per_s,
+        need.read_term,
+        need.write_bytes_per_s,
+        need.write_term,
+        bound,
+        usd,
+        row.source,
     )

@@ -34,14 +34,19 @@ class FabricCounts:
 class FabricParts:
     """A network between nodes: its switch, how many of them, and cables from cards and between switches."""
 
-    switch: str
+    switch: NetworkPart
     port_count: int  # of one switch at the rate asked
-    switch_count: int
-    cable_count: int
-    tier_count: int
-    usd: float | None  # switches alone; None where the catalogue has no price
-    power_w: float | None  # of the switches, typical
     counts: FabricCounts
+
+    @property
+    def usd(self) -> float | None:
+        """Of the switches alone; None where the catalogue has no price."""
+        return None if self.switch.usd is None else self.switch.usd * self.counts.switch_count
+
+    @property
+    def power_w(self) -> float | None:
+        """Of the switches, typical."""
+        return None if self.switch.power_w is None else self.switch.power_w * self.counts.switch_count
 
 
 def fabric_parts(
@@ -56,7 +61,7 @@ def fabric_parts(
     if switch is None:
         return None
     ports = ports_at(switch, card_bytes_per_s)
-    return parts_of(switch, ports, fat_tree(card_count, ports, oversubscription_ratio))
+    return FabricParts(switch, ports, fat_tree(card_count, ports, oversubscription_ratio))
 
 
 def rail_parts(
@@ -72,7 +77,9 @@ def rail_parts(
     if switch is None:
         return None
     ports = ports_at(switch, card_bytes_per_s)
-    return parts_of(switch, ports, rail_optimised(node_count, cards_per_node, ports, oversubscription_ratio))
+    return FabricParts(
+        switch, ports, rail_optimised(node_count, cards_per_node, ports, oversubscription_ratio)
+    )
 
 
 def fat_tree(end_count: int, port_count: int, oversubscription_ratio: float = 1.0) -> FabricCounts:
@@ -165,18 +172,4 @@ def _above(leaves: int, end_count: int, up: int, port_count: int) -> FabricCount
         end_count,
         (up * plane.end_cables, *(up * count for count in plane.tier_cables)),
         up,
-    )
-
-
-def parts_of(switch: NetworkPart, ports: int, counts: FabricCounts) -> FabricParts:
-    """The parts of a network of one type of switch, priced where the catalogue prices it."""
-    return FabricParts(
-        switch=switch.name,
-        port_count=ports,
-        switch_count=counts.switch_count,
-        cable_count=counts.cable_count,
-        tier_count=len(counts.switches),
-        usd=None if switch.usd is None else switch.usd * counts.switch_count,
-        power_w=None if switch.power_w is None else switch.power_w * counts.switch_count,
-        counts=counts,
     )

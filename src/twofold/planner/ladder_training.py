@@ -101,10 +101,10 @@ def _network_values(machines: Given, context: Context, oversubscription: float) 
     if parts is None:
         return {"switch": "none of this rate"}
     return {
-        "switch_count": parts.switch_count,
-        "cable_count": parts.cable_count,
-        "switch": f"{parts.switch}, {parts.port_count} ports",
-        "tier_count": parts.tier_count,
+        "switch_count": parts.counts.switch_count,
+        "cable_count": parts.counts.cable_count,
+        "switch": f"{parts.switch.name}, {parts.port_count} ports",
+        "tier_count": len(parts.counts.switches),
         "switches_usd": parts.usd,
         "switches_w": parts.power_w,
     }

@@ -78,7 +78,7 @@ def fabric_usd(world: World, name: str, node_count: int) -> float | None:
         if p.kind == "nic" and p.port_bytes_per_s >= card_bytes_per_s and p.usd
     ]
     card_usd = min((part.usd or 0.0 for part in own), default=0.0)
-    optics = 2.0 * parts.cable_count * (rate.usd or 0.0) / rate.port_count
+    optics = 2.0 * parts.counts.cable_count * (rate.usd or 0.0) / rate.port_count
     return (parts.usd + optics + card_usd * cards * node_count) / (row.accelerator_count * node_count)
 
 
