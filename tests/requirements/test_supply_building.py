@@ -59,7 +59,7 @@ def test_r_095_the_order_of_sites_changes_with_price_and_power_cap(
             )
             for each in told
         ]
-        return [rank.site.name for rank in rank_sites(CATALOG, sites, 2e5, peak_it_w=2e5) if rank.feasible]
+        return [rank.name for rank in rank_sites(CATALOG, sites, 2e5, peak_it_w=2e5) if rank.feasible]
 
     assert order() == ["north", "east"]
     assert order(price={"north": 0.2}) == ["east", "north"]

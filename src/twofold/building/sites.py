@@ -11,7 +11,6 @@ from twofold.core import InputError
 from twofold.facility import (
     CoolingKind,
     Site,
-    SiteRank,
     find_regime,
     rank_sites,
     site_of,
@@ -42,13 +41,13 @@ def ranked(
         peak_it_w=sum(it_power_w(entry, built, context) for entry in steady),
         rack_w=max(racks, default=0.0),
         dataset_bytes=dataset_bytes,
+        used=used,
     )
-    kept = [
+    return tuple(
         rank
         for index, rank in enumerate(ranks)
-        if index < SHOWN or rank.site.region in used or context.spec.facility.sites
-    ]
-    return tuple(_site(rank, rank.site.region in used) for rank in kept)
+        if index < SHOWN or rank.chosen or context.spec.facility.sites
+    )
 
 
 def round_trips(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[UserRoundTrip, ...]:
@@ -123,23 +122,6 @@ def _told(each: SiteKeys, context: Context) -> Site:
         power_cap_w=each.power_cap_w,
         cooling=each.cooling,
         backbone_bytes_per_s=each.backbone_bytes_per_s,
-    )
-
-
-def _site(rank: SiteRank, chosen: bool) -> RankedSite:
-    return RankedSite(
-        rank.site.name,
-        rank.site.region,
-        rank.feasible,
-        rank.why,
-        rank.meter_w,
-        rank.site.power_cap_w,
-        rank.site.electricity_usd_per_kwh,
-        rank.energy_usd_per_year,
-        rank.carbon_g_per_year,
-        rank.water_l_per_year,
-        rank.transfer_s,
-        chosen,
     )
 
 

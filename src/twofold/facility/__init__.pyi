@@ -58,7 +58,6 @@ from .racks import training_racks as training_racks
 from .serving_fabric import serving_fabric as serving_fabric
 from .serving_fabric import serving_flows as serving_flows
 from .siting import Site as Site
-from .siting import SiteRank as SiteRank
 from .siting import rank_sites as rank_sites
 from .siting import site_of as site_of
 from .siting import split_users as split_users

@@ -1,11 +1,11 @@
 """Where to build or rent: sites ranked for training, round trips to users, what goes over the backbone."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from twofold.catalog import Catalog, Region
-from twofold.contracts.results import UserRoundTrip
+from twofold.contracts.results import RankedSite, UserRoundTrip
 from twofold.core import YEAR_H
 from twofold.facility.cooling import Climate, CoolingKind, climate_of, cooling_limit_w, pue, wue_l_per_kwh
 from twofold.facility.figures import figure
@@ -28,25 +28,6 @@ class Site:
     rack_limit_w: float | None  # heat that a rack may give off; None: as much as wanted
     backbone_bytes_per_s: float
     government: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SiteRank:
-    """One site for a load: feasible ones by cost, each with what it takes."""
-
-    site: Site
-    feasible: bool
-    why: str  # what it lacks; "" where nothing
-    meter_w: float
-    energy_usd_per_year: float
-    carbon_usd_per_year: float
-    carbon_g_per_year: float
-    water_l_per_year: float
-    transfer_s: float  # of the data set over the site's backbone
-
-    @property
-    def usd_per_year(self) -> float:
-        return self.energy_usd_per_year + self.carbon_usd_per_year
 
 
 def site_of(
@@ -87,7 +68,8 @@ def rank_sites(
     rack_w: float = 0.0,
     dataset_bytes: float = 0.0,
     carbon_usd_per_t: float = 0.0,
-) -> tuple[SiteRank, ...]:
+    used: Container[str] = (),
+) -> tuple[RankedSite, ...]:
     """Sites for a steady load, cheapest year of energy and carbon first; those that lack something last.
 
     Formula  year = IT·8760·PUE·price + carbon·carbon price; feasible: peak·PUE ≤ cap, rack ≤ its limit
@@ -95,10 +77,13 @@ def rank_sites(
     Units    USD a year, W at the meter.
     Source   catalogue: `regions`; a user's own sites.
     """
-    ranks = [
-        _rank(catalog, site, mean_it_w, peak_it_w, rack_w, dataset_bytes, carbon_usd_per_t) for site in sites
-    ]
-    return tuple(sorted(ranks, key=lambda rank: (not rank.feasible, rank.usd_per_year, rank.site.name)))
+    ranks = [_rank(catalog, site, mean_it_w, peak_it_w, rack_w, dataset_bytes, used) for site in sites]
+
+    def order(rank: RankedSite) -> tuple[bool, float, str]:
+        carbon_usd = rank.carbon_gco2_per_year / G_PER_T * carbon_usd_per_t
+        return not rank.feasible, rank.energy_usd_per_year + carbon_usd, rank.name
+
+    return tuple(sorted(ranks, key=order))
 
 
 def transfer_s(catalog: Catalog, size_bytes: float, link_bytes_per_s: float) -> float:
@@ -150,25 +135,27 @@ def _rank(
     peak_it_w: float,
     rack_w: float,
     dataset_bytes: float,
-    carbon_usd_per_t: float,
-) -> SiteRank:
+    used: Container[str],
+) -> RankedSite:
     meter_w = peak_it_w * site.pue_ratio
     it_kwh = mean_it_w / W_PER_KW * YEAR_H
     meter_kwh = it_kwh * site.pue_ratio
-    carbon_g = meter_kwh * site.grid_gco2_per_kwh
     lacks = []
     if site.power_cap_w is not None and meter_w > site.power_cap_w:
         lacks.append(f"{meter_w / 1e6:.3g} MW wanted, {site.power_cap_w / 1e6:.3g} MW there")
     if site.rack_limit_w is not None and rack_w > site.rack_limit_w:
         lacks.append(f"racks of {rack_w / 1e3:.3g} kW, cooled to {site.rack_limit_w / 1e3:.3g} kW")
-    return SiteRank(
-        site,
+    return RankedSite(
+        site.name,
+        site.region,
         not lacks,
         " · ".join(lacks),
         meter_w,
+        site.power_cap_w,
+        site.electricity_usd_per_kwh,
         meter_kwh * site.electricity_usd_per_kwh,
-        carbon_g / G_PER_T * carbon_usd_per_t,
-        carbon_g,
+        meter_kwh * site.grid_gco2_per_kwh,
         it_kwh * site.wue_l_per_kwh,
         transfer_s(catalog, dataset_bytes, site.backbone_bytes_per_s),
+        site.region in used,
     )
