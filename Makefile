@@ -40,7 +40,7 @@ loop: $(EXTRAS)
 # Simulations in half of the time, for a C compiler and some minutes: `.fast/bin/twofold simulate …`.
 fast: $(FAST)
 
-$(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv')
+$(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv' -o -name '*.yaml' -o -name '*.json')
 	rm -rf build .fast
 	TWOFOLD_COMPILED=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(PYTHON) -m venv .fast
@@ -52,7 +52,7 @@ $(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py'
 core: $(CORE)
 	.core/bin/python tests/verbs.py
 
-$(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv')
+$(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv' -o -name '*.yaml' -o -name '*.json')
 	rm -rf .core
 	$(PYTHON) -m venv .core
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir .core/wheel .
@@ -63,15 +63,15 @@ $(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.py
 # All tests, of what is installed: what wants the extras is skipped, and says so, until `make extras`.
 # Two at a time; what starts processes and listens to clocks of its own runs after that, alone.
 test: $(STAMP)
-	rm -f $(SKIPPED)
+	: > $(SKIPPED)
 	$(BIN)/python -m pytest -rs -n auto --dist loadfile $(ALONE:%=--ignore=%) --skipped-to $(SKIPPED)
 	$(BIN)/python -m pytest -rs $(ALONE) --skipped-to $(SKIPPED)
 
 # What the last `make test` skipped for want of the extras, with them; nothing may want them then.
 test-skipped: $(EXTRAS)
-	@test -s $(SKIPPED) || { echo "\`make test\` skipped nothing that wants the extras"; exit 1; }
+	@test -e $(SKIPPED) || { echo "run \`make test\` first: it says what it skips"; exit 1; }
 	rm -f $(SKIPPED).again
-	$(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to $(SKIPPED).again
+	test ! -s $(SKIPPED) || $(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to $(SKIPPED).again
 	@test ! -e $(SKIPPED).again
 
 # In a minute, while you work.
@@ -93,7 +93,7 @@ doors: $(STAMP)
 oracle: $(STAMP)
 	$(BIN)/python -m bench.oracle check
 
-# The measures of the house, as docs/architecture.md has them.
+# The measures of the house, which docs/architecture.md keeps.
 structure: $(STAMP)
 	$(BIN)/python -m bench.structure --start
 

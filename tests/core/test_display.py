@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from twofold.core import (
@@ -72,6 +72,7 @@ def test_a_shown_number_is_near_its_value(value: float, unit: str) -> None:
     assert math.isclose(shown, value, rel_tol=0.06, abs_tol=5.1e-5)
 
 
+@example(value=999.5e9, unit="W")  # shown in TW
 @given(value=st.floats(min_value=1e-3, max_value=1e12), unit=st.sampled_from(["USD", "W"]))
 def test_what_is_shown_to_be_enough_is_enough_and_hardly_more(value: float, unit: str) -> None:
     dimension = {"USD": "money", "W": "power"}[unit]

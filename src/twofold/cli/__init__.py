@@ -13,6 +13,7 @@ COLLECT_AFTER = 50_000  # new objects; at the 700 of Python an eighth of the sta
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: this process's) and return its exit code. Never raises."""
+    before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:
         # Loading click takes most of the start: Ctrl-C may come then already.
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = told.code if isinstance(told.code, int) else 1
         _say(f"stopped by signal {code - 128}")
         return code
+    finally:
+        gc.set_threshold(*before)
 
 
 def _say(text: str) -> None:

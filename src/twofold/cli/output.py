@@ -22,7 +22,7 @@ def check_free(path: Path, force: bool) -> None:
         raise FileError(f"`{path}` is a folder", hint="name a file in it")
     if path.exists() and not force:
         raise FileError(f"`{path}` exists", hint="write elsewhere, or add `--force` to replace it")
-    if not path.parent.is_dir() and path.parent != STATE:
+    if not path.parent.is_dir() and path != STATE / "calibration.json":  # `calibrate` makes that folder
         raise FileError(f"`{path.parent}` does not exist", hint="make the folder first")
 
 

@@ -51,7 +51,9 @@ def to_json(value: Any, *, only_ascii: bool = False) -> str:
 def from_data(kind: type[T], data: Any, *, more: bool = False, finite: bool = True) -> T:
     """What `to_data` made, as a value of `kind` that is equal to it. Raises DataError.
 
-    `more`: fields that are unknown here, of a later version, are passed over; not `finite`: NaN is a number.
+    `more`, of files that are written again: fields that are unknown here, of a later version, are passed
+    over, and a whole number stays one; elsewhere it becomes a float where one is asked for. Not `finite`:
+    NaN is a number.
     """
     hint: Any = kind
     value: T = reader_of(hint, more, finite)(data)
@@ -75,7 +77,8 @@ def reader_of(hint: Any, more: bool = False, finite: bool = True) -> Reader:
     if origin is Literal:
         return _choice(dict(zip(parts, parts, strict=True)))
     if hint is float:
-        return _number if finite else _plain(int | float)
+        whole = _number if finite else _plain(int | float)
+        return whole if more else lambda value: float(whole(value))
     if hint is date:
         return _day
     return _choice({each.value: each for each in hint}) if issubclass(hint, Enum) else _plain(hint)
@@ -162,7 +165,7 @@ def _plain(kind: Any) -> Reader:
 
 
 def _number(data: Any) -> float:
-    """A whole number stays one: what was read is written again as it stood."""
+    """A finite number, whole or not."""
     if isinstance(data, float) and math.isfinite(data):
         return data
     if not isinstance(data, int) or isinstance(data, bool) or data.bit_length() > 1023:

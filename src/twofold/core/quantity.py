@@ -82,7 +82,7 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
         | _prefixed("b/s", "kMGT", "0.125")
         | _prefixed("bit/s", "kMGT", "0.125")
         | _prefixed("bps", "kMGT", "0.125"),
-        Dimension.POWER: _prefixed("W", "kMG"),
+        Dimension.POWER: _prefixed("W", "kMGT"),
         Dimension.ENERGY: _prefixed("J", "kMGT") | _prefixed("Wh", "kMGT", "3600"),
         Dimension.FRACTION: {"%": Decimal("0.01")},
         Dimension.MULTIPLIER: {"x": Decimal(1), "×": Decimal(1)},

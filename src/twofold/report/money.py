@@ -1,4 +1,4 @@
-"""The block MONEY of a plan's screen; what `--money` adds stands in `screen_money_details`."""
+"""The block MONEY of a plan's screen; what `--money` adds stands in `report/money_details.py`."""
 
 from twofold.contracts.results import (
     ApiComparison,

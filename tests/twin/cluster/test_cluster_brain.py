@@ -160,6 +160,7 @@ def test_teams_that_all_wait_have_their_quotas() -> None:  # R-017
     )
     result, _ = run(a_world, *(jobs[index] for index in order))
     for team in result.figures.teams:
+        assert team.share_fraction is not None and team.quota_fraction is not None
         assert team.share_fraction == pytest.approx(team.quota_fraction, rel=0.1)
         assert team.queue_s_p95 > 0
     assert result.figures.share_deviation_fraction == pytest.approx(0.0, abs=0.1)

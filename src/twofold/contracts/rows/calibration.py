@@ -103,6 +103,8 @@ def read_calibration(path: Path) -> Calibration:
         data = json.loads(content[:FILE_LIMIT_BYTES])
         if not isinstance(data, dict) or data.pop("schema", None) != CALIBRATION_SCHEMA:
             raise ValueError(f"its schema is not {CALIBRATION_SCHEMA}")
+        if "digest" not in data:
+            raise ValueError("it lacks `digest`")
         calibration = from_data(Calibration, data, more=True)
     except OSError as error:
         raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
