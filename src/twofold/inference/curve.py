@@ -64,19 +64,13 @@ class LoadCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """What is read off the curve at a batch."""
+class _Point(Steps):
+    """What is read off the curve at a batch: the steps, and further ones that quantiles look at."""
 
-    plain_s: Floats
     launch_s: Floats  # a step that carries next to no prefill
-    carrying_s: Floats
-    full_s: Floats
     late_s: Floats  # a step that carries a whole chunk late in a long prompt
     own_carrying_s: Floats
-    tpot_s: Floats
-    carried_tokens: Floats
     own_carried_tokens: Floats
-    share_fraction: Floats
 
 
 def load_axis(value: T) -> T:
@@ -122,8 +116,8 @@ def price_curve(
     best = np.maximum.accumulate((met - 1.0) / (output * mean), axis=-1)
     tpot = np.concatenate([mean[..., :1], (met[1:] - 1.0) / (output * best[..., 1:])], axis=-1)
     point = _Point(
-        plain, launch, carrying, full, late, carrying, tpot,
-        steps.carried_tokens, steps.carried_tokens, share,
+        plain, carrying, steps.carried_tokens, share, tpot, full,
+        launch, late, carrying, steps.carried_tokens,
     )  # fmt: skip
     limit = batch_limit(replica, lengths)
     return LoadCurve(
@@ -167,9 +161,7 @@ def served_at(curve: LoadCurve, met_sequences: Floats, rate_per_s: Floats | None
     utilisation = _utilisation(curve, rate)
     ttft, tpot = _ttft(curve, point, rate, utilisation), _tpot(curve, point, rate)
     batch = np.minimum(met_sequences, np.maximum(curve.limit_sequences, 1.0))
-    return served(
-        curve.replica, curve.lengths, _steps(point), batch, rate, ttft, tpot, utilisation, curve.own
-    )
+    return served(curve.replica, curve.lengths, point, batch, rate, ttft, tpot, utilisation, curve.own)
 
 
 def latencies_at(curve: LoadCurve, met_sequences: Floats, metrics: Collection[str]) -> dict[str, Latency]:
@@ -206,13 +198,13 @@ def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) ->
              says little of prompts: they are taken to meet others as on a replica alone.
     Limits   of a fleet mostly later than on the twin: `python -m bench.closed_form`.
     """
-    lengths, steps = curve.lengths, _steps(point)
+    lengths = curve.lengths
     ends = Ends(point.launch_s, point.late_s, longest_ratio(curve.replica, lengths))
     prompt = None
     if curve.own is not lengths:
         spread = curve.own.input_spread
         prompt = Prompt(curve.own_tokens, spread, point.own_carrying_s, point.own_carried_tokens)
-    first = arrivals_ttft(curve.replica, lengths, steps, ends, rate, prompt)
+    first = arrivals_ttft(curve.replica, lengths, point, ends, rate, prompt)
     slots = _replica_count(curve, rate) * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
     slot_s = slot_wait_s(slots, lengths.output_tokens * point.tpot_s, utilisation, lengths)
     never = np.where(utilisation > 1.0, np.inf, 0.0)
@@ -231,7 +223,7 @@ def _tpot(curve: LoadCurve, point: _Point, rate: Floats) -> Latency:
     Why      A fuller batch takes longer to empty. With x = d ln T / d ln B the variance of a birth-death
              process near its mean is 1/(1 − x) times that of its arrivals, the deviation (1 − x)^−½ ≈ 1 + x.
     """
-    mix = mix_of(curve.replica, curve.lengths, _steps(point), rate, _replica_count(curve, rate))
+    mix = mix_of(curve.replica, curve.lengths, point, rate, _replica_count(curve, rate))
     sent, deviation = mix.rate_per_s * mix.output_tokens, met_deviation(mix, point.tpot_s)
     plain, carrying = _plain_and_carrying(curve, 1.0 + sent * point.tpot_s + deviation)
     slower = token_s(replace(mix, plain_s=plain, carrying_s=carrying), point.tpot_s, 0.0)
@@ -243,17 +235,6 @@ def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats
     kept = [_names().index(name) for name in ("plain_s", "carrying_s")]
     plain, carrying = _between_batches(curve.rows[kept], curve.met_sequences, met_sequences)
     return plain, np.maximum(carrying, plain)
-
-
-def _steps(point: _Point) -> Steps:
-    return Steps(
-        point.plain_s,
-        point.carrying_s,
-        point.carried_tokens,
-        point.share_fraction,
-        point.tpot_s,
-        point.full_s,
-    )
 
 
 def rate_at(curve: LoadCurve, met_sequences: Floats) -> Array:
