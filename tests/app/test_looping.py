@@ -46,10 +46,10 @@ def test_memory_is_counted_per_process() -> None:
 
 
 def test_the_example_becomes_one_run_that_loses_a_worker_between_two_checkpoints() -> None:
-    settings = train_settings(load(EXAMPLE).spec)
+    settings = train_settings(load(EXAMPLE).spec, Path("state"))
     assert settings.rank_count == 2
-    assert settings.config.is_file()
-    assert settings.kill_after_step is not None
+    assert settings.model_config.is_file()
+    assert settings.kill_rank is not None and settings.kill_after_step is not None
     assert settings.kill_after_step % settings.checkpoint_every_steps > 0
     assert settings.checkpoint_every_steps < settings.kill_after_step < settings.steps
 
@@ -81,7 +81,7 @@ def test_a_spec_that_cannot_run_here_is_refused_before_anything_starts(
 ) -> None:
     spec = load(changed(tmp_path, old, new)).spec
     with pytest.raises(ValueRefusedError, match=said) as caught:
-        train_settings(spec), serve_settings(spec, load_s=5.0)
+        train_settings(spec, tmp_path), serve_settings(spec, load_s=5.0)
     assert caught.value.hint
 
 

@@ -137,7 +137,7 @@ def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: 
     rows = [_row("serving", f"{at}: {name}", "s", percentiles.get(key), value) for name, key, value in wanted]
     if load.concurrency is None:  # an open load's output is what was asked of it
         return rows
-    rate = _times(planned.output_tokens_per_s, busy) if planned else None
+    rate = planned.output_tokens_per_s.times(busy) if planned else None
     return [*rows, _row("serving", f"{at}: output", "tok/s", rate, load.output_tokens_per_s)]
 
 
@@ -168,10 +168,6 @@ def _sum(values: Sequence[Estimate]) -> Estimate:
     return Estimate(
         middle, low, high, values[0].unit, max((each.source for each in values), key=WEAKEST_LAST.index)
     )
-
-
-def _times(value: Estimate, factor: float) -> Estimate:
-    return Estimate(value.value * factor, value.low * factor, value.high * factor, value.unit, value.source)
 
 
 def _rate(step: Estimate, tokens: float) -> Estimate:

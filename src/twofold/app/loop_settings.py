@@ -8,7 +8,7 @@ from typing import Any
 
 from twofold.contracts.spec import ModelReference, Service, Spec, Traffic, TrainingRun
 from twofold.core import FileError, ValueRefusedError
-from twofold.live import BLOCK_TOKENS
+from twofold.live import BLOCK_TOKENS, TrainJob
 
 MACHINE = "this-machine"
 CHECKPOINTS_PER_RUN = 8
@@ -23,21 +23,6 @@ IN_FLIGHT_LIMIT = 16  # of one replica
 CLOSED_LOADS = (1, 4, 16)  # clients
 GATEWAY_PORT = 8700
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-
-
-@dataclass(frozen=True, slots=True)
-class TrainSettings:
-    """One run, as the trainer takes it."""
-
-    name: str
-    config: Path
-    rank_count: int
-    steps: int
-    sequence_tokens: int
-    global_batch_sequences: int
-    precision: str
-    checkpoint_every_steps: int
-    kill_after_step: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +42,11 @@ class ServeSettings:
     closed_loads: tuple[int, ...] = CLOSED_LOADS
 
 
-def train_settings(spec: Spec) -> TrainSettings:
-    """The one training run of a loop. Raises ValueRefusedError for what cannot run here."""
+def train_settings(spec: Spec, state: Path) -> TrainJob:
+    """The one training run of a loop, losing one worker on the way; how it shards is for its plan to say.
+
+    Raises ValueRefusedError for what cannot run here.
+    """
     run = _only(spec.training, "training")
     config = _config(run.model, f"training `{run.name}`")
     rank_count = _count_here(run, f"training `{run.name}`")
@@ -71,16 +59,20 @@ def train_settings(spec: Spec) -> TrainSettings:
         )
     every = max(1, run.steps // CHECKPOINTS_PER_RUN)
     kill = int(run.steps * KILL_AFTER_FRACTION)
-    return TrainSettings(
+    is_killed = rank_count > KILLED_RANK and kill > every
+    return TrainJob(
         name=run.name,
-        config=config,
+        folder=state / "train" / run.name,
+        model_config=config,
         rank_count=rank_count,
         steps=run.steps,
         sequence_tokens=int(run.sequence_tokens),
         global_batch_sequences=run.global_batch_sequences,
         precision=run.precision,
         checkpoint_every_steps=every,
-        kill_after_step=kill if rank_count > KILLED_RANK and kill > every else None,
+        seed=SEED,
+        kill_rank=KILLED_RANK if is_killed else None,
+        kill_after_step=kill if is_killed else None,
     )
 
 

@@ -12,12 +12,10 @@ from twofold.app.loop_page import loop_json, loop_page, notes_on_loads, share_of
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
     IN_FLIGHT_LIMIT,
-    KILLED_RANK,
     KV_BLOCK_COUNT,
     MACHINE,
     SEED,
     ServeSettings,
-    TrainSettings,
 )
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
@@ -54,7 +52,7 @@ class Asked:
 
     spec: Path
     state: Path
-    training: TrainSettings
+    training: TrainJob  # its zero stage apart
     serving: ServeSettings
     port: int
     tell: Tell
@@ -91,22 +89,7 @@ def plan_for_it(asked: Asked) -> ShownPlan:
 
 def train(asked: Asked, planned: ShownPlan) -> tuple[TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
-    wanted = asked.training
-    job = TrainJob(
-        name=wanted.name,
-        folder=asked.state / "train" / wanted.name,
-        model_config=wanted.config,
-        rank_count=wanted.rank_count,
-        steps=wanted.steps,
-        sequence_tokens=wanted.sequence_tokens,
-        global_batch_sequences=wanted.global_batch_sequences,
-        zero_stage=planned_zero_stage(planned),
-        precision=wanted.precision,
-        checkpoint_every_steps=wanted.checkpoint_every_steps,
-        seed=SEED,
-        kill_rank=KILLED_RANK if wanted.kill_after_step else None,
-        kill_after_step=wanted.kill_after_step,
-    )
+    job = replace(asked.training, zero_stage=planned_zero_stage(planned))
     record = run_training(job, asked.state, lambda text: asked.tell(f"train: {text}"))
     return record, published_artefact(job, asked.state)
 
@@ -222,7 +205,7 @@ def estimate_of(asked: Asked, served: ServingMeasured, load: LoadPoint) -> Servi
     engine, _, version = served.engine.partition(" ")
     try:
         answer = estimate_serve(
-            str(asked.training.config),
+            str(asked.training.model_config),
             Machines(f"1x{MACHINE}", device=asked.state / "device"),
             input_tokens=f"{load.input_tokens:.6g}",
             output_tokens=f"{max(load.output_tokens, 1.0):.6g}",

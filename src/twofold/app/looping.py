@@ -102,8 +102,9 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
     spec, load_s = load(path).spec, parse_quantity(load_for, Dimension.TIME)
     if load_s <= 0:
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
-    training, serving = train_settings(spec), serve_settings(spec, load_s)
-    asked = Asked(path, state_of(path), training, serving, port, tell)
+    state = state_of(path)
+    training, serving = train_settings(spec, state), serve_settings(spec, load_s)
+    asked = Asked(path, state, training, serving, port, tell)
     require_extra("train", "live")
     if "@" in str(asked.state):
         raise ValueRefusedError(
