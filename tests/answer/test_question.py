@@ -26,7 +26,7 @@ def test_words_mean_nodes_and_accelerators(
     catalog: Catalog, constants: Constants, words: str, nodes: int, per_node: int, accelerator: str
 ) -> None:
     found = given(words, catalog, constants)
-    assert (found.node_count, found.accelerators_per_node) == (nodes, per_node)
+    assert (found.machine.node_count, found.machine.accelerators_per_node) == (nodes, per_node)
     assert found.accelerator.name == accelerator
     assert found.cluster.accelerator_count == found.accelerator_count == nodes * per_node
     assert found.machine.accelerator_count == nodes * per_node
@@ -56,7 +56,7 @@ def test_variations_change_what_they_name(catalog: Catalog, constants: Constants
         pytest.approx(card / 2),
     )
     assert vary(Variation(fabric="ethernet")).machine.fabric == "ethernet"
-    priced = vary(Variation(price_usd_per_h=2.5)).price
+    priced = vary(Variation(price_usd_per_h=2.5)).machine.price
     assert priced
     assert priced.usd_per_accelerator_h.low == priced.usd_per_accelerator_h.high == 2.5
 
@@ -73,7 +73,7 @@ def test_a_part_of_a_node_keeps_its_links_to_itself(catalog: Catalog, constants:
     whole = given("64x8xH100-SXM", catalog, constants)
     for count, nodes, per_node in ((1, 1, 1), (4, 1, 4), (8, 1, 8), (512, 64, 8)):
         part = resized(whole, count)
-        assert (part.node_count, part.accelerators_per_node) == (nodes, per_node)
+        assert (part.machine.node_count, part.machine.accelerators_per_node) == (nodes, per_node)
         assert part.cluster.network.domain_size == min(8, per_node)
     rack = given("GB200-NVL72-rack", catalog, constants)
     assert resized(rack, 8).cluster.network.domain_size <= 72

@@ -59,10 +59,10 @@ def test_layouts_divide_the_model_and_stay_on_the_machines() -> None:
 
 
 def test_stated_sizes_are_kept() -> None:
-    chosen = answer(replace(question(), tp=2, pp=2)).replica
+    chosen = answer(replace(question(), stated={"tp": 2, "pp": 2})).replica
     assert (chosen.tp, chosen.pp, chosen.dp) == (2, 2, 1)
     with pytest.raises(InputError):
-        answer(replace(question(), tp=3))
+        answer(replace(question(), stated={"tp": 3}))
 
 
 @settings(max_examples=12)

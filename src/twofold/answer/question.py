@@ -41,26 +41,15 @@ class Given:
 
     accelerator: Accelerator
     node: Node
-    node_count: int
-    accelerators_per_node: int
-    fabric: str
+    machine: Machine  # how many of them, on which network and at what price
     nic_bytes_per_s: float  # per accelerator, line rate
     cluster: Cluster
-    price: PriceUsed | None
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def accelerator_count(self) -> int:
         """Accelerators in all."""
-        return self.node_count * self.accelerators_per_node
-
-    @property
-    def machine(self) -> Machine:
-        """The same as the plan's schema writes it."""
-        return Machine(
-            self.accelerator.name, self.node.name, self.node_count, self.accelerators_per_node,
-            self.accelerator_count, self.fabric, self.price,
-        )  # fmt: skip
+        return self.machine.accelerator_count
 
 
 def given(text: str, catalog: Catalog, constants: Constants, variation: Variation = AS_IT_IS) -> Given:
@@ -92,18 +81,23 @@ def assemble(
         )
     if price is None:
         warnings.append(f"no price for {accelerator.name}: give one with `--price`")
-    return Given(accelerator, node, on.count, per_node, fabric, nic, cluster, price, tuple(warnings))
+    count = on.count * per_node
+    machine = Machine(accelerator.name, node.name, on.count, per_node, count, fabric, price)
+    return Given(accelerator, node, machine, nic, cluster, tuple(warnings))
 
 
 def resized(machines: Given, accelerator_count: int) -> Given:
     """The same machines, as many as hold `accelerator_count`; below one node, a part of a node."""
-    per_node = min(machines.accelerators_per_node, accelerator_count)
+    machine = machines.machine
+    per_node = min(machine.accelerators_per_node, accelerator_count)
     nodes = -(-accelerator_count // per_node)
     links = replace(machines.cluster.network, node_size=per_node)
-    if links.domain_size <= machines.accelerators_per_node:
+    if links.domain_size <= machine.accelerators_per_node:
         links = replace(links, domain_size=min(links.domain_size, per_node))
-    cluster = replace(machines.cluster, network=links, accelerator_count=nodes * per_node)
-    return replace(machines, node_count=nodes, accelerators_per_node=per_node, cluster=cluster)
+    count = nodes * per_node
+    cluster = replace(machines.cluster, network=links, accelerator_count=count)
+    machine = replace(machine, node_count=nodes, accelerators_per_node=per_node, accelerator_count=count)
+    return replace(machines, machine=machine, cluster=cluster)
 
 
 def check_units(device: Device, fmt: str) -> None:

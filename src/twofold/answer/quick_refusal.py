@@ -11,8 +11,9 @@ from twofold.training import Memory, Priced, RunPlan, Stack, TrainingJob, candid
 
 def machines_text(machines: Given) -> str:
     """`64 × 8 H100-SXM5-80GB`."""
-    nodes = f"{machines.node_count:,} × " if machines.node_count > 1 else ""
-    return f"{nodes}{machines.accelerators_per_node} {machines.accelerator.name}"
+    machine = machines.machine
+    nodes = f"{machine.node_count:,} × " if machine.node_count > 1 else ""
+    return f"{nodes}{machine.accelerators_per_node} {machine.accelerator}"
 
 
 def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Stack) -> InfeasibleError:

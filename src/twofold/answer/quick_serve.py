@@ -1,5 +1,6 @@
 """One serving question without a spec: which layout of given machines answers a load soonest."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,6 +34,7 @@ from twofold.perf import DEFAULT_ENGINE, Constants, bytes_per_weight, load_const
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
 WIDEST_TENSOR = 64
 STAGES = (1, 2, 4, 8, 16)
+SIZES = ("tp", "pp", "ep", "dp")
 # Devices tried, in order, when the given ones do not hold a model.
 DEVICE_COUNTS = tuple(sorted({n * 2**p for n in (1, 3) for p in range(10)}))
 NARROWER = ("fp8", "int8", "int4")
@@ -53,10 +55,7 @@ class ServingQuestion:
     kv_format: str = "bf16"
     engine_name: str = DEFAULT_ENGINE
     engine_version: str | None = None
-    tp: int | None = None  # None: searched, as are the next three
-    pp: int | None = None
-    ep: int | None = None
-    dp: int | None = None
+    stated: Mapping[str, int] = field(default_factory=dict)  # sizes by `SIZES`; what is left out is searched
     chunk_tokens: float = 8192.0
     max_batch: float = MAX_BATCH
     cache: CacheOptions = field(default_factory=CacheOptions)
@@ -145,13 +144,14 @@ def candidate_layouts(question: ServingQuestion, count: int) -> NDArray[np.float
     for tp in (n for n in range(1, widest + 1) if model.heads % n == 0):
         for pp in (n for n in STAGES if tp * n <= count and model.layers % n == 0):
             most = count // (tp * pp)
-            dp = question.dp if question.dp and question.dp <= most else most
+            stated_dp = question.stated.get("dp", most)
+            dp = stated_dp if 0 < stated_dp <= most else most
             spread = {1, tp, tp * dp} if model.experts else {1}
             rows += [
                 (tp, pp, ep, dp) for ep in sorted(spread) if not model.experts or model.experts % ep == 0
             ]
-    stated = (question.tp, question.pp, question.ep, question.dp)
-    agreeing = [row for row in rows if all(s is None or s == r for s, r in zip(stated, row, strict=True))]
+    stated = [(SIZES.index(name), size) for name, size in question.stated.items()]
+    agreeing = [row for row in rows if all(row[at] == size for at, size in stated)]
     return np.array(agreeing, float).reshape(-1, 4)
 
 
@@ -241,7 +241,7 @@ def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleErr
 
 def _what_would_fit(question: ServingQuestion, replica: Replica) -> str:
     name, device = question.machines.accelerator.name, replica.cluster.device
-    open_question = replace(question, tp=None, pp=None, ep=None, dp=None)
+    open_question = replace(question, stated={})
     more = next((n for n in DEVICE_COUNTS if _holds(open_question, replica, n)), None)
     chips = chips_needed(replica.shape, question.weights_format, device.memory_bytes)
     words = [f"{more:,} × {name}" if more else f"at least {chips:,} × {name} for the weights alone"]

@@ -219,7 +219,7 @@ def estimate_compute(
         raise ValueRefusedError(f"{device.name} has no 16-bit matrix units")
     hours = duration_s / 3600 * count
     flops = peak * count * mfu_fraction * duration_s
-    price = machines.price
+    price = machines.machine.price
     return ComputeEstimate(
         schema="twofold/estimate-compute/1",
         machine=machines.machine,

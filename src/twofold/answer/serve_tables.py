@@ -53,7 +53,7 @@ class Figures:
 
     def usd_per_1k_output_tokens(self) -> Estimate | None:
         """What all accelerators cost per 1,000 output tokens at this load; None without a price."""
-        price, draws = self.question.machines.price, self.load.replica.draws
+        price, draws = self.question.machines.machine.price, self.load.replica.draws
         if price is None:
             return None
         listed = price.usd_per_accelerator_h

@@ -153,9 +153,9 @@ def _checkpoints(middle: RunPlan, interval_s: Estimate) -> Checkpoints:
 
 
 def _cost(machines: Given, hours: Drawn, draws: Draws, source: Source) -> Estimate | None:
-    if machines.price is None:
+    if machines.machine.price is None:
         return None
-    price = machines.price.usd_per_accelerator_h
+    price = machines.machine.price.usd_per_accelerator_h
     if price.low == price.high and price.source == Source.ASSUMED:  # the user's own price is not in doubt
         return hours.times(exact(price.value, price.unit).value).estimate("USD", source)
     paid = Drawn(hours.middle, hours.samples * np.ravel(draws["price"])).times(price.value)

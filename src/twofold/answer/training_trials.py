@@ -11,7 +11,7 @@ from twofold.answer.context import Context, price_used
 from twofold.answer.offers import Offer
 from twofold.answer.question import Given
 from twofold.answer.uncertainty import flip_fraction
-from twofold.contracts.results import FrontPoint, Loser
+from twofold.contracts.results import FrontPoint, Loser, Machine
 from twofold.contracts.spec import TrainingRun
 from twofold.core import format_seconds, format_usd
 from twofold.perf import Cluster
@@ -56,17 +56,17 @@ class MachineTrial:
     def machines(self, context: Context) -> Given:
         """Its machines as every other answer knows them."""
         node = self.offer.node
-        return Given(
-            self.offer.accelerator,
-            node,
-            self.node_count,
-            node.accelerator_count,
-            node.fabric,
-            node.nic_bytes_per_s / node.accelerator_count,
-            self.cluster,
-            price_used(self.offer, context),
-            (),
+        machine = Machine(
+            accelerator=self.offer.accelerator.name,
+            node=node.name,
+            node_count=self.node_count,
+            accelerators_per_node=node.accelerator_count,
+            accelerator_count=self.node_count * node.accelerator_count,
+            fabric=node.fabric,
+            price=price_used(self.offer, context),
         )
+        nic_bytes_per_s = node.nic_bytes_per_s / node.accelerator_count
+        return Given(self.offer.accelerator, node, machine, nic_bytes_per_s, self.cluster)
 
 
 Tried = TypeVar("Tried", bound=MachineTrial)

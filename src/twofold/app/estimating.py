@@ -150,6 +150,7 @@ def estimate_serve(
     name, _, version = engine.replace("==", " ").partition(" ")
     engine_name = catalog.framework(name)
     shape = model_in(model, catalog)
+    sizes = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     question = ServingQuestion(
         model=shape,
         machines=_given(machines, catalog, constants),
@@ -161,10 +162,7 @@ def estimate_serve(
         kv_format=kv,
         engine_name=engine_name,
         engine_version=version.strip() or engine_software(engine_name).newest_release,
-        tp=tp,
-        pp=pp,
-        ep=ep,
-        dp=dp,
+        stated={name: size for name, size in sizes.items() if size is not None},
         chunk_tokens=chunk,
         max_batch=max_batch,
         cache=CacheOptions(

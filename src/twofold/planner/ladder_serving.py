@@ -27,6 +27,7 @@ from twofold.answer import (
     serving_stack,
 )
 from twofold.catalog import Model
+from twofold.contracts.results import Machine
 from twofold.contracts.spec import Service
 from twofold.core import Estimate
 from twofold.inference import (
@@ -106,7 +107,10 @@ def _replica_machines(choice: ServingChoice, accelerator_count: object, context:
     cluster = replace(whole, accelerator_count=nodes * per_node)
     nic = offer.node.nic_bytes_per_s / offer.node.accelerator_count
     price = price_used(offer, context)
-    return Given(offer.accelerator, offer.node, nodes, per_node, offer.node.fabric, nic, cluster, price, ())
+    machine = Machine(
+        offer.accelerator.name, offer.node.name, nodes, per_node, nodes * per_node, offer.node.fabric, price
+    )
+    return Given(offer.accelerator, offer.node, machine, nic, cluster)
 
 
 def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:

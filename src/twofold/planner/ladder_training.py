@@ -69,7 +69,7 @@ def fabric_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
         rungs.append(Rung(label, values, "" if best else "no layout fits"))
     columns = ("step_s", "added_fraction", "exposed_fraction", "switch_count", "cable_count", "switch")
     title = f"network between nodes: {machines_text(site.machines)}"
-    one_node = site.machines.node_count == 1
+    one_node = site.machines.machine.node_count == 1
     notes = ("one node: nothing crosses the network",) if one_node else ()
     return (Ladder(title, "training", site.entry.name, columns, tuple(rungs), notes),)
 
@@ -80,20 +80,21 @@ def on_fabric(
     """The same nodes behind another network; the rate is line rate per accelerator."""
     links = network(
         machines.accelerator,
-        machines.accelerators_per_node,
+        machines.machine.accelerators_per_node,
         nic_bytes_per_s,
         fabric,
         context.constants,
         oversubscription_ratio,
     )
     cluster = replace(machines.cluster, network=links)
-    return replace(machines, fabric=fabric, nic_bytes_per_s=nic_bytes_per_s, cluster=cluster)
+    machine = replace(machines.machine, fabric=fabric)
+    return replace(machines, machine=machine, nic_bytes_per_s=nic_bytes_per_s, cluster=cluster)
 
 
 def _network_values(machines: Given, context: Context, oversubscription: float) -> dict[str, Value]:
     parts = fabric_parts(
         context.catalog,
-        machines.fabric,
+        machines.machine.fabric,
         machines.accelerator_count,
         machines.nic_bytes_per_s,
         oversubscription,
@@ -128,7 +129,7 @@ def _step_values(best: TrainedStep) -> dict[str, Value]:
 
 def nodes_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     """How the job scales: the batch grown with the cluster, and the batch held while nodes are added."""
-    per_node = site.machines.accelerators_per_node
+    per_node = site.machines.machine.accelerators_per_node
     weak = [(count, replace(site.job, global_batch_sequences=_grown(site, count))) for count in WEAK_COUNTS]
     strong = [(nodes * per_node, site.job) for nodes in STRONG_NODES]
     fixed = f"batch held at {site.job.global_batch_sequences:,} seq: where more nodes stop paying"

@@ -45,4 +45,5 @@ def _assembled(
 
 def price_usd_per_h(found: Given) -> float | None:
     """What one of the accelerators costs an hour; None without a list price."""
-    return found.price.usd_per_accelerator_h.value if found.price else None
+    price = found.machine.price
+    return price.usd_per_accelerator_h.value if price else None

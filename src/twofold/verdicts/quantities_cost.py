@@ -53,7 +53,7 @@ def life(
 ) -> Life:
     """A run on machines, and a year of a mean `rate` of requests/s on accelerators for twice as many."""
     found = world.once(("life run", model, on, tokens, batch), lambda: run(world, model, on, tokens, batch))
-    price = given(f"8x{gpu}", world.catalog, world.constants).price
+    price = given(f"8x{gpu}", world.catalog, world.constants).machine.price
     if found.cost_usd is None or price is None:
         raise MissingFigure(f"no list price of {on} or {gpu}")
     machines = given(on, world.catalog, world.constants)
