@@ -391,6 +391,12 @@ def test_a_frontier_run_of_25000_a100s(ask: Ask) -> None:  # R-036
         assert answer["tokens"] == pytest.approx(answer["flops"] / (6 * 405.85e9), rel=1e-3)
 
 
+@pytest.mark.parametrize("words", ["--for '0 d'", "--for '95 d' --mfu '0 %'", "--for '95 d' --mfu '120 %'"])
+def test_a_run_of_no_time_or_beyond_the_peak_is_refused(run: Callable[[str], Any], words: str) -> None:
+    done = run(f"twofold estimate compute --on 3125x8xA100-80GB {words}")
+    assert done.code == 2 and "error[E-value]" in done.err
+
+
 def test_ridges_of_h100_and_h200_and_the_points_under_them(
     ask: Ask, screen: Callable[[str], list[str]]
 ) -> None:

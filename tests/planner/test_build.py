@@ -376,3 +376,18 @@ def test_a_batch_pool_draws_power_while_it_works_or_waits(planned: Planned) -> N
     assert rented.energy_j_per_year.value < kept.energy_j_per_year.value  # machines given back draw nothing
     watts = kept.energy_j_per_year.value / (365 * 86400) / kept.machine.accelerator_count
     assert watts < 0.6 * 150 * 2  # three quarters of a day idle, servers and cooling included
+
+
+def test_accelerator_hours_are_the_whole_time_of_all_accelerators(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        for training in plan.training:
+            run, count = training.run, training.machine.accelerator_count
+            assert run.accelerator_h.value == pytest.approx(run.total_s.value / 3600 * count)
+            assert run.total_s.value >= run.wall_s.value >= run.compute_s.value
+
+
+def test_a_tighter_deadline_never_takes_fewer_accelerators(planned: Callable[[str], Plan]) -> None:
+    free = TRAIN.replace("  on: 4x8xH100-SXM\n", "")
+    plans = [planned(free.replace("14 d", f"{days} d")) for days in (60, 5, 1)]
+    counts = [plan.training[0].machine.accelerator_count for plan in plans]
+    assert counts == sorted(counts)
