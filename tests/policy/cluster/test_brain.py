@@ -369,8 +369,8 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
     @invariant()
     def quotas_hold(self) -> None:  # INV-33
         for team, (quota, borrow) in QUOTAS.items():
-            of_team = [job for job in self.brain.view.running() if job.team == team]
-            assert sum(job.size_count for job in of_team if not job.preemptible) <= quota
+            of_team = [job for job in self.brain.view.running() if job.submitted.team == team]
+            assert sum(job.size_count for job in of_team if not job.submitted.preemptible) <= quota
             assert borrow is None or sum(job.size_count for job in of_team) <= quota + borrow
 
     @invariant()

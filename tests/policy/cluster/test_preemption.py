@@ -15,7 +15,7 @@ from twofold.policy.cluster import (
     TeamQuota,
 )
 from twofold.policy.cluster.backfill import Need
-from twofold.policy.cluster.job import Job, job_of
+from twofold.policy.cluster.job import Job
 from twofold.policy.cluster.preemption import (
     Victim,
     candidates_for,
@@ -54,7 +54,7 @@ def running(brain: ClusterBrain, name: str, size: int, now_s: float = 0.0, **oth
 
 
 def head(size: int, **other: Any) -> Job:
-    return job_of(asked("head", size, **other), 999, NOW_S)
+    return Job(asked("head", size, **other), 999, NOW_S)
 
 
 def test_only_those_that_may_are_asked() -> None:

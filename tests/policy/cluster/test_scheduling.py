@@ -246,7 +246,7 @@ def test_teams_that_always_want_more_get_their_weights() -> None:  # R-017
     world.run(end_s)
     busy: Counter[str] = Counter()
     for job in world.brain.view.running():
-        busy[job.team] += job.size_count
+        busy[job.submitted.team] += job.size_count
     used = {team: world.used_s[team] + end_s * busy[team] for team in ("red", "blue", "green")}
     total = sum(used.values())
     assert total > 0.9 * 32 * end_s

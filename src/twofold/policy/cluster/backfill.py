@@ -85,7 +85,7 @@ def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:
     Call with nothing held. A head that would not fit if everything ended waits for nodes to come back: its
     reservation is at infinity, and keeps nothing.
     """
-    need = Need(head.minimum_count, view.largest_count)
+    need = Need(head.submitted.minimum_count, view.largest_count)
     room = Room(view.nodes, need, view.free.whole_count)
     walked: list[Job] = []
     # HOT: per look at the queue and job; the whole nodes of a job are one number: bench/twin_cluster.py
@@ -147,5 +147,5 @@ def expected_end_s(job: Job, size_count: int, now_s: float) -> float:
     Why      An elastic job is as slow as it is small. A job beyond its estimate has an unknown rest: nothing
              is added for it, and the overdue are put off again and again.
     """
-    rest_s = max(job.expected_s - job.done_s, 0.0)
-    return now_s + job.restart_s + rest_s * job.accelerator_count / size_count
+    rest_s = max(job.submitted.expected_s - job.done_s, 0.0)
+    return now_s + job.submitted.restart_s + rest_s * job.submitted.accelerator_count / size_count

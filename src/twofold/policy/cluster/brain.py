@@ -32,7 +32,7 @@ from twofold.policy.cluster.events import (
     StopReason,
 )
 from twofold.policy.cluster.fair_share import TeamUse
-from twofold.policy.cluster.job import Job, JobState, job_of
+from twofold.policy.cluster.job import Job, JobState
 from twofold.policy.cluster.placement import Node
 from twofold.policy.cluster.scheduling import arrived, look
 from twofold.policy.cluster.settings import ClusterSettings
@@ -131,7 +131,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
             recovery.keep_spares(view)
             effects += look(view, now_s)
         head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
-        if view.spares and head is not None and head.minimum_count > view.usable_count:
+        if view.spares and head is not None and head.submitted.minimum_count > view.usable_count:
             recovery.keep_spares(view)
             effects += look(view, now_s)
         return effects
@@ -144,7 +144,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
             view.counts.refused += 1
             return [RefuseJob(event.job_id, refusal)]
         self._given_sequences += 1
-        job = view.jobs[event.job_id] = job_of(event, self._given_sequences, now_s)
+        job = view.jobs[event.job_id] = Job(event, self._given_sequences, now_s)
         view.queue.push(job)
         return arrived(view, job, now_s)
 
@@ -198,7 +198,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         view = self.view
         set_state(view, job, JobState.RUNNING)
         job.since_s = now_s
-        view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.restart_s)
+        view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s)
         checkpoints.save_later(view, job, now_s)
 
     def _told_of_checkpoint(

@@ -90,7 +90,7 @@ def lost(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
         job.making_room = None
         del view.leaving[job.job_id]
         job.spared_until_s = now_s + wait_s(view, job)
-        view.expect_end(job, max(expected_end_s(job, job.size_count, now_s) - job.restart_s, now_s))
+        view.expect_end(job, max(expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s, now_s))
         # Others are asked instead.
         view.room_changed = view.serving_changed = True
     again_s = max(job.write_s, view.settings.cadence.interval_s_min)
@@ -101,7 +101,7 @@ def lost(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
 def room_made(view: ClusterView, job: Job, making: MakingRoom, now_s: float) -> list[ClusterEffect]:
     """The job leaves what it was asked to leave."""
     kept = kept_pieces(view, job, making.given_up)
-    if making.given_up is not None and sum(count for _, count in kept) >= job.minimum_count:
+    if making.given_up is not None and sum(count for _, count in kept) >= job.submitted.minimum_count:
         view.counts.shrunk += 1
         return [move(view, job, kept, now_s)]
     to_queue(view, job, now_s)
@@ -121,19 +121,19 @@ def _grown(view: ClusterView, job: Job, now_s: float) -> ResizeJob | None:
     Formula  rest · (1 − size / new size) ≥ 2 · restart
     Why      Right after a checkpoint growing loses no work, only the restart.
     """
-    missing_count = job.accelerator_count - job.size_count
-    left_count = view.teams.of(job.team, now_s).left_count(job.preemptible)
+    missing_count = job.submitted.accelerator_count - job.size_count
+    left_count = view.teams.of(job.submitted.team, now_s).left_count(job.submitted.preemptible)
     if left_count is not None:
         missing_count = min(missing_count, left_count)
     if missing_count <= 0 or now_s - job.begun_s < view.settings.queue.grow_after_s:
         return None
     if len(kept_pieces(view, job, None)) < len(job.placement):
         return None
-    rest_s = max(job.expected_s - job.done_s, 0.0) / job.speed_ratio
+    rest_s = max(job.submitted.expected_s - job.done_s, 0.0) / job.speed_ratio
     free = view.free
     for count in dict.fromkeys((missing_count, min(missing_count, free.whole_count))):
         saved_s = rest_s * (1.0 - job.size_count / (job.size_count + count))
         more = place(free, count, view.largest_count) if count else None
-        if more is not None and saved_s >= GROWTH_WORTH_RATIO * job.restart_s:
+        if more is not None and saved_s >= GROWTH_WORTH_RATIO * job.submitted.restart_s:
             return move(view, job, (*job.placement, *more), now_s)
     return None

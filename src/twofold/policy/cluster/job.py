@@ -1,6 +1,6 @@
 """One job of the cluster: what was asked, where it is, and what is known of its work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from twofold.policy.cluster.events import JobSubmitted, Placement, StopReason
@@ -28,17 +28,11 @@ class MakingRoom:
 class Job:
     """One job that is not over. Mutable: it starts, fails, shrinks and starts again."""
 
-    job_id: str
-    team: str
-    accelerator_count: int
-    minimum_count: int
-    priority: int
-    expected_s: float
-    write_s: float  # of one checkpoint, smoothed over what was seen
-    restart_s: float
-    preemptible: bool
+    submitted: JobSubmitted
     sequence: int  # of submission
     submitted_s: float
+    job_id: str = field(init=False)
+    write_s: float = field(init=False)  # of one checkpoint, smoothed over what was seen
     state: JobState = JobState.QUEUED
     placement: Placement = ()
     size_count: int = 0  # accelerators that it has
@@ -54,32 +48,18 @@ class Job:
     making_room: MakingRoom | None = None
     spared_until_s: float = 0.0  # it could not write a checkpoint: no victim before this
 
+    def __post_init__(self) -> None:
+        self.job_id, self.write_s = self.submitted.job_id, self.submitted.checkpoint_write_s
+
     @property
     def elastic(self) -> bool:
-        return self.minimum_count < self.accelerator_count
+        return self.submitted.minimum_count < self.submitted.accelerator_count
 
     @property
     def speed_ratio(self) -> float:
         """Work per second as a share of what it does at full size."""
-        return self.size_count / self.accelerator_count
+        return self.size_count / self.submitted.accelerator_count
 
     def worked_s(self, now_s: float) -> float:
         """Work since the last checkpoint, in seconds at full size; what a failure now would undo."""
         return max(now_s - self.since_s, 0.0) * self.speed_ratio if self.state is JobState.RUNNING else 0.0
-
-
-def job_of(asked: JobSubmitted, sequence: int, now_s: float) -> Job:
-    """A job as it is when it has just been taken."""
-    return Job(
-        job_id=asked.job_id,
-        team=asked.team,
-        accelerator_count=asked.accelerator_count,
-        minimum_count=asked.minimum_count,
-        priority=asked.priority,
-        expected_s=asked.expected_s,
-        write_s=asked.checkpoint_write_s,
-        restart_s=asked.restart_s,
-        preemptible=asked.preemptible,
-        sequence=sequence,
-        submitted_s=now_s,
-    )

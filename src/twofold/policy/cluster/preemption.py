@@ -30,7 +30,7 @@ def cost_accelerator_s(job: Job) -> float:
     Why      It writes a checkpoint first, so no work is lost; both while it writes and while it loads again,
              its accelerators do nothing.
     """
-    return (job.write_s + job.restart_s) * job.size_count
+    return (job.write_s + job.submitted.restart_s) * job.size_count
 
 
 def candidates_for(view: ClusterView, head: Job, now_s: float) -> list[Job]:
@@ -38,23 +38,27 @@ def candidates_for(view: ClusterView, head: Job, now_s: float) -> list[Job]:
 
     Of a team no more than it borrowed is taken because it is borrowed, rounded up to whole jobs.
     """
-    within = view.teams.of(head.team, now_s).within_quota(head.minimum_count)
+    within = view.teams.of(head.submitted.team, now_s).within_quota(head.submitted.minimum_count)
     borrowed_counts: dict[str, int] = {}
     found = []
     for job in view.running():
-        if job.priority > head.priority or not may_make_room(view, job, now_s):
+        if job.submitted.priority > head.submitted.priority or not may_make_room(view, job, now_s):
             continue
-        if job.team not in borrowed_counts:
-            borrowed_counts[job.team] = view.teams.of(job.team, now_s).borrowed_count
-        lent = within and job.team != head.team and borrowed_counts[job.team] > 0
-        outranked = job.priority < head.priority and (within or job.team == head.team)
+        if job.submitted.team not in borrowed_counts:
+            borrowed_counts[job.submitted.team] = view.teams.of(job.submitted.team, now_s).borrowed_count
+        lent = (
+            within and job.submitted.team != head.submitted.team and borrowed_counts[job.submitted.team] > 0
+        )
+        outranked = job.submitted.priority < head.submitted.priority and (
+            within or job.submitted.team == head.submitted.team
+        )
         if lent or outranked:
-            found.append((not lent, job.priority, _dearness(job), job.sequence, outranked, job))
+            found.append((not lent, job.submitted.priority, _dearness(job), job.sequence, outranked, job))
     found.sort()
     chosen = []
     for *_, outranked, job in found:
-        if outranked or borrowed_counts[job.team] > 0:
-            borrowed_counts[job.team] -= job.size_count
+        if outranked or borrowed_counts[job.submitted.team] > 0:
+            borrowed_counts[job.submitted.team] -= job.size_count
             chosen.append(job)
     return chosen
 
@@ -63,11 +67,11 @@ def candidates_for_serving(view: ClusterView, now_s: float) -> list[Job]:
     """Jobs that may make room for serving, in the same order; how long they have run does not matter."""
     found = []
     for job in view.running():
-        if job.preemptible and job.state is JobState.RUNNING and job.making_room is None:
+        if job.submitted.preemptible and job.state is JobState.RUNNING and job.making_room is None:
             spared = now_s < job.spared_until_s
-            borrowed = view.teams.of(job.team, now_s).borrowed_count > 0
+            borrowed = view.teams.of(job.submitted.team, now_s).borrowed_count > 0
             if not spared:
-                found.append((not borrowed, job.priority, _dearness(job), job.sequence, job))
+                found.append((not borrowed, job.submitted.priority, _dearness(job), job.sequence, job))
     found.sort()
     return [job for *_, job in found]
 
@@ -77,7 +81,7 @@ def may_make_room(view: ClusterView, job: Job, now_s: float) -> bool:
     rules = view.settings.preemption
     return (
         rules is not None
-        and job.preemptible
+        and job.submitted.preemptible
         and job.state is JobState.RUNNING
         and job.making_room is None
         and now_s - job.begun_s >= rules.minimum_run_s
@@ -139,7 +143,7 @@ def spare_pieces(job: Job) -> tuple[tuple[str, int], ...]:
     """What an elastic job can give up at once and go on: its last pieces, down to its minimum."""
     left_count, given = job.size_count, []
     for node_id, count in reversed(job.placement):
-        if left_count - count >= job.minimum_count:
+        if left_count - count >= job.submitted.minimum_count:
             left_count -= count
             given.append((node_id, count))
     return tuple(given)

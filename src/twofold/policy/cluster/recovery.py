@@ -119,7 +119,7 @@ def spare_target_count(view: ClusterView) -> int:
     if not target_count or head is None:
         return target_count
     spare_count = sum(node.accelerator_count for node in view.spares.values())
-    left_count = view.usable_count + spare_count - head.minimum_count
+    left_count = view.usable_count + spare_count - head.submitted.minimum_count
     return max(min(target_count, left_count // max(view.largest_count, 1)), 0)
 
 
@@ -150,7 +150,7 @@ def _interrupted(
         return [StopJob(job.job_id, StopReason.FAILED)]
     if making is not None:
         kept = kept_pieces(view, job, making.given_up)
-        if sum(count for _, count in kept) >= job.minimum_count:
+        if sum(count for _, count in kept) >= job.submitted.minimum_count:
             view.counts.shrunk += 1
             return [move(view, job, kept, now_s)]
     if pause_s > faults.hold_s:
@@ -172,7 +172,7 @@ def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[ClusterEf
         swapped = _swapped(view, job, bad[0], now_s)
         if swapped is not None:
             return [swapped]
-    if kept and sum(count for _, count in kept) >= job.minimum_count:
+    if kept and sum(count for _, count in kept) >= job.submitted.minimum_count:
         view.counts.shrunk += 1
         return [move(view, job, kept, now_s)]
     to_queue(view, job, now_s)

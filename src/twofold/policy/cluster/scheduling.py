@@ -31,29 +31,33 @@ class _Doorman:
         return found
 
     def standing(self, job: Job) -> Standing:
-        use = self.use(job.team)
-        return not use.within_quota(job.minimum_count), use.share
+        use = self.use(job.submitted.team)
+        return not use.within_quota(job.submitted.minimum_count), use.share
 
     def may_start(self, job: Job) -> bool:
         """Whether its quota lets it; if not, no job of its team may take what it waits for."""
-        if (job.team, job.preemptible) in self.view.closed_teams:
+        if (job.submitted.team, job.submitted.preemptible) in self.view.closed_teams:
             return False
-        use = self.use(job.team)
-        left_count = use.left_count(job.preemptible)
-        if left_count is None or left_count >= job.minimum_count:
+        use = self.use(job.submitted.team)
+        left_count = use.left_count(job.submitted.preemptible)
+        if left_count is None or left_count >= job.submitted.minimum_count:
             return True
-        self.view.closed_lines.add((job.team, job.priority))
-        self.view.closed_teams.add((job.team, job.preemptible))
+        self.view.closed_lines.add((job.submitted.team, job.submitted.priority))
+        self.view.closed_teams.add((job.submitted.team, job.submitted.preemptible))
         loan_count = use.left_count(True)
-        if loan_count is not None and loan_count < job.minimum_count:
+        if loan_count is not None and loan_count < job.submitted.minimum_count:
             # What the team's other jobs would borrow is what this one needs.
-            self.view.closed_teams |= {(job.team, False), (job.team, True)}
+            self.view.closed_teams |= {(job.submitted.team, False), (job.submitted.team, True)}
         return False
 
     def size_limit(self, job: Job) -> int:
         """The most accelerators that it may start with."""
-        left_count = self.use(job.team).left_count(job.preemptible)
-        return job.accelerator_count if left_count is None else min(job.accelerator_count, left_count)
+        left_count = self.use(job.submitted.team).left_count(job.submitted.preemptible)
+        return (
+            job.submitted.accelerator_count
+            if left_count is None
+            else min(job.submitted.accelerator_count, left_count)
+        )
 
 
 def look(view: ClusterView, now_s: float) -> list[ClusterEffect]:
@@ -77,14 +81,14 @@ def look(view: ClusterView, now_s: float) -> list[ClusterEffect]:
             if placement is None:
                 head = job
                 view.hold(reserve(view, head, now_s))
-                least_failed_count = head.minimum_count
+                least_failed_count = head.submitted.minimum_count
         else:
             left_count -= 1
             # What did not fit once does not fit later in the same look: room only shrinks.
-            if job.minimum_count < least_failed_count:
+            if job.submitted.minimum_count < least_failed_count:
                 placement = _fitting(view, view.free, job, door.size_limit(job))
                 if placement is None:
-                    least_failed_count = job.minimum_count
+                    least_failed_count = job.submitted.minimum_count
             placement = placement or _short_fitting(view, job, door.size_limit(job), now_s)
         if placement is not None:
             view.counts.backfilled += head is not None
@@ -110,7 +114,7 @@ def arrived(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
     head = view.jobs[kept.job_id]
     if view.queue.before(job, head, now_s, door.standing):
         return look(view, now_s)
-    closed = (job.team, job.priority) in view.closed_lines
+    closed = (job.submitted.team, job.submitted.priority) in view.closed_lines
     if closed or len(view.queue) > view.settings.queue.backfill_count + 1 or not door.may_start(job):
         return []
     limit_count = door.size_limit(job)
@@ -124,26 +128,26 @@ def arrived(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
 
 def _fitting(view: ClusterView, free: FreeNodes, job: Job, limit_count: int) -> Placement | None:
     """A placement at full size; of an elastic job else at the largest that whole nodes, or one node, give."""
-    if free.free_count < job.minimum_count:
+    if free.free_count < job.submitted.minimum_count:
         return None
     largest_count = view.largest_count
     placement = place(free, limit_count, largest_count)
-    if placement is not None or job.minimum_count == limit_count:
+    if placement is not None or job.submitted.minimum_count == limit_count:
         return placement
     whole_count = min(free.whole_count, limit_count)
-    if whole_count >= job.minimum_count:
+    if whole_count >= job.submitted.minimum_count:
         placement = place(free, whole_count, largest_count)
-    return placement or place(free, job.minimum_count, largest_count)
+    return placement or place(free, job.submitted.minimum_count, largest_count)
 
 
 def _short_fitting(view: ClusterView, job: Job, limit_count: int, now_s: float) -> Placement | None:
     """Room among what is kept for the head, for a job that is gone before the head can start."""
     kept = view.reservation
-    if kept is None or limit_count < job.accelerator_count or not view.held.free_count:
+    if kept is None or limit_count < job.submitted.accelerator_count or not view.held.free_count:
         return None
-    if expected_end_s(job, job.accelerator_count, now_s) > kept.at_s:
+    if expected_end_s(job, job.submitted.accelerator_count, now_s) > kept.at_s:
         return None
-    return place(view.held, job.accelerator_count, view.largest_count)
+    return place(view.held, job.submitted.accelerator_count, view.largest_count)
 
 
 def _room_for(view: ClusterView, head: Job, now_s: float) -> list[ClusterEffect]:
@@ -154,10 +158,10 @@ def _room_for(view: ClusterView, head: Job, now_s: float) -> list[ClusterEffect]
     candidates = candidates_for(view, head, now_s)
     if not candidates:
         return []
-    chosen = victims(view, Need(head.minimum_count, view.largest_count), candidates)
+    chosen = victims(view, Need(head.submitted.minimum_count, view.largest_count), candidates)
     effects: list[ClusterEffect] = []
     for victim in chosen or ():
-        outranked = victim.job.priority < head.priority
+        outranked = victim.job.submitted.priority < head.submitted.priority
         reason = StopReason.PREEMPTED if outranked else StopReason.RECLAIMED
         effects += make_room(view, victim, reason, now_s)
     if effects or chosen:

@@ -86,7 +86,7 @@ class ClusterView:
     interruptions: FailureRate = field(init=False)  # of jobs, by accelerator-seconds
     node_failures: FailureRate = field(init=False)  # by node-seconds
     serving_plan: ServingPlan = field(init=False)
-    queue: GangQueue[Job] = field(init=False)
+    queue: GangQueue = field(init=False)
 
     def __post_init__(self) -> None:
         queue = self.settings.queue
@@ -227,9 +227,9 @@ class ClusterView:
         del self.ends[index]
 
     def _count_for_team(self, job: Job, count: int, now_s: float) -> None:
-        use = self.teams.of(job.team, now_s)
+        use = self.teams.of(job.submitted.team, now_s)
         use.used_count += count
-        if not job.preemptible:
+        if not job.submitted.preemptible:
             use.firm_count += count
 
 
