@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, Queue
@@ -42,18 +43,6 @@ class Measured:
     load_average: float  # processes that wanted a core when this began
 
 
-@dataclass(slots=True)
-class _Heard:
-    """What came from the ranks so far; filled as events come in."""
-
-    samples: list[Sample] = field(default_factory=list)
-    software: str = ""
-    accelerator: dict[str, Any] = field(default_factory=dict)
-    serving: list[dict[str, Any]] = field(default_factory=list)
-    resident_bytes: int = 0
-    done: int = 0
-
-
 def measure(
     rank_count: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
@@ -67,31 +56,37 @@ def measure(
     began_s, load_average = time.monotonic(), os.getloadavg()[0]
     ranks = rank_count or default_rank_count()
     threads = max(1, (os.cpu_count() or 1) // ranks)
-    heard = _Heard()
+    heard: dict[str, list[dict[str, Any]]] = defaultdict(list)  # of the ranks, by the kind of event
+    samples: list[Sample] = []
     with (
         tempfile.TemporaryDirectory(prefix="twofold-device-") as folder,
         _started(worker, ranks, threads, Path(folder)) as (processes, events),
     ):
-        while heard.done < ranks:
-            _hear(_next(events, Path(folder)), heard, tell)
-            if len(heard.serving) == ranks:
+        while len(heard["done"]) < ranks:
+            event = _next(events, Path(folder))
+            heard[event["event"]].append(event)
+            if event["event"] == "stage":
+                tell(event["name"])
+            elif event["event"] == "sample":
+                samples.append(Sample(event["group"], event["sizes"], tuple(event["seconds"])))
+            if len(heard["serving"]) == ranks:
                 tell("serving")
-                heard.samples += _load(heard.serving)
-                heard.serving = []
+                samples += _load(heard.pop("serving"))
                 for process in processes:
                     assert process.stdin
                     process.stdin.write("next\n")
                     process.stdin.flush()
+    ready = {name: value for each in heard["ready"] for name, value in each.items()}
     return Measured(
-        samples=pooled(heard.samples),
+        samples=pooled(samples),
         rank_count=ranks,
         thread_count=threads,
-        software=heard.software,
-        accelerator=str(heard.accelerator.get("accelerator", "")),
-        memory_bytes=heard.accelerator.get("memory_bytes"),
-        cores=heard.accelerator.get("cores"),
+        software=heard["done"][-1]["software"],
+        accelerator=str(ready.get("accelerator", "")),
+        memory_bytes=ready.get("memory_bytes"),
+        cores=ready.get("cores"),
         duration_s=time.monotonic() - began_s,
-        resident_bytes=heard.resident_bytes,
+        resident_bytes=max((each["bytes"] for each in heard["resident"]), default=0),
         load_average=load_average,
     )
 
@@ -177,24 +172,6 @@ def _next(events: "Queue[dict[str, Any]]", folder: Path) -> dict[str, Any]:
             hint="try `--ranks 1`, and close what else needs memory",
         )
     return event
-
-
-def _hear(event: dict[str, Any], heard: _Heard, tell: Callable[[str], None]) -> None:
-    """Note one event of one rank."""
-    match event.pop("event"):
-        case "ready":
-            heard.accelerator |= event
-        case "stage":
-            tell(event["name"])
-        case "sample":
-            heard.samples.append(Sample(event["group"], event["sizes"], tuple(event["seconds"])))
-        case "serving":
-            heard.serving.append(event)
-        case "resident":
-            heard.resident_bytes = max(heard.resident_bytes, event["bytes"])
-        case "done":
-            heard.done += 1
-            heard.software = event["software"]
 
 
 def _load(serving: list[dict[str, Any]]) -> list[Sample]:
