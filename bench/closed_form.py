@@ -26,7 +26,7 @@ from twofold.inference import (
     service_table,
 )
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.policy.gate import Beliefs, GateSettings, Routing, RoutingSettings
+from twofold.policy.gate import Beliefs, GateSettings, ReplicaAdded, RequestArrived, Routing, RoutingSettings
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
 from twofold.rehearse.pools import true_beliefs
@@ -152,7 +152,7 @@ def routed(
     view, engines = FleetView(GateSettings(), beliefs_of(case)), {}
     for number in range(replica_count):
         engines[f"r{number}"] = Engine(table, settings)
-        view.add_replica(f"r{number}", count)
+        view.add_replica(ReplicaAdded(f"r{number}", count))
     limit_tokens = round(LIMIT_RATIO * case.output_tokens)
     first_s, done_s = np.full(count, np.nan), np.full(count, np.nan)
 
@@ -169,7 +169,7 @@ def routed(
     for key, now_s in enumerate(at_s):
         for each in engines.values():
             live(each, now_s)
-        request = Request(key, prompts[key], limit_tokens)
+        request = Request(key, RequestArrived(prompts[key], limit_tokens))
         replica = router.route(view, request, now_s)
         assert replica is not None, key
         view.place(request, replica)

@@ -7,7 +7,7 @@ some, as in traces of chats and agents. `placed` is what the rule notes of a req
 from collections.abc import Callable
 
 from bench.policy import best_us
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate import Beliefs, GateSettings, ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import Routing, RoutingSettings
@@ -22,10 +22,10 @@ def busy_fleet(replica_count: int) -> FleetView:
     """Replicas in three zones, each with eight requests of different sizes."""
     view = FleetView(GateSettings(), Beliefs(0.0001, 0.01))
     for number in range(replica_count):
-        view.add_replica(f"replica-{number:03}", 1_000_000, zone=ZONES[number % len(ZONES)])
+        view.add_replica(ReplicaAdded(f"replica-{number:03}", 1_000_000, zone=ZONES[number % len(ZONES)]))
     for number in range(8 * replica_count):
         replica = view.replicas[f"replica-{number % replica_count:03}"]
-        view.place(Request(number, 100 + number * 7 % 1000, 50 + number * 3 % 100), replica)
+        view.place(Request(number, RequestArrived(100 + number * 7 % 1000, 50 + number * 3 % 100)), replica)
     return view
 
 
@@ -38,7 +38,10 @@ def requests_of(zone: str) -> list[Request]:
         own = tuple(10**6 + number * 10 + block for block in range(4))
         made.append(
             Request(
-                number, BLOCKS * 512, 200, session_id=f"s{session}", prefix_blocks=shared + own, zone=zone
+                number,
+                RequestArrived(
+                    BLOCKS * 512, 200, session_id=f"s{session}", prefix_blocks=shared + own, zone=zone
+                ),
             )
         )
     return made

@@ -335,8 +335,8 @@ def test_tenants_that_wait_take_turns(tmp_path: Path, stub_engines: Any) -> None
             await come("modest", held_count=4)
             for task in asking[:2]:
                 task.cancel()
-            await until(lambda: "modest" in {request.tenant for request in view.requests.values()})
-            assert {request.tenant for request in view.held.values()} == {"greedy"}
+            await until(lambda: "modest" in {request.arrival.tenant for request in view.requests.values()})
+            assert {request.arrival.tenant for request in view.held.values()} == {"greedy"}
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)

@@ -29,7 +29,7 @@ from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.pace import Pace
 
 SETTINGS = GateSettings(open_s=2.0, probe_every_s=0.5, retry_after_s_max=60.0)
-NEW = Request(9, 10, 10)
+NEW = Request(9, RequestArrived(10, 10))
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def view() -> FleetView:
 
 
 def fill(view: FleetView, name: str, tokens: list[int]) -> None:
-    view.add_replica(name, len(tokens))
+    view.add_replica(ReplicaAdded(name, len(tokens)))
     for number, output_tokens in enumerate(tokens):
-        view.place(Request(100 + number, 0, output_tokens), view.replicas[name])
+        view.place(Request(100 + number, RequestArrived(0, output_tokens)), view.replicas[name])
 
 
 def test_room_on_any_healthy_replica_is_enough(view: FleetView) -> None:
     fill(view, "a", [10])
-    view.add_replica("b", 1)
+    view.add_replica(ReplicaAdded("b", 1))
     assert room_or_refusal(view, NEW, 0.0) is None
 
 
@@ -59,7 +59,7 @@ def test_a_full_fleet_asks_to_wait_for_the_shortest_mean_work(view: FleetView) -
 
 def test_room_behind_an_open_circuit_is_none(view: FleetView) -> None:
     fill(view, "a", [10])
-    view.add_replica("b", 1)
+    view.add_replica(ReplicaAdded("b", 1))
     view.replicas["b"].circuit = Circuit(until_s=5.0)
     refusal = room_or_refusal(view, NEW, 0.0)
     assert refusal is not None and refusal.reason is RefusalReason.FULL
@@ -67,7 +67,7 @@ def test_room_behind_an_open_circuit_is_none(view: FleetView) -> None:
 
 def test_without_a_healthy_replica_the_first_trial_is_awaited(view: FleetView) -> None:
     for name, until_s in (("a", 7.0), ("b", 4.0), ("leaving", 2.0)):
-        view.add_replica(name, 1)
+        view.add_replica(ReplicaAdded(name, 1))
         view.replicas[name].circuit = Circuit(until_s=until_s)
     view.replicas["leaving"].draining = True
     refusal = room_or_refusal(view, NEW, 1.0)
@@ -167,11 +167,11 @@ def test_who_waited_for_nothing_makes_those_after_it_doubt_their_turn_more() -> 
 
 def test_a_request_is_held_no_longer_than_it_can_still_be_in_time() -> None:
     view = FleetView(FEASIBLE, Beliefs(0.001, 0.01))
-    request = Request(1, 500, 100, kind=FEASIBLE.classes[0])
+    request = Request(1, RequestArrived(500, 100), kind=FEASIBLE.classes[0])
     pace = Pace(0.95, ("",))
     assert expires_s(view, pace, request, 10.0) == pytest.approx(10.0 + SLO_S - 0.5)
     request.deadline_s = 11.6
     assert expires_s(view, pace, request, 10.0) == pytest.approx(11.6 - 0.5 - 1.0)
     request.deadline_s = 3.0
     assert expires_s(view, pace, request, 10.0) == 10.0
-    assert expires_s(view, None, Request(2, 500, 100), 10.0) == 40.0
+    assert expires_s(view, None, Request(2, RequestArrived(500, 100)), 10.0) == 40.0

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.policy.gate import Beliefs, Effect, GateSettings
+from twofold.policy.gate import Beliefs, Effect, GateSettings, ReplicaAdded
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import EjectReplica, ReadmitReplica
 from twofold.policy.gate.fleet_view import FleetView
@@ -16,7 +16,7 @@ SETTINGS = OutlierSettings(eject_s=30.0, eject_s_max=100.0)
 def fleet(count: int) -> FleetView:
     view = FleetView(GateSettings(), Beliefs(0.001, 0.01))
     for number in range(count):
-        view.add_replica(f"r{number}", 8)
+        view.add_replica(ReplicaAdded(f"r{number}", 8))
     return view
 
 
@@ -134,7 +134,7 @@ def test_two_replicas_cannot_say_which_is_the_outlier() -> None:
 @pytest.mark.parametrize("of", [{"version": "new"}, {"model": "large"}, {"pool": "bulk"}])
 def test_a_replica_of_another_version_model_or_pool_is_not_compared_with_the_rest(of: dict[str, str]) -> None:
     view = fleet(5)
-    view.add_replica("r4", 8, **of)
+    view.add_replica(ReplicaAdded("r4", 8, **of))
     assert run(view, Outliers(SETTINGS), {"r4": 9.0}, {}, 200.0) == []
 
 

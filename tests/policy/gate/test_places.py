@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.policy.gate import ReplicaAdded
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.places import LEAST_FRACTION, learn
 from twofold.policy.gate.settings import Beliefs, GateSettings
@@ -10,7 +11,7 @@ SLO_S = 0.1
 
 def one_replica(limit: int = 40) -> FleetView:
     view = FleetView(GateSettings(), Beliefs(1e-4, 0.05))
-    view.add_replica("a", limit)
+    view.add_replica(ReplicaAdded("a", limit))
     view.count_places()
     return view
 
@@ -55,7 +56,7 @@ def test_a_replica_that_announces_other_places_begins_anew() -> None:
     for _ in range(20):
         learn(view, replica, 0.2, SLO_S, 0.95)
     lowered = replica.in_flight_limit
-    view.add_replica("a", 40)
+    view.add_replica(ReplicaAdded("a", 40))
     assert replica.in_flight_limit == lowered
-    view.add_replica("a", 20)
+    view.add_replica(ReplicaAdded("a", 20))
     assert replica.in_flight_limit == 20

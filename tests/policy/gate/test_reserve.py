@@ -125,7 +125,7 @@ def test_no_place_is_left_idle_but_by_those_it_is_kept_from(steps: list[tuple[st
         now_s = gate.wake_at_s() or now_s
         gate.handle(Woke(), now_s)
         reserve, free_count = gate._path._reserves[""], PLACES - len(gate.view.requests)
-        waiting = {request.tenant for request in gate.view.held.values()}
+        waiting = {request.arrival.tenant for request in gate.view.held.values()}
         assert not free_count or all(reserve.is_kept_from(name, free_count, PLACES) for name in waiting)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings, StartReplica, StopReplica
+from twofold.policy.gate import Beliefs, GateSettings, ReplicaAdded, StartReplica, StopReplica
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.rollout import Rollout
@@ -31,7 +31,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         for number in range(self.count):
-            self.view.add_replica(f"old-{number}", 8, ZONES[number % 2], version="1", model="m")
+            self.view.add_replica(ReplicaAdded(f"old-{number}", 8, ZONES[number % 2], version="1", model="m"))
         self.rollout.offered(self.view, "2", "")
 
     def run(
@@ -48,7 +48,9 @@ class Pool:
                 if self.fails:
                     assert self.rollout.start_failed(asked.replica_id, self.now_s)
                     continue
-                self.view.add_replica(asked.replica_id, 8, asked.zone, "", asked.model, asked.version)
+                self.view.add_replica(
+                    ReplicaAdded(asked.replica_id, 8, asked.zone, "", asked.model, asked.version)
+                )
                 self.rollout.replica_added(asked.replica_id, ["2"] if promoted else [])
             won = ["2"] if promoted else []
             for effect in self.rollout.tick(self.view, self.now_s, shares, won, scaled):
@@ -64,7 +66,7 @@ class Pool:
             self.most = max(self.most, len(self.view.replicas) + len(self.starting))
 
     def versions(self) -> tuple[int, int]:
-        versions = [replica.version for replica in self.view.replicas.values()]
+        versions = [replica.added.version for replica in self.view.replicas.values()]
         return versions.count("1"), versions.count("2")
 
 
@@ -158,9 +160,9 @@ def test_a_start_that_fails_is_tried_again_after_a_pause() -> None:
 def test_new_replicas_are_like_the_old_ones_and_fill_the_zones_evenly() -> None:
     pool = Pool(8)
     pool.run(30, 0.5)
-    zones = [replica.zone for replica in pool.view.replicas.values() if replica.version == "2"]
+    zones = [replica.added.zone for replica in pool.view.replicas.values() if replica.added.version == "2"]
     assert sorted(zones) == ["a", "a", "b", "b"]
-    assert {replica.model for replica in pool.view.replicas.values()} == {"m"}
+    assert {replica.added.model for replica in pool.view.replicas.values()} == {"m"}
 
 
 @pytest.mark.parametrize("wrong", [{"surge_fraction": 0.0}, {"tick_s": 0.0}, {"start_backoff_s": 0.0}])

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings, ReplicaReported, StartReplica, StopReplica
+from twofold.policy.gate import (
+    Beliefs,
+    GateSettings,
+    ReplicaAdded,
+    ReplicaReported,
+    StartReplica,
+    StopReplica,
+)
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.scaling import Scaler, Stays, surely_late_fraction
@@ -47,7 +54,7 @@ class Pool:
             busy = round(rate(self.now_s) * SERVICE_S)
             for replica in self.view.replicas.values():
                 replica.in_flight_count = 0
-            replicas = [r for r in self.view.replicas.values() if r.healthy and r.version not in kept]
+            replicas = [r for r in self.view.replicas.values() if r.healthy and r.added.version not in kept]
             places = sum(replica.in_flight_limit for replica in replicas)
             self.short_s += busy > places
             for index, replica in enumerate(replicas):
@@ -80,7 +87,9 @@ class Pool:
                 if self.fails(self.now_s):
                     assert self.scaler.start_failed(name, self.now_s)
                     continue
-                self.view.add_replica(name, LIMIT, effect.zone, effect.pool, effect.model, effect.version)
+                self.view.add_replica(
+                    ReplicaAdded(name, LIMIT, effect.zone, effect.pool, effect.model, effect.version)
+                )
                 self.scaler.replica_added(name, self.now_s)
 
     def count(self, at_s: float) -> int:
@@ -90,7 +99,7 @@ class Pool:
 def pool(scaler: Scaler, count: int = 1, **of: str) -> Pool:
     made = Pool(scaler)
     for number in range(count):
-        made.view.add_replica(f"first-{number}", LIMIT, **of)
+        made.view.add_replica(ReplicaAdded(f"first-{number}", LIMIT, **of))
     return made
 
 
@@ -213,8 +222,8 @@ def test_a_request_that_waits_for_an_empty_pool_waits_for_no_pause() -> None:
 
 def test_the_sick_and_the_outdated_are_stopped_first() -> None:
     run = pool(Scaler(SETTINGS), 3, version="2")
-    run.view.add_replica("another-0", LIMIT, version="1")
-    run.view.add_replica("another-1", LIMIT, version="2")
+    run.view.add_replica(ReplicaAdded("another-0", LIMIT, version="1"))
+    run.view.add_replica(ReplicaAdded("another-1", LIMIT, version="2"))
     run.view.replicas["first-0"].circuit = Circuit(until_s=9e9)
     run.run(constant(0.0), 900.0)
     left = list(run.view.replicas)
@@ -305,7 +314,7 @@ def test_zones_are_filled_evenly_and_a_lost_one_is_left_out() -> None:
     zones = PoolScaling(max_count=20, zones=("a", "b", "c"), in_flight_limit_count=LIMIT)
     scaler = Scaler(replace(SETTINGS, pools=(zones,), up_count=9))
     view = FleetView(GateSettings(), Beliefs(0.0, 0.01))
-    view.add_replica("first", LIMIT, zone="a")
+    view.add_replica(ReplicaAdded("first", LIMIT, zone="a"))
     started = scaler.tick(view, 0.0, {"": 60})
     assert sorted(e.zone for e in started if isinstance(e, StartReplica)) == ["a"] * 2 + ["b"] * 3 + ["c"] * 3
     started = scaler.tick(view, 60.0, {"": 100}, lost_zones={"a"})
@@ -316,8 +325,8 @@ def test_a_lost_zone_without_replicas_gets_one_on_trial_that_keeps_nothing_else_
     zones = PoolScaling(min_count=2, max_count=4, zones=("a", "b"), in_flight_limit_count=LIMIT)
     scaler = Scaler(replace(SETTINGS, pools=(zones,)))
     view = FleetView(GateSettings(), Beliefs(0.0, 0.01))
-    view.add_replica("first", LIMIT, zone="b")
-    view.add_replica("second", LIMIT, zone="b")
+    view.add_replica(ReplicaAdded("first", LIMIT, zone="b"))
+    view.add_replica(ReplicaAdded("second", LIMIT, zone="b"))
     tried_s = []
     for step in range(0, 600, 10):
         for effect in scaler.tick(view, float(step), {}, lost_zones={"a"}):
@@ -328,7 +337,7 @@ def test_a_lost_zone_without_replicas_gets_one_on_trial_that_keeps_nothing_else_
     assert pauses == sorted(pauses) and pauses[-1] >= 160
     (other,) = scaler.tick(view, 601.0, {"": 20}, lost_zones={"a"})  # by then another trial is not due
     assert isinstance(other, StartReplica) and other.zone == "b"
-    view.add_replica("third", LIMIT, zone="a")
+    view.add_replica(ReplicaAdded("third", LIMIT, zone="a"))
     later = scaler.tick(view, 9000.0, {}, lost_zones={"a"})
     assert not any(isinstance(effect, StartReplica) for effect in later)  # it is seen by who is there
 
@@ -340,14 +349,14 @@ def test_spares_for_a_lost_zone_stand_beyond_the_need() -> None:
     assert len(scaler.tick(view, 0.0, {"": 28})) == 6  # 4 needed; two in each zone leave 4
     of_four = Scaler(scaler.settings, spare_zones_count=1)
     for number in range(4):
-        view.add_replica(f"first-{number}", LIMIT, zone="abca"[number])
+        view.add_replica(ReplicaAdded(f"first-{number}", LIMIT, zone="abca"[number]))
     assert len(of_four.tick(view, 0.0, {"": 30})) == 4  # 4.3 needed, so 5; as near as it is to 4
 
 
 def test_a_trial_in_a_lost_zone_is_one_at_a_time_within_the_bound_and_given_up_when_silent() -> None:
     view = FleetView(GateSettings(), Beliefs(0.0, 0.01))
     for name in ("first", "second"):
-        view.add_replica(name, LIMIT, zone="b")
+        view.add_replica(ReplicaAdded(name, LIMIT, zone="b"))
     for most, expected_s in ((2, []), (4, [0, 320])):
         zones = PoolScaling(min_count=2, max_count=most, zones=("a", "b"), in_flight_limit_count=LIMIT)
         scaler = Scaler(replace(SETTINGS, pools=(zones,), start_s_max=300.0))
@@ -359,12 +368,12 @@ def test_a_trial_in_a_lost_zone_is_one_at_a_time_within_the_bound_and_given_up_w
 def test_new_replicas_run_what_most_of_the_pool_runs_and_a_trial_is_left_alone() -> None:
     run = pool(Scaler(SETTINGS), 2, version="1")
     for number in range(4):
-        run.view.add_replica(f"trial-{number}", LIMIT, version="2")
+        run.view.add_replica(ReplicaAdded(f"trial-{number}", LIMIT, version="2"))
     run.run(constant(10.0), 300.0, kept=("2",))
-    versions = [replica.version for replica in run.view.replicas.values()]
+    versions = [replica.added.version for replica in run.view.replicas.values()]
     assert versions.count("2") == 4 and versions.count("1") == 8
     run.run(constant(0.0), 4000.0, kept=("2",))
-    versions = [replica.version for replica in run.view.replicas.values()]
+    versions = [replica.added.version for replica in run.view.replicas.values()]
     assert versions.count("2") == 4 and versions.count("1") == 1
 
 

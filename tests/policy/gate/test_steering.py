@@ -240,7 +240,7 @@ def test_a_bad_release_brings_its_replicas_is_found_out_and_is_gone() -> None:
     staged, rolled_back = told
     assert staged == StageRelease("2", 0.2) and isinstance(rolled_back, RollBackRelease)
     assert rolled_back.reason in ("tpot worse", "ttft worse")
-    assert {replica.version for replica in world.gate.view.replicas.values()} == {"1"}
+    assert {replica.added.version for replica in world.gate.view.replicas.values()} == {"1"}
     assert len(world.gate.view.replicas) == 4
     assert 0 < world.sent["2"] < 0.25 * world.sent["1"]
 
@@ -252,7 +252,7 @@ def test_a_good_release_is_staged_promoted_and_ends_up_everywhere() -> None:
     world.traffic(lambda _: 14.0, 300.0).run(300.0)
     told = [effect for _, effect in world.told if not isinstance(effect, StartReplica | StopReplica)]
     assert told == [StageRelease("2", 0.2), StageRelease("2", 0.5), PromoteRelease("2")]
-    assert {replica.version for replica in world.gate.view.replicas.values()} == {"2"}
+    assert {replica.added.version for replica in world.gate.view.replicas.values()} == {"2"}
     assert len(world.gate.view.replicas) == 4
     assert world.gate.view.counts.refused == 0
 
@@ -304,7 +304,7 @@ def test_a_session_whose_requests_fail_wherever_they_go_ejects_nobody() -> None:
     arrived, poisoned = world.serve, set()
 
     def serve(effect: Send) -> None:
-        if world.gate.view.requests[effect.request_id].session_id == "poison":
+        if world.gate.view.requests[effect.request_id].arrival.session_id == "poison":
             poisoned.add(effect.replica_id)
             world.at(world.now_s + 0.1, ResponseFailed(effect.request_id, Cause.ERROR, effect.attempt))
         else:
@@ -340,7 +340,7 @@ def test_a_lost_zone_whose_replicas_are_gone_is_taken_back_by_one_on_trial() -> 
     world.run(400.0)
     zones = [effect for _, effect in world.told if isinstance(effect, FailOverZone | RestoreZone)]
     assert zones == [FailOverZone("a"), RestoreZone("a")]
-    assert {replica.zone for replica in world.gate.view.replicas.values()} == {"a", "b"}
+    assert {replica.added.zone for replica in world.gate.view.replicas.values()} == {"a", "b"}
 
 
 def test_a_lost_zone_is_failed_over_and_taken_back() -> None:

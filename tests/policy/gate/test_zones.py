@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate import Beliefs, GateSettings, ReplicaAdded
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import FailOverZone, RestoreZone
 from twofold.policy.gate.fleet_view import FleetView
@@ -15,12 +15,12 @@ from twofold.policy.gate.zones import ZoneWatch, replicas_with_spares
 def fleet() -> FleetView:
     view = FleetView(GateSettings(), Beliefs(0.001, 0.01))
     for number in range(10):
-        view.add_replica(f"r{number}", 8, zone="ab"[number % 2])
+        view.add_replica(ReplicaAdded(f"r{number}", 8, zone="ab"[number % 2]))
     return view
 
 
 def set_sick(view: FleetView, zone: str, count: int) -> None:
-    for index, replica in enumerate(r for r in view.replicas.values() if r.zone == zone):
+    for index, replica in enumerate(r for r in view.replicas.values() if r.added.zone == zone):
         replica.circuit = Circuit(until_s=9e9 if index < count else None)
 
 
@@ -79,8 +79,8 @@ def test_the_last_zone_is_never_given_up() -> None:
 def test_replicas_without_a_zone_and_those_that_leave_count_for_nothing() -> None:
     view, watch = fleet(), ZoneWatch(ZoneSettings())
     for replica in view.replicas.values():
-        replica.draining = replica.zone == "a" and replica.replica_id != "r0"
-    view.add_replica("none", 8)
+        replica.draining = replica.added.zone == "a" and replica.replica_id != "r0"
+    view.add_replica(ReplicaAdded("none", 8))
     view.replicas["none"].circuit = Circuit(until_s=9e9)
     set_sick(view, "a", 1)
     assert watch.tick(view, 0.0) == [FailOverZone("a")]

@@ -7,7 +7,7 @@ and taking away a million times leaves exactly nothing, and new beliefs price ol
 from dataclasses import dataclass, field
 
 from twofold.policy.gate.breaker import Circuit
-from twofold.policy.gate.events import Cause, ReplicaReported
+from twofold.policy.gate.events import Cause, ReplicaAdded, ReplicaReported, RequestArrived
 from twofold.policy.gate.settings import Beliefs, ClassSettings, GateSettings
 
 UNREPORTED_PROBES_MAX = 64  # of one replica; beyond, the driver lost one and the oldest is forgotten
@@ -41,15 +41,7 @@ class Request:
     """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
 
     request_id: int
-    input_tokens: int
-    output_limit_tokens: int
-    tenant: str = ""
-    class_name: str = ""
-    session_id: str = ""
-    prefix_blocks: tuple[int, ...] = ()
-    model: str = ""
-    zone: str = ""
-    deadline_s: float | None = None  # by when its last token is due
+    arrival: RequestArrived  # as its client asked
     arrived_s: float = 0.0
     kind: ClassSettings = ANY_CLASS  # of its class, or of the one that stands for it
     replica_id: str | None = None  # of its attempt; None before the first
@@ -73,6 +65,15 @@ class Request:
     believed_s: float = 0.0  # from sending to its first token, as beliefs have it
     predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
     spread_s: float = 1.0  # … and how far off that usually is
+    input_tokens: int = field(init=False)
+    output_limit_tokens: int = field(init=False)  # as it is now, and so are the next two
+    model: str = field(init=False)
+    deadline_s: float | None = field(init=False)  # by when its last token is due
+
+    def __post_init__(self) -> None:
+        arrival = self.arrival
+        self.input_tokens, self.output_limit_tokens = arrival.input_tokens, arrival.output_limit_tokens
+        self.model, self.deadline_s = arrival.model, arrival.deadline_s
 
     @property
     def unread_tokens(self) -> int:
@@ -84,8 +85,7 @@ class Request:
 class Replica:
     """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
 
-    replica_id: str
-    in_flight_limit: int  # of its announced places, those that are filled by now (places.py)
+    added: ReplicaAdded  # as it was announced last
     circuit: Circuit = field(default_factory=Circuit)
     draining: bool = False  # removed, but it still has requests
     in_flight_count: int = 0
@@ -93,18 +93,15 @@ class Replica:
     output_limit_tokens: int = 0  # of all its requests
     doubted_count: int = 0  # doubts since it last began an answer
     probe_eras: dict[int, int] = field(default_factory=dict)  # by number, of unreported probes: era when sent
-    zone: str = ""
-    pool: str = ""
-    model: str = ""
-    version: str = ""
     report: ReplicaReported | None = None  # the newest; old by the time it comes
     ejected_until_s: float | None = None  # None: not ejected
     zone_lost: bool = False  # its zone is failed over
     places_fraction: float = 1.0  # of the announced ones, learnt
-    announced_limit: int = field(init=False)
+    replica_id: str = field(init=False)
+    in_flight_limit: int = field(init=False)  # of its announced places, those that are filled (places.py)
 
     def __post_init__(self) -> None:
-        self.announced_limit = self.in_flight_limit
+        self.replica_id, self.in_flight_limit = self.added.replica_id, self.added.in_flight_limit
 
     @property
     def healthy(self) -> bool:
@@ -158,24 +155,16 @@ class FleetView:
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
 
-    def add_replica(
-        self,
-        replica_id: str,
-        in_flight_limit: int,
-        zone: str = "",
-        pool: str = "",
-        model: str = "",
-        version: str = "",
-    ) -> None:
+    def add_replica(self, added: ReplicaAdded) -> None:
         """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""
-        replica = self.replicas.get(replica_id)
+        replica = self.replicas.get(added.replica_id)
         if replica is None:
-            replica = self.replicas[replica_id] = Replica(replica_id, in_flight_limit)
+            replica = self.replicas[added.replica_id] = Replica(added)
             self.active_count += 1
-        if replica.announced_limit != in_flight_limit:
-            replica.announced_limit = replica.in_flight_limit = in_flight_limit
+        if replica.added.in_flight_limit != added.in_flight_limit:
+            replica.in_flight_limit = added.in_flight_limit
             replica.places_fraction = 1.0
-        replica.zone, replica.pool, replica.model, replica.version = zone, pool, model, version
+        replica.added = added
         if replica.draining:
             replica.draining = False
             self.active_count += 1

@@ -145,9 +145,7 @@ class Gate(Machine[Event, Effect]):
         assert event.in_flight_limit >= 1, event
         if not self.view.active_count:
             self._health.probe_at_s = now_s
-        self.view.add_replica(
-            event.replica_id, event.in_flight_limit, event.zone, event.pool, event.model, event.version
-        )
+        self.view.add_replica(event)
         if self._steering is not None:
             self._steering.added(event, now_s)
         self._fleet_changed()

@@ -108,7 +108,9 @@ class Outliers:
         for replica in view.replicas.values():
             if replica.draining:
                 continue
-            peers.setdefault((replica.pool, replica.model, replica.version), []).append(replica)
+            peers.setdefault((replica.added.pool, replica.added.model, replica.added.version), []).append(
+                replica
+            )
             if replica.ejected_until_s is not None and now_s >= replica.ejected_until_s:
                 effects.append(ReadmitReplica(replica.replica_id))
                 record = self._records.setdefault(replica.replica_id, _Record(now_s))

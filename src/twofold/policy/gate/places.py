@@ -20,7 +20,7 @@ def learn(view: FleetView, replica: Replica, tpot_s: float, slo_s: float, attain
     step = (1.0 - attained_fraction) if tpot_s <= slo_s else -attained_fraction
     fraction = replica.places_fraction + STEP_FRACTION * step
     replica.places_fraction = min(max(fraction, LEAST_FRACTION), 1.0)
-    limit = max(round(replica.places_fraction * replica.announced_limit), 1)
+    limit = max(round(replica.places_fraction * replica.added.in_flight_limit), 1)
     if limit != replica.in_flight_limit:
         if replica.healthy:
             view.place_count += limit - replica.in_flight_limit

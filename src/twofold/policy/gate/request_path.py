@@ -71,20 +71,7 @@ class RequestPath:
         view.counts.arrived += 1
         kind = self._kinds.get(event.class_name, self._any_kind)
         # HOT: per request; names instead of places cost a quarter more: bench/policy.py
-        request = Request(
-            self.given_ids,
-            event.input_tokens,
-            event.output_limit_tokens,
-            event.tenant,
-            event.class_name,
-            event.session_id,
-            event.prefix_blocks,
-            event.model,
-            event.zone,
-            event.deadline_s,
-            now_s,
-            kind,
-        )
+        request = Request(self.given_ids, event, now_s, kind)
         if kind.e2e_slo_s is not None and event.deadline_s is None:
             request.deadline_s = now_s + kind.e2e_slo_s
         tokens = event.input_tokens + event.output_limit_tokens
@@ -118,7 +105,7 @@ class RequestPath:
         wait: tuple[float, float] | None = None
         reserve = self._reserves.get(request.kind.name)
         if reserve is not None:
-            reserve.asked(request.tenant, request.charged_tokens, now_s)
+            reserve.asked(request.arrival.tenant, request.charged_tokens, now_s)
         if self._queue is None or not self._queue.goes_behind(request.kind.name, request.model):
             replica = None if self._is_kept_from(request) else self._routed(request, now_s)
         elif self._is_kept_for(request):
@@ -127,7 +114,7 @@ class RequestPath:
             if self._queue is None or not self._may_come_free(request):
                 return [self._turned_away(request, now_s)]
             if self.pace is not None:
-                ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.tenant)
+                ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.arrival.tenant)
                 wait = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
         if self.pace is not None:
             lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait, now_s)
@@ -147,7 +134,7 @@ class RequestPath:
         if free_count > self._kept_fraction * place_count + 1.0:  # HOT: per request, mostly true
             return False
         reserve = self._reserves.get(request.kind.name)
-        return reserve is not None and reserve.is_kept_from(request.tenant, free_count, place_count)
+        return reserve is not None and reserve.is_kept_from(request.arrival.tenant, free_count, place_count)
 
     def _is_kept_for(self, request: Request) -> bool:
         """Whether the places that are free are for this tenant, and for none of those who wait.
@@ -157,10 +144,10 @@ class RequestPath:
         """
         view, queue = self._view, self._queue
         reserve = self._reserves.get(request.kind.name)
-        if reserve is None or queue is None or queue.waits(request.kind.name, request.tenant):
+        if reserve is None or queue is None or queue.waits(request.kind.name, request.arrival.tenant):
             return False
         free_count = view.place_count - len(view.requests)
-        return free_count > 0 and reserve.is_for(request.tenant, free_count, view.place_count)
+        return free_count > 0 and reserve.is_for(request.arrival.tenant, free_count, view.place_count)
 
     def _may_come_free(self, request: Request) -> bool:
         """Whether holding makes sense: somebody who may take it is there, well or not, or may come."""
@@ -168,9 +155,11 @@ class RequestPath:
         scaling, rules = view.settings.scaling, view.settings.routes.pools
         if not request.model and rules is None:  # HOT: per request that waits; any replica will do
             return scaling is not None or view.active_count > 0
-        pools = None if rules is None else [pool for pool, _ in pools_for(rules, request.class_name)]
+        pools = None if rules is None else [pool for pool, _ in pools_for(rules, request.arrival.class_name)]
         may_be = [(each.pool, each.model) for each in scaling.pools] if scaling is not None else []
-        may_be += [(each.pool, each.model) for each in view.replicas.values() if not each.draining]
+        may_be += [
+            (each.added.pool, each.added.model) for each in view.replicas.values() if not each.draining
+        ]
         return any(
             (pools is None or pool in pools) and (not request.model or model in ("", request.model))
             for pool, model in may_be
@@ -192,14 +181,14 @@ class RequestPath:
         effects: list[Effect] = []
         if queue.count_of(kind.name) >= kind.queue_limit_count:
             again_s = admission.until_room_s(self._view)
-            displaced = queue.longest_but(kind.name, request.tenant)
+            displaced = queue.longest_but(kind.name, request.arrival.tenant)
             if displaced is None:
                 return [self._refused(request, RefusalReason.QUEUE_FULL, 429, again_s)]
             other = self.unheld(displaced)
             effects.append(self._refused(other, RefusalReason.QUEUE_FULL, 429, again_s))
         expires_s = admission.expires_s(self._view, self.pace, request, now_s)
         tokens, model = request.charged_tokens, request.model
-        queue.push(request.request_id, kind.name, request.tenant, tokens, expires_s, model)
+        queue.push(request.request_id, kind.name, request.arrival.tenant, tokens, expires_s, model)
         request.queued = True
         self._view.held[request.request_id] = request
         return [*effects, Hold(request.request_id)]
@@ -207,7 +196,7 @@ class RequestPath:
     def _refused(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
         """Refuse what is within its limits: it uses up none of them."""
         if self._limiter is not None:
-            self._limiter.give_back_all(request.tenant, request.kind.name, request.charged_tokens)
+            self._limiter.give_back_all(request.arrival.tenant, request.kind.name, request.charged_tokens)
         return self._refuse(request, reason, status, again_s)
 
     def _refuse(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
@@ -308,15 +297,15 @@ class RequestPath:
     def settled(self, request: Request, unused_tokens: int) -> None:
         """What a request was charged and did not use goes back to its tenant and its class."""
         if self._limiter is not None:
-            self._limiter.give_back(request.tenant, request.kind.name, unused_tokens)
+            self._limiter.give_back(request.arrival.tenant, request.kind.name, unused_tokens)
         if request.queued and self._queue is not None:
-            self._queue.settle(request.kind.name, request.tenant, unused_tokens)
+            self._queue.settle(request.kind.name, request.arrival.tenant, unused_tokens)
 
     def _routed(self, request: Request, now_s: float) -> Replica | None:
         """The replica for the first attempt; in need, one of a smaller model that its class permits."""
         if self.ladder and self.ladder.level:
             model = smaller_model(self.ladder.level, request.kind)
-            if model and any(each.model == model for each in self._view.replicas.values()):
+            if model and any(each.added.model == model for each in self._view.replicas.values()):
                 asked, request.model = request.model, model
                 replica = self._router.route(self._view, request, now_s)
                 if replica is not None:
@@ -329,7 +318,7 @@ class RequestPath:
         if not request.sent_count:
             reserve = self._reserves.get(request.kind.name)
             if reserve is not None:
-                reserve.sent(request.tenant, request.charged_tokens)
+                reserve.sent(request.arrival.tenant, request.charged_tokens)
             if self.ladder and self.ladder.level:
                 tokens = shortened_tokens(self.ladder.level, request.kind, request.output_limit_tokens)
                 if tokens < request.output_limit_tokens:

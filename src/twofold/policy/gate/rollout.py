@@ -43,8 +43,8 @@ class Rollout:
 
     def offered(self, view: FleetView, version: str, pool: str) -> None:
         """A release is to be tried: remember what the pool is."""
-        old = [replica for replica in _members(view, pool) if replica.version != version]
-        versions = Counter(replica.version for replica in old)
+        old = [replica for replica in _members(view, pool) if replica.added.version != version]
+        versions = Counter(replica.added.version for replica in old)
         common = max(versions, key=lambda name: (versions[name], name)) if versions else ""
         self.courses[version] = Course(pool, version, common, max(len(old), 1), Starts(self.settings))
 
@@ -73,8 +73,8 @@ class Rollout:
             course.starts.given_up(now_s)
             stopped |= {effect.replica_id for effect in effects if isinstance(effect, StopReplica)}
             members = [r for r in _members(view, course.pool) if r.replica_id not in stopped]
-            new = [replica for replica in members if replica.version == course.version]
-            old = [replica for replica in members if replica.version not in self.courses]
+            new = [replica for replica in members if replica.added.version == course.version]
+            old = [replica for replica in members if replica.added.version not in self.courses]
             scaled = course.pool in scaled_pools
             if course.version in shares:
                 effects += self._tried(course, old, new, shares[course.version], scaled, now_s)
@@ -149,7 +149,7 @@ class Rollout:
         count = min(missing_count, room_count) - len(course.starts.pending)
         if count <= 0 or now_s < course.starts.not_before_s or not like:
             return []
-        zones = Counter(replica.zone for replica in like)
+        zones = Counter(replica.added.zone for replica in like)
         effects: list[Effect] = []
         for _ in range(count):
             zone = min(zones, key=lambda name: (zones[name], name))
@@ -157,13 +157,13 @@ class Rollout:
             self._given_ids += 1
             replica_id = f"release-{self._given_ids}"
             course.starts.asked(replica_id, now_s, version)
-            effects.append(StartReplica(replica_id, like[0].pool, zone, like[0].model, version))
+            effects.append(StartReplica(replica_id, like[0].added.pool, zone, like[0].added.model, version))
         return effects
 
 
 def _members(view: FleetView, pool: str) -> list[Replica]:
     """Replicas of a pool that stay; every one is of the pool without a name."""
-    return [r for r in view.replicas.values() if not r.draining and (not pool or r.pool == pool)]
+    return [r for r in view.replicas.values() if not r.draining and (not pool or r.added.pool == pool)]
 
 
 def _stopped(old: Sequence[Replica], count: int) -> list[Effect]:

@@ -75,7 +75,7 @@ class Router:
         """The replica for the request's next attempt; None: nobody who may take it has a place."""
         # HOT: per arrival: bench/routing.py
         tiers = self._tiers.get(("", request.model, request.version)) if self.settings.pools is None else None
-        if tiers is not None and len(tiers) == 1 and not request.zone:
+        if tiers is not None and len(tiers) == 1 and not request.arrival.zone:
             replica = self._chosen(view, request, tiers[0].everywhere)
         else:
             replica = self._routed(view, request)
@@ -89,7 +89,7 @@ class Router:
         rules = self.settings.pools
         if rules is None:
             return self._in_pool(view, request, "")
-        for pool, full_fraction in pools_for(rules, request.class_name):
+        for pool, full_fraction in pools_for(rules, request.arrival.class_name):
             if full_fraction < 1 and self._used_fraction(view, request, pool) > full_fraction:
                 continue
             replica = self._in_pool(view, request, pool)
@@ -99,14 +99,14 @@ class Router:
 
     def placed(self, request: Request, replica: Replica) -> None:
         """The request was sent there: its session lives there, and its prompt will be cached there."""
-        if self.prefixes is not None and request.prefix_blocks:
-            self.prefixes.insert(replica.replica_id, request.prefix_blocks)
-        if self.rule is Routing.SESSION and request.session_id:
+        if self.prefixes is not None and request.arrival.prefix_blocks:
+            self.prefixes.insert(replica.replica_id, request.arrival.prefix_blocks)
+        if self.rule is Routing.SESSION and request.arrival.session_id:
             homes = self.homes
             # A spilled request does not move its session; one whose home is gone does.
-            if request.session_id not in homes:
-                homes[request.session_id] = replica.replica_id
-            homes.move_to_end(request.session_id)
+            if request.arrival.session_id not in homes:
+                homes[request.arrival.session_id] = replica.replica_id
+            homes.move_to_end(request.arrival.session_id)
             if len(homes) > self.settings.session_limit_count:
                 homes.popitem(last=False)
 
@@ -121,7 +121,7 @@ class Router:
         return None
 
     def _in_tier(self, view: FleetView, request: Request, tier: Tier) -> Replica | None:
-        near = tier.by_zone.get(request.zone) if request.zone else None
+        near = tier.by_zone.get(request.arrival.zone) if request.arrival.zone else None
         if near is not None and len(tier.by_zone) > 1:
             chosen = self._chosen(view, request, near)
             spill = self.settings.zone_spill_fraction
@@ -166,12 +166,12 @@ class Router:
                 )
                 if best is None or left_s < best_s:
                     best, best_s = replica, left_s
-        if best is None or not request.prefix_blocks:
+        if best is None or not request.arrival.prefix_blocks:
             return best
         # The last token of a prompt is always computed: from it comes the first token of the answer.
         most_tokens = max(request.input_tokens - 1, 0)
         by_id, block_tokens = group.by_id, self.settings.prefix_block_tokens
-        for replica_id, depth in self.prefixes.hits(request.prefix_blocks).items():
+        for replica_id, depth in self.prefixes.hits(request.arrival.prefix_blocks).items():
             holder = by_id.get(replica_id)
             if holder is None:
                 continue
@@ -188,12 +188,12 @@ class Router:
         return best
 
     def _at_home(self, view: FleetView, request: Request, group: Group) -> Replica | None:
-        home_id = self.homes.get(request.session_id) if request.session_id else None
+        home_id = self.homes.get(request.arrival.session_id) if request.arrival.session_id else None
         if home_id is None:
             return least_work(group.replicas, view.beliefs)
         known = view.replicas.get(home_id)
         if known is None or not known.healthy:
-            del self.homes[request.session_id]
+            del self.homes[request.arrival.session_id]
         elif home_id in group.by_id and known.has_room:
             busy_count = sum([replica.in_flight_count for replica in group.replicas])
             mean = busy_count / len(group.replicas)
@@ -218,16 +218,20 @@ class Router:
             fit = [r for r in view.replicas.values() if r.healthy and self._may(r, pool, version)]
             fit.sort(key=lambda replica: replica.replica_id)
             if model:
-                parts = [[r for r in fit if r.model == model], [r for r in fit if not r.model]]
+                parts = [[r for r in fit if r.added.model == model], [r for r in fit if not r.added.model]]
             else:
                 parts = [fit]
             tiers = self._tiers[key] = tuple(_tier(part) for part in parts if part)
         return tiers
 
     def _may(self, replica: Replica, pool: str, version: str | None) -> bool:
-        if self.settings.pools is not None and replica.pool != pool:
+        if self.settings.pools is not None and replica.added.pool != pool:
             return False
-        return replica.version not in self.trial_versions if version is None else replica.version == version
+        return (
+            replica.added.version not in self.trial_versions
+            if version is None
+            else replica.added.version == version
+        )
 
 
 def _least_work_of(view: FleetView, _request: Request, group: Group) -> Replica | None:
@@ -285,7 +289,7 @@ def _less_of_two(fit: list[Replica], draw: int, beliefs: Beliefs) -> Replica | N
 def _tier(replicas: list[Replica]) -> Tier:
     zones: dict[str, list[Replica]] = {}
     for replica in replicas:
-        zones.setdefault(replica.zone, []).append(replica)
+        zones.setdefault(replica.added.zone, []).append(replica)
     return Tier(_group(replicas), {zone: _group(part) for zone, part in zones.items()})
 
 

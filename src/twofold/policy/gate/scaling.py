@@ -178,9 +178,9 @@ class Scaler:
             members = [
                 replica
                 for replica in view.replicas.values()
-                if pool.pool in ("", replica.pool)
+                if pool.pool in ("", replica.added.pool)
                 and not replica.draining
-                and replica.version not in kept_versions
+                and replica.added.version not in kept_versions
             ]
             well = self._well(state, members, now_s)
             held_count = held_counts.get(pool.pool, 0)
@@ -281,7 +281,7 @@ class Scaler:
             return []
         state.up_at_s = now_s
         zones = [zone for zone in pool.zones if zone not in lost_zones] or list(pool.zones)
-        used = Counter([replica.zone for replica in well] + state.pending())
+        used = Counter([replica.added.zone for replica in well] + state.pending())
         effects: list[Effect] = [StopReplica(replica.replica_id) for replica in sick]
         for _ in range(count):
             zone = min(zones, key=lambda name: (used[name], name))
@@ -302,7 +302,7 @@ class Scaler:
         pending = state.pending()
         if not lost_zones or now_s < state.trials.not_before_s:
             return []
-        there = {replica.zone for replica in members} | set(pending)
+        there = {replica.added.zone for replica in members} | set(pending)
         empty = [zone for zone in pool.zones if zone in lost_zones and zone not in there]
         if not empty or len(members) + len(pending) >= pool.max_count:
             return []
@@ -329,13 +329,13 @@ class Scaler:
         left = list(members)
         effects: list[Effect] = []
         for _ in range(min(over_count, max(int(settings.down_fraction * len(members)), 1))):
-            used = Counter(replica.zone for replica in left)
+            used = Counter(replica.added.zone for replica in left)
             last = max(
                 left,
                 key=lambda r: (
                     not r.healthy,
-                    r.version != version,
-                    used[r.zone],
+                    r.added.version != version,
+                    used[r.added.zone],
                     -r.in_flight_count,
                     r.replica_id,
                 ),
@@ -424,5 +424,5 @@ def _highest_of_late(needs: deque[tuple[float, int]], now_s: float, need: int, w
 
 
 def _most_common_version(members: Sequence[Replica]) -> str:
-    counts = Counter(replica.version for replica in members)
+    counts = Counter(replica.added.version for replica in members)
     return max(counts, key=lambda version: (counts[version], version)) if counts else ""

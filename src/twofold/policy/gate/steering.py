@@ -71,7 +71,7 @@ class Steering:
             self.scaler.observe_arrival(self._pool_of(request), now_s, self._work_s(request))
         if self.canary is not None and self.canary.trials:
             pool = self._pool_of(request)
-            request.version = self.canary.version_for(pool, request.session_id, request.request_id)
+            request.version = self.canary.version_for(pool, request.arrival.session_id, request.request_id)
 
     def started(self, request: Request, now_s: float) -> None:
         """An answer began."""
@@ -222,8 +222,8 @@ class Steering:
 
     def _judged(self, replica: Replica, outcome: Outcome, now_s: float) -> list[Effect]:
         assert self.canary is not None
-        pool = replica.pool if self._rules is not None else ""
-        if not self.canary.observe(pool, replica.version, outcome, now_s):
+        pool = replica.added.pool if self._rules is not None else ""
+        if not self.canary.observe(pool, replica.added.version, outcome, now_s):
             return []
         return self._folded(self.canary.tick(now_s))
 
@@ -241,7 +241,7 @@ class Steering:
                     self._router.fleet_changed(effect.replica_id)
                 case FailOverZone() | RestoreZone():
                     for replica in view.replicas.values():
-                        if replica.zone == effect.zone:
+                        if replica.added.zone == effect.zone:
                             replica.zone_lost = isinstance(effect, FailOverZone)
                 case _:
                     pass
@@ -261,9 +261,13 @@ class Steering:
         if not trials:
             self._loads_s, self._begun_s = {}, {}
         for pool, trial in trials.items():
-            members = [r for r in self._view.replicas.values() if r.healthy and (not pool or r.pool == pool)]
+            members = [
+                r for r in self._view.replicas.values() if r.healthy and (not pool or r.added.pool == pool)
+            ]
             places = sum(replica.in_flight_limit for replica in members)
-            new = sum(replica.in_flight_limit for replica in members if replica.version == trial.version)
+            new = sum(
+                replica.in_flight_limit for replica in members if replica.added.version == trial.version
+            )
             trial.capacity_fraction = new / places if places else 0.0
 
     def _load_s(self, replica: Replica, now_s: float) -> float:
@@ -284,7 +288,7 @@ class Steering:
         return (self._load_s(replica, now_s) - since_s) / (now_s - request.started_s)
 
     def _pool_of(self, request: Request) -> str:
-        return "" if self._rules is None else home_pool(self._rules, request.class_name)
+        return "" if self._rules is None else home_pool(self._rules, request.arrival.class_name)
 
     def _work_s(self, request: Request) -> float:
         beliefs = self._view.beliefs

@@ -66,8 +66,8 @@ def _counts(view: FleetView) -> tuple[dict[str, int], dict[str, int]]:
     sick: dict[str, int] = {}
     well: dict[str, int] = {}
     for replica in view.replicas.values():
-        if replica.zone and not replica.draining:
+        if replica.added.zone and not replica.draining:
             fine = replica.circuit.until_s is None and replica.ejected_until_s is None
             counts = well if fine else sick
-            counts[replica.zone] = counts.get(replica.zone, 0) + 1
+            counts[replica.added.zone] = counts.get(replica.added.zone, 0) + 1
     return sick, well
