@@ -68,7 +68,16 @@ def system_of(
     places = {(price.provider, price.region) for half in halves if (price := half.machine.price)}
     return RuledSystem(
         regime=find_regime(catalog, regime),
-        fleets=tuple(_fleet(each) for each in used),
+        fleets=tuple(
+            RuledFleet(
+                each.half,
+                each.machine.node,
+                each.machine.node_count,
+                each.machine.accelerator_count,
+                each.machine.price is not None,
+            )
+            for each in used
+        ),
         site_count=max(1, len(places)),
         users_count=users_count,
         requests_per_s=rate,
@@ -92,13 +101,6 @@ def _used(plan: Plan, spec: Spec) -> Iterator[Used]:
     for service in plan.serving:
         hours = service.machine.accelerator_count * YEAR_H
         yield Used("serving", service.name, service.machine, hours)
-
-
-def _fleet(used: Used) -> RuledFleet:
-    machine = used.machine
-    return RuledFleet(
-        used.half, machine.node, machine.node_count, machine.accelerator_count, machine.price is not None
-    )
 
 
 def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:

@@ -45,7 +45,8 @@ class Placed:
 def placed(found: Sequence[Entry], context: Context) -> Placed:
     """Racks of every run, alike and on their own; services share theirs, those cooled alike together."""
     ways = {entry.name: _ways(entry, context) for entry in found}
-    kinds = {entry.name: _chosen(ways[entry.name], context) for entry in found}
+    told = context.spec.facility.cooling
+    kinds = {name: told or cast(CoolingKind, options[0].kind) for name, options in ways.items()}
     limits = {kind: _limits(kind, context) for kind in kinds.values()}
     of_runs: list[Rack] = []
     maps: list[tuple[Sequence[Rack], HeatMap]] = []  # each run's own, and all services'
@@ -131,10 +132,6 @@ def _ways(entry: Entry, context: Context) -> tuple[CoolingWay, ...]:
     )
 
 
-def _chosen(ways: Sequence[CoolingWay], context: Context) -> CoolingKind:
-    return context.spec.facility.cooling or cast(CoolingKind, ways[0].kind)
-
-
 def _limits(kind: CoolingKind, context: Context) -> RackLimits:
     told = context.spec.facility
     return rack_limits(
@@ -168,12 +165,8 @@ def _group(entry: Entry, racks: Sequence[Rack], limits: RackLimits, context: Con
         high_w,
         limits.cooling,
         limits.cooling_w,
-        _why(entry, context, limits.cooling),
+        next(option.why for option in _ways(entry, context) if option.kind == limits.cooling),
     )
-
-
-def _why(entry: Entry, context: Context, kind: CoolingKind) -> str:
-    return next(option.why for option in _ways(entry, context) if option.kind == kind)
 
 
 def _misfits(

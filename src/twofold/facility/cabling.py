@@ -99,7 +99,7 @@ def cable_runs(
     racks_of: dict[int, list[int]] = {}
     for rack, unit in enumerate(unit_of):
         racks_of.setdefault(unit, []).append(rack)
-    middles = {unit: _middle(racks) for unit, racks in racks_of.items()}
+    middles = {unit: racks[len(racks) // 2] for unit, racks in racks_of.items()}
     lengths: Counter[tuple[int, float]] = Counter()
     for rack, nodes in enumerate(nodes_by_rack):
         length = distance_m(place, rack, middles[unit_of[rack]])
@@ -149,10 +149,6 @@ def fabric_bill(
         sum(priced) if len(priced) == len(items) else None,
         sum((by_name[name].power_w or 0.0) * count for name, count in counted.items()),
     )
-
-
-def _middle(racks: Sequence[int]) -> int:
-    return racks[len(racks) // 2]
 
 
 def _between_switches(

@@ -23,7 +23,6 @@ from twofold.facility.compliance_logs import logs_of
 from twofold.facility.compliance_regimes import asks, figure_of
 from twofold.facility.compliance_system import (
     STAGING,
-    RuledFleet,
     RuledSystem,
     administrators,
     enclaves_of,
@@ -201,15 +200,17 @@ def _grown(system: RuledSystem, size: int) -> RuledSystem:
     factor = size / sum(fleet.accelerator_count for fleet in system.fleets)
     return replace(
         system,
-        fleets=tuple(_grown_fleet(fleet, factor) for fleet in system.fleets),
+        fleets=tuple(
+            replace(
+                fleet,
+                node_count=max(1, round(fleet.node_count * factor)),
+                accelerator_count=round(fleet.accelerator_count * factor),
+            )
+            for fleet in system.fleets
+        ),
         requests_per_s=system.requests_per_s * factor,
         peak_requests_per_s=system.peak_requests_per_s * factor,
     )
-
-
-def _grown_fleet(fleet: RuledFleet, factor: float) -> RuledFleet:
-    nodes = max(1, round(fleet.node_count * factor))
-    return replace(fleet, node_count=nodes, accelerator_count=round(fleet.accelerator_count * factor))
 
 
 def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:

@@ -32,7 +32,8 @@ def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) 
     least = int(figure_of(catalog, "hsm", "modules of a cluster, at least").value)
     clusters = len(clusters_of(system, enclaves))
     each = max(least, ceil(rate_per_s / clusters / one) + 1)
-    offline = int(figure_of(catalog, "hsm", "offline modules").value) if _is_offline(system) else 0
+    is_offline = system.regime.name in OFFLINE or system.regime.closed
+    offline = int(figure_of(catalog, "hsm", "offline modules").value) if is_offline else 0
     kind = "site" if system.regime.hsm_per == "site" else "enclave"
     plural = "s" if clusters > 1 else ""
     peak = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
@@ -46,10 +47,6 @@ def clusters_of(system: RuledSystem, enclaves: Sequence[Enclave]) -> tuple[str, 
     if system.regime.hsm_per == "site":
         return (inside[-1].place,) * system.site_count
     return tuple(enclave.place for enclave in inside)
-
-
-def _is_offline(system: RuledSystem) -> bool:
-    return system.regime.name in OFFLINE or system.regime.closed
 
 
 def _rate(point: KeyPoint, system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> float:

@@ -42,7 +42,11 @@ class RuledSystem:
 
     def nodes_count(self, place: str = "any") -> int:
         """Nodes that are rented, owned, or any."""
-        return sum(fleet.node_count for fleet in self.fleets if place in ("any", _place(fleet)))
+        return sum(
+            fleet.node_count
+            for fleet in self.fleets
+            if place in ("any", "rented" if fleet.rented else "owned")
+        )
 
 
 def enclaves_of(system: RuledSystem) -> tuple[Enclave, ...]:
@@ -128,7 +132,3 @@ def differences_of(
             DoneOtherwise("remote work", "by VPN", "none: people come in"),
         ]
     return tuple(found)
-
-
-def _place(fleet: RuledFleet) -> str:
-    return "rented" if fleet.rented else "owned"

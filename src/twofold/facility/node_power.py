@@ -227,12 +227,9 @@ def _switches_w(catalog: Catalog, node: Node, device: Accelerator) -> float:
 
 
 def _fan_share(catalog: Catalog, device: Accelerator, liquid: bool) -> float:
-    kind = "liquid" if liquid else "air, PCIe cards" if _is_card(device) else "air, linked accelerators"
+    is_card = device.form_factor.startswith("PCIe") or device.family == "cpu"
+    kind = "liquid" if liquid else "air, PCIe cards" if is_card else "air, linked accelerators"
     return figure(catalog, "node_part", f"fans, {kind} (of node power)").value
-
-
-def _is_card(device: Accelerator) -> bool:
-    return device.form_factor.startswith("PCIe") or device.family == "cpu"
 
 
 def _idle_w(catalog: Catalog, device: Accelerator) -> float:

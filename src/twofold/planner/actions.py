@@ -72,7 +72,10 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
         yield Action("then", " · ".join(texts), "", leased_usd(portfolio, bill.lines, later))
     back = portfolio.windows[:SHOWN_LATER]
     if back:
-        texts = [f"{each.run}'s machines on {each.release}, {_held(each.year_usd)}" for each in back]
+        texts = [
+            f"{each.run}'s machines on {each.release}, {format_usd(each.year_usd)} if held all year"
+            for each in back
+        ]
         more = len(portfolio.windows) - len(back)
         texts += [f"{more} more windows"] if more else []
         yield Action("release", " · ".join(texts), back[0].release, None)
@@ -95,10 +98,6 @@ def _saved(plan: Plan, bill: PortfolioBill) -> str:
             if each.usd - own.usd >= LEAST_USD
         ]
     return f"first year {format_usd(bill.total_usd)}, saved: {', '.join(saved)}"
-
-
-def _held(year_usd: float) -> str:
-    return f"{format_usd(year_usd)} if held all year"
 
 
 def _listed(leases: Sequence[Lease]) -> str:
@@ -143,13 +142,9 @@ def _of_fleets(plan: Plan) -> Iterator[Action]:
         yield Action("release", " · ".join(released), "", None)
     if plan.money:
         why = ""
-        if plan.portfolio and plan.money.portfolio:
-            why = ": no portfolio of leases answers all for less" if _answers(plan) else ""
+        if plan.portfolio and plan.money.portfolio and plan.money.portfolio.answers:
+            why = ": no portfolio of leases answers all for less"
         yield Action("cost", f"first year {format_usd(plan.money.total_usd)}{why}", "", plan.money.total_usd)
-
-
-def _answers(plan: Plan) -> bool:
-    return bool(plan.money and plan.money.portfolio and plan.money.portfolio.answers)
 
 
 def _by_price(

@@ -42,8 +42,9 @@ def fleet_options(solved: SolvedPortfolio, what: str, discount_fraction: float) 
     problem, paid = solved.problem, solved.answer.usd
     apart = two_fleets(problem)
     less = f" less {100 * discount_fraction:.4g} %" if discount_fraction else ""
+    ends = _kept(late_runs(problem, solved.answer), solved)
     rows = [
-        FleetOption("portfolio", what, paid, _slo(solved), _deadline(solved), 0.0, None),
+        FleetOption("portfolio", what, paid, _slo(solved), ends, 0.0, None),
     ]
     for name, fleet in (("one cluster", one_cluster(problem)), ("dedicated fleets", apart)):
         if fleet is None:
@@ -85,11 +86,6 @@ def _slo(solved: SolvedPortfolio) -> str:
     if not parts:
         return "met" if solved.problem.demands else "–"
     return "; ".join(parts)
-
-
-def _deadline(solved: SolvedPortfolio) -> str:
-    """Whether every run ends within its window where it was put; those that do not, and those left out."""
-    return _kept(late_runs(solved.problem, solved.answer), solved)
 
 
 def late_runs(problem: PortfolioProblem, answer: PortfolioAnswer) -> tuple[str, ...]:
