@@ -260,15 +260,21 @@ class ApiPrice(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
-class HardwarePrice(Sourced):
-    """What buying one accelerator, server or rack costs: the middle and ends of what was reported."""
+class PriceRange(Sourced):
+    """What a thing costs: the middle and ends of what was reported on a day."""
 
     name: str
-    kind: Literal["gpu", "server", "rack"]
     usd_low: float
     usd: float
     usd_high: float
     date: str
+
+
+@dataclass(frozen=True, slots=True)
+class HardwarePrice(PriceRange):
+    """What buying one accelerator, server or rack costs."""
+
+    kind: Literal["gpu", "server", "rack"]
     date_precision: str
 
 
@@ -335,10 +341,9 @@ class Authorisation(Sourced):
 
 
 @dataclass(frozen=True, slots=True)
-class CostItem(Sourced):
+class CostItem(PriceRange):
     """One thing that a regime makes one pay for: `count` units for each of its `driver`."""
 
-    name: str
     category: str
     regimes: str  # names with spaces between
     place: Literal["any", "rented", "owned"]
@@ -346,10 +351,6 @@ class CostItem(Sourced):
     count: float
     unit: str
     recurs: Literal["once", "year"]
-    usd_low: float
-    usd: float
-    usd_high: float
-    date: str
     provider: str = ""  # who alone charges it; "" whoever rents
     notes: str = ""
 
