@@ -18,6 +18,7 @@ TRAINING_MEMORY_BYTES = 38e9  # smaller parts are sold for inference
 DEFAULT_NIC_BYTES_PER_S = (
     50e9  # 400 Gb/s per accelerator, where a node is described by its accelerators alone
 )
+FABRICS = ("infiniband", "roce", "ici", "efa", "tcpx", "omnipath", "ethernet", "none")  # preferred first
 KEPT_FOR_TRAINING = 10  # cheapest per FLOP first
 
 
@@ -131,17 +132,15 @@ def node_of_size(catalog: Catalog, accelerator: Accelerator, size: int) -> Node:
     """The catalogue's node with so many of an accelerator, bare metal and fast fabric first."""
     fitting = [node for node in catalog.nodes_with(accelerator.name) if node.accelerator_count == size]
     if fitting:
-        return min(fitting, key=lambda node: (node.virtualised, -node.nic_bytes_per_s, _fabric_rank(node)))
+        return min(
+            fitting, key=lambda node: (node.virtualised, -node.nic_bytes_per_s, FABRICS.index(node.fabric))
+        )
     larger = [node for node in catalog.nodes_with(accelerator.name) if node.accelerator_count > size]
     if larger:
         whole = min(larger, key=lambda node: (node.accelerator_count, node.virtualised))
         share = size / whole.accelerator_count
         return replace(whole, accelerator_count=size, nic_bytes_per_s=whole.nic_bytes_per_s * share)
     return assumed_node(accelerator, size)
-
-
-def _fabric_rank(node: Node) -> int:
-    return ("infiniband", "roce", "ici", "efa", "tcpx", "omnipath", "ethernet", "none").index(node.fabric)
 
 
 def assumed_node(accelerator: Accelerator, size: int) -> Node:

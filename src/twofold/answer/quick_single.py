@@ -178,7 +178,7 @@ def ring_law(name: str, payload_bytes: float, ranks: int, cluster: Cluster) -> t
     waits_s = (inside - 1) * near_s + (domains - 1) * far_s
     once_s = waits_s + (ranks - 1) / ranks * payload_bytes / min(rates)
     passes = PASSES.get(name, 1.0)
-    text = f"({_us(waits_s)} + {ranks - 1}/{ranks}·S/{_gb(min(rates))})"
+    text = f"({waits_s * 1e6:,.0f} µs + {ranks - 1}/{ranks}·S/{_gb(min(rates))})"
     return passes * once_s, f"2·{text}" if passes == 2 else text
 
 
@@ -188,10 +188,6 @@ def _rate(value: Floats) -> float:
 
 def _gb(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:,.1f} GB/s"
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:,.0f} µs"
 
 
 def slowest_factor(jitter_fraction: float, ranks: int, quantile: float) -> float:

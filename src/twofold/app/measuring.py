@@ -39,7 +39,9 @@ class MeasuredDevice(Shown):
         record = self.record
         share = f"1 of {record.rank_count} equal shares" if record.rank_count > 1 else "the whole"
         left, right = f"{record.name}: {share} of {record.identity.words}", f"{record.duration_s:.0f} s"
-        measured = [(each.group, each.name, _figure(each), _range(each)) for each in record.figures]
+        measured = [
+            (each.group, each.name, format_si(each.value, each.unit), _range(each)) for each in record.figures
+        ]
         fitted = [_error(each) for each in record.fit]
         return (
             *both_ends(left, right),
@@ -94,10 +96,6 @@ def measure_device(
     )
     write_device(folder, fitted.tables, record)
     return MeasuredDevice(record, folder)
-
-
-def _figure(each: Figure) -> str:
-    return format_si(each.value, each.unit)
 
 
 def _range(each: Figure) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from twofold.catalog import Accelerator, Catalog, Model
+from twofold.catalog import Catalog, Model
 from twofold.inference import ModelShape, kv_bytes, model_shape, stack_shapes, weights_bytes
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values, said
@@ -107,7 +107,12 @@ def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
     inputs, outputs = np.where(guessed, 0.0, column("input_tokens")), column("output_tokens")
     loaded = np.array([not any(each.startswith("concurrency") for each in case.assumed) for case in cases])
     accelerators, readers, all_readers = _readers(cases)
-    peaks = np.array([_peak(case.accelerator, case.weights_format) for case in cases])
+    peaks = np.array(
+        [
+            fastest_flops_per_s(case.accelerator, bytes_per_weight(case.weights_format), SERVED_IN)
+            for case in cases
+        ]
+    )
     caches = _cache_bytes(rows, shape, inputs + np.where(guessed, 0.0, outputs / 2))
     prefill, decode = _request_flops(shape, work, inputs, outputs)
     bandwidth, memory = device("memory_bytes_per_s"), device("memory_bytes")
@@ -189,10 +194,6 @@ def _model_work(model: Model, weights_format: str) -> ModelWork:
         token_flops=2.0 * (dense + visited),
         head_flops=2.0 * head,
     )
-
-
-def _peak(accelerator: Accelerator, weights_format: str) -> float:
-    return fastest_flops_per_s(accelerator, bytes_per_weight(weights_format), SERVED_IN)
 
 
 def _cache_bytes(rows: Sequence[Row], shape: ModelShape, context_tokens: Values) -> Values:

@@ -185,7 +185,7 @@ def _sites(building: Building) -> list[str]:
     pieces = [site_text(number, each) for number, each in enumerate(building.sites, 1)]
     return [
         *heading("SITES", [f"data set {format_si(building.dataset_bytes, 'B')}"]),
-        *map(_indented, pieces),
+        *(f"  {piece}"[:100] for piece in pieces),
     ]
 
 
@@ -225,7 +225,3 @@ def _bill(building: Building) -> list[str]:
     rows = [*rows, ["together", "", "", f"{building.bill_usd:,.2f}"]] if rows else []
     headings = ["owned", "quantity", "each", "USD"]
     return ["BILL         of the building", *table(headings, rows, numbers=(1, 2, 3))]
-
-
-def _indented(text: str) -> str:
-    return f"  {text}"[:100]

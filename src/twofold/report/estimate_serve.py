@@ -2,7 +2,6 @@
 
 from twofold.answer import ServingEstimate
 from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import Part
 from twofold.core import Estimate, format_bytes, format_count, format_memory, format_si
 from twofold.report.estimate_train import model_text, note_lines
 from twofold.report.figures import apportioned, percent, ranged, shares
@@ -81,17 +80,14 @@ def _latency(answer: ServingEstimate) -> list[str]:
     ]
     budget = [(part.name, part.value.value) for part in answer.latency_budget]
     total = sum(value for _, value in budget)
+    parts = [f"{name} {format_si(value, 's')}" for name, value in budget]
     whole = Estimate(total, total, total, "s", answer.latency_budget[-1].value.source)
     return [
         *table(("latency", *QUANTILES), rows),
-        *field("budget", [*_sum_of(answer.latency_budget), f"= {format_si(whole.value, 's')} on average"]),
+        *field("budget", [*parts, f"= {format_si(whole.value, 's')} on average"]),
         *field("a step", [ranged(answer.step_s), f"{answer.batch_sequences:,.0f} requests decode together"]),
         *field("", shares([(part.name, part.value.value) for part in answer.step_parts])),
     ]
-
-
-def _sum_of(parts: tuple[Part, ...]) -> list[str]:
-    return [f"{part.name} {format_si(part.value.value, 's')}" for part in parts]
 
 
 def _rates(answer: ServingEstimate) -> list[str]:

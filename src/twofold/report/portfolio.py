@@ -82,7 +82,8 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     lines += field("answers", [_served(row) for row in shown])
     lines += field("bandwidth", _ranking(portfolio))
     lines += field("reserved", _splits(portfolio))
-    lines += field("to buy", _materials(portfolio))
+    materials = [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
+    lines += field("to buy", materials)
     return [[*lines, *field("note", portfolio.notes)]]
 
 
@@ -234,10 +235,6 @@ def _splits(portfolio: Portfolio) -> list[str]:
         )
         texts.append(f"{row.accelerator} {percent(share)} of unit-hours, {even}")
     return texts
-
-
-def _materials(portfolio: Portfolio) -> list[str]:
-    return [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
 
 
 def _rule(rule: str, usd: float | None, extra: float | None) -> str:

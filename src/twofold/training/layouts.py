@@ -170,7 +170,7 @@ def _grid(job: TrainingJob, cluster: Cluster, limits: Limits) -> Layouts:
         _powers_of_two(min(cp_max, count)),
         _expert_sizes(job.model.experts, count),
         _divisors_up_to(count, min(limits.pp_max, job.model.layers)),
-        _interleavings(job.model.layers, limits.vpp_max),
+        np.arange(1, min(limits.vpp_max, job.model.layers) + 1, dtype=np.int64),
         zero,
         _powers_of_two(min(limits.micro_batch_max, job.global_batch_sequences)),
         np.array([int(mode) for mode in limits.recompute]),
@@ -196,7 +196,3 @@ def _expert_sizes(experts: int, count: int) -> Counts:
     if experts == 0:
         return np.array([1], np.int64)
     return _divisors_up_to(experts, min(experts, count))
-
-
-def _interleavings(layers: int, largest: int) -> Counts:
-    return np.arange(1, min(largest, layers) + 1, dtype=np.int64)

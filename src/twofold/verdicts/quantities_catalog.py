@@ -74,12 +74,8 @@ def list_price(world: World, name: str) -> float:
 
 def hardware_price(world: World, name: str) -> float:
     """Dollars that one device, server or rack costs to buy, the middle of what was reported."""
-    prices = _hardware(world)
+    prices = world.once("hardware", lambda: {row.name: row.usd for row in world.catalog.rows(HardwarePrice)})
     return prices[one_of(name, prices, "device, server or rack with a price")]
-
-
-def _hardware(world: World) -> Mapping[str, float]:
-    return world.once("hardware", lambda: {row.name: row.usd for row in world.catalog.rows(HardwarePrice)})
 
 
 def part_price(world: World, name: str) -> float:
