@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from twofold.contracts.results import TeamFigures, TrainingFigures
-from twofold.policy.cluster import Placement
 from twofold.twin.cluster.job import Phase
 from twofold.twin.cluster.nodes import BUSY, DOWN, IDLE, QUARANTINED, SERVING, USES
 from twofold.twin.cluster.serving import ServingAccount
@@ -17,7 +16,11 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
     """Fold what still runs into the figures, and read them; `more`: jobs have not even arrived."""
     now_s, figures, world = state.now_s, state.figures, state.world
     waiting_for = _waiting_for(state, more)
-    placement = {job.job_id: _placed(job.placement) for job in state.jobs.values() if job.placement}
+    placement = {
+        job.job_id: " ".join(f"{node_id}:{count}" for node_id, count in job.placement)
+        for job in state.jobs.values()
+        if job.placement
+    }
     for job in state.jobs.values():
         figures.paced(job, now_s)
         job.sync(state.nodes, now_s)
@@ -74,10 +77,6 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
         serving=serving,
         timeline=tuple(rows),
     )
-
-
-def _placed(placement: Placement) -> str:
-    return " ".join(f"{node_id}:{count}" for node_id, count in placement)
 
 
 def _deviation_fraction(teams: Sequence[TeamFigures]) -> float | None:

@@ -8,7 +8,6 @@ from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
-from twofold.twin.serving.metrics_timeline import Bucket
 from twofold.twin.serving.metrics_types import FleetResult
 from twofold.twin.serving.types import FleetWorld
 
@@ -141,7 +140,8 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
         if kv >= KV_FRACTION_MAX and bucket.waiting:
             text = f"KV caches were {kv:.0%} full and requests waited"
             return _with_cause(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
-        found = _lost(ends) if ends.add(at_s, bucket.ended, _unanswered(bucket)) else None
+        unanswered = bucket.turned_away, bucket.failed, bucket.left
+        found = _lost(ends) if ends.add(at_s, bucket.ended, unanswered) else None
         for tally, window in zip(metrics.classes, answers, strict=True):
             late = bucket.late[3 * tally.number : 3 * tally.number + 3]
             if found is None and window.add(at_s, bucket.done[tally.number], late):
@@ -149,10 +149,6 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
         if found is not None:
             return _with_cause(found, width_s, metrics)
     return None
-
-
-def _unanswered(bucket: Bucket) -> tuple[int, int, int]:
-    return bucket.turned_away, bucket.failed, bucket.left
 
 
 def _lost(window: _Window) -> BrokeFirst | None:

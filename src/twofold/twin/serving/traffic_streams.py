@@ -11,7 +11,7 @@ from twofold.twin.serving.types import Arrival
 
 def merged(*streams: Iterable[Arrival]) -> Iterator[Arrival]:
     """All streams as one, in order of time; of equal times, the earlier stream's first."""
-    return merge(*streams, key=_when)
+    return merge(*streams, key=lambda arrival: arrival.arrival_s)
 
 
 def faster(arrivals: Iterable[Arrival], factor: float) -> Iterator[Arrival]:
@@ -48,10 +48,6 @@ def spliced(first: Iterable[Arrival], second: Iterable[Arrival], at_s: float) ->
     """The first stream up to a time, then the second from its own beginning on."""
     yield from until(first, at_s)
     yield from shifted(second, at_s)
-
-
-def _when(arrival: Arrival) -> float:
-    return arrival.arrival_s
 
 
 def _of_another(arrival: Arrival, copy: int) -> Arrival:
