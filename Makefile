@@ -64,14 +64,14 @@ $(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.py
 # Two at a time; what starts processes and listens to clocks of its own runs after that, alone.
 test: $(STAMP)
 	: > $(SKIPPED)
-	$(BIN)/python -m pytest -rs -n auto --dist loadfile $(ALONE:%=--ignore=%) --skipped-to $(SKIPPED)
-	$(BIN)/python -m pytest -rs $(ALONE) --skipped-to $(SKIPPED)
+	$(BIN)/python -m pytest -rs -n auto --dist loadfile $(ALONE:%=--ignore=%) --skipped-to=$(SKIPPED)
+	$(BIN)/python -m pytest -rs $(ALONE) --skipped-to=$(SKIPPED)
 
 # What the last `make test` skipped for want of the extras, with them; nothing may want them then.
 test-skipped: $(EXTRAS)
 	@test -e $(SKIPPED) || { echo "run \`make test\` first: it says what it skips"; exit 1; }
 	rm -f $(SKIPPED).again
-	test ! -s $(SKIPPED) || $(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to $(SKIPPED).again
+	test ! -s $(SKIPPED) || $(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to=$(SKIPPED).again
 	@test ! -e $(SKIPPED).again
 
 # In a minute, while you work.
