@@ -33,24 +33,7 @@ ROW = {
     "tier": "A",
 }
 
-RUN = {
-    "model": "llama3-70b",
-    "gpu": "H100-80GB",
-    "gpus": "64",
-    "gpus_per_node": "8",
-    "framework": "NeMo 25",
-    "precision": "bf16",
-    "dp": "4",
-    "tp": "4",
-    "pp": "4",
-    "cp": "1",
-    "vpp": "5",
-    "zero_stage": "1",
-    "micro_batch": "1",
-    "global_batch_seqs": "128",
-    "seq_len": "8192",
-    "recompute": "none",
-}
+RUN = ROW | {"model": "llama3-70b", "framework": "NeMo 25", "dp": "4", "pp": "4", "vpp": "5"}
 
 
 def made_truth():  # type: ignore[no-untyped-def]
