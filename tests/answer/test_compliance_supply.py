@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.answer.compliance_supply import authorised
+from twofold.answer.supply_rules import authorised
 from twofold.catalog import Catalog
 from twofold.contracts.spec import parse_spec
 from twofold.core import InfeasibleError, ValueRefusedError

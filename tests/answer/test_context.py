@@ -3,9 +3,17 @@ from datetime import date
 
 import pytest
 
-from twofold.answer.context import Context, day_of, fabric_warnings, model_of, price_used, price_warnings
+from twofold.answer.context import (
+    Context,
+    carbon,
+    day_of,
+    fabric_warnings,
+    facility_energy,
+    model_of,
+    price_used,
+    price_warnings,
+)
 from twofold.answer.offers import Offer, fixed_offer
-from twofold.answer.site_energy import carbon, facility_energy
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Catalog, Node
 from twofold.contracts.spec import FixedCluster, ModelReference, Supply, parse_spec

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from twofold.answer.context import Context
-from twofold.answer.entries import training_token_bytes
 from twofold.answer.uncertainty import draw_factors
+from twofold.building.entries import training_token_bytes
 from twofold.catalog import load_catalog
 from twofold.contracts.results import LineItem, Money, Plan, total_usd
 from twofold.contracts.spec import parse_spec

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.answer.compliance_supply import authorised
 from twofold.answer.context import Context
+from twofold.answer.supply_rules import authorised
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Catalog
 from twofold.contracts.spec import parse_spec

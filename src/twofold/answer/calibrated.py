@@ -11,9 +11,8 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold.answer.calibrated_draws import COVARIANCE
 from twofold.answer.derivation import Leaves
-from twofold.answer.uncertainty import Spread
+from twofold.answer.uncertainty import COVARIANCE, Spread
 from twofold.contracts.results import Input
 from twofold.contracts.rows import CalibratedFigure, CalibratedStack, Calibration
 from twofold.core import Estimate, Source

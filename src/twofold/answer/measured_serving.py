@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from twofold.answer.context import Context, price_used, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, price_used, price_warnings
 from twofold.answer.derivation import derived
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
 from twofold.answer.serving_choice import ClassLoad, class_load
-from twofold.answer.site_energy import carbon, facility_energy
 from twofold.contracts import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import (
     ClassPlan,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twofold.answer.calibrated import calibrated_service
 from twofold.answer.question import Given, check_units
-from twofold.answer.quick_refusal import machines_text
+from twofold.answer.refusals import machines_text
 from twofold.catalog import Catalog, Model, Storage
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
 from twofold.inference import (

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.answer.calibrated import calibrated_spread, run_scope, service_scope
-from twofold.answer.calibrated_draws import draws_in
-from twofold.answer.uncertainty import Draws, Spread, estimate_of, stretch
+from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, stretch
 from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
 from twofold.inference import Engine, model_kind, scale_engine

@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.calibrated import calibrated_service
 from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
-from twofold.answer.reasons import reason_text
+from twofold.answer.refusals import reason_text
 from twofold.answer.spreads import spread_of
 from twofold.catalog import Catalog, Model
 from twofold.contracts.results import Loser

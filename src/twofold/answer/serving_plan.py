@@ -4,18 +4,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from twofold.answer.context import Context, price_used, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, price_used, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
-from twofold.answer.serving_cost import mean_power, tokens_per_j, usd_per_1k, yearly_cost
 from twofold.answer.serving_pools import (
     LEAST_CARRIED_FRACTION,
     DrawnPool,
     carried_by,
     drawn_pool,
+    mean_power,
     missing_fraction,
     relative_need,
+    tokens_per_j,
+    usd_per_1k,
+    yearly_cost,
 )
 from twofold.answer.serving_replica import (
     cold_start,
@@ -26,7 +29,6 @@ from twofold.answer.serving_replica import (
     replica_plan,
     taken_bytes,
 )
-from twofold.answer.site_energy import carbon, facility_energy
 from twofold.answer.uncertainty import flip_fraction, flip_warning
 from twofold.contracts import stated_goal
 from twofold.contracts.results import (

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from twofold.answer.question import Given, check_units
-from twofold.answer.quick_refusal import nothing_divides, nothing_trains
 from twofold.answer.ranges import drawn, step_spread
+from twofold.answer.refusals import nothing_divides, nothing_trains
 from twofold.answer.training_run import RunEstimate, estimate_run
 from twofold.answer.training_step import (
     TrainedStep,

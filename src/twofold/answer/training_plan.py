@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.context import Context, fabric_warnings, known, price_warnings
+from twofold.answer.context import Context, carbon, fabric_warnings, facility_energy, known, price_warnings
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
-from twofold.answer.site_energy import carbon, facility_energy
 from twofold.answer.training_choice import (
     TrainingChoice,
     Trial,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.answer.question import Given
-from twofold.answer.quick_refusal import never_ahead
 from twofold.answer.ranges import Drawn
+from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import Checkpoints, Part

@@ -1,7 +1,8 @@
 """What is not known, as a dozen named factors; the draws common to all figures, and the ranges made of them.
 
 A factor multiplies one property of the hardware, the software or the world. Every answer of a plan is
-re-evaluated over the same draws, so that two answers can be compared draw by draw.
+re-evaluated over the same draws, so that two answers can be compared draw by draw. What is common to all
+stacks keeps its own draws; the factors of a stack that the user's rows calibrated move with them, less far.
 """
 
 from collections.abc import Mapping
@@ -12,10 +13,11 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated_draws import with_doubt
 from twofold.core import Estimate, Source
-from twofold.perf import Constants
+from twofold.perf import Constants, format_scope
 
+COVARIANCE = "calibration_log_covariance"
+NO_DOUBT = 1e-12
 DRAW_COUNT = 200
 RANGE_FRACTION = 0.8  # what the shown ranges hold
 CLOSE_FRACTION = 0.2  # of the draws: a choice that flips more often says so
@@ -71,6 +73,57 @@ def draw_factors(constants: Constants, count: int = DRAW_COUNT, seed: int = 0) -
         sigmas[name] = float(np.log(row.high / row.low) / (2 * z_80))
         result[name] = np.exp(sigmas[name] * generator.permutation(grid))[:, np.newaxis]
     return MappingProxyType(with_doubt(result, constants, sigmas))
+
+
+def with_doubt(draws: Draws, constants: Constants, sigma_log: Mapping[str, float]) -> Draws:
+    """The common draws, and further ones for every calibrated stack under keys `scope|factor`.
+
+    Formula  exp(root · z), z the common draws as standard normals, root · rootᵀ the covariance after the rows
+    Why      The same draw stays lucky or unlucky for all figures; a calibrated one is just less so.
+    """
+    count = next(iter(draws.values())).shape[0]
+    further = dict(draws)
+    for scope, covariances in _covariances(constants).items():
+        names = tuple(dict.fromkeys(first for first, _ in covariances))
+        covariance = np.array([[covariances[one, other] for other in names] for one in names])
+        spread, axes = np.linalg.eigh(covariance)
+        root = axes * np.sqrt(np.maximum(spread, 0.0)) @ axes.T  # symmetric: a factor stays with its own draw
+        logs = root @ np.array([_normal(name, draws, sigma_log, count) for name in names])
+        for name, values in zip(names, logs, strict=True):
+            further[f"{scope}|{name}"] = np.exp(values)[:, np.newaxis]
+    return further
+
+
+def _normal(name: str, draws: Draws, sigma_log: Mapping[str, float], count: int) -> NDArray[np.float64]:
+    if sigma_log.get(name, 0.0) > NO_DOUBT:
+        common: NDArray[np.float64] = np.log(np.ravel(draws[name])) / sigma_log[name]
+        return common
+    return np.random.default_rng([len(draws), *name.encode()]).standard_normal(count)
+
+
+def _covariances(constants: Constants) -> dict[str, dict[tuple[str, str], float]]:
+    """By scope of a calibrated stack, the covariance of each pair of the logarithms of its factors."""
+    by_scope: dict[str, dict[tuple[str, str], float]] = {}
+    for pairs, row in constants.by_name.get(COVARIANCE, ()):
+        told = dict(pairs)
+        key = told.pop("factor"), told.pop("with")
+        by_scope.setdefault(format_scope(told), {})[key] = row.value
+    return by_scope
+
+
+def draws_in(draws: Draws, scope: Mapping[str, str]) -> Draws:
+    """The draws of a stack: its calibrated factors' own in place of the common ones."""
+    own: dict[str, NDArray[np.float64]] = {}
+    narrowest = 0
+    for key, values in draws.items():
+        where, bar, name = key.partition("|")
+        pairs = dict(part.split("=", 1) for part in where.split(";")) if bar else {}
+        if bar and pairs.items() <= scope.items():
+            own = {} if len(pairs) > narrowest else own
+            if len(pairs) >= narrowest:
+                own[name] = values
+                narrowest = len(pairs)
+    return {**draws, **own} if own else draws
 
 
 def factor_ends(constants: Constants, name: str) -> tuple[float, float]:

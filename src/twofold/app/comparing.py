@@ -3,9 +3,10 @@
 from datetime import date
 from typing import Literal
 
+from twofold.answer import Ladders, compare_along
 from twofold.app.planning import ready
 from twofold.app.sources import SpecSource
-from twofold.planner import Comparison, Ladders, compare_along, compare_halves
+from twofold.planner import Comparison, compare_halves
 from twofold.report import ShownData, comparison_lines, ladder_lines
 
 Axis = Literal["fabric", "nodes", "context", "size", "format", "tenancy"]

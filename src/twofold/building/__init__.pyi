@@ -1,6 +1,13 @@
 from .building import with_building as with_building
 from .compliance_part import compliance_part as compliance_part
 from .compliance_part import with_compliance as with_compliance
+from .entries import COLLECTED as COLLECTED
+from .entries import Entry as Entry
+from .entries import electricity as electricity
+from .entries import is_owned as is_owned
+from .entries import own_place as own_place
+from .entries import place_of as place_of
+from .entries import training_token_bytes as training_token_bytes
 from .network import networks as networks
 from .own import DEMAND_SOURCE as DEMAND_SOURCE
 from .own import OwnYear as OwnYear

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twofold.answer import Context, Entry, entries, nowhere_note
+from twofold.answer import Context
 from twofold.building.cap import check_power_cap
 from twofold.building.derive import building_derivations
+from twofold.building.entries import Entry, entries, nowhere_note
 from twofold.building.network import dataset_bytes, networks, storage
 from twofold.building.own import own_year_lines, years_of
 from twofold.building.power import MONTHS, it_power_w, power, year

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from twofold.answer import Context, Entry
+from twofold.answer import Context
+from twofold.building.entries import Entry
 from twofold.building.power import efficiency, it_power_w
 from twofold.building.racks import Placed, climate
 from twofold.contracts.results import BuiltNetwork, BuiltPower

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from twofold.answer import Context, cheapest, node_of_size, priced, runs_per_year, training_token_bytes
+from twofold.answer import Context, cheapest, node_of_size, priced
 from twofold.building.compliance_derive import compliance_derivations
+from twofold.building.entries import training_token_bytes
 from twofold.catalog import Catalog, HardwarePrice, Price
 from twofold.contracts.results import Compliance, Machine, Plan, PriceUsed, ServicePlan, TrainingPlan
 from twofold.contracts.spec import Spec
@@ -96,7 +97,7 @@ def system_of(
 
 def _used(plan: Plan, spec: Spec) -> Iterator[Used]:
     for run, entry in zip(plan.training, spec.training, strict=True):
-        hours = run.run.accelerator_h.value * runs_per_year(entry)
+        hours = run.run.accelerator_h.value * entry.runs_per_year
         yield Used("training", run.name, run.machine, hours)
     for service in plan.serving:
         hours = service.machine.accelerator_count * YEAR_H

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from twofold.answer import READING, Context, Entry, training_token_bytes
+from twofold.answer import READING, Context
+from twofold.building.entries import Entry, training_token_bytes
 from twofold.contracts.results import BuiltNetwork, BuiltStorage, Plan, ServicePlan, TrainingPlan
 from twofold.core import DAY_S, UnknownNameError
 from twofold.facility import (

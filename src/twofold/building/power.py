@@ -6,7 +6,8 @@ from math import ceil
 
 import numpy as np
 
-from twofold.answer import NOWHERE, Context, Entry, grid_gco2_per_kwh, usd_per_kwh
+from twofold.answer import Context
+from twofold.building.entries import NOWHERE, Entry, grid_gco2_per_kwh, usd_per_kwh
 from twofold.building.racks import climate, in_use_w
 from twofold.contracts.results import (
     BuildingYear,

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from twofold.answer import Context, Entry, usd_per_kwh
+from twofold.answer import Context
+from twofold.building.entries import Entry, usd_per_kwh
 from twofold.contracts.results import CoolingChoice, CoolingWay, NodeDraw, RackGroup, RackHeat, RackLimit
 from twofold.core import Estimate
 from twofold.facility import (

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from twofold.answer import Context, Entry, all_asked_regions, in_regions, usd_per_kwh
+from twofold.answer import Context, all_asked_regions, in_regions
+from twofold.building.entries import Entry, usd_per_kwh
 from twofold.building.power import it_power_w, mean_it_w
 from twofold.catalog import Region
 from twofold.contracts.results import BuiltNetwork, Plan, RackGroup, RankedSite, UserRoundTrip

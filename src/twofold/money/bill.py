@@ -5,18 +5,17 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from twofold.answer import (
+from twofold.answer import Context
+from twofold.building import (
     COLLECTED,
-    Context,
-    cited,
+    OwnYear,
+    at_work,
     electricity,
     is_owned,
-    moved_weights_tb,
     own_place,
-    price_instead,
-    runs_per_year,
+    own_year_lines,
+    own_years,
 )
-from twofold.building import OwnYear, at_work, own_year_lines, own_years
 from twofold.catalog import Storage
 from twofold.contracts.results import (
     Compliance,
@@ -32,6 +31,8 @@ from twofold.contracts.results import (
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_H, YEAR_S, format_usd
 from twofold.facility import OF_RENT
+from twofold.money.terms import cited, price_instead
+from twofold.portfolio import moved_weights_tb
 from twofold.supply import economic_by_provider, energy_usd
 
 MONTH_S = YEAR_S / 12
@@ -150,7 +151,7 @@ def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: st
 def _run_lines(
     run: TrainingPlan, entry: TrainingRun, own: OwnYear | None, context: Context
 ) -> Iterator[LineItem]:
-    times, keys = runs_per_year(entry), context.spec.supply.economics
+    times, keys = entry.runs_per_year, context.spec.supply.economics
     price = run.machine.price
     size = f"{run.machine.accelerator_count} × {run.machine.accelerator}"
     repeated = f", {times:.3g} times" if times != 1 else ""
@@ -217,7 +218,7 @@ def file_system_line(
     return line_item(
         f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
         "storage",
-        terabytes * run.run.total_s.value / MONTH_S * runs_per_year(entry),
+        terabytes * run.run.total_s.value / MONTH_S * entry.runs_per_year,
         "TB-month",
         UnitCost(row.usd_per_tb_month or 0.0, f"storage.csv {row.name}", COLLECTED),
         tax_fraction=context.spec.supply.economics.tax_fraction,

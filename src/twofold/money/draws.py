@@ -19,7 +19,6 @@ from twofold.answer import (
     factor_ends,
     headroom_shares,
     relative_need,
-    runs_per_year,
     runs_under,
     step_samples,
 )
@@ -91,7 +90,7 @@ def priced_parts(
     """The plan's parts that have a price."""
     return PricedHalves(
         tuple(
-            (run, runs.get(run.name), runs_per_year(entry))
+            (run, runs.get(run.name), entry.runs_per_year)
             for run, entry in zip(plan.training, context.spec.training, strict=True)
             if run.cost_usd
         ),

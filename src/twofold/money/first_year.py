@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import hypot
 
-from twofold.answer import derived, runs_per_year
+from twofold.answer import derived
 from twofold.contracts.results import Derivation, Input, LineItem, Plan, ServicePlan, TrainingPlan, total_usd
 from twofold.contracts.spec import Spec
 from twofold.core import Estimate, InfeasibleError, Source, format_apart, format_enough, format_usd
@@ -19,7 +19,7 @@ def rent_of_year(
 ) -> Estimate | None:
     """Rent at list price: every run as often as it repeats, a year of every service; None without a price."""
     costs = [
-        plan.cost_usd.times(runs_per_year(entry))
+        plan.cost_usd.times(entry.runs_per_year)
         for plan, entry in zip(training, spec.training, strict=True)
         if plan.cost_usd
     ]

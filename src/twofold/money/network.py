@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from twofold.answer import COLLECTED, Context, Entry
-from twofold.building import networks, placed
+from twofold.answer import Context
+from twofold.building import COLLECTED, Entry, networks, placed
 from twofold.catalog import Node
 from twofold.contracts.results import ServicePlan, TrainingPlan, UnitCost
 from twofold.facility import NodeList, node_power

@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
-from twofold.answer import (
+from twofold.answer import Context
+from twofold.building import (
     COLLECTED,
-    Context,
-    facility_value,
-    owning_terms,
+    DEMAND_SOURCE,
+    MONTHS,
+    OwnYear,
+    own_years,
     place_of,
-    pue_ratio,
-    rent_of,
-    runs_per_year,
     training_token_bytes,
 )
-from twofold.building import DEMAND_SOURCE, MONTHS, OwnYear, own_years
 from twofold.catalog import HardwarePrice, Node, Region, Storage
 from twofold.contracts.results import (
     Crossing,
@@ -34,6 +32,7 @@ from twofold.contracts.results import (
 )
 from twofold.core import YEAR_H, YEAR_S
 from twofold.money.network import network_price
+from twofold.money.terms import facility_value, owning_terms, pue_ratio, rent_of
 from twofold.supply import (
     Bought,
     OwningTerms,
@@ -152,7 +151,7 @@ def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[st
 def _uses(plan: Plan, context: Context) -> Iterable[Use]:
     years = own_years(plan, context)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
-        times = runs_per_year(entry)
+        times = entry.runs_per_year
         kept = context.catalog.economic("checkpoints kept").value
         data = (run.tokens or 0.0) * training_token_bytes(context.catalog)
         held = (run.run.checkpoints.size_bytes or 0.0) * kept + data
@@ -306,7 +305,7 @@ def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
         words = f"{counts[0]:,} accelerators against {counts[1]:,}"
         found.append(cost_ratio("whole build", built[0], built[1], WHOLE_BUILD, words))
     runs = sum(
-        run.cost_usd.value * runs_per_year(entry) * (keys.years if entry.repeats_every_s else 1)
+        run.cost_usd.value * entry.runs_per_year * (keys.years if entry.repeats_every_s else 1)
         for run, entry in zip(plan.training, context.spec.training, strict=True)
         if run.cost_usd
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterator, Sequence
 
-from twofold.answer import Context, runs_per_year
+from twofold.answer import Context
 from twofold.building import at_work, own_year_lines, own_years
 from twofold.contracts.results import (
     Lease,
@@ -116,7 +116,7 @@ def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[
     owned = {lease.offer: lease for lease in portfolio.leases if lease.term == "owned"}
     held = in_portfolio(portfolio)
     needs = {
-        run.name: run.run.energy_j.value * runs_per_year(entry)
+        run.name: run.run.energy_j.value * entry.runs_per_year
         for run, entry in zip(plan.training, context.spec.training, strict=True)
     } | {each.name: each.energy_j_per_year.value for each in plan.serving}
     shares = {run.name: _own_share_of_run(run, portfolio, owned) for run in plan.training if run.name in held}

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from twofold.answer import Context, downtime, electricity, may_host, place_of, runs_per_year
+from twofold.answer import Context, may_host
+from twofold.building import electricity, place_of
 from twofold.catalog import Model
 from twofold.contracts.results import (
     ApiComparison,
@@ -18,6 +19,7 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.core import YEAR_H, YEAR_S, InputError
+from twofold.money.terms import downtime
 from twofold.money.units import class_money, least_fraction, tokens_per_w
 from twofold.supply import (
     ApiOffer,
@@ -143,7 +145,7 @@ def _own_cost(
     """The fleet as a floor and a slope, by the lines of its bill; the run that makes its model is once."""
     yearly = _billed(service.name, bill)
     once = [
-        _billed(run.name, bill) / runs_per_year(entry)
+        _billed(run.name, bill) / entry.runs_per_year
         for run, entry in zip(plan.training, context.spec.training, strict=True)
         if run.cost_usd and run.model == service.model
     ]

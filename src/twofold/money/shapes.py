@@ -3,16 +3,8 @@
 from collections.abc import Iterator, Mapping
 from math import ceil
 
-from twofold.answer import (
-    Context,
-    ServingChoice,
-    TrainingChoice,
-    choose_serving,
-    is_owned,
-    own_offers,
-    runs_per_year,
-    trial_of_size,
-)
+from twofold.answer import Context, ServingChoice, TrainingChoice, choose_serving, own_offers, trial_of_size
+from twofold.building import is_owned
 from twofold.contracts.results import Plan, ServicePlan, Shape, TrainingPlan
 from twofold.core import InputError, format_seconds
 
@@ -50,7 +42,7 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
             continue
         saved = None
         if tried.cost_usd is not None and chosen.cost_usd is not None:
-            saved = (chosen.cost_usd - tried.cost_usd) * runs_per_year(entry)
+            saved = (chosen.cost_usd - tried.cost_usd) * entry.runs_per_year
         yield Shape(
             name=run.name,
             given=chosen.text,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-from twofold.answer import Context, derived, inverted, path_input, runs_per_year
+from twofold.answer import Context, derived, path_input
 from twofold.contracts import metric_text
 from twofold.contracts.results import (
     ClassMoney,
@@ -17,6 +17,7 @@ from twofold.contracts.results import (
 )
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_S, Estimate, format_seconds
+from twofold.money.terms import inverted
 from twofold.portfolio import first_day
 from twofold.supply import lifetime_curve
 
@@ -112,7 +113,7 @@ def run_money(
             name=run.name,
             usd_per_mtok=per_mtok,
             tokens_per_s_per_w=per_w,
-            runs_per_year=runs_per_year(entry),
+            runs_per_year=entry.runs_per_year,
             served_by=served.name if served else "",
             crossing_days=crossing,
             crossing_date=day,

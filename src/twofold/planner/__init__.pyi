@@ -2,14 +2,10 @@ from .build import Planned as Planned
 from .build import PlanOptions as PlanOptions
 from .build import Rehearse as Rehearse
 from .build import build_plan as build_plan
-from .changes import Change as Change
-from .changes import diff as diff
 from .compare import Comparison as Comparison
 from .compare import Crossed as Crossed
 from .compare import compare_halves as compare_halves
+from .explained import Change as Change
+from .explained import diff as diff
 from .explained import explain as explain
-from .ladders import Ladders as Ladders
-from .ladders import compare_along as compare_along
 from .money_detail import with_money_detail as with_money_detail
-from .rungs import Ladder as Ladder
-from .rungs import Rung as Rung

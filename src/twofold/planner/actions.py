@@ -1,13 +1,22 @@
 """What a plan says to do: what to rent first, what goes back when, what that costs, what may go wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from twofold.contracts import metric_text
-from twofold.contracts.results import Action, Lease, Plan, PortfolioBill, ServicePlan, TrainingPlan
+from twofold.contracts.results import (
+    Action,
+    Lease,
+    LineItem,
+    Plan,
+    Portfolio,
+    PortfolioBill,
+    ServicePlan,
+    TrainingPlan,
+    total_usd,
+)
 from twofold.core import format_seconds, format_usd
 from twofold.money import LEAST_USD, in_portfolio, names_of, rounding_usd
-from twofold.planner.action_money import hosted_usd, leased_usd, own_usd, owner_of, rented_usd
-from twofold.portfolio import uncorrected, unpromised, unseen
+from twofold.portfolio import by_lease, uncorrected, unpromised, unseen
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
 SHOWN_LATER = 2
@@ -297,3 +306,33 @@ def _next(plan: Plan) -> Action:
     if plan.serving:
         return Action("next", "twofold simulate SPEC --scenario zone-loss", "", None)
     return Action("next", "twofold plan SPEC --money", "", None)
+
+
+RENTED = ("rent", "support")
+
+
+def rented_usd(lines: Sequence[LineItem], names: Container[str]) -> float:
+    """Rent and support of the fleets of some runs and services, each of which has its lines in the bill."""
+    return total_usd(line for line in lines if line.category in RENTED and owner_of(line) in names)
+
+
+def leased_usd(portfolio: Portfolio, lines: Sequence[LineItem], leases: Sequence[Lease]) -> float:
+    """Rent and support of some of a portfolio's leases."""
+    billed, _ = by_lease(portfolio.leases, lines)
+    of_them = [each for each in billed if each.lease in leases]
+    return total_usd(line for each in of_them for line in (each.rent, each.support) if line)
+
+
+def hosted_usd(lines: Sequence[LineItem]) -> float:
+    """Requests to hosted interfaces."""
+    return total_usd(line for line in lines if line.category == "api")
+
+
+def own_usd(lines: Sequence[LineItem]) -> float:
+    """Energy of machines of one's own: those for rent have it in their price."""
+    return total_usd(line for line in lines if line.category == "energy")
+
+
+def owner_of(line: LineItem) -> str:
+    """The run or service that a line is for."""
+    return line.what.partition(":")[0]

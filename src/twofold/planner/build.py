@@ -1,6 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
@@ -17,8 +17,11 @@ from twofold.answer import (
     choose_measured,
     choose_serving,
     choose_training,
+    cross_cells,
     derivations,
+    derived,
     draw_factors,
+    factor_swings,
     main_pool,
     measured_plan,
     measured_training_plan,
@@ -29,15 +32,25 @@ from twofold.answer import (
     training_plan,
     with_letters,
 )
+from twofold.building import compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
-from twofold.contracts.results import Digests, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.results import (
+    Derivation,
+    Digests,
+    Input,
+    LineItem,
+    Plan,
+    ServicePlan,
+    TrainingPlan,
+    total_usd,
+)
 from twofold.contracts.spec import Spec, defaults_used
-from twofold.money import check_budget, rent_of_year
+from twofold.core import Source, format_usd
+from twofold.facility import OF_RENT
+from twofold.money import check_budget, rent_of_year, with_money
 from twofold.perf import Constants
-from twofold.planner.cross import cross_cells
-from twofold.planner.supply_side import with_supply_side
-from twofold.planner.tornado import factor_swings
-from twofold.portfolio import Rehearsing
+from twofold.planner.actions import actions_of
+from twofold.portfolio import Rehearsing, portfolio
 
 SCHEMA = "twofold/plan/1"
 
@@ -222,3 +235,46 @@ def _warnings(
     if spec.supply.budget_usd is not None and unpriced:
         warnings.append("the budget was checked against what has a price")
     return tuple(warnings)
+
+
+def with_supply_side(
+    plan: Plan,
+    context: Context,
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    rehearsing: Rehearsing | None = None,
+) -> Plan:
+    """The plan with what stands on its further screen; parts that do not apply stay None."""
+    compliance = compliance_part(plan, context)
+    asked = compliance.items if compliance else ()
+    rules_usd = total_usd(item.line for item in asked if item.category not in OF_RENT)
+    plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing, rules_usd))
+    plan = with_building(plan, context)
+    # The bill has what the rules ask for among its lines, and what own machines take in their building.
+    plan = with_money(replace(plan, compliance=compliance), context)
+    plan = plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
+    derivations = (*plan.derivations, *bill_derivations(plan))
+    return replace(plan, actions=actions_of(plan), derivations=derivations)
+
+
+def bill_derivations(plan: Plan) -> Iterator[Derivation]:
+    """One row for each total that a plan's money and portfolio state; their lines are the leaves."""
+    if plan.portfolio is not None and plan.portfolio.items:
+        items = plan.portfolio.items
+        inputs = _inputs(items, (line.total_usd - line.tax_usd for line in items))
+        yield derived("portfolio.usd", "sum of its lines before tax, of the plan's weeks", *inputs)
+    if plan.money is None or not plan.money.lines:
+        return
+    bills = {"money.total_usd": plan.money.lines}
+    if plan.money.portfolio is not None:
+        bills["money.portfolio.total_usd"] = plan.money.portfolio.lines
+    for path, lines in bills.items():
+        inputs = _inputs(lines, (line.total_usd for line in lines))
+        yield derived(path, "sum of the lines, to the cent", *inputs)
+
+
+def _inputs(lines: Iterable[LineItem], amounts_usd: Iterable[float]) -> list[Input]:
+    return [
+        Input(line.what, format_usd(usd), "", Source.VENDOR.value, f"{line.source} {line.date}".strip())
+        for line, usd in zip(lines, amounts_usd, strict=True)
+    ]

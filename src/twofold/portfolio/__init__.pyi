@@ -1,4 +1,5 @@
 from .bill import by_lease as by_lease
+from .capacity import moved_weights_tb as moved_weights_tb
 from .demand import first_day as first_day
 from .join import portfolio as portfolio
 from .missed import NOT_PROMISED as NOT_PROMISED

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.answer import Context, ServingChoice, TrainingChoice, Trial, moved_weights_tb
+from twofold.answer import Context, ServingChoice, TrainingChoice, Trial
 from twofold.core import InputError
 from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.portfolio.demand import ClassDemand
@@ -168,3 +168,8 @@ def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice) -> Campa
     wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
     moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
     return CampaignOption(offer.name, trial.node_count, wall_h, moved_tb * offer.egress_usd_per_tb)
+
+
+def moved_weights_tb(parameters: float, kind: str) -> float:
+    """What leaves the provider when a run is over: two bytes a weight; adapters are next to nothing."""
+    return 0.0 if kind == "lora" else 2.0 * parameters / 1e12

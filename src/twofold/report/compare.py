@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from types import MappingProxyType
 
+from twofold.answer import Ladder, Ladders, Rung
 from twofold.core import Estimate, format_bytes, format_count
-from twofold.planner import Comparison, Crossed, Ladder, Ladders, Rung
+from twofold.planner import Comparison, Crossed
 from twofold.report.estimate_train import note_lines
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, heading, table

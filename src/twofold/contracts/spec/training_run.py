@@ -8,7 +8,15 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_serializer, fi
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Part, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
-from twofold.core import DAY_S, BatchError, Dimension, QuantityError, ValueRefusedError, parse_quantity
+from twofold.core import (
+    DAY_S,
+    YEAR_S,
+    BatchError,
+    Dimension,
+    QuantityError,
+    ValueRefusedError,
+    parse_quantity,
+)
 from twofold.perf import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
@@ -189,6 +197,11 @@ class TrainingRun(Part):
     def time_limit_s(self) -> float | None:
         """The deadline, or the length of the window."""
         return self.window.length_s if self.window else self.deadline_s
+
+    @property
+    def runs_per_year(self) -> float:
+        """How often it is paid for in the first year."""
+        return max(1.0, YEAR_S / self.repeats_every_s) if self.repeats_every_s else 1.0
 
     @property
     def first_day(self) -> date | None:

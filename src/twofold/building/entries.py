@@ -1,17 +1,18 @@
 """What a plan puts into a building: its servers by run and service, where they stand, how busy they are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
-from twofold.answer.context import Context
-from twofold.answer.offers import assumed_node
+from twofold.answer import Context, assumed_node
 from twofold.catalog import Catalog, Node, Region
-from twofold.contracts.results import Machine, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.results import Machine, Plan, ServicePlan, TrainingPlan, UnitCost
 from twofold.contracts.spec import Owned
 from twofold.core import YEAR_S, InputError
 from twofold.facility import NodeList, NodePower, figure, node_power
+
+COLLECTED = "2026"  # the year in which tables without a date of their own were read
 
 NOWHERE = "no region is stated: the US mean tariff, the middle of the catalogue's grids"
 
@@ -145,6 +146,20 @@ def usd_per_kwh(region: Region | None, context: Context) -> float:
     return figure(context.catalog, "electricity", "US industrial average").value
 
 
+def electricity(places: Iterable[Region | None], context: Context) -> UnitCost:
+    """USD per kWh as the building counts it: the spec's, else of the first place that is known.
+
+    Where none is, the mean of US industry.
+    """
+    region = next((place for place in places if place), None)
+    usd = usd_per_kwh(region, context)
+    if context.spec.facility.electricity_usd_per_kwh is not None:
+        return UnitCost(usd, "spec facility.electricity")
+    if region is not None:
+        return UnitCost(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
+    return UnitCost(usd, "facility.csv US industrial average", "2024")
+
+
 def grid_gco2_per_kwh(region: Region | None, context: Context) -> float:
     """The region's grid, or the middle of all regions."""
     if region is not None:
@@ -159,8 +174,7 @@ def _portable(entry: Entry, context: Context) -> bool:
 
 def _run(part: TrainingPlan, context: Context) -> Entry:
     spec = next(each for each in context.spec.training if each.name == part.name)
-    repeats = max(1.0, YEAR_S / spec.repeats_every_s) if spec.repeats_every_s else 1.0
-    busy = min(1.0, part.run.total_s.value * repeats / YEAR_S)
+    busy = min(1.0, part.run.total_s.value * spec.runs_per_year / YEAR_S)
     return _entry(part, "training", busy, context)
 
 

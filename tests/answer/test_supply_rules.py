@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from twofold.answer.region_supply import offered_where_asked, wider_notes
+from twofold.answer.supply_rules import offered_where_asked, wider_notes
 from twofold.catalog import Catalog
 from twofold.contracts.results import Lease
 from twofold.contracts.spec import parse_spec

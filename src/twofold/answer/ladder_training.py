@@ -1,26 +1,20 @@
 """Ladders of a training run: fabrics, sizes, sequences and tenancy, each rung in its own best layout."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from twofold.answer import (
-    Context,
-    Drawn,
-    Given,
-    TrainedStep,
-    bare_metal,
-    choose_training,
-    drawn,
-    estimate_run,
-    machines_text,
-    memory_estimate,
-    resized,
-    step_samples,
-    trained_step,
-)
+from twofold.answer.context import Context
+from twofold.answer.question import Given, resized
+from twofold.answer.ranges import Drawn, drawn
+from twofold.answer.refusals import machines_text
+from twofold.answer.training_choice import choose_training
+from twofold.answer.training_plan import bare_metal
+from twofold.answer.training_run import estimate_run
+from twofold.answer.training_step import TrainedStep, memory_estimate, step_samples, trained_step
 from twofold.contracts.spec import TrainingRun
+from twofold.core import Estimate
 from twofold.facility import fabric_parts
 from twofold.perf import network
-from twofold.planner.rungs import Ladder, Rung, Value
 from twofold.training import Limits, Stack, TrainingJob, search, virtualised
 
 LIMITS = Limits(vpp_max=8)
@@ -37,6 +31,30 @@ WEAK_COUNTS = (1, 8, 64, 512)
 STRONG_NODES = tuple(2**power for power in range(10))  # 1 … 512
 CONTEXTS = (8192, 32768, 131072)
 KNEE_FRACTION = 0.5
+
+
+Value = Estimate | float | int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One row. Keys of `values` carry units as field names do; None where the row has no such figure."""
+
+    label: str
+    values: Mapping[str, Value]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """One table: what varies, what is compared, and what the eye should catch."""
+
+    title: str
+    half: str  # training or serving
+    name: str  # of the run or service
+    columns: tuple[str, ...]  # keys of the rungs' values, in order
+    rungs: tuple[Rung, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,16 @@ from functools import partial
 
 import numpy as np
 
-from twofold.answer import (
-    WEIGHT_FORMATS,
-    Context,
-    FormatRow,
-    Given,
-    Offer,
-    ServingChoice,
-    ServingQuestion,
-    choose_serving,
-    cluster_of,
-    draw_replica,
-    figures_of,
-    format_rows,
-    machines_text,
-    named_offers,
-    price_used,
-    serving_offers,
-    serving_spread,
-    serving_stack,
-)
+from twofold.answer.context import Context, price_used
+from twofold.answer.ladder_training import Ladder, Rung, Value
+from twofold.answer.offers import Offer, cluster_of, serving_offers
+from twofold.answer.question import Given
+from twofold.answer.quick_serve import ServingQuestion
+from twofold.answer.ranges import serving_spread
+from twofold.answer.refusals import machines_text
+from twofold.answer.serve_tables import WEIGHT_FORMATS, FormatRow, figures_of, format_rows
+from twofold.answer.serving_choice import ServingChoice, choose_serving, named_offers, serving_stack
+from twofold.answer.serving_replica import draw_replica
 from twofold.catalog import Model
 from twofold.contracts.results import Machine
 from twofold.contracts.spec import Service
@@ -48,7 +38,6 @@ from twofold.inference import (
     model_shape,
 )
 from twofold.perf import compute_format, engine_software, one
-from twofold.planner.rungs import Ladder, Rung, Value
 from twofold.training import virtualised
 
 CONTEXTS = (8192, 32768, 131072)

@@ -6,20 +6,11 @@ from math import inf
 
 import numpy as np
 
-from twofold.answer import (
-    ClassLoad,
-    Context,
-    Offer,
-    ServingChoice,
-    TrainingChoice,
-    Trial,
-    asked_regions,
-    bought_near,
-    in_regions,
-    run_terms,
-    search_fleet,
-    trial_of_size,
-)
+from twofold.answer.context import Context
+from twofold.answer.offers import Offer, bought_near, in_regions, run_terms
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, search_fleet
+from twofold.answer.supply_rules import asked_regions
+from twofold.answer.training_choice import TrainingChoice, Trial, trial_of_size
 from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
 from twofold.core import YEAR_H, Estimate, format_seconds, format_usd
 from twofold.inference import Fleet

@@ -1,15 +1,14 @@
-"""One axis at a time: how a spec's runs and services fare when only fabric, nodes, context, … change."""
+"""One thing at a time: a spec along one axis, and how far each unknown alone moves a plan."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from twofold.answer import Context, authorised, draw_factors
-from twofold.catalog import Catalog
-from twofold.contracts.spec import Spec
-from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.perf import Constants
-from twofold.planner.ladder_serving import (
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.answer.context import Context
+from twofold.answer.ladder_serving import (
     ServingSite,
     context_of_service,
     format_of_service,
@@ -17,7 +16,8 @@ from twofold.planner.ladder_serving import (
     size_of_classes,
     tenancy_of_service,
 )
-from twofold.planner.ladder_training import (
+from twofold.answer.ladder_training import (
+    Ladder,
     PlannedRun,
     context_of_run,
     fabric_of_run,
@@ -25,7 +25,24 @@ from twofold.planner.ladder_training import (
     planned_run_of,
     tenancy_of_run,
 )
-from twofold.planner.rungs import Ladder
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.serving_pools import drawn_pool, served_by
+from twofold.answer.supply_rules import authorised
+from twofold.answer.training_choice import TrainingChoice
+from twofold.answer.training_step import step_samples
+from twofold.answer.uncertainty import (
+    FACTORS,
+    HIGH_PERCENTILE,
+    LOW_PERCENTILE,
+    Draws,
+    draw_factors,
+    factor_ends,
+)
+from twofold.catalog import Catalog
+from twofold.contracts.results import Factor
+from twofold.contracts.spec import Spec
+from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.perf import Constants
 
 SCHEMA = "twofold/ladder/1"
 OfRun = Callable[[PlannedRun, Context], tuple[Ladder, ...]]
@@ -98,3 +115,50 @@ def _warnings(axis: str, tables: Sequence[Ladder], measured: Sequence[str]) -> t
     if measured:
         return (f"not in these tables: {', '.join(measured)}, measured rows without a model to vary",)
     return () if tables else (f"`{axis}` compares {half}, and this spec has none",)
+
+
+def factor_swings(
+    runs: Sequence[TrainingChoice], services: Sequence[ServingChoice], context: Context
+) -> tuple[Factor, ...]:
+    """Every factor with its range, and the width that it alone gives the first step and the first TPOT."""
+    draws = _ends(context)
+    steps = _swings(_steps(runs[0], draws)) if runs else {}
+    tpots = _swings(_tpots(services[0], context, draws)) if services else {}
+    rows = [
+        Factor(name, *factor_ends(context.constants, name), steps.get(name), tpots.get(name))
+        for name in FACTORS
+    ]
+    return tuple(sorted(rows, key=_largest_swing, reverse=True))
+
+
+def _largest_swing(row: Factor) -> float:
+    return max(row.step_swing_fraction or 0.0, row.tpot_swing_fraction or 0.0)
+
+
+def _ends(context: Context) -> Draws:
+    """Three draws per factor: its low end, its middle, its high end; all others at 1."""
+    draws = {name: np.ones((3 * len(FACTORS), 1)) for name in FACTORS}
+    for index, name in enumerate(FACTORS):
+        ends = np.percentile(context.draws[name], (LOW_PERCENTILE, 50.0, HIGH_PERCENTILE))
+        draws[name][3 * index : 3 * index + 3, 0] = ends
+    return draws
+
+
+def _swings(figure: NDArray[np.float64]) -> dict[str, float]:
+    low, middle, high = figure.reshape(len(FACTORS), 3).T
+    return dict(zip(FACTORS, (np.abs(high - low) / middle).tolist(), strict=True))
+
+
+def _steps(choice: TrainingChoice, draws: Draws) -> NDArray[np.float64]:
+    chosen = choice.chosen
+    assert chosen.found.best
+    layouts = chosen.found.best.layouts
+    return np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
+
+
+def _tpots(choice: ServingChoice, context: Context, draws: Draws) -> NDArray[np.float64]:
+    pool = max(choice.fleet.pools, key=lambda each: each.accelerators)
+    drawn = drawn_pool(pool, choice, replace(context, draws=draws))
+    load = max(drawn.loads, key=lambda each: each.traffic.rate_per_s)
+    served = served_by(drawn, load, drawn.replica.under_draws)
+    return np.ravel(np.asarray(served.tpot.p95_s, float))

@@ -1,10 +1,12 @@
-"""Being told no: what a training job needs, what was tried, and what would fit."""
+"""Being told no: what a training job needs, what was tried, what would fit; codes of a search in words."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
 from twofold.answer.question import Given
+from twofold.contracts import metric_text
 from twofold.core import InfeasibleError, format_memory, format_seconds
 from twofold.training import Memory, Priced, RunPlan, Stack, TrainingJob, candidate, search
 
@@ -80,3 +82,17 @@ def _parts_text(held: Memory) -> str:
     }
     parts = ", ".join(f"{name} {format_memory(float(np.max(value)))}" for name, value in named.items())
     return f"up to {total} ({parts})"
+
+
+REASONS = MappingProxyType({"memory": "exceed memory", "slower": "slower", "dearer": "dearer"})
+
+
+def reason_text(reason: str) -> str:
+    """What happened to the candidates that a reason counts; rules of how numbers divide are one reason.
+
+    >>> reason_text("memory"), reason_text("slo ttft_s_p95"), reason_text("heads")
+    ('exceed memory', 'miss TTFT p95', 'do not divide')
+    """
+    if reason.startswith("slo "):
+        return f"miss {metric_text(reason.removeprefix('slo '))}"
+    return REASONS.get(reason, "do not divide")

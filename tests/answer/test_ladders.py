@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from twofold.answer.ladder_training import Ladder, Value
+from twofold.answer.ladders import AXES, OF_RUNS, OF_SERVICES, Ladders, compare_along
+from twofold.answer.uncertainty import FACTORS
 from twofold.catalog import Catalog
+from twofold.contracts.results import Plan
 from twofold.contracts.spec import Spec, parse_spec, read_spec
 from twofold.core import Estimate, InputError, ValueRefusedError
 from twofold.perf import Constants
-from twofold.planner import Ladder, Ladders, compare_along
-from twofold.planner.ladders import AXES, OF_RUNS, OF_SERVICES
-from twofold.planner.rungs import Value
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -137,3 +138,26 @@ def test_a_spec_of_measured_rows_alone_is_told_what_a_ladder_needs(
     with pytest.raises(ValueRefusedError, match=f"the ladder `{axis}` needs a .* with a model") as caught:
         climb(axis, parse_spec(measured, "mixed.yaml"), catalog, constants)
     assert caught.value.exit_code == 2 and caught.value.hint
+
+
+def test_every_unknown_has_its_bar_longest_first(examples: dict[str, Plan]) -> None:
+    factors = examples["assistant"].factors
+    assert {factor.name for factor in factors} == set(FACTORS)
+    swings = [max(factor.step_swing_fraction or 0, factor.tpot_swing_fraction or 0) for factor in factors]
+    assert swings == sorted(swings, reverse=True) and swings[0] > 0.02
+
+
+def test_each_unknown_moves_what_it_is_about(examples: dict[str, Plan]) -> None:
+    factors = {factor.name: factor for factor in examples["assistant"].factors}
+    assert (factors["compute"].step_swing_fraction or 0) > 0.05
+    assert (factors["memory_bandwidth"].tpot_swing_fraction or 0) > 0.02
+    swings = (factor for plan in examples.values() for factor in plan.factors if factor.name == "fabric")
+    assert any(
+        (factor.step_swing_fraction or 0) > 0 for factor in swings
+    )  # here and there all of it is hidden
+    for name in ("price", "traffic", "failure_rate"):  # they move money and runs, not a step
+        assert factors[name].step_swing_fraction == factors[name].tpot_swing_fraction == 0.0
+
+
+def test_a_missing_half_has_no_bars(examples: dict[str, Plan]) -> None:
+    assert all(factor.step_swing_fraction is not None for factor in examples["laptop"].factors)

@@ -3,16 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twofold.answer.context import Context
-from twofold.answer.entries import is_owned, place_of, usd_per_kwh
+from twofold.answer import Context
+from twofold.building import electricity, is_owned, place_of
 from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts.results import Machine, PriceUsed, UnitCost
-from twofold.contracts.spec import TrainingRun
-from twofold.core import YEAR_S, Estimate, Source, UnknownNameError
+from twofold.core import Estimate, Source, UnknownNameError
 from twofold.supply import OwningTerms
 
 W_PER_MW = 1e6
-COLLECTED = "2026"  # the year in which tables without a date of their own were read
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +62,6 @@ def price_instead(machine: Machine, context: Context) -> PriceUsed | None:
     usd = best.usd_per_accelerator_h
     each = Estimate(usd, usd, usd, "USD/h", Source.VENDOR)
     return PriceUsed(best.provider, best.instance, best.region, best.term, best.date, each)
-
-
-def runs_per_year(entry: TrainingRun) -> float:
-    """How often a run is paid for in the first year."""
-    return max(1.0, YEAR_S / entry.repeats_every_s) if entry.repeats_every_s else 1.0
-
-
-def moved_weights_tb(parameters: float, kind: str) -> float:
-    """What leaves the provider when a run is over: two bytes a weight; adapters are next to nothing."""
-    return 0.0 if kind == "lora" else 2.0 * parameters / 1e12
-
-
-def electricity(places: Iterable[Region | None], context: Context) -> UnitCost:
-    """USD per kWh as the building counts it: the spec's, else of the first place that is known.
-
-    Where none is, the mean of US industry.
-    """
-    region = next((place for place in places if place), None)
-    usd = usd_per_kwh(region, context)
-    if context.spec.facility.electricity_usd_per_kwh is not None:
-        return UnitCost(usd, "spec facility.electricity")
-    if region is not None:
-        return UnitCost(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
-    return UnitCost(usd, "facility.csv US industrial average", "2024")
 
 
 def pue_ratio(machine: Machine, context: Context) -> float:
