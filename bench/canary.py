@@ -17,18 +17,19 @@ from scipy.stats import beta  # type: ignore[import-untyped]  # scipy ships no t
 from bench.twin import WHOLE, world
 from bench.twin_engine import step_table
 from twofold.policy import Machine
-from twofold.policy.gate import Effect, Event, GateSettings, PromoteRelease, RollBackRelease
+from twofold.policy.gate import GateSettings
+from twofold.policy.gate.events import Effect, Event, PromoteRelease, RollBackRelease
 from twofold.twin.serving import (
     Arrival,
     Engine,
     EngineSettings,
     FleetWorld,
     Lengths,
-    Release,
     ReplicaGroup,
     TrafficModel,
     generate,
 )
+from twofold.twin.serving.fault_types import Release
 from twofold.twin.serving.fleet import FleetRun
 
 SEEDS = 100

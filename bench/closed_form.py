@@ -26,7 +26,8 @@ from twofold.inference import (
     service_table,
 )
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.policy.gate import Beliefs, GateSettings, ReplicaAdded, RequestArrived, Routing, RoutingSettings
+from twofold.policy.gate import Beliefs, GateSettings, Routing, RoutingSettings
+from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
 from twofold.rehearse.pools import true_beliefs

@@ -14,12 +14,11 @@ from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster import (
     CadenceSettings,
     ClusterBrain,
-    ClusterEffect,
-    ClusterEvent,
     ClusterSettings,
     FaultSettings,
     checkpoint_interval_s,
 )
+from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.twin.cluster import (
     CheckpointModel,
     CheckpointStore,

@@ -1,7 +1,9 @@
 """Writes every room's door, `__init__.pyi`, from what other rooms use: `make doors` after a name has moved.
 
-A door opens to names that another room imports, and no other. Imports are put right as well: names of one's
-own room come from their module, names of another room from its door. A room that is imported as a whole, by
+A door opens to names that another room imports, and no other; to a whole module where another room takes
+that, which is for closed vocabularies: `from twofold.policy.cluster import events` and then
+`events.StopJob`, one name instead of thirty. Imports are put right as well: names of one's own room come
+from their module, names of another room from its door. A room that is imported as a whole, by
 `from twofold import rehearse`, loads nothing before one of its names is used. The package's own door is
 written by hand; `app` opens to what is named there, and to what answers a verb. The lists of verbs in
 README.md and in the package's docstring follow the table of verbs.
@@ -123,6 +125,8 @@ def put_right(path: Path, known: dict[str, dict[str, str]], doors: Doors, inside
                 continue
             is_module = (SOURCE / module.replace(".", "/") / f"{alias.name}.py").exists()
             if is_module and alias.name not in known.get(module, {}):
+                if inside and module != own:
+                    doors[module][""].add(alias.name)
                 groups.setdefault(module, []).append(ast.unparse(alias))
                 continue
             home = home_of(module, alias.name, known)
@@ -202,7 +206,7 @@ def write_doors(doors: Doors) -> None:
         if room in {*BY_HAND, "__init__"}:
             continue
         lines = [
-            f"from .{home[len(room) + 1 :]} import {name} as {name}\n"
+            f"from .{home.removeprefix(room).removeprefix('.')} import {name} as {name}\n"
             for home in sorted(doors[room])
             for name in sorted(doors[room][home])
         ]
@@ -220,9 +224,9 @@ def main() -> None:
         text = page.read_text("utf-8")
         for module, names in re.findall(r"^from twofold\.([\w.]+) import (.+)$", text, re.M):
             for name in names.split(", "):
-                if not (SOURCE / module.replace(".", "/") / f"{name}.py").exists():
-                    home = home_of(module, name, known)
-                    doors[room_of(home)][home].add(name)
+                is_module = (SOURCE / module.replace(".", "/") / f"{name}.py").exists()
+                home = "" if is_module else home_of(module, name, known)
+                doors[room_of(home) if home else module][home].add(name)
     write_doors(doors)
     write_lists_of_verbs()
     for folder in ("tests", "bench", "fits"):

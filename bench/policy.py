@@ -17,13 +17,9 @@ from twofold.policy.gate import (
     LimitSettings,
     QueueSettings,
     Rate,
-    ReplicaAdded,
-    RequestArrived,
-    ResponseEnded,
-    ResponseStarted,
     RetryBudgetSettings,
-    to_line,
 )
+from twofold.policy.gate.events import ReplicaAdded, RequestArrived, ResponseEnded, ResponseStarted, to_line
 
 FLEETS = (1, 8, 64)
 REQUESTS = 60

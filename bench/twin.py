@@ -15,8 +15,6 @@ from twofold.policy.gate import (
     CanarySettings,
     ClassSettings,
     DegradationSettings,
-    Effect,
-    Event,
     Gate,
     GateSettings,
     HedgeSettings,
@@ -32,6 +30,7 @@ from twofold.policy.gate import (
     ScalingSettings,
     ZoneSettings,
 )
+from twofold.policy.gate.events import Effect, Event
 from twofold.twin.serving import (
     Arrival,
     ClassModel,
@@ -39,13 +38,13 @@ from twofold.twin.serving import (
     EngineSettings,
     FleetWorld,
     Lengths,
-    Release,
     ReplicaGroup,
     ReplicaModel,
     TrafficModel,
     generate,
 )
 from twofold.twin.serving.engine_types import EngineWork, Output
+from twofold.twin.serving.fault_types import Release
 from twofold.twin.serving.fleet import FleetRun
 
 REQUESTS = 20_000

@@ -6,7 +6,8 @@ from functools import partial
 from heapq import heappop, heappush, merge
 
 from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import ClusterBrain, ClusterEffect, ClusterEvent, ClusterSettings, TeamQuota
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, TeamQuota
+from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.twin.cluster import (
     SHAPES,
     CheckpointModel,

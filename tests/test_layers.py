@@ -87,6 +87,21 @@ def target_of(name: str) -> str:
     return next((room for room in rooms if room in FLOORS), "")
 
 
+# Doors open to names; to a module where it is a closed vocabulary, of which others take twenty names at once.
+VOCABULARIES = {
+    "core": {"extras"},
+    "contracts.spec": {"fields"},
+    "policy.gate": {"events"},
+    "policy.cluster": {"events"},
+    "twin.serving": {"fault_types"},
+}
+
+
+def names_of_the_door(room: str) -> list[ast.ImportFrom]:
+    stub = SOURCE / room.replace(".", "/") / "__init__.pyi"
+    return [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_down_and_enter_by_the_door(path: Path) -> None:
     room = room_of(path)
@@ -100,6 +115,16 @@ def test_imports_point_down_and_enter_by_the_door(path: Path) -> None:
             continue
         assert target == room or FLOORS[target] < FLOORS[room], f"{room} may not import {name}"
         assert target == room or name == f"twofold.{target}", f"{name}: enter {target} by its door"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_what_a_door_opens_to_is_taken_from_it(path: Path) -> None:
+    """A module behind a door would load as well, by its path; it is no name of the door."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        room = (node.module or "").removeprefix("twofold.") if isinstance(node, ast.ImportFrom) else ""
+        if room in {*FLOORS} - {room_of(path), "cli"}:
+            opened = {alias.name for each in names_of_the_door(room) for alias in each.names}
+            assert {alias.name for alias in node.names} <= opened, room
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)
@@ -153,14 +178,10 @@ def test_the_places_that_a_newcomer_is_sent_to_are_there() -> None:
 @pytest.mark.parametrize("room", sorted({*FLOORS} - {"cli"}))
 def test_a_door_opens_to_what_is_there_and_to_what_others_use(room: str) -> None:
     """The stub is the one list of a door's names; `make doors` writes it."""
-    folder = SOURCE / room.replace(".", "/")
     door = import_module(f"twofold.{room}")
-    names = [
-        alias.name
-        for node in ast.parse((folder / "__init__.pyi").read_text("utf-8")).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    ]
+    names = [alias.name for node in names_of_the_door(room) for alias in node.names]
+    modules = {alias.name for node in names_of_the_door(room) if not node.module for alias in node.names}
+    assert modules == VOCABULARIES.get(room, set())
     assert len(names) == len(set(names)) > 0
     assert sorted(names) == door.__all__ == dir(door)
     assert all(hasattr(door, name) for name in names)

@@ -32,20 +32,15 @@ from twofold.live.gateway_config import (
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.live.upstream import CLOSED_WITHIN_S
-from twofold.policy.gate import (
-    Beliefs,
-    ClassSettings,
-    Gate,
-    GateSettings,
+from twofold.policy.gate import Beliefs, ClassSettings, Gate, GateSettings, QueueSettings, RetryBudgetSettings
+from twofold.policy.gate.events import (
     Probe,
-    QueueSettings,
     RequestArrived,
     ResponseEnded,
     ResponseStarted,
-    RetryBudgetSettings,
     Send,
+    entry_from_line,
 )
-from twofold.policy.gate.events import entry_from_line
 from twofold.policy.gate.replay import replay
 
 PATH = "/v1/completions"

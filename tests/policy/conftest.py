@@ -14,13 +14,11 @@ from random import Random
 import pytest
 
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import (
-    Beliefs,
+from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate.events import (
     Cause,
     ClientLeft,
     Event,
-    Gate,
-    GateSettings,
     GiveUp,
     Hold,
     Probe,

@@ -19,7 +19,7 @@ from twofold.policy.gate import ClassKind
 from twofold.rehearse.arrange import pool_groups
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
-from twofold.twin.serving import RandomCrashes, ReplicaCrash, ZoneLoss
+from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
 
 SPEC = """\
 model: llama-3.1-8b

@@ -10,18 +10,15 @@ from twofold.policy.gate import Beliefs, GateSettings
 from twofold.rehearse.figures import after_fault, power_w
 from twofold.twin.serving import (
     ClassModel,
-    Drain,
-    Fault,
     FleetResult,
     FleetWorld,
-    RandomCrashes,
-    Release,
     ReplicaGroup,
     ReplicaModel,
     TimelineRow,
     simulate_fleet,
 )
 from twofold.twin.serving.engine_types import EngineSpent
+from twofold.twin.serving.fault_types import Drain, Fault, RandomCrashes, Release
 
 
 def no_engine() -> None:

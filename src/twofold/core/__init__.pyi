@@ -1,3 +1,4 @@
+from . import extras as extras
 from .data import DataError as DataError
 from .data import from_data as from_data
 from .data import to_data as to_data

@@ -18,7 +18,7 @@ from twofold.live.gateway_driver import Decider
 from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
 from twofold.live.sse import SseTally
 from twofold.live.upstream import Upstream, UpstreamFailed, read_some
-from twofold.policy.gate import Cause, GiveUp, Hold, RefusalReason, Refuse, Send
+from twofold.policy.gate import events
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,20 +27,20 @@ SendMessage = Callable[[Message], Awaitable[None]]
 JSON_HEADER = (b"content-type", b"application/json")
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 SPOKEN_CAUSES = {
-    Cause.REFUSED: "no replica accepted the connection",
-    Cause.TIMEOUT: "the replica did not answer in time",
-    Cause.BROKEN: "the connection to the replica was lost",
-    Cause.ERROR: "the replica failed",
+    events.Cause.REFUSED: "no replica accepted the connection",
+    events.Cause.TIMEOUT: "the replica did not answer in time",
+    events.Cause.BROKEN: "the connection to the replica was lost",
+    events.Cause.ERROR: "the replica failed",
 }
 SPOKEN_REASONS = {
-    RefusalReason.FULL: "Every replica is busy",
-    RefusalReason.NO_REPLICA: "No replica is there",
-    RefusalReason.RATE: "You ask for more than your limit",
-    RefusalReason.SLO: "The answer would come too late",
-    RefusalReason.QUEUE_FULL: "Too many requests wait already",
-    RefusalReason.EXPIRED: "No replica was free in time",
-    RefusalReason.SHED: "Requests of this class are not served at present",
-    RefusalReason.RETRY: "Too many requests are repeated",
+    events.RefusalReason.FULL: "Every replica is busy",
+    events.RefusalReason.NO_REPLICA: "No replica is there",
+    events.RefusalReason.RATE: "You ask for more than your limit",
+    events.RefusalReason.SLO: "The answer would come too late",
+    events.RefusalReason.QUEUE_FULL: "Too many requests wait already",
+    events.RefusalReason.EXPIRED: "No replica was free in time",
+    events.RefusalReason.SHED: "Requests of this class are not served at present",
+    events.RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
 OPEN_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
@@ -190,7 +190,7 @@ class GatewayApp:
         decision = await self.decider.arrived(
             asked.input_tokens, asked.output_limit_tokens, asker.retry_count, asker.tenant
         )
-        if isinstance(decision, Refuse):
+        if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
         task = asyncio.current_task()
@@ -209,15 +209,13 @@ class GatewayApp:
             self.decider.left(decision.request_id)
             raise
 
-    async def _released(self, decision: Send | Hold) -> Send | Refuse | GiveUp:
+    async def _released(self, decision: events.Send | events.Hold) -> events.Released:
         """A request that is held waits here; its client may leave meanwhile."""
-        return await self.decider.held(decision.request_id) if isinstance(decision, Hold) else decision
+        return await self.decider.held(decision.request_id) if isinstance(decision, events.Hold) else decision
 
-    async def _send_until_answered(
-        self, asked: Asked, decision: Send | Refuse | GiveUp, client: Client
-    ) -> None:
+    async def _send_until_answered(self, asked: Asked, decision: events.Released, client: Client) -> None:
         """Attempt after attempt, as the decider wants it, to the answer's last byte."""
-        while isinstance(decision, Send):
+        while isinstance(decision, events.Send):
             try:
                 output_tokens, rest = await self._attempt(asked, decision, client)
             except UpstreamFailed as failure:
@@ -228,12 +226,12 @@ class GatewayApp:
             await client.write(rest, last=True)
             return
         client.stop_watching()
-        if isinstance(decision, Refuse):
+        if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
         await client.refuse(Problem(502, SPOKEN_CAUSES[decision.cause].capitalize(), code="replica_failed"))
 
-    async def _attempt(self, asked: Asked, sent: Send, client: Client) -> tuple[int, bytes]:
+    async def _attempt(self, asked: Asked, sent: events.Send, client: Client) -> tuple[int, bytes]:
         """Pass one answer through, all but its end. Returns its output tokens, and that end.
 
         Raises UpstreamFailed, and CancelledError when it is the client that does not read on.
@@ -247,7 +245,7 @@ class GatewayApp:
                     replica, asked.path, asked.body(replica.model, sent.output_limit_tokens)
                 )
                 if response.status >= 500:
-                    raise UpstreamFailed(Cause.ERROR)
+                    raise UpstreamFailed(events.Cause.ERROR)
                 if response.content_type == "text/event-stream":
                     return await self._stream(response, sent.request_id, client, clock)
                 return await self._whole(response, client)
@@ -255,7 +253,7 @@ class GatewayApp:
             if client.writing:
                 client.left = True
                 raise asyncio.CancelledError from error
-            raise UpstreamFailed(Cause.TIMEOUT) from error
+            raise UpstreamFailed(events.Cause.TIMEOUT) from error
         finally:
             if response is not None:
                 response.close()  # nothing if it was read to its end: the connection is back in the pool
@@ -269,7 +267,7 @@ class GatewayApp:
             try:
                 data = tally.feed(chunk)
             except ValueError as error:
-                raise UpstreamFailed(Cause.ERROR) from error
+                raise UpstreamFailed(events.Cause.ERROR) from error
             if data:
                 if not client.begun:
                     self.decider.started(request_id)
@@ -277,7 +275,7 @@ class GatewayApp:
                 await client.write(data)
                 clock.reschedule(loop.time() + between_s)
             if tally.failed:
-                raise UpstreamFailed(Cause.ERROR)
+                raise UpstreamFailed(events.Cause.ERROR)
         if not client.begun:
             await client.begin(response.status, STREAM_HEADERS)
         return tally.output_tokens, tally.rest()
@@ -288,14 +286,14 @@ class GatewayApp:
         while chunk := await read_some(response):
             body += chunk
             if len(body) > self.limits.answer_limit_bytes:
-                raise UpstreamFailed(Cause.ERROR)
+                raise UpstreamFailed(events.Cause.ERROR)
         content_type = response.headers.get("content-type", "application/json").encode("latin-1")
         length = b"%d" % len(body)
         await client.begin(response.status, ((b"content-type", content_type), (b"content-length", length)))
         return _tokens_of(bytes(body)), bytes(body)
 
 
-def _refusal(refuse: Refuse) -> Problem:
+def _refusal(refuse: events.Refuse) -> Problem:
     said = SPOKEN_REASONS[refuse.reason]
     again_s = max(1, math.ceil(refuse.retry_after_s))
     return Problem(

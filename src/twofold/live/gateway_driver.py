@@ -15,27 +15,7 @@ from typing import Any, Protocol
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import (
-    Cause,
-    ClientLeft,
-    Effect,
-    Event,
-    Gate,
-    GiveUp,
-    Hold,
-    Probe,
-    ProbeAnswered,
-    ProbeFailed,
-    Refuse,
-    ReplicaAdded,
-    RequestArrived,
-    ResponseEnded,
-    ResponseFailed,
-    ResponseStarted,
-    Send,
-    state_of,
-    to_line,
-)
+from twofold.policy.gate import Gate, events, state_of
 
 REFUSED_NUMBERS = (errno.ECONNREFUSED,)
 
@@ -45,11 +25,11 @@ class Decider(Protocol):
 
     async def arrived(
         self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
-    ) -> Send | Hold | Refuse: ...
+    ) -> events.Decision: ...
 
-    async def held(self, request_id: int) -> Send | Refuse | GiveUp: ...
+    async def held(self, request_id: int) -> events.Released: ...
 
-    async def failed(self, request_id: int, cause: Cause) -> Send | GiveUp: ...
+    async def failed(self, request_id: int, cause: events.Cause) -> events.Send | events.GiveUp: ...
 
     def started(self, request_id: int) -> None: ...
 
@@ -70,9 +50,9 @@ class GateDriver:
         self._probe_timeout_s = probe_timeout_s
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self._held: dict[int, asyncio.Future[Send | Refuse | GiveUp]] = {}  # as long as a client waits
-        self._decided: list[Send | Refuse | GiveUp] = []  # in this turn, of those that were held
-        self._to_probe: list[Probe] = []
+        self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
+        self._decided: list[events.Released] = []  # in this turn, of those that were held
+        self._to_probe: list[events.Probe] = []
         self._probes: set[asyncio.Task[None]] = set()
         self._tick: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -82,7 +62,7 @@ class GateDriver:
         """The gate starts cold: say so, and tell it of its replicas."""
         self.log.start(self.gate.view.settings, self.gate.view.beliefs)
         for replica in self.replicas.values():
-            self._handle(ReplicaAdded(replica.replica_id, replica.in_flight_limit))
+            self._handle(events.ReplicaAdded(replica.replica_id, replica.in_flight_limit))
 
     def stop(self) -> None:
         """No more events: what was logged is written, and the log closed."""
@@ -95,42 +75,42 @@ class GateDriver:
 
     async def arrived(
         self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
-    ) -> Send | Hold | Refuse:
+    ) -> events.Decision:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
         effects = self._handle(
-            RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
+            events.RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
         )
         # A full queue may refuse another request in the same breath: the new one has the largest id.
-        decisions = [effect for effect in effects if isinstance(effect, Send | Hold | Refuse)]
+        decisions = [effect for effect in effects if isinstance(effect, events.Decision)]
         decision = max(decisions, key=lambda effect: effect.request_id)
-        if isinstance(decision, Hold):
+        if isinstance(decision, events.Hold):
             self._held[decision.request_id] = self._loop.create_future()
         await self._end_of_turn()
         return decision
 
-    async def held(self, request_id: int) -> Send | Refuse | GiveUp:
+    async def held(self, request_id: int) -> events.Released:
         """What becomes of a request that was held, when it does."""
         decision = await self._held[request_id]
         del self._held[request_id]
         return decision
 
-    async def failed(self, request_id: int, cause: Cause) -> Send | GiveUp:
+    async def failed(self, request_id: int, cause: events.Cause) -> events.Send | events.GiveUp:
         """What becomes of a request whose latest attempt failed."""
-        effects = self._handle(ResponseFailed(request_id, cause))
-        decisions = (e for e in effects if isinstance(e, Send | GiveUp) and e.request_id == request_id)
-        decision = next(decisions, GiveUp(request_id, cause))
+        effects = self._handle(events.ResponseFailed(request_id, cause))
+        failed = (e for e in effects if isinstance(e, events.Send | events.GiveUp))
+        decision = next((e for e in failed if e.request_id == request_id), events.GiveUp(request_id, cause))
         await self._end_of_turn()
         return decision
 
     def started(self, request_id: int) -> None:
-        self._handle(ResponseStarted(request_id))
+        self._handle(events.ResponseStarted(request_id))
 
     def ended(self, request_id: int, output_tokens: int) -> None:
-        self._handle(ResponseEnded(request_id, output_tokens))
+        self._handle(events.ResponseEnded(request_id, output_tokens))
 
     def left(self, request_id: int) -> None:
         self._held.pop(request_id, None)
-        self._handle(ClientLeft(request_id))
+        self._handle(events.ClientLeft(request_id))
 
     def state(self) -> dict[str, Any]:
         """What the gate knows, for people and programs that look."""
@@ -154,14 +134,14 @@ class GateDriver:
             "log_lost_lines": self.log.lost_lines,
         }
 
-    def _handle(self, event: Event) -> list[Effect]:
+    def _handle(self, event: events.Event) -> list[events.Effect]:
         now_s = time.monotonic()
         effects = self.gate.handle(event, now_s)
-        self.log.append(to_line(Entry(now_s, event, tuple(effects))))
-        self._to_probe += [effect for effect in effects if isinstance(effect, Probe)]
+        self.log.append(events.to_line(Entry(now_s, event, tuple(effects))))
+        self._to_probe += [effect for effect in effects if isinstance(effect, events.Probe)]
         if self._held:
             for effect in effects:
-                if isinstance(effect, Send | Refuse | GiveUp) and effect.request_id in self._held:
+                if isinstance(effect, events.Released) and effect.request_id in self._held:
                     self._decided.append(effect)
         if self._tick is None:
             self._tick = self._loop.call_soon(self._turn_ends)
@@ -206,14 +186,14 @@ class GateDriver:
         self._wake = self._wake_at_s = None
         self._handle(Woke())
 
-    async def _probe(self, probe: Probe) -> None:
+    async def _probe(self, probe: events.Probe) -> None:
         name, number = probe.replica_id, probe.number
         replica = self.replicas[name]
         cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)
-        self._handle(ProbeFailed(name, number, cause) if cause else ProbeAnswered(name, number))
+        self._handle(events.ProbeFailed(name, number, cause) if cause else events.ProbeAnswered(name, number))
 
 
-async def connect_failure(host: str, port: int, timeout_s: float) -> Cause | None:
+async def connect_failure(host: str, port: int, timeout_s: float) -> events.Cause | None:
     """Why nobody accepts a connection; None when somebody does.
 
     A busy engine's kernel still accepts, so a slow engine is not taken for a dead one. When the time is up
@@ -225,7 +205,7 @@ async def connect_failure(host: str, port: int, timeout_s: float) -> Cause | Non
             async with asyncio.timeout(timeout_s):
                 await asyncio.get_running_loop().sock_connect(probe, (host, port))
         except TimeoutError:
-            return None if _is_connected(probe) else Cause.TIMEOUT
+            return None if _is_connected(probe) else events.Cause.TIMEOUT
         except OSError as error:
             return cause_of(error)
     return None
@@ -239,6 +219,6 @@ def _is_connected(probe: socket.socket) -> bool:
     return True
 
 
-def cause_of(error: OSError) -> Cause:
+def cause_of(error: OSError) -> events.Cause:
     """Nobody listens, or the connection came to harm."""
-    return Cause.REFUSED if error.errno in REFUSED_NUMBERS else Cause.BROKEN
+    return events.Cause.REFUSED if error.errno in REFUSED_NUMBERS else events.Cause.BROKEN

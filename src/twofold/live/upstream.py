@@ -9,7 +9,7 @@ import aiohttp
 
 from twofold.live.gateway_config import GatewayReplica
 from twofold.live.gateway_driver import cause_of
-from twofold.policy.gate import Cause
+from twofold.policy.gate import events
 
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 KEEP_ALIVE_S = 30.0
@@ -20,7 +20,7 @@ CLOSED_WITHIN_S = 0.2  # in which it shows that a connection was closed already:
 class UpstreamFailed(Exception):
     """An attempt at a replica failed; the gate decides what follows."""
 
-    def __init__(self, cause: Cause) -> None:
+    def __init__(self, cause: events.Cause) -> None:
         super().__init__(cause.value)
         self.cause = cause
 
@@ -73,7 +73,7 @@ class Upstream:
         try:
             return await self._ask(self._pooled, url, body, attempt)
         except UpstreamFailed as failure:
-            if failure.cause is not Cause.BROKEN or not attempt.was_closed(time.monotonic()):
+            if failure.cause is not events.Cause.BROKEN or not attempt.was_closed(time.monotonic()):
                 raise
         return await self._ask(self._fresh, url, body, Attempt())
 
@@ -85,9 +85,9 @@ class Upstream:
         except aiohttp.ClientConnectorError as error:
             raise UpstreamFailed(cause_of(error.os_error)) from error
         except aiohttp.ServerTimeoutError as error:
-            raise UpstreamFailed(Cause.TIMEOUT) from error
+            raise UpstreamFailed(events.Cause.TIMEOUT) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed(Cause.BROKEN) from error
+            raise UpstreamFailed(events.Cause.BROKEN) from error
 
     async def close(self) -> None:
         """Close every connection."""
@@ -100,7 +100,7 @@ async def read_some(response: aiohttp.ClientResponse) -> bytes:
     try:
         data: bytes = await response.content.readany()
     except (aiohttp.ClientError, OSError) as error:
-        raise UpstreamFailed(Cause.BROKEN) from error
+        raise UpstreamFailed(events.Cause.BROKEN) from error
     return data
 
 

@@ -6,20 +6,7 @@ from dataclasses import dataclass
 from twofold.contracts.results import Pool
 from twofold.contracts.scenario import FaultEvent, FleetChange, Scenario
 from twofold.core import ValueRefusedError
-from twofold.twin.serving import (
-    ColdStart,
-    Drain,
-    Fault,
-    Partition,
-    RandomCrashes,
-    Release,
-    ReplicaCrash,
-    ReplicaGroup,
-    SlowReplica,
-    StorageBrownout,
-    ThermalThrottle,
-    ZoneLoss,
-)
+from twofold.twin.serving import ReplicaGroup, fault_types
 
 BASE_VERSION = "base"
 REPLICAS_MAX = 20_000  # of a pool: all of them are scraped and routed to
@@ -79,15 +66,17 @@ def zone_name(number: int) -> str:
     return f"zone-{number}"
 
 
-def faults_of(scenario: Scenario, pools: Sequence[WorldPool], horizon_s: float) -> tuple[Fault, ...]:
+def faults_of(
+    scenario: Scenario, pools: Sequence[WorldPool], horizon_s: float
+) -> tuple[fault_types.Fault, ...]:
     """What goes wrong in a world of serving pools; what concerns other pools or training is left out.
 
     Raises ValueRefusedError for a zone or a replica that a pool does not have.
     """
     groups = max((pool.groups for pool in pools), key=len)
-    found: list[Fault] = []
+    found: list[fault_types.Fault] = []
     if scenario.fleet.start == "cold":
-        found.append(ColdStart())
+        found.append(fault_types.ColdStart())
     for event in scenario.faults:
         if "pool" not in event.may_say:
             found += _of_all(event, groups, horizon_s)
@@ -100,7 +89,9 @@ def faults_of(scenario: Scenario, pools: Sequence[WorldPool], horizon_s: float) 
     return tuple(found)
 
 
-def _of_pool(event: FaultEvent, pool: WorldPool, before: int, horizon_s: float) -> Iterator[Fault]:
+def _of_pool(
+    event: FaultEvent, pool: WorldPool, before: int, horizon_s: float
+) -> Iterator[fault_types.Fault]:
     """What befalls some replicas of one pool, or its releases; `before` it in the world stand so many."""
     total = pool.replica_count
     until_s = _until_s(event, horizon_s)
@@ -112,15 +103,19 @@ def _of_pool(event: FaultEvent, pool: WorldPool, before: int, horizon_s: float) 
         )
     match event.kind:
         case "replica-crash":
-            yield from (ReplicaCrash(event.at_s, one, event.cause, event.back_after_s) for one in ids)
+            yield from (
+                fault_types.ReplicaCrash(event.at_s, one, event.cause, event.back_after_s) for one in ids
+            )
         case "random-crashes":
             rate_h = event.rate_per_s * 3600.0
             back_s = 60.0 if event.back_after_s is None else event.back_after_s
-            yield RandomCrashes(rate_h, event.cause, back_s, event.at_s, event.until_s, pool.name)
+            yield fault_types.RandomCrashes(rate_h, event.cause, back_s, event.at_s, event.until_s, pool.name)
         case "slow-replica":
-            yield from (SlowReplica(event.at_s, until_s, one, event.slowdown_ratio) for one in ids)
+            yield from (
+                fault_types.SlowReplica(event.at_s, until_s, one, event.slowdown_ratio) for one in ids
+            )
         case "release":
-            yield Release(
+            yield fault_types.Release(
                 event.at_s,
                 event.version,
                 pool.name,
@@ -132,21 +127,23 @@ def _of_pool(event: FaultEvent, pool: WorldPool, before: int, horizon_s: float) 
             return
 
 
-def _of_all(event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float) -> Iterator[Fault]:
+def _of_all(
+    event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float
+) -> Iterator[fault_types.Fault]:
     """What befalls a zone or the store of weights, whatever pools have replicas there."""
     until_s = _until_s(event, horizon_s)
     match event.kind:
         case "thermal-throttle":
             zone = _zone(event, groups) if "zone" in event.model_fields_set else ""
-            yield ThermalThrottle(event.at_s, until_s, event.slowdown_ratio, zone)
+            yield fault_types.ThermalThrottle(event.at_s, until_s, event.slowdown_ratio, zone)
         case "zone-loss":
-            yield ZoneLoss(event.at_s, _zone(event, groups), event.back_after_s)
+            yield fault_types.ZoneLoss(event.at_s, _zone(event, groups), event.back_after_s)
         case "partition":
-            yield Partition(event.at_s, until_s, _zone(event, groups))
+            yield fault_types.Partition(event.at_s, until_s, _zone(event, groups))
         case "drain":
-            yield Drain(event.at_s, _zone(event, groups), event.back_after_s)
+            yield fault_types.Drain(event.at_s, _zone(event, groups), event.back_after_s)
         case "storage-brownout":
-            yield StorageBrownout(event.at_s, until_s, max(event.bandwidth_fraction, 1e-6))
+            yield fault_types.StorageBrownout(event.at_s, until_s, max(event.bandwidth_fraction, 1e-6))
         case _:  # of training alone
             return
 

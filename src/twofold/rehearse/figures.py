@@ -9,15 +9,7 @@ from twofold.contracts import metric_text
 from twofold.contracts.results import AfterFault, BrokeFirst, ClassFigures, ClassPlan, FleetFigures, SloKept
 from twofold.core import format_seconds
 from twofold.rehearse.pools import PoolWorld
-from twofold.twin.serving import (
-    FleetResult,
-    FleetWorld,
-    RandomCrashes,
-    Release,
-    ReplicaModel,
-    TimelineRow,
-    fault_span_s,
-)
+from twofold.twin.serving import FleetResult, FleetWorld, ReplicaModel, TimelineRow, fault_span_s, fault_types
 
 UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
@@ -135,7 +127,9 @@ def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
 
 def after_fault(result: FleetResult, world: FleetWorld) -> AfterFault | None:
     """What the gate did from the first fault on; None where there was none, or it came by chance."""
-    starts = [fault_span_s(fault)[0] for fault in world.faults if not isinstance(fault, RandomCrashes)]
+    starts = [
+        fault_span_s(fault)[0] for fault in world.faults if not isinstance(fault, fault_types.RandomCrashes)
+    ]
     if not starts:
         return None
     at_s = min(starts)
@@ -164,7 +158,7 @@ def _stage_fraction(result: FleetResult, world: FleetWorld) -> float | None:
 
 
 def _releases(world: FleetWorld) -> set[str]:
-    return {fault.version for fault in world.faults if isinstance(fault, Release)}
+    return {fault.version for fault in world.faults if isinstance(fault, fault_types.Release)}
 
 
 def _recovered_s(rows: Sequence[TimelineRow], at_s: float, world: FleetWorld) -> float | None:

@@ -6,7 +6,7 @@ from math import inf
 
 from twofold.contracts.scenario import ClusterChange, FaultEvent
 from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
-from twofold.policy.cluster import FaultCause
+from twofold.policy.cluster import events
 from twofold.twin.cluster import FaultRates, NodeLoss, SlowNode
 
 NODE_NAME = "node-"  # and its number, from 0
@@ -63,15 +63,15 @@ def node_losses(
     return tuple(found)
 
 
-def _cause(event: FaultEvent) -> FaultCause:
-    known = [cause.value for cause in FaultCause]
+def _cause(event: FaultEvent) -> events.FaultCause:
+    known = [cause.value for cause in events.FaultCause]
     if "cause" not in event.model_fields_set:
-        return FaultCause.HOST
+        return events.FaultCause.HOST
     if event.cause not in known:
         raise UnknownNameError(
             f"`{event.cause[:64]}` is no cause of a {event.kind}", hint=f"causes: {', '.join(known)}"
         )
-    return FaultCause(event.cause)
+    return events.FaultCause(event.cause)
 
 
 def repaired(faults: FaultRates, change: ClusterChange) -> FaultRates:

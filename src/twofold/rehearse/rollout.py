@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from twofold.rehearse.tenants import p95
-from twofold.twin.serving import FleetResult, FleetWorld, Release, RequestRecord
+from twofold.twin.serving import FleetResult, FleetWorld, RequestRecord, fault_types
 
 FINISHED = "finished"
 DECIDED = ("PromoteRelease", "RollBackRelease")
@@ -38,7 +38,7 @@ class RolloutTally:
 
 def rollout_tally(world: FleetWorld) -> RolloutTally | None:
     """For a world in which something is released; its trial begins with the offer."""
-    offered = [fault.at_s for fault in world.faults if isinstance(fault, Release)]
+    offered = [fault.at_s for fault in world.faults if isinstance(fault, fault_types.Release)]
     return RolloutTally(min(offered)) if offered else None
 
 

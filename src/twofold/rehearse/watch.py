@@ -2,20 +2,10 @@
 
 from collections.abc import Callable
 
-from twofold.policy.cluster import (
-    ClusterBrain,
-    ClusterEffect,
-    ClusterEvent,
-    ClusterSettings,
-    JobSubmitted,
-    Placement,
-    ResizeJob,
-    StartJob,
-    SwapNode,
-)
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, events
 from twofold.twin.cluster import ClusterMachine, JobRecord
 
-OnJob = Callable[[JobRecord, Placement], None]
+OnJob = Callable[[JobRecord, events.Placement], None]
 
 
 class WatchedBrain:
@@ -24,21 +14,21 @@ class WatchedBrain:
     def __init__(self, brain: ClusterMachine) -> None:
         self._brain = brain
         self._needs: dict[str, tuple[int, int]] = {}  # fewest and most accelerators
-        self._held: dict[str, Placement] = {}
+        self._held: dict[str, events.Placement] = {}
         self.partial_count = 0  # orders that gave a job neither all it needs nor as few as would do
 
-    def handle(self, event: ClusterEvent, now_s: float) -> list[ClusterEffect]:
+    def handle(self, event: events.ClusterEvent, now_s: float) -> list[events.ClusterEffect]:
         """What the brain answers."""
-        if isinstance(event, JobSubmitted):
+        if isinstance(event, events.JobSubmitted):
             self._needs[event.job_id] = event.minimum_count, event.accelerator_count
         effects = self._brain.handle(event, now_s)
         for effect in effects:
-            if isinstance(effect, StartJob | ResizeJob | SwapNode) and effect.job_id in self._needs:
+            if isinstance(effect, events.NewAttempt) and effect.job_id in self._needs:
                 self._placed(effect)
         return effects
 
-    def _placed(self, effect: StartJob | ResizeJob | SwapNode) -> None:
-        if isinstance(effect, SwapNode):
+    def _placed(self, effect: events.NewAttempt) -> None:
+        if isinstance(effect, events.SwapNode):
             self._held[effect.job_id] = tuple(
                 (effect.spare_node_id if node == effect.failed_node_id else node, count)
                 for node, count in self._held[effect.job_id]
@@ -53,7 +43,7 @@ class WatchedBrain:
         """As the brain says."""
         return self._brain.wake_at_s()
 
-    def forget(self, job_id: str) -> Placement:
+    def forget(self, job_id: str) -> events.Placement:
         """A job is over: where it stood last, empty if it never ran."""
         self._needs.pop(job_id, None)
         return self._held.pop(job_id, ())

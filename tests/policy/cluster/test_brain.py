@@ -12,14 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from twofold.catalog import load_catalog
 from twofold.policy import Entry, Woke
-from twofold.policy.cluster import (
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster.events import (
+    CLUSTER_LINES,
     CheckpointFailed,
     CheckpointWritten,
-    ClusterBrain,
     ClusterEvent,
-    ClusterSettings,
     FaultCause,
-    FaultSettings,
     GrantServing,
     JobCancelled,
     JobFailed,
@@ -30,6 +29,7 @@ from twofold.policy.cluster import (
     NodeAdded,
     NodeFailed,
     NodeRepaired,
+    PartitionDemand,
     PartitionNode,
     QuarantineNode,
     ReclaimServing,
@@ -43,9 +43,7 @@ from twofold.policy.cluster import (
     StopJob,
     StopReason,
     SwapNode,
-    TeamQuota,
 )
-from twofold.policy.cluster.events import CLUSTER_LINES, PartitionDemand
 from twofold.policy.cluster.settings import (
     CheckpointLost,
     GangQueueSettings,

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from twofold.core import ShapeError
 from twofold.policy import Entry, Woke
-from twofold.policy.cluster import ClusterEffect, ClusterEvent
-from twofold.policy.cluster.events import CLUSTER_LINES
+from twofold.policy.cluster.events import CLUSTER_LINES, ClusterEffect, ClusterEvent
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TIMES = ("expected_s", "checkpoint_write_s", "restart_s", "write_s", "until_s")

@@ -5,16 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import (
-    ClusterBrain,
-    ClusterSettings,
-    FaultSettings,
-    JobStarted,
-    JobSubmitted,
-    NodeAdded,
-    TeamQuota,
-)
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
 from twofold.policy.cluster.backfill import Need
+from twofold.policy.cluster.events import JobStarted, JobSubmitted, NodeAdded
 from twofold.policy.cluster.job import Job
 from twofold.policy.cluster.preemption import (
     Victim,

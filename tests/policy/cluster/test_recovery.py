@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from twofold.policy import Woke
-from twofold.policy.cluster import (
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings
+from twofold.policy.cluster.events import (
     CheckpointFailed,
     CheckpointWritten,
-    ClusterBrain,
-    ClusterSettings,
     FaultCause,
-    FaultSettings,
     JobFailed,
     JobStarted,
     JobSubmitted,

@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.cluster import (
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster.events import (
     CheckpointWritten,
-    ClusterBrain,
     ClusterEvent,
-    ClusterSettings,
-    FaultSettings,
     JobFinished,
     JobStarted,
     JobSubmitted,
@@ -26,7 +24,6 @@ from twofold.policy.cluster import (
     StartJob,
     StopJob,
     StopReason,
-    TeamQuota,
 )
 from twofold.policy.cluster.settings import GangQueueSettings, PreemptionSettings
 

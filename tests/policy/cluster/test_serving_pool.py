@@ -4,17 +4,16 @@ from typing import Any
 
 from twofold.catalog import load_catalog
 from twofold.policy import Woke
-from twofold.policy.cluster import (
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings
+from twofold.policy.cluster.events import (
     CheckpointWritten,
-    ClusterBrain,
-    ClusterSettings,
     FaultCause,
-    FaultSettings,
     GrantServing,
     JobStarted,
     JobSubmitted,
     NodeAdded,
     NodeFailed,
+    PartitionDemand,
     PartitionNode,
     ReclaimServing,
     RefusePartition,
@@ -25,7 +24,6 @@ from twofold.policy.cluster import (
     StopJob,
     StopReason,
 )
-from twofold.policy.cluster.events import PartitionDemand
 from twofold.policy.cluster.settings import GangQueueSettings, SharingSettings
 
 SHARING = SharingSettings(headroom_fraction=0.0, release_hold_s=600.0)

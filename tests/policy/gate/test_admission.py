@@ -7,14 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.gate import (
-    AdmissionSettings,
-    Beliefs,
-    ClassSettings,
-    Gate,
-    GateSettings,
+from twofold.policy.gate import AdmissionSettings, Beliefs, ClassSettings, Gate, GateSettings, QueueSettings
+from twofold.policy.gate.admission import expires_s, room_or_refusal
+from twofold.policy.gate.breaker import Circuit
+from twofold.policy.gate.events import (
     Hold,
-    QueueSettings,
     RefusalReason,
     Refuse,
     ReplicaAdded,
@@ -23,8 +20,6 @@ from twofold.policy.gate import (
     ResponseStarted,
     Send,
 )
-from twofold.policy.gate.admission import expires_s, room_or_refusal
-from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.pace import Pace
 

@@ -9,20 +9,25 @@ from twofold.policy.gate import (
     AdmissionSettings,
     Beliefs,
     CanarySettings,
-    Cancel,
-    Cause,
     ClassSettings,
-    ClientLeft,
-    Effect,
-    Event,
     Gate,
     GateSettings,
-    GiveUp,
     HedgeSettings,
-    Hold,
     LimitSettings,
     QueueSettings,
     Rate,
+    RetryBudgetSettings,
+    Routing,
+)
+from twofold.policy.gate.events import (
+    Cancel,
+    Cause,
+    ClientLeft,
+    Effect,
+    Event,
+    GiveUp,
+    Hold,
+    OpenCircuit,
     RefusalReason,
     Refuse,
     ReleaseOffered,
@@ -32,12 +37,10 @@ from twofold.policy.gate import (
     ResponseEnded,
     ResponseFailed,
     ResponseStarted,
-    RetryBudgetSettings,
     RollBackRelease,
-    Routing,
     Send,
+    StageRelease,
 )
-from twofold.policy.gate.events import OpenCircuit, StageRelease
 from twofold.policy.gate.settings import Stage
 
 BELIEFS = Beliefs(0.001, 0.01)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from twofold.core import ShapeError
 from twofold.policy import Entry
-from twofold.policy.gate import Effect, Event, to_line
-from twofold.policy.gate.events import entry_from_line, from_line
+from twofold.policy.gate.events import Effect, Event, entry_from_line, from_line, to_line
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 KINDS = (*get_args(Event), *get_args(Effect))

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import (
-    Beliefs,
+from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate.events import (
     Cause,
     ClientLeft,
+    CloseCircuit,
     Effect,
     Event,
-    Gate,
-    GateSettings,
     GiveUp,
+    OpenCircuit,
     Probe,
     ProbeAnswered,
     ProbeFailed,
@@ -35,7 +35,6 @@ from twofold.policy.gate import (
     Send,
     to_line,
 )
-from twofold.policy.gate.events import CloseCircuit, OpenCircuit
 from twofold.policy.gate.replay import replay
 
 SETTINGS = GateSettings(failure_limit=2, failure_window_s=5.0, open_s=1.0, open_s_max=4.0, attempt_limit=3)

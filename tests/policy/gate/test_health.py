@@ -1,8 +1,6 @@
-from twofold.policy.gate import (
-    Beliefs,
+from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate.events import (
     Cause,
-    Gate,
-    GateSettings,
     ReplicaAdded,
     RequestArrived,
     ResponseEnded,

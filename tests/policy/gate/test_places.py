@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import ReplicaAdded
+from twofold.policy.gate.events import ReplicaAdded
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.places import LEAST_FRACTION, learn
 from twofold.policy.gate.settings import Beliefs, GateSettings

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from twofold.core import ShapeError
-from twofold.policy.gate import Beliefs, Gate, GateSettings, Send
+from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate.events import Send
 from twofold.policy.gate.replay import replay
 
 

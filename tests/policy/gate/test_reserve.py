@@ -7,19 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.gate import (
-    Beliefs,
-    ClassSettings,
-    Gate,
-    GateSettings,
-    Hold,
-    QueueSettings,
-    Refuse,
-    ReplicaAdded,
-    RequestArrived,
-    ResponseEnded,
-    Send,
-)
+from twofold.policy.gate import Beliefs, ClassSettings, Gate, GateSettings, QueueSettings
+from twofold.policy.gate.events import Hold, Refuse, ReplicaAdded, RequestArrived, ResponseEnded, Send
 from twofold.policy.gate.reserve import LEVEL_S, WINDOW_S, Reserve, fair_level
 
 STEP = st.tuples(st.sampled_from("abc"), st.integers(1, 1000), st.floats(0.0, 40.0), st.booleans())

@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from twofold.policy.cluster import FaultCause, RepairKind
+from twofold.policy.cluster.events import FaultCause, RepairKind
 from twofold.twin.cluster import FaultRates, NodeGroup
 from twofold.twin.cluster.clocks import Drift, FaultClocks
 from twofold.twin.cluster.node_faults import CauseRate

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import (
+from twofold.policy.cluster import checkpoint_interval_s
+from twofold.policy.cluster.events import (
     CheckpointFailed,
     CheckpointWritten,
     ClusterEffect,
@@ -28,7 +29,6 @@ from twofold.policy.cluster import (
     StartJob,
     StopJob,
     StopReason,
-    checkpoint_interval_s,
 )
 from twofold.training.run import failing_time_ratio, lost_work_s
 from twofold.twin.cluster import (

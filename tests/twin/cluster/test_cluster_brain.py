@@ -9,19 +9,17 @@ import pytest
 
 from bench.worlds.spares import spare_sweep
 from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import (
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, checkpoint_interval_s
+from twofold.policy.cluster.events import (
     CheckpointWritten,
-    ClusterBrain,
     ClusterEffect,
     ClusterEvent,
-    ClusterSettings,
     FaultCause,
     JobStarted,
     RepairKind,
     ResizeJob,
     SaveCheckpoint,
     StartJob,
-    checkpoint_interval_s,
 )
 from twofold.policy.cluster.settings import CadenceSettings, FaultSettings, TeamQuota
 from twofold.training.run import failing_time_ratio

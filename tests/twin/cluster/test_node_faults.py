@@ -3,7 +3,7 @@
 import pytest
 
 from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import FaultCause, RepairKind
+from twofold.policy.cluster.events import FaultCause, RepairKind
 from twofold.training import Reliability
 from twofold.twin.cluster import published_rates
 from twofold.twin.cluster.node_faults import CAUSES, fleet_rates

@@ -10,7 +10,6 @@ from twofold.twin.serving import (
     FleetResult,
     FleetWorld,
     Lengths,
-    Release,
     ReplicaGroup,
     ReplicaModel,
     StepTable,
@@ -18,6 +17,7 @@ from twofold.twin.serving import (
     generate,
     simulate_fleet,
 )
+from twofold.twin.serving.fault_types import Release
 
 # A step takes 10 ms, and more with what it reads and with how many it writes for.
 TABLE = StepTable(

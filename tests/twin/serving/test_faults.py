@@ -6,27 +6,30 @@ from dataclasses import replace
 import pytest
 
 from twofold.core import ValueRefusedError
-from twofold.policy.gate import GateSettings, ReplicaStartFailed, StartReplica
+from twofold.policy.gate import GateSettings
+from twofold.policy.gate.events import ReplicaStartFailed, StartReplica
 from twofold.twin.heap import Heap
 from twofold.twin.serving import (
     Arrival,
     ClassModel,
+    FleetResult,
+    FleetWorld,
+    RequestRecord,
+    Storage,
+    simulate_fleet,
+)
+from twofold.twin.serving.fault_types import (
     ColdStart,
     Drain,
     Fault,
-    FleetResult,
-    FleetWorld,
     Partition,
     RandomCrashes,
     Release,
     ReplicaCrash,
-    RequestRecord,
     SlowReplica,
-    Storage,
     StorageBrownout,
     ThermalThrottle,
     ZoneLoss,
-    simulate_fleet,
 )
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.types import Start

@@ -17,15 +17,13 @@ from twofold.twin.serving import (
     ClientModel,
     FleetResult,
     FleetWorld,
-    RandomCrashes,
-    ReplicaCrash,
     RequestRecord,
     Retry,
     TrafficModel,
-    ZoneLoss,
     generate,
     simulate_fleet,
 )
+from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
 from twofold.twin.serving.fleet import FleetRun
 from twofold.twin.serving.types import Turn
 

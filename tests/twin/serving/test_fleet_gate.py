@@ -31,22 +31,18 @@ from twofold.twin.serving import (
     Arrival,
     ClassModel,
     ClientModel,
-    Fault,
     FleetResult,
     FleetWorld,
     Lengths,
-    RandomCrashes,
-    Release,
     ReplicaGroup,
     RequestRecord,
     Retry,
-    SlowReplica,
     Surge,
     TrafficModel,
-    ZoneLoss,
     generate,
     simulate_fleet,
 )
+from twofold.twin.serving.fault_types import Fault, RandomCrashes, Release, SlowReplica, ZoneLoss
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

@@ -12,16 +12,9 @@ from twofold.contracts.rows import ServiceRow
 from twofold.core import Place
 from twofold.inference import MeasuredService, measured_latency, measured_service
 from twofold.policy.gate import Beliefs, GateSettings
-from twofold.twin.serving import (
-    Arrival,
-    BatchServer,
-    FleetWorld,
-    ReplicaGroup,
-    ReplicaModel,
-    SlowReplica,
-    simulate_fleet,
-)
+from twofold.twin.serving import Arrival, BatchServer, FleetWorld, ReplicaGroup, ReplicaModel, simulate_fleet
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
+from twofold.twin.serving.fault_types import SlowReplica
 
 batch = partial(ServiceRow, Place("rows.csv", 2, 1))
 ROWS = measured_service([batch(1, 0.10), batch(4, 0.16), batch(8, 0.30)])

@@ -15,21 +15,18 @@ from twofold.twin.serving import (
     Arrival,
     ClassModel,
     ClientModel,
-    Fault,
     FleetResult,
     FleetWorld,
     Lengths,
-    Partition,
-    ReplicaCrash,
     RequestRecord,
     Retry,
-    SlowReplica,
     Surge,
     TrafficModel,
     generate,
     merged,
     simulate_fleet,
 )
+from twofold.twin.serving.fault_types import Fault, Partition, ReplicaCrash, SlowReplica
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

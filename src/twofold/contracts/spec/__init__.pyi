@@ -1,3 +1,4 @@
+from . import fields as fields
 from .compliance_keys import ComplianceSpec as ComplianceSpec
 from .defaults import Default as Default
 from .defaults import defaults_used as defaults_used

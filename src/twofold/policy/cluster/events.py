@@ -284,20 +284,10 @@ class RefusePartition:
     reason: str
 
 
-ClusterEffect = (
-    StartJob
-    | SaveCheckpoint
-    | StopJob
-    | ResizeJob
-    | RefuseJob
-    | QuarantineNode
-    | ReleaseNode
-    | SwapNode
-    | GrantServing
-    | ReclaimServing
-    | PartitionNode
-    | RefusePartition
-)
+NewAttempt = StartJob | ResizeJob | SwapNode
+JobOrder = NewAttempt | SaveCheckpoint | StopJob | RefuseJob
+NodeOrder = QuarantineNode | ReleaseNode | GrantServing | ReclaimServing
+ClusterEffect = JobOrder | NodeOrder | PartitionNode | RefusePartition
 
 # --- one per line ---
 

@@ -333,10 +333,10 @@ class RestoreZone:
     zone: str
 
 
+Decision = Send | Hold | Refuse  # the answer to a RequestArrived
+Released = Send | Refuse | GiveUp  # what becomes of a request that was held
 Effect = (
-    Send
-    | Hold
-    | Refuse
+    Decision
     | GiveUp
     | Cancel
     | Probe

@@ -1,23 +1,18 @@
 """What happens to a job in truth: it starts, works, writes, hangs, is stopped, ends."""
 
-from twofold.policy.cluster import (
-    CheckpointFailed,
-    CheckpointWritten,
-    JobCancelled,
-    JobFinished,
-    JobStarted,
-    Placement,
-    StopReason,
-)
+from twofold.policy.cluster import events
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.jobs import JobEnd
 from twofold.twin.cluster.state import FINISHED, LAUNCHED, SNAPPED, ClusterState
 
-LAST_STOPS = {StopReason.GAVE_UP: "gave-up", StopReason.CANCELLED: "cancelled"}  # others are queued again
-FAULT_STOPS = {StopReason.FAILED, StopReason.GAVE_UP}
+LAST_STOPS = {  # others are queued again
+    events.StopReason.GAVE_UP: "gave-up",
+    events.StopReason.CANCELLED: "cancelled",
+}
+FAULT_STOPS = {events.StopReason.FAILED, events.StopReason.GAVE_UP}
 
 
-def begin(state: ClusterState, job: Job, placement: Placement, attempt: int) -> None:
+def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: int) -> None:
     """An attempt from the last checkpoint; what it had before, it gives back first."""
     now_s = state.now_s
     if job.placement:
@@ -52,7 +47,7 @@ def give_back(state: ClusterState, job: Job) -> None:
     _share(state, job, placement, -held_count)
 
 
-def _share(state: ClusterState, job: Job, placement: Placement, change_count: int) -> None:
+def _share(state: ClusterState, job: Job, placement: events.Placement, change_count: int) -> None:
     """Gangs across the domains' borders slow each other, where the world says so."""
     if (
         state.world.step.contention_fraction
@@ -92,7 +87,7 @@ def go_on(state: ClusterState, job: Job) -> None:
     if job.failed_at_s is not None:
         state.figures.recovered(state.now_s - job.failed_at_s)
         job.failed_at_s = None
-    state.inbox.append(JobStarted(job.job_id, job.attempt))
+    state.inbox.append(events.JobStarted(job.job_id, job.attempt))
 
 
 def work(state: ClusterState, job: Job) -> None:
@@ -118,7 +113,7 @@ def save(state: ClusterState, job: Job) -> None:
     if job.phase is Phase.HUNG:
         return  # nothing answers any more; the failure will be told
     if job.phase is not Phase.RUNNING or job.writing:
-        state.inbox.append(CheckpointFailed(job.job_id, job.attempt))
+        state.inbox.append(events.CheckpointFailed(job.job_id, job.attempt))
         return
     state.figures.paced(job, state.now_s)
     _drop_due(state, job)
@@ -147,12 +142,12 @@ def transferred(state: ClusterState, job: Job) -> None:
     job.writing = False
     if checkpoint.failed_fraction and state.write_luck.random() < checkpoint.failed_fraction:
         state.figures.checkpoint_failed_count += 1
-        state.inbox.append(CheckpointFailed(job.job_id, job.attempt))
+        state.inbox.append(events.CheckpointFailed(job.job_id, job.attempt))
     else:
         job.save()
         state.figures.written(took_s)
         stood_s = took_s if checkpoint.snapshot_s is None else checkpoint.snapshot_s
-        state.inbox.append(CheckpointWritten(job.job_id, stood_s, job.attempt))
+        state.inbox.append(events.CheckpointWritten(job.job_id, stood_s, job.attempt))
     if checkpoint.snapshot_s is None:
         work(state, job)
 
@@ -181,7 +176,7 @@ def halt(state: ClusterState, job: Job) -> float:
     return job.lose(state.nodes)
 
 
-def stop(state: ClusterState, job: Job, reason: StopReason) -> None:
+def stop(state: ClusterState, job: Job, reason: events.StopReason) -> None:
     """As the brain orders: it is queued again, or it is over."""
     held = job.held_count
     if job.placement:
@@ -209,7 +204,9 @@ def finish(state: ClusterState, job: Job) -> None:
     state.figures.entered_queue(job, state.now_s)
     ended = job.arrival.state
     completed = ended is JobEnd.COMPLETED
-    state.inbox.append(JobFinished(job.job_id, job.attempt) if completed else JobCancelled(job.job_id))
+    state.inbox.append(
+        events.JobFinished(job.job_id, job.attempt) if completed else events.JobCancelled(job.job_id)
+    )
     end(state, job, ended.value)
 
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from twofold.policy.cluster import FaultCause, RepairKind
+from twofold.policy.cluster import events
 from twofold.twin.cluster.node_faults import FaultRates
 from twofold.twin.cluster.nodes import Node, Nodes
 
@@ -49,9 +49,9 @@ class NodeFailure:
     """What happens to a node next."""
 
     at_s: float
-    cause: FaultCause
+    cause: events.FaultCause
     repair_s: float  # 0: the node stays up
-    repair: RepairKind
+    repair: events.RepairKind
     slot: int  # which of its accelerators, where only that one's job is hit
 
 

@@ -13,24 +13,7 @@ from typing import assert_never
 import numpy as np
 
 from twofold.policy import Woke
-from twofold.policy.cluster import (
-    ClusterEffect,
-    GrantServing,
-    JobRefusal,
-    JobSubmitted,
-    NodeAdded,
-    PartitionNode,
-    QuarantineNode,
-    ReclaimServing,
-    RefuseJob,
-    RefusePartition,
-    ReleaseNode,
-    ResizeJob,
-    SaveCheckpoint,
-    StartJob,
-    StopJob,
-    SwapNode,
-)
+from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import begin, end, finish, launched, save, snapped, stop, transferred
 from twofold.twin.cluster.job import Job
 from twofold.twin.cluster.jobs import JobArrival
@@ -76,7 +59,7 @@ class _Run:
         """From the first second to the end."""
         world, state = self._world, self.state
         for node in state.nodes:
-            state.inbox.append(NodeAdded(node.node_id, node.accelerator_count, node.domain))
+            state.inbox.append(events.NodeAdded(node.node_id, node.accelerator_count, node.domain))
         self.nodes.begin()
         every_s = world.horizon_s / world.timeline_count
         for number in range(1, world.timeline_count + 1):
@@ -159,7 +142,7 @@ class _Run:
             error = float(np.exp(sigma * self._guess.standard_normal() - sigma * sigma / 2)) if sigma else 1.0
             expected_s = arrival.duration_s * error
         state.inbox.append(
-            JobSubmitted(
+            events.JobSubmitted(
                 job_id=job_id,
                 team=arrival.team,
                 accelerator_count=arrival.accelerator_count,
@@ -184,40 +167,30 @@ class _Run:
         rate = min(store.bytes_per_s, checkpoint.bytes_per_s_per_accelerator_max * count)
         return size / rate + checkpoint.files_per_accelerator * count / store.operations_per_s
 
-    def _do(self, effect: ClusterEffect) -> None:
+    def _do(self, effect: events.ClusterEffect) -> None:
         """What the brain ordered happens now; orders for jobs that have ended meanwhile come to nothing."""
-        state = self.state
-        match effect:
-            case StartJob() | SaveCheckpoint() | StopJob() | ResizeJob() | SwapNode() | RefuseJob():
-                job = state.jobs.get(effect.job_id)
-                if job is not None:
-                    self._do_job(job, effect)
-            case QuarantineNode() | ReleaseNode() | GrantServing() | ReclaimServing():
-                self.nodes.do(effect)
-            case PartitionNode() | RefusePartition():
-                pass  # parts of accelerators are serving's own affair
-            case _:
-                assert_never(effect)
+        if isinstance(effect, events.NodeOrder):
+            self.nodes.do(effect)
+        elif isinstance(effect, events.JobOrder) and (job := self.state.jobs.get(effect.job_id)) is not None:
+            self._do_job(job, effect)  # parts of accelerators are serving's own affair
 
-    def _do_job(
-        self, job: Job, effect: StartJob | SaveCheckpoint | StopJob | ResizeJob | SwapNode | RefuseJob
-    ) -> None:
+    def _do_job(self, job: Job, effect: events.JobOrder) -> None:
         state = self.state
         match effect:
-            case StartJob() | ResizeJob():
+            case events.StartJob() | events.ResizeJob():
                 begin(state, job, effect.placement, effect.attempt)
-            case SaveCheckpoint():
+            case events.SaveCheckpoint():
                 save(state, job)
-            case StopJob():
+            case events.StopJob():
                 stop(state, job, effect.reason)
-            case SwapNode():
+            case events.SwapNode():
                 placement = tuple(
                     (effect.spare_node_id if node_id == effect.failed_node_id else node_id, part)
                     for node_id, part in job.placement
                 )
                 begin(state, job, placement, effect.attempt)
-            case RefuseJob():
-                if effect.reason is not JobRefusal.DUPLICATE:
+            case events.RefuseJob():
+                if effect.reason is not events.JobRefusal.DUPLICATE:
                     end(state, job, "refused")
             case _:
                 assert_never(effect)

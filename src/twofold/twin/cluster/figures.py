@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from twofold.policy.cluster import ClusterEffect
+from twofold.policy.cluster import events
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
 from twofold.twin.cluster.tally import Tally
@@ -100,7 +100,7 @@ class ClusterFigures:
 
     # --- of the machine and of time ---
 
-    def decided(self, effects: list[ClusterEffect]) -> None:
+    def decided(self, effects: list[events.ClusterEffect]) -> None:
         """The brain answered an event."""
         self.event_count += 1
         self.decision_count += len(effects)

@@ -3,7 +3,7 @@
 from enum import Enum
 from math import inf
 
-from twofold.policy.cluster import Placement
+from twofold.policy.cluster import events
 from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.nodes import BUSY, CHECKPOINTING, LOST, RESTARTING, SLOWED, Nodes
 
@@ -73,7 +73,7 @@ class Job:
         self.slow_s = self.snap_slow_s = self.kept_slow_s = 0.0
         self.lost_s = 0.0
         self.phase = Phase.WAITING
-        self.placement: Placement = ()
+        self.placement: events.Placement = ()
         self.held_count = self.attempt = 0
         self.rate, self.step_factor, self.pace_setter = 0.0, 1.0, ""
         # HOT: a large gang's pace is a look at all its nodes; looking again after every checkpoint made a
@@ -104,7 +104,7 @@ class Job:
         nodes.ledger.move(self.held_count, self.phase.use, phase.use, now_s)
         self.phase = phase
 
-    def hold(self, placement: Placement, nodes: Nodes, now_s: float) -> None:
+    def hold(self, placement: events.Placement, nodes: Nodes, now_s: float) -> None:
         """Begin an attempt on these accelerators; it must hold none."""
         assert not self.placement, self.job_id
         nodes.hold(self.job_id, placement, RESTARTING, now_s)

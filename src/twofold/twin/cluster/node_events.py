@@ -6,18 +6,7 @@ from typing import assert_never
 
 import numpy as np
 
-from twofold.policy.cluster import (
-    FaultCause,
-    GrantServing,
-    JobFailed,
-    NodeFailed,
-    NodeRepaired,
-    QuarantineNode,
-    ReclaimServing,
-    ReleaseNode,
-    RepairKind,
-    ServingDemand,
-)
+from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import hang, repace, vacate
 from twofold.twin.cluster.clocks import FaultClocks, NodeFailure
 from twofold.twin.cluster.job import Phase
@@ -46,7 +35,7 @@ class _Known:
     """A failure on its way to the brain."""
 
     subject: str  # a node, or a job
-    cause: FaultCause
+    cause: events.FaultCause
     attempt: int = 0
 
 
@@ -111,7 +100,7 @@ class NodeEvents:
             self.account.change(state.now_s, needed=subject)
         else:
             assert kind == ASKED and isinstance(subject, int), (kind, subject)
-            state.inbox.append(ServingDemand(subject))
+            state.inbox.append(events.ServingDemand(subject))
 
     def tick(self) -> None:
         """A bucket of the timeline ends."""
@@ -123,21 +112,21 @@ class NodeEvents:
         state.figures.tick(self._ticked_s, state.now_s, needed)
         self._ticked_s = state.now_s
 
-    def do(self, effect: QuarantineNode | ReleaseNode | GrantServing | ReclaimServing) -> None:
+    def do(self, effect: events.NodeOrder) -> None:
         """An order of the brain about nodes."""
         state = self._state
         match effect:
-            case QuarantineNode():
+            case events.QuarantineNode():
                 node = state.nodes[effect.node_id]
                 state.nodes.set_quarantined(node, state.now_s)
                 state.later(state.world.faults.inspection_s, NODE_INSPECTED, node.node_id)
-            case ReleaseNode():
+            case events.ReleaseNode():
                 state.nodes.set_released(state.nodes[effect.node_id], state.now_s)
-            case GrantServing():
+            case events.GrantServing():
                 for node_id in effect.node_ids:
                     self._grant(state.nodes[node_id])
                 self._neighbours_changed(effect.node_ids)
-            case ReclaimServing():
+            case events.ReclaimServing():
                 for node_id in effect.node_ids:
                     self._not_ready(state.nodes[node_id])
                     state.nodes.reclaim(state.nodes[node_id], state.now_s)
@@ -177,9 +166,9 @@ class NodeEvents:
         self._take_down(node, loss.cause)
         if loss.back_after_s < inf:
             back_s = max(loss.back_after_s, state.world.faults.detection_s)
-            state.later(back_s, NODE_REPAIRED, (node, RepairKind.REBOOTED))
+            state.later(back_s, NODE_REPAIRED, (node, events.RepairKind.REBOOTED))
 
-    def _take_down(self, node: Node, cause: FaultCause) -> None:
+    def _take_down(self, node: Node, cause: events.FaultCause) -> None:
         """All that runs on it hangs; the brain hears of it a little later."""
         state = self._state
         state.figures.node_failure_count += 1
@@ -197,12 +186,12 @@ class NodeEvents:
             node = state.nodes[known.subject]
             for job_id in node.job_counts:
                 self._pause(job_id)
-            state.inbox.append(NodeFailed(node.node_id, known.cause))
+            state.inbox.append(events.NodeFailed(node.node_id, known.cause))
             return
         job = state.jobs.get(known.subject)
         if job is not None and job.attempt == known.attempt and job.phase is Phase.HUNG:
             self._pause(job.job_id)
-            state.inbox.append(JobFailed(job.job_id, known.cause, "", known.attempt))
+            state.inbox.append(events.JobFailed(job.job_id, known.cause, "", known.attempt))
 
     def _pause(self, job_id: str) -> None:
         job = self._state.jobs[job_id]
@@ -210,10 +199,10 @@ class NodeEvents:
             hang(self._state, job)
             job.enter(Phase.PAUSED, self._state.nodes, self._state.now_s)
 
-    def _repaired(self, node: Node, repair: RepairKind) -> None:
+    def _repaired(self, node: Node, repair: events.RepairKind) -> None:
         state = self._state
         state.nodes.set_up(node, state.now_s)
-        state.inbox.append(NodeRepaired(node.node_id, repair))
+        state.inbox.append(events.NodeRepaired(node.node_id, repair))
 
     def _inspected(self, node: Node) -> None:
         """A quarantined node has been looked after; a lemon is none any more."""
@@ -226,7 +215,7 @@ class NodeEvents:
                 if due is not None:
                     state.heap.cancel(due)
                 self._expect(node, self._clocks.heal(node, state.now_s))
-            state.inbox.append(NodeRepaired(node.node_id, RepairKind.REPLACED))
+            state.inbox.append(events.NodeRepaired(node.node_id, events.RepairKind.REPLACED))
 
     # --- pace ---
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from twofold.catalog import Observation
-from twofold.policy.cluster import FaultCause, RepairKind
+from twofold.policy.cluster import events
 from twofold.training import Reliability
 
 SPLIT_BY_CAUSE = "Llama-3-405B"  # the one run that published its interruptions cause by cause
@@ -14,36 +14,36 @@ LEMON_FAILURE_SHARE = 1 - 4 / 14
 
 # What each published cause is to a cluster's operator. Memory of the host is the host's.
 CAUSES = {
-    "faulty GPU": FaultCause.ACCELERATOR,
-    "GPU HBM3 memory": FaultCause.MEMORY,
-    "software bug": FaultCause.SOFTWARE,
-    "network switch/cable": FaultCause.NETWORK,
-    "unplanned host maintenance": FaultCause.HOST,
-    "GPU SRAM memory": FaultCause.ACCELERATOR,
-    "GPU system processor": FaultCause.ACCELERATOR,
-    "NIC": FaultCause.NETWORK,
-    "NCCL watchdog timeout": FaultCause.SOFTWARE,
-    "silent data corruption": FaultCause.ACCELERATOR,
-    "GPU thermal interface and sensor": FaultCause.THERMAL,
-    "SSD": FaultCause.STORAGE,
-    "power supply": FaultCause.POWER,
-    "server chassis": FaultCause.HOST,
-    "IO expansion board": FaultCause.HOST,
-    "dependency": FaultCause.SOFTWARE,
-    "CPU": FaultCause.HOST,
-    "system memory": FaultCause.HOST,
-    "maintenance": FaultCause.MAINTENANCE,
+    "faulty GPU": events.FaultCause.ACCELERATOR,
+    "GPU HBM3 memory": events.FaultCause.MEMORY,
+    "software bug": events.FaultCause.SOFTWARE,
+    "network switch/cable": events.FaultCause.NETWORK,
+    "unplanned host maintenance": events.FaultCause.HOST,
+    "GPU SRAM memory": events.FaultCause.ACCELERATOR,
+    "GPU system processor": events.FaultCause.ACCELERATOR,
+    "NIC": events.FaultCause.NETWORK,
+    "NCCL watchdog timeout": events.FaultCause.SOFTWARE,
+    "silent data corruption": events.FaultCause.ACCELERATOR,
+    "GPU thermal interface and sensor": events.FaultCause.THERMAL,
+    "SSD": events.FaultCause.STORAGE,
+    "power supply": events.FaultCause.POWER,
+    "server chassis": events.FaultCause.HOST,
+    "IO expansion board": events.FaultCause.HOST,
+    "dependency": events.FaultCause.SOFTWARE,
+    "CPU": events.FaultCause.HOST,
+    "system memory": events.FaultCause.HOST,
+    "maintenance": events.FaultCause.MAINTENANCE,
 }
 # Which published time to repair a cause takes; parts are swapped on site where one broke, the rest reboots.
 REPAIRS = {
-    FaultCause.ACCELERATOR: "on-site part swap",
-    FaultCause.MEMORY: "on-site part swap",
-    FaultCause.NETWORK: "optic or cable replacement",
-    FaultCause.HOST: "cordon and reboot",
-    FaultCause.STORAGE: "on-site part swap",
-    FaultCause.POWER: "on-site part swap",
-    FaultCause.THERMAL: "on-site part swap",
-    FaultCause.MAINTENANCE: "cordon and reboot",
+    events.FaultCause.ACCELERATOR: "on-site part swap",
+    events.FaultCause.MEMORY: "on-site part swap",
+    events.FaultCause.NETWORK: "optic or cable replacement",
+    events.FaultCause.HOST: "cordon and reboot",
+    events.FaultCause.STORAGE: "on-site part swap",
+    events.FaultCause.POWER: "on-site part swap",
+    events.FaultCause.THERMAL: "on-site part swap",
+    events.FaultCause.MAINTENANCE: "cordon and reboot",
 }
 
 
@@ -51,10 +51,10 @@ REPAIRS = {
 class CauseRate:
     """One cause: how often it strikes, and what becomes of the node."""
 
-    cause: FaultCause
+    cause: events.FaultCause
     failures_per_accelerator_h: float
     repair_s: float  # on average; 0: the node stays, only the job ends
-    repair: RepairKind
+    repair: events.RepairKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ def published_rates(observations: Iterable[Observation]) -> FaultRates:
     Limits   All causes together are `training.Reliability`'s default: one per about 50.7 k accelerator-hours.
     """
     rows = list(observations)
-    per_h: dict[FaultCause, float] = {}
+    per_h: dict[events.FaultCause, float] = {}
     for row in rows:
         if row.system == SPLIT_BY_CAUSE and row.metric == "unexpected interruptions" and row.cause in CAUSES:
             exposed_h = (row.accelerator_count or 0) * (row.period_days or 0.0) * 24
             cause = CAUSES[row.cause]
             per_h[cause] = per_h.get(cause, 0.0) + row.value / exposed_h
     causes = tuple(
-        CauseRate(cause, rate, repair_s(rows, cause), RepairKind.REBOOTED)
+        CauseRate(cause, rate, repair_s(rows, cause), events.RepairKind.REBOOTED)
         for cause, rate in sorted(per_h.items(), key=lambda item: -item[1])
     )
     lemons = next(row.value for row in rows if row.metric == "lemon node share")
@@ -128,7 +128,7 @@ def fleet_rates(observations: Iterable[Observation], system: str, node_accelerat
     return rates.scaled(per_accelerator_h / rates.failures_per_accelerator_h)
 
 
-def repair_s(observations: Iterable[Observation], cause: FaultCause) -> float:
+def repair_s(observations: Iterable[Observation], cause: events.FaultCause) -> float:
     """How long a node is away for this cause on average; 0 where it stays up, as after a software fault."""
     return _mean_repair_s(observations, REPAIRS[cause]) if cause in REPAIRS else 0.0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from twofold.policy.cluster import Placement
+from twofold.policy.cluster import events
 from twofold.twin.cluster.types import NodeGroup, Use
 
 USES = tuple(Use)
@@ -123,7 +123,7 @@ class Nodes:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def hold(self, job_id: str, placement: Placement, use: int, now_s: float) -> None:
+    def hold(self, job_id: str, placement: events.Placement, use: int, now_s: float) -> None:
         """A job has these accelerators from now on; each belongs to one job (INV: no two)."""
         for node_id, count in placement:
             node = self._by_id[node_id]
@@ -133,7 +133,7 @@ class Nodes:
             node.used_count += count
             node.job_counts[job_id] = node.job_counts.get(job_id, 0) + count
 
-    def free(self, job_id: str, placement: Placement, use: int, now_s: float) -> None:
+    def free(self, job_id: str, placement: events.Placement, use: int, now_s: float) -> None:
         """A job gives these accelerators back."""
         for node_id, count in placement:
             node = self._by_id[node_id]

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from functools import lru_cache
 
 from twofold.perf import straggler_factor
-from twofold.policy.cluster import Placement
+from twofold.policy.cluster import events
 from twofold.twin.cluster.nodes import Node, Nodes
 from twofold.twin.cluster.types import StepModel
 
@@ -29,7 +29,7 @@ class Pace:
             self._felt_count = self._crossing_count
         return felt
 
-    def crosses(self, placement: Placement) -> bool:
+    def crosses(self, placement: events.Placement) -> bool:
         """Whether a gang stands in more than one domain of a level that is slower to cross."""
         return self._crossing([self._nodes[node_id] for node_id, _ in placement]) > 0
 
@@ -52,7 +52,7 @@ class Pace:
         (low, first), (high, second) = table[place - 1 : place + 1]
         return first + (second - first) * (count - low) / (high - low)
 
-    def of(self, placement: Placement) -> tuple[float, float, str]:
+    def of(self, placement: events.Placement) -> tuple[float, float, str]:
         """Work in accelerator-seconds per second, the factor on a step's time, and who sets the pace.
 
         Formula  step = ((1 − c)·device + c·link·(1 + Σ crossings + others + neighbours))·jitter, slowest;

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 
-from twofold.policy.cluster import ClusterEvent
+from twofold.policy.cluster import events
 from twofold.twin import Heap, SharedStore
 from twofold.twin.cluster.figures import ClusterFigures
 from twofold.twin.cluster.job import Job
@@ -58,7 +58,7 @@ class ClusterState:
         self.world = world
         self.now_s = 0.0
         self.heap = Heap()
-        self.inbox: deque[ClusterEvent] = deque()
+        self.inbox: deque[events.ClusterEvent] = deque()
         self.nodes = Nodes(world.nodes)
         self.pace = Pace(world.step, self.nodes)
         self.jobs: dict[str, Job] = {}  # that have not ended

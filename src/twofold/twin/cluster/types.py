@@ -10,11 +10,11 @@ from math import inf
 
 from twofold.contracts.results import TrainingFigures
 from twofold.policy import Machine
-from twofold.policy.cluster import ClusterEffect, ClusterEvent, FaultCause
+from twofold.policy.cluster import events
 from twofold.training import Reliability
 from twofold.twin.cluster.node_faults import FaultRates
 
-ClusterMachine = Machine[ClusterEvent, ClusterEffect]
+ClusterMachine = Machine[events.ClusterEvent, events.ClusterEffect]
 
 
 class Use(StrEnum):
@@ -75,7 +75,7 @@ class NodeLoss:
 
     at_s: float
     node_id: str
-    cause: FaultCause = FaultCause.HOST
+    cause: events.FaultCause = events.FaultCause.HOST
     back_after_s: float = inf  # infinity: never; nobody repairs it before the failure is known
 
     def __post_init__(self) -> None:

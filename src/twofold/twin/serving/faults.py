@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 
 from twofold.core import ValueRefusedError
-from twofold.policy.gate import Cause, Event, ReleaseOffered, ReleaseWithdrawn, ReplicaRemoved, StartReplica
+from twofold.policy.gate import events
 from twofold.twin import Heap
 from twofold.twin.serving.fault_types import (
     ColdStart,
@@ -29,8 +29,8 @@ from twofold.twin.serving.types import FleetWorld
 class Struck:
     """What a fault does at once: attempts that fail, what the gate hears, replicas that can speak again."""
 
-    failed: list[tuple[Attempt, Cause]] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    failed: list[tuple[Attempt, events.Cause]] = field(default_factory=list)
+    signs: list[events.Event] = field(default_factory=list)
     freed: list[Replica] = field(default_factory=list)
 
 
@@ -145,7 +145,7 @@ def begin(fleet: Fleet, number: int, fault: Fault, world: FleetWorld, heap: Heap
         case StorageBrownout():
             fleet.brown_out(number, fault.factor, now_s)
         case Release():
-            struck.events.append(ReleaseOffered(fault.version, fault.pool))
+            struck.signs.append(events.ReleaseOffered(fault.version, fault.pool))
         case RandomCrashes():
             pass
     return struck
@@ -170,11 +170,11 @@ def end(fleet: Fleet, number: int, fault: Fault, now_s: float) -> Struck:
                     struck.freed.append(replica)
         case Drain():
             for place, replica_id in fleet.drained.pop(number, []):
-                fleet.start(StartReplica(replica_id, *place), now_s)
+                fleet.start(events.StartReplica(replica_id, *place), now_s)
         case StorageBrownout():
             fleet.brown_out(number, None, now_s)
         case Release():
-            struck.events.append(ReleaseWithdrawn(fault.version))
+            struck.signs.append(events.ReleaseWithdrawn(fault.version))
         case _:
             pass
     return struck
@@ -207,7 +207,7 @@ def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck
     """The gate hears at once that nothing new may come; machines of other names stand for these later."""
     drained = []
     for replica in _in_zone(fleet, fault.zone):
-        struck.events.append(ReplicaRemoved(replica.replica_id))
+        struck.signs.append(events.ReplicaRemoved(replica.replica_id))
         place = (replica.pool, replica.zone, replica.model_name, replica.version)
         drained.append((place, f"{replica.replica_id}-again"))
         fleet.stop(replica, now_s)

@@ -7,7 +7,7 @@ from typing import Any
 
 from twofold.core import TraceError, ValueRefusedError
 from twofold.policy import Woke
-from twofold.policy.gate import Event, Gate
+from twofold.policy.gate import Gate, events
 from twofold.twin import Heap
 from twofold.twin.serving import faults
 from twofold.twin.serving.fleet_clients import Clients
@@ -174,8 +174,8 @@ class FleetRun:
 
     # --- what the heap holds ---
 
-    def _events(self, events: list[Event], now_s: float) -> None:
-        for event in events:
+    def _events(self, told: list[events.Event], now_s: float) -> None:
+        for event in told:
             self.gateway.tell(event, now_s)
 
     def _scrape(self, _: None, now_s: float) -> None:
@@ -213,7 +213,7 @@ class FleetRun:
             for output, attempt in held:
                 if attempt.live:
                     self.gateway.heard(output, attempt, now_s)
-        for event in struck.events:
+        for event in struck.signs:
             self.gateway.tell(event, now_s)
 
     def _crash(self, subject: tuple[Replica, int, Any], now_s: float) -> None:

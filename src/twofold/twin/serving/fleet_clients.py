@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import inf
 
 from twofold.core import ValueRefusedError
-from twofold.policy.gate import Refuse
+from twofold.policy.gate import events
 from twofold.twin import Heap
 from twofold.twin.serving.fleet_chance import Purpose, unit
 from twofold.twin.serving.fleet_state import Kind, Visit
@@ -79,7 +79,7 @@ class Clients:
             self.open_count += 1
             self._heap.push(now_s + visit.next_turn.think_s, Kind.TURN, visit)
 
-    def refused(self, visit: Visit, effect: Refuse, now_s: float) -> None:
+    def refused(self, visit: Visit, effect: events.Refuse, now_s: float) -> None:
         """A request of it was refused."""
         self._metrics.refused_at(now_s)
         self.again_or_never(visit, f"refused: {effect.reason.value}", effect.retry_after_s, now_s)

@@ -12,26 +12,7 @@ from math import inf
 from typing import Any
 
 from twofold.policy import Machine
-from twofold.policy.gate import (
-    Cancel,
-    Cause,
-    ClientLeft,
-    Effect,
-    Event,
-    GiveUp,
-    Hold,
-    Probe,
-    PromoteRelease,
-    Refuse,
-    RequestArrived,
-    ResponseEnded,
-    ResponseFailed,
-    ResponseStarted,
-    RollBackRelease,
-    Send,
-    StartReplica,
-    StopReplica,
-)
+from twofold.policy.gate import events
 from twofold.twin import Heap
 from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
 from twofold.twin.serving.fleet_chance import Purpose, score, unit
@@ -61,7 +42,7 @@ class SinceFault:
 
     def sends(self, version: str) -> None:
         """A request goes to a replica of this version."""
-        if PromoteRelease not in self.first_s and RollBackRelease not in self.first_s:
+        if events.PromoteRelease not in self.first_s and events.RollBackRelease not in self.first_s:
             self.sent_counts[version] = self.sent_counts.get(version, 0) + 1
 
     def misses(self, now_s: float) -> None:
@@ -74,7 +55,12 @@ class Gateway:
     """The gate, the attempts that it sent, and what becomes of them. Mutable."""
 
     def __init__(
-        self, world: FleetWorld, gate: Machine[Event, Effect], heap: Heap, fleet: Fleet, clients: Clients
+        self,
+        world: FleetWorld,
+        gate: Machine[events.Event, events.Effect],
+        heap: Heap,
+        fleet: Fleet,
+        clients: Clients,
     ) -> None:
         self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
         self.event_count = 0
@@ -82,7 +68,7 @@ class Gateway:
         self.since_fault = SinceFault()
         self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
         self.asking: Visit | None = None  # whose request the gate has not named yet
-        self.probing: list[Probe] = []  # asked for at this moment
+        self.probing: list[events.Probe] = []  # asked for at this moment
         self.round_trip_s = 2.0 * world.network_s
         self._given_keys = 0
         self._timeouts_s = [each.client.timeout_s for each in world.classes]
@@ -92,14 +78,14 @@ class Gateway:
         self._judges = world.quality_spread > 0.0 or any(release.quality_drop for release in releases)
         self._errs = world.error_fraction > 0.0 or any(release.error_fraction for release in releases)
         self._do: dict[type, Callable[[Any, float], None]] = {
-            Send: self._send,
-            Hold: self._hold,
-            Refuse: self._refused,
-            GiveUp: self._given_up,
-            Cancel: self._cancelled,
-            Probe: self._probe,
-            StartReplica: fleet.start,
-            StopReplica: self._stop,
+            events.Send: self._send,
+            events.Hold: self._hold,
+            events.Refuse: self._refused,
+            events.GiveUp: self._given_up,
+            events.Cancel: self._cancelled,
+            events.Probe: self._probe,
+            events.StartReplica: fleet.start,
+            events.StopReplica: self._stop,
         }
 
     # --- what the gate is told, and does ---
@@ -114,7 +100,7 @@ class Gateway:
         _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _ = visit.arrival
         limit_tokens = visit.output_limit_tokens
         self.tell(
-            RequestArrived(
+            events.RequestArrived(
                 input_tokens,
                 limit_tokens,
                 tenant,
@@ -139,18 +125,18 @@ class Gateway:
     def leave(self, visit: Visit, now_s: float) -> None:
         """Its client waits no more."""
         if self.visits.get(visit.request_id) is visit:
-            self.tell(ClientLeft(visit.request_id), now_s)
+            self.tell(events.ClientLeft(visit.request_id), now_s)
             self.visits.pop(visit.request_id, None)
         self._drop_all(visit, now_s)
 
-    def tell(self, event: Event, now_s: float) -> None:
+    def tell(self, event: events.Event, now_s: float) -> None:
         """An event comes to the gate; what it answers is done at once."""
         self.event_count += 1
         effects = self.gate.handle(event, now_s)
         if effects:
             self._act(effects, now_s)
 
-    def _act(self, effects: list[Effect], now_s: float) -> None:
+    def _act(self, effects: list[events.Effect], now_s: float) -> None:
         counts, first_s = self.effects, self.since_fault.first_s
         for effect in effects:
             made = type(effect)
@@ -171,7 +157,7 @@ class Gateway:
             self.visits[request_id] = visit
         return visit
 
-    def _send(self, effect: Send, now_s: float) -> None:
+    def _send(self, effect: events.Send, now_s: float) -> None:
         visit = self._visit_of(effect.request_id)
         tokens, limit = visit.arrival.output_tokens, effect.output_limit_tokens
         if limit is not None and limit < tokens:
@@ -195,12 +181,12 @@ class Gateway:
         if engine is None or replica.cut:
             self.since_fault.misses(now_s)
             dark = replica.cut or replica.silent
-            cause = Cause.TIMEOUT if dark else Cause.REFUSED
+            cause = events.Cause.TIMEOUT if dark else events.Cause.REFUSED
             in_s = self.world.connect_timeout_s if dark else self.round_trip_s
             self.heap.push(now_s + in_s, Kind.FAIL, (attempt, cause))
             return
         if self._errs and self._is_error(attempt, replica):
-            self.heap.push(now_s + self.round_trip_s, Kind.FAIL, (attempt, Cause.ERROR))
+            self.heap.push(now_s + self.round_trip_s, Kind.FAIL, (attempt, events.Cause.ERROR))
             return
         arrival, turn = visit.arrival, visit.next_turn
         replica.attempts[key] = attempt
@@ -220,30 +206,30 @@ class Gateway:
         )
         self.fleet.retime(replica)
 
-    def _hold(self, effect: Hold, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
+    def _hold(self, effect: events.Hold, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
         self._visit_of(effect.request_id)
 
-    def _refused(self, effect: Refuse, now_s: float) -> None:
+    def _refused(self, effect: events.Refuse, now_s: float) -> None:
         visit = self._visit_of(effect.request_id)
         del self.visits[effect.request_id]
         self.clients.refused(visit, effect, now_s)
 
-    def _given_up(self, effect: GiveUp, now_s: float) -> None:
+    def _given_up(self, effect: events.GiveUp, now_s: float) -> None:
         visit = self.visits.pop(effect.request_id)
         self._drop_all(visit, now_s)
         self.clients.again_or_never(visit, f"failed: {effect.cause.value}", None, now_s)
 
-    def _cancelled(self, effect: Cancel, now_s: float) -> None:
+    def _cancelled(self, effect: events.Cancel, now_s: float) -> None:
         visit = self.visits.get(effect.request_id)
         for attempt in visit.attempts if visit else ():
             if attempt.number == effect.attempt:
                 self._drop(attempt, now_s)
                 return
 
-    def _probe(self, effect: Probe, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
+    def _probe(self, effect: events.Probe, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
         self.probing.append(effect)
 
-    def _stop(self, effect: StopReplica, now_s: float) -> None:
+    def _stop(self, effect: events.StopReplica, now_s: float) -> None:
         replica = self.fleet.replicas.get(effect.replica_id)
         if replica is not None:
             self.fleet.stop(replica, now_s)
@@ -270,7 +256,7 @@ class Gateway:
                 if visit.begun_s is None:
                     visit.begun_s = now_s
                 self.event_count += 1
-                effects = handle(ResponseStarted(visit.request_id, attempt.number), now_s)
+                effects = handle(events.ResponseStarted(visit.request_id, attempt.number), now_s)
                 if effects:
                     self._act(effects, now_s)
             else:
@@ -289,38 +275,38 @@ class Gateway:
             attempt.begun = True
             if attempt.visit.begun_s is None:
                 attempt.visit.begun_s = now_s
-            self.tell(ResponseStarted(attempt.visit.request_id, attempt.number), now_s)
+            self.tell(events.ResponseStarted(attempt.visit.request_id, attempt.number), now_s)
         else:
             self._ended(attempt, output.output_tokens, now_s)
 
     def _ended(self, attempt: Attempt, tokens: int, now_s: float) -> None:
         """The gateway has the whole answer."""
         if not tokens and attempt.output_tokens:
-            self.failed(attempt, Cause.ERROR, now_s)  # it can never fit this engine
+            self.failed(attempt, events.Cause.ERROR, now_s)  # it can never fit this engine
             return
         visit = attempt.visit
         request_id = visit.request_id
         self._forget(attempt, now_s)
         score = self._score(visit, attempt.replica) if self._judges else None
-        self.tell(ResponseEnded(request_id, tokens, score, attempt.number), now_s)
+        self.tell(events.ResponseEnded(request_id, tokens, score, attempt.number), now_s)
         del self.visits[request_id]
         if visit.attempts:
             self._drop_all(visit, now_s)
         self.clients.finished(visit, tokens, now_s)
 
-    def fails(self, subject: tuple[Attempt, Cause], now_s: float) -> None:
+    def fails(self, subject: tuple[Attempt, events.Cause], now_s: float) -> None:
         if subject[0].live:
             self.failed(*subject, now_s)
 
-    def failed(self, attempt: Attempt, cause: Cause, now_s: float) -> None:
+    def failed(self, attempt: Attempt, cause: events.Cause, now_s: float) -> None:
         self._drop(attempt, now_s)
-        self.tell(ResponseFailed(attempt.visit.request_id, cause, attempt.number), now_s)
+        self.tell(events.ResponseFailed(attempt.visit.request_id, cause, attempt.number), now_s)
 
     def stalled(self, subject: tuple[Attempt, Replica, int], now_s: float) -> None:
         attempt, replica, stamp = subject
         lost = attempt.key not in replica.attempts
         if attempt.live and (lost or (replica.cut and replica.stamp == stamp)):
-            self.failed(attempt, Cause.TIMEOUT, now_s)
+            self.failed(attempt, events.Cause.TIMEOUT, now_s)
 
     def silence(self, _: None, now_s: float) -> None:
         """The oldest attempts have had their time to begin in."""
@@ -332,7 +318,7 @@ class Gateway:
                 return
             silent.popleft()
             if attempt.live and not attempt.begun:
-                self.failed(attempt, Cause.TIMEOUT, now_s)
+                self.failed(attempt, events.Cause.TIMEOUT, now_s)
         self._silent_set = False
 
     def _forget(self, attempt: Attempt, now_s: float) -> None:

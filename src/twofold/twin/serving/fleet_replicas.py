@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf, log
 
 from twofold.core import ValueRefusedError
-from twofold.policy.gate import Cause, Event, ReplicaAdded, ReplicaRemoved, ReplicaStartFailed, StartReplica
+from twofold.policy.gate import events
 from twofold.twin import Heap, SharedStore
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
@@ -14,13 +14,13 @@ from twofold.twin.serving.types import FleetWorld, ReplicaModel, Start
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.
-REPLICA_CAUSES: dict[str, tuple[Cause, bool, bool]] = {
-    "process": (Cause.BROKEN, False, False),
-    "kv": (Cause.ERROR, False, False),  # the cache is corrupt; the engine fails all and starts anew
-    "accelerator": (Cause.BROKEN, False, True),
-    "node": (Cause.TIMEOUT, True, True),
-    "power": (Cause.TIMEOUT, True, True),
-    "network": (Cause.TIMEOUT, True, False),
+REPLICA_CAUSES: dict[str, tuple[events.Cause, bool, bool]] = {
+    "process": (events.Cause.BROKEN, False, False),
+    "kv": (events.Cause.ERROR, False, False),  # the cache is corrupt; the engine fails all and starts anew
+    "accelerator": (events.Cause.BROKEN, False, True),
+    "node": (events.Cause.TIMEOUT, True, True),
+    "power": (events.Cause.TIMEOUT, True, True),
+    "network": (events.Cause.TIMEOUT, True, False),
 }
 ENDED_MAX = 256  # replicas that are remembered after their end
 WORLD, VERSION = -1, -2  # what slows a replica besides faults, which have numbers from 0
@@ -66,26 +66,26 @@ class Fleet:
 
     # --- starting ---
 
-    def boot(self) -> list[Event]:
+    def boot(self) -> list[events.Event]:
         """The replicas that are ready when the run begins."""
-        events: list[Event] = []
+        told: list[events.Event] = []
         for group in self._world.replicas:
             place = (group.zone, group.pool, group.model, group.version)
             for _ in range(group.count):
                 replica = self._granted(f"r{self._given_numbers}", place, 0.0)
                 if group.start is Start.READY:
-                    events += self._up(replica, 0.0)
+                    told += self._up(replica, 0.0)
                 else:
                     self._start(replica, 0.0, reads=True)
-        return events
+        return told
 
-    def start(self, asked: StartReplica, now_s: float) -> None:
+    def start(self, asked: events.StartReplica, now_s: float) -> None:
         """A machine is granted, or the gate hears that none comes."""
         if asked.replica_id in self.replicas:
             return  # the same twice is the same once
         if asked.zone in self.lost_zones:
             at_s = now_s + self._world.connect_timeout_s
-            self._heap.push(at_s, Kind.EVENTS, [ReplicaStartFailed(asked.replica_id)])
+            self._heap.push(at_s, Kind.EVENTS, [events.ReplicaStartFailed(asked.replica_id)])
             return
         place = (asked.zone, asked.pool, asked.model, asked.version)
         self._start(self._granted(asked.replica_id, place, now_s), now_s, reads=True)
@@ -100,7 +100,7 @@ class Fleet:
             self._warm(replica, now_s)
         self._share(now_s)
 
-    def ready(self, replica: Replica, life: int, now_s: float) -> list[Event]:
+    def ready(self, replica: Replica, life: int, now_s: float) -> list[events.Event]:
         """A start has ended, if it is still wanted."""
         if replica.lives != life or replica.life is not Life.STARTING:
             return []
@@ -164,7 +164,7 @@ class Fleet:
         at_s = now_s + read_s + replica.model.warm_up_s
         self._heap.push(at_s, Kind.READY, (replica, replica.lives))
 
-    def _up(self, replica: Replica, now_s: float) -> list[Event]:
+    def _up(self, replica: Replica, now_s: float) -> list[events.Event]:
         """It answers from now on. The gate is told of a new one; one that is back, its probes find."""
         known = replica.life is Life.STARTING and replica.lives > 1
         replica.lives = max(replica.lives, 1)
@@ -182,7 +182,7 @@ class Fleet:
         if known:
             return []
         place = (replica.zone, replica.pool, replica.model_name, replica.version)
-        return [ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *place)]
+        return [events.ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *place)]
 
     def _draw_crash(self, replica: Replica, number: int, fault: RandomCrashes, now_s: float) -> None:
         chance = unit(self._world.seed + number, Purpose.CRASH, replica.number, replica.lives)
@@ -214,12 +214,12 @@ class Fleet:
         self.ended[replica.replica_id] = replica
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
-        self._heap.push(now_s, Kind.EVENTS, [ReplicaRemoved(replica.replica_id)])
+        self._heap.push(now_s, Kind.EVENTS, [events.ReplicaRemoved(replica.replica_id)])
         self._share(now_s)
 
     def crash(
         self, replica: Replica, cause: str, back_after_s: float | None, now_s: float
-    ) -> tuple[list[Attempt], Cause]:
+    ) -> tuple[list[Attempt], events.Cause]:
         """It is down, with all that it had. Returns the attempts that end now, and how they fail.
 
         Where nobody answers for it, those that had begun stall, and the others wait for their time-out; that
@@ -239,7 +239,7 @@ class Fleet:
             del self.replicas[replica.replica_id]
             self._bill(replica, now_s)
             told_s = now_s + self._world.lost_after_s if silent else now_s
-            self._heap.push(told_s, Kind.EVENTS, [ReplicaStartFailed(replica.replica_id)])
+            self._heap.push(told_s, Kind.EVENTS, [events.ReplicaStartFailed(replica.replica_id)])
             return [], failure
         if was is Life.DRAINING:
             self.end(replica, now_s)
