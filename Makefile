@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimate_single.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped quick core check doors oracle structure bench golden fit accuracy lock clean
+.PHONY: demo loop extras fast test test-skipped quick core check doors oracle structure bench golden fit accuracy unseen lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -109,6 +109,10 @@ fit: $(STAMP)
 
 accuracy: $(STAMP)
 	$(BIN)/python -m fits.accuracy ../shared/truth docs/accuracy.md
+
+# How far it is off on sources that no fit has seen, beside the goals.
+unseen: $(STAMP)
+	$(BIN)/python -m fits.unseen ../shared/truth/added
 
 lock: $(STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
