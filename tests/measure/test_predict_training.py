@@ -101,6 +101,7 @@ def test_what_is_left_open_is_assumed_and_named(changes: dict[str, str], assumpt
         ({"global_batch_seqs": "-3"}, "E-input"),
         ({"gpus": ""}, "E-input"),
         ({"precision": "bf17"}, "E-input"),
+        ({"adapter": "lara"}, "E-input"),
         ({"gpu": ""}, "E-name"),
     ],
 )
@@ -130,6 +131,21 @@ def test_a_device_that_nobody_measured_has_a_wider_range() -> None:
     assert width("MI300X") > 1.2 * width("H100-80GB")
 
 
+def test_an_adapter_spares_the_gradients_of_the_weights_and_what_holds_them() -> None:
+    full, adapter = predict(ROW, ROW | {"adapter": "lora"})
+    step, memory = (
+        float(adapter[name]) / float(full[name]) for name in ("pred_step_time_s", "pred_peak_mem_gib")
+    )
+    assert 0.6 < step < 0.8, "4 of 6 products of each weight are left"
+    assert memory < 0.8, "no gradients and no states but the adapter's"
+
+
+def test_a_device_that_multiplies_integers_twice_as_fast_does_so() -> None:
+    on_tpu = ROW | {"gpu": "TPU v5p", "framework": "MaxText", "pp": "1", "dp": "16", "vpp": "1"}
+    wide, narrow = predict(on_tpu, on_tpu | {"precision": "int8"})
+    assert float(narrow["pred_step_time_s"]) < 0.8 * float(wide["pred_step_time_s"])
+
+
 def test_more_devices_or_a_smaller_batch_shorten_the_step() -> None:
     one, more, less = predict(ROW, ROW | {"gpus": "128", "dp": "8"}, ROW | {"global_batch_seqs": "64"})
     times = [float(answer["pred_step_time_s"]) for answer in (one, more, less)]
@@ -147,11 +163,27 @@ def test_more_devices_or_a_smaller_batch_shorten_the_step() -> None:
         ("NVLink/NVSwitch intra; InfiniBand HDR inter", 200, "infiniband"),
         ("400 Gb/s per node (as stated)", 50, ""),
         ("NVLink intra; Omni-Path inter (Jean Zay)", 50, "omnipath"),
+        ("8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC", 400, "infiniband"),
+        ("4x ConnectX-7 IB NDR 400Gb/s", 200, "infiniband"),
+        ("Storage: 2x 100 Gb/s Ethernet, Compute: 8x InfiniBand NDR", 400, "infiniband"),
+        ("Storage&Compute: 4x IB NDR 400Gb/s, Management: 25Gb/s Ethernet", 200, "infiniband"),
     ],
 )
 def test_a_network_is_read_from_its_words(words: str, rate_gbit_per_s: float, fabric: str) -> None:
     rate, kind = read_interconnect(words, 8)
     assert rate == pytest.approx(rate_gbit_per_s * 1e9 / 8) and kind == fabric
+
+
+@pytest.mark.parametrize(
+    ("words", "fabric"),
+    [
+        ("Ethernet, Infiniband", "infiniband"),
+        ("Storage+Management: 1x BlueField 100Gb/s, Compute: 8x NVI", ""),
+        ("ROCE2; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s", "roce"),
+    ],
+)
+def test_a_rate_that_is_not_the_networks_between_nodes_is_not_taken(words: str, fabric: str) -> None:
+    assert read_interconnect(words, 8) == (None, fabric)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,12 @@ FABRICS = {
     "ici": "ici",
 }
 INFINIBAND_BITS_PER_S = {"edr": 100e9, "hdr": 200e9, "ndr": 400e9, "xdr": 800e9}
+NOT_FOR_COMPUTE = ("storage", "management", "pcie")  # networks that carry no gradients
 OMNIPATH_NODE_BITS_PER_S = 400e9  # four 100 Gb/s ports a node, the usual build
 NEEDED = ("layers", "hidden", "vocab")
 USUAL_HEAD_DIM = 128
+ADAPTERS = ("", "none", "lora")
+USUAL_ADAPTER_RANK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,18 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
         assumed.add("heads")
     sequence, batch = _lengths(row)
     machine, guessed = _machine(row, accelerator, catalog, framework, precision, model)
-    job = TrainingJob(model, "pretrain", sequence, batch, precision, framework)  # type: ignore[arg-type]
+    adapter = text(row, "adapter").lower()
+    if adapter not in ADAPTERS:
+        raise InputError(f"unknown adapter '{adapter}'", hint="one of " + ", ".join(filter(None, ADAPTERS)))
+    job = TrainingJob(
+        model,
+        "lora" if adapter == "lora" else "pretrain",
+        sequence,
+        batch,
+        precision,  # type: ignore[arg-type]
+        framework,
+        lora_rank=USUAL_ADAPTER_RANK if adapter == "lora" else 0,
+    )
     work = workload(job)
     layouts, missing = _layouts(row, job, machine.node_size)
     names = tuple(sorted(assumed | guessed | missing))
@@ -214,24 +228,44 @@ def _machine(
 def read_interconnect(stated: str, node_size: int) -> tuple[float | None, str]:
     """Rate per accelerator in B/s and class of fabric from words such as `4x100 Gb/s RoCE per node`.
 
+    Of several networks the fastest counts; one for storage or management alone does not. Several ports are
+    those of a node, unless the words say `per GPU`.
+
     >>> read_interconnect("NVLink intra; 4x100 Gb/s RoCE per node", 8)
     (6250000000.0, 'roce')
+    >>> read_interconnect("Storage: 2x 200 Gb/s Ethernet, Compute: 8x ConnectX-7 IB NDR 400 Gb/s", 8)
+    (50000000000.0, 'infiniband')
     """
-    parts = [part.strip().lower() for part in stated.split(";")]
-    between = next((part for part in parts if part and not part.startswith(("nvlink", "pcie"))), "")
-    fabric = next((name for word, name in FABRICS.items() if word in between), "")
-    generation = next((word for word in INFINIBAND_BITS_PER_S if word in between), "")
-    rate = re.search(r"(\d+(?:\.\d+)?)\s*(gb/s)", between)
-    ports = re.search(r"(\d+)\s*x", between)
-    if rate is None:
-        if fabric == "omnipath":
-            return OMNIPATH_NODE_BITS_PER_S / 8 / node_size, fabric
-        return (INFINIBAND_BITS_PER_S[generation] / 8 if generation else None), fabric
-    in_bytes = "GB/s" in stated.split(";")[parts.index(between)]
-    per_port = float(rate[1]) * 1e9 / (1 if in_bytes else 8)
-    total = per_port * (int(ports[1]) if ports else 1)
-    shared = "per node" in between or "node-to-node" in between
-    return total / node_size if shared else total, fabric
+    found: list[tuple[float | None, str]] = []
+    for part in re.split(r"[;,+]", stated):
+        label, colon, _ = part.lower().partition(":")
+        aside = bool(colon) and "compute" not in label and any(word in label for word in NOT_FOR_COMPUTE)
+        if not aside and not part.strip().lower().startswith(("nvlink", "pcie")):
+            found.append(_one_network(part, node_size))
+    fabric = next((name for name in FABRICS.values() if name in {kind for _, kind in found}), "")
+    return max(found, key=lambda network: network[0] or 0.0, default=(None, ""))[0], fabric
+
+
+def _one_network(words: str, node_size: int) -> tuple[float | None, str]:
+    """As `read_interconnect`, of one network's words."""
+    told = words.lower()
+    generation = next((word for word in INFINIBAND_BITS_PER_S if word in told), "")
+    fabric = next(
+        (name for word, name in FABRICS.items() if word in told), "infiniband" if generation else ""
+    )
+    ports = re.search(r"(\d+)\s*x", told)
+    count = int(ports[1]) if ports else 1
+    shared = "per node" in told or "node-to-node" in told or (count > 1 and "per gpu" not in told)
+    rate = re.search(r"(\d+(?:\.\d+)?)\s*(gb/s)", told)
+    if rate is not None:
+        port = float(rate[1]) * 1e9 / (1 if "GB/s" in words else 8)
+    elif fabric == "omnipath":
+        return OMNIPATH_NODE_BITS_PER_S / 8 / node_size, fabric
+    elif generation:
+        port = INFINIBAND_BITS_PER_S[generation] / 8
+    else:
+        return None, fabric
+    return port * count / (node_size if shared else 1), fabric
 
 
 def _layouts(row: Row, job: TrainingJob, node_size: int) -> tuple[list[tuple[int, ...]], set[str]]:

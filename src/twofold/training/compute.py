@@ -22,7 +22,7 @@ from twofold.training.stack import Stack
 NORM_PASSES = 14  # reads and writes of the residual stream: two norms, two residual sums, rotary in and out
 ELEMENTWISE_BACKWARD_RATIO = 1.6
 SMALLEST_REST = 0.01  # of hidden²: unexplained weights below it do no work worth a product
-NARROW = ("fp8", "fp4")
+NARROW = ("fp8", "fp4", "int8")
 FEW_EXPERTS = 16
 LOSS_BYTES = 14  # per logit: read, fp32 softmax, gradient written and read
 

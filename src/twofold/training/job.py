@@ -12,7 +12,7 @@ from twofold.core import InputError
 from twofold.perf import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
-Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
+Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp4", "int8"]
 Dimension = float | NDArray[np.float64]
 """A count or a size of the model; an array holds one per candidate."""
 
