@@ -1,8 +1,7 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster.placement import FreeNodes, Node, fragmentation, place
+from twofold.policy.cluster.placement import FreeNodes, Node, place
 
 FREE = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=12)
 
@@ -96,14 +95,3 @@ def test_what_is_taken_out_is_as_if_it_had_never_been_in(free_counts: list[tuple
             free.take(node)
     assert (free.free_count, free.whole_count, list(free.leaves())) == (0, 0, [])
     assert free.whole_nodes(1) is None and free.node_with(1) is None
-
-
-def test_fragmentation_is_what_stands_beside_gangs() -> None:
-    nodes = nodes_of([(8, 0, 0), (8, 0, 0), (8, 0, 1), (3, 0, 1), (5, 1, 0), (0, 1, 0)])
-    nodes["n2"].quarantined_until_s = 1.0
-    nodes["n2"].judge()
-    found = fragmentation(nodes.values())
-    assert (found.free_count, found.whole_count, found.largest_block_count) == (24, 16, 16)
-    assert found.fraction == pytest.approx(8 / 24)
-    assert found.largest_block_fraction == pytest.approx(16 / 24)
-    assert fragmentation([]).fraction == 0.0 and fragmentation([]).largest_block_fraction == 1.0

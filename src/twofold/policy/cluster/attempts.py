@@ -1,17 +1,33 @@
-"""A job's attempts begin and end here: who has what, what was ordered, and which timers run."""
+"""Attempts of jobs: they begin and end, are written on time, shrink, grow, or leave to make room.
 
-from twofold.policy.cluster.backfill import expected_end_s
-from twofold.policy.cluster.events import Placement, ResizeJob, StartJob
-from twofold.policy.cluster.job import Job, JobState
-from twofold.policy.cluster.timers import Due
-from twofold.policy.cluster.view import ClusterView
+Who has what, what was ordered and which timers run follows from the functions here. A job that shall make
+room writes a checkpoint first. If that fails or takes too long, the settings say whether it runs on and
+another one makes room, or whether it loses its work since the last one.
+"""
+
+from twofold.policy.cluster.cadence import next_interval_s, smoothed_write_s
+from twofold.policy.cluster.events import (
+    ClusterEffect,
+    Placement,
+    ResizeJob,
+    SaveCheckpoint,
+    StartJob,
+    StopJob,
+    StopReason,
+)
+from twofold.policy.cluster.gang_queue import Job, JobState, MakingRoom
+from twofold.policy.cluster.placement import place
+from twofold.policy.cluster.room import Victim, expected_end_s
+from twofold.policy.cluster.settings import CheckpointLost
+from twofold.policy.cluster.view import ClusterView, Due
+
+GROWTH_WORTH_RATIO = 2.0  # of the time that growing saves to the restart that it costs
 
 
 def start(view: ClusterView, job: Job, placement: Placement, now_s: float) -> StartJob:
     """A job that has nothing gets its gang. Who calls takes it out of the queue."""
-    size_count = sum(count for _, count in placement)
-    view.give(job, placement, expected_end_s(job, size_count, now_s), now_s)
-    _ordered(view, job, now_s)
+    assert not job.placement, job
+    _give(view, job, placement, now_s)
     return StartJob(job.job_id, placement, job.attempt)
 
 
@@ -28,9 +44,7 @@ def move(view: ClusterView, job: Job, placement: Placement, now_s: float) -> Res
     merged: dict[str, int] = {}
     for node_id, count in placement:
         merged[node_id] = merged.get(node_id, 0) + count
-    placement = tuple(merged.items())
-    view.exchange(job, placement, expected_end_s(job, sum(merged.values()), now_s), now_s)
-    _ordered(view, job, now_s)
+    _give(view, job, tuple(merged.items()), now_s)
     return ResizeJob(job.job_id, job.placement, job.attempt)
 
 
@@ -80,6 +94,12 @@ def end(view: ClusterView, job: Job, now_s: float) -> None:
     view.over.add(job.job_id)
 
 
+def _give(view: ClusterView, job: Job, placement: Placement, now_s: float) -> None:
+    size_count = sum(count for _, count in placement)
+    view.give(job, placement, expected_end_s(job, size_count, now_s), now_s)
+    _ordered(view, job, now_s)
+
+
 def _ordered(view: ClusterView, job: Job, now_s: float) -> None:
     set_state(view, job, JobState.STARTING)
     job.attempt += 1
@@ -90,4 +110,118 @@ def _ordered(view: ClusterView, job: Job, now_s: float) -> None:
 def _without(view: ClusterView, job: Job, now_s: float) -> None:
     halt(view, job)
     if job.placement:
-        view.take_back(job, now_s)
+        view.give(job, (), now_s, now_s)
+
+
+def save_later(view: ClusterView, job: Job, now_s: float) -> None:
+    """The next checkpoint of the cadence."""
+    rate = view.interruptions.failures_per_s
+    interval_s = next_interval_s(rate, job.size_count, job.write_s, view.settings.cadence)
+    view.timers.set(Due.SAVE, job.job_id, now_s + interval_s)
+
+
+def save(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+    """Have a checkpoint written, and wait for it no longer than the settings allow."""
+    if job.state is not JobState.RUNNING or job.saving_since_s is not None:
+        return []
+    job.saving_since_s = now_s
+    view.timers.cancel(Due.SAVE, job.job_id)
+    view.timers.set(Due.WAITED, job.job_id, now_s + wait_s(view, job))
+    return [SaveCheckpoint(job.job_id)]
+
+
+def wait_s(view: ClusterView, job: Job) -> float:
+    """How long a checkpoint is waited for."""
+    cadence = view.settings.cadence
+    return max(cadence.wait_s, cadence.wait_ratio * job.write_s)
+
+
+def make_room(view: ClusterView, victim: Victim, reason: StopReason, now_s: float) -> list[ClusterEffect]:
+    """Stop or shrink a job as soon as its work is safe."""
+    job = victim.job
+    job.making_room = MakingRoom(reason, victim.given_up)
+    view.leaving[job.job_id] = job
+    if victim.given_up is None:
+        view.expect_end(job, now_s + job.write_s)
+    return save(view, job, now_s)
+
+
+def written(view: ClusterView, job: Job, write_s: float, now_s: float) -> list[ClusterEffect]:
+    """The work up to the write is safe; now is the time to make room, or to grow at no loss."""
+    saved_at_s = now_s - write_s if job.saving_since_s is None else job.saving_since_s
+    job.done_s += max(saved_at_s - job.since_s, 0.0) * job.speed_ratio
+    job.since_s = now_s
+    job.failed_count = 0
+    job.write_s = smoothed_write_s(job.write_s, write_s)
+    job.saving_since_s = None
+    view.timers.cancel(Due.WAITED, job.job_id)
+    view.counts.checkpoints += 1
+    if job.making_room is not None:
+        return room_made(view, job, job.making_room, now_s)
+    grown = _grown(view, job, now_s)
+    if grown is not None:
+        view.counts.grown += 1
+        return [grown]
+    save_later(view, job, now_s)
+    return []
+
+
+def lost(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+    """A checkpoint failed or did not come: the job goes on, or goes without it."""
+    job.saving_since_s = None
+    view.timers.cancel(Due.WAITED, job.job_id)
+    view.counts.checkpoints_lost += 1
+    rules, making = view.settings.preemption, job.making_room
+    if making is not None:
+        if rules is not None and rules.checkpoint_lost is CheckpointLost.STOP_FROM_LAST:
+            return room_made(view, job, making, now_s)
+        job.making_room = None
+        del view.leaving[job.job_id]
+        job.spared_until_s = now_s + wait_s(view, job)
+        view.expect_end(job, max(expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s, now_s))
+        # Others are asked instead.
+        view.room_changed = view.serving_changed = True
+    again_s = max(job.write_s, view.settings.cadence.interval_s_min)
+    view.timers.set(Due.SAVE, job.job_id, now_s + again_s)
+    return []
+
+
+def room_made(view: ClusterView, job: Job, making: MakingRoom, now_s: float) -> list[ClusterEffect]:
+    """The job leaves what it was asked to leave."""
+    kept = kept_pieces(view, job, making.given_up)
+    if making.given_up is not None and sum(count for _, count in kept) >= job.submitted.minimum_count:
+        view.counts.shrunk += 1
+        return [move(view, job, kept, now_s)]
+    to_queue(view, job, now_s)
+    view.counts.preempted += 1
+    return [StopJob(job.job_id, making.reason)]
+
+
+def kept_pieces(view: ClusterView, job: Job, given_up: frozenset[str] | None) -> Placement:
+    """The pieces that a job could go on with: not given up, and on nodes that may be used."""
+    gone = given_up or frozenset()
+    return tuple(piece for piece in job.placement if piece[0] not in gone and view.nodes[piece[0]].usable)
+
+
+def _grown(view: ClusterView, job: Job, now_s: float) -> ResizeJob | None:
+    """An elastic job that was shrunk takes what nobody waits for, if that pays for the restart.
+
+    Formula  rest · (1 − size / new size) ≥ 2 · restart
+    Why      Right after a checkpoint growing loses no work, only the restart.
+    """
+    missing_count = job.submitted.accelerator_count - job.size_count
+    left_count = view.teams.of(job.submitted.team, now_s).left_count(job.submitted.preemptible)
+    if left_count is not None:
+        missing_count = min(missing_count, left_count)
+    if missing_count <= 0 or now_s - job.begun_s < view.settings.queue.grow_after_s:
+        return None
+    if len(kept_pieces(view, job, None)) < len(job.placement):
+        return None
+    rest_s = max(job.submitted.expected_s - job.done_s, 0.0) / job.speed_ratio
+    free = view.free
+    for count in dict.fromkeys((missing_count, min(missing_count, free.whole_count))):
+        saved_s = rest_s * (1.0 - job.size_count / (job.size_count + count))
+        more = place(free, count, view.largest_count) if count else None
+        if more is not None and saved_s >= GROWTH_WORTH_RATIO * job.submitted.restart_s:
+            return move(view, job, (*job.placement, *more), now_s)
+    return None

@@ -8,9 +8,7 @@ import math
 from typing import assert_never
 
 from twofold.policy import Machine, Woke
-from twofold.policy.cluster import checkpoints, recovery, serving_pool
-from twofold.policy.cluster.attempts import end, set_state
-from twofold.policy.cluster.backfill import expected_end_s
+from twofold.policy.cluster import attempts, recovery, serving_pool
 from twofold.policy.cluster.events import (
     CheckpointFailed,
     CheckpointWritten,
@@ -31,13 +29,12 @@ from twofold.policy.cluster.events import (
     StopJob,
     StopReason,
 )
-from twofold.policy.cluster.fair_share import TeamUse
-from twofold.policy.cluster.job import Job, JobState
+from twofold.policy.cluster.gang_queue import Job, JobState, TeamUse
 from twofold.policy.cluster.placement import Node
+from twofold.policy.cluster.room import expected_end_s
 from twofold.policy.cluster.scheduling import arrived, look
 from twofold.policy.cluster.settings import ClusterSettings
-from twofold.policy.cluster.timers import Due
-from twofold.policy.cluster.view import ClusterView
+from twofold.policy.cluster.view import ClusterView, Due
 
 
 class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
@@ -106,9 +103,9 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         view = self.view
         match due:
             case Due.SAVE:
-                return checkpoints.save(view, view.jobs[name], now_s)
+                return attempts.save(view, view.jobs[name], now_s)
             case Due.WAITED:
-                return checkpoints.lost(view, view.jobs[name], now_s)
+                return attempts.lost(view, view.jobs[name], now_s)
             case Due.RESTART:
                 return recovery.restart_due(view, view.jobs[name], now_s)
             case Due.RELEASE:
@@ -172,7 +169,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
             return self._ignored()
         if isinstance(event, JobCancelled):
             had = bool(job.placement)
-            end(view, job, now_s)
+            attempts.end(view, job, now_s)
             view.counts.cancelled += 1
             return [StopJob(job.job_id, StopReason.CANCELLED)] if had else []
         if not job.attempt or not _is_of_latest(job, event.attempt):
@@ -183,7 +180,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
                     return self._ignored()
                 self._running(job, now_s)
             case JobFinished():
-                end(view, job, now_s)
+                attempts.end(view, job, now_s)
                 view.counts.finished += 1
             case JobFailed():
                 elsewhere = event.node_id and all(event.node_id != node_id for node_id, _ in job.placement)
@@ -196,10 +193,10 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
 
     def _running(self, job: Job, now_s: float) -> None:
         view = self.view
-        set_state(view, job, JobState.RUNNING)
+        attempts.set_state(view, job, JobState.RUNNING)
         job.since_s = now_s
         view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s)
-        checkpoints.save_later(view, job, now_s)
+        attempts.save_later(view, job, now_s)
 
     def _told_of_checkpoint(
         self, event: CheckpointWritten | CheckpointFailed, now_s: float
@@ -210,8 +207,8 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         if isinstance(event, CheckpointWritten):
             if not (math.isfinite(event.write_s) and event.write_s >= 0):
                 return self._ignored()
-            return checkpoints.written(self.view, job, event.write_s, now_s)
-        return self._ignored() if job.saving_since_s is None else checkpoints.lost(self.view, job, now_s)
+            return attempts.written(self.view, job, event.write_s, now_s)
+        return self._ignored() if job.saving_since_s is None else attempts.lost(self.view, job, now_s)
 
     def _node_added(self, event: NodeAdded) -> list[ClusterEffect]:
         assert event.accelerator_count >= 1, event

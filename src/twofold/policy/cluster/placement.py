@@ -35,12 +35,7 @@ class Node:
     failed_at_s: tuple[float, ...] = ()  # within the lemon window
     job_counts: dict[str, int] = field(default_factory=dict)  # accelerators of each job on it
     filed_in: "FreeNodes | None" = None
-    usable: bool = True  # whether training may start something here, room apart
-
-    def judge(self) -> None:
-        """Say anew whether it is usable, after what that follows from has changed."""
-        up = self.down_since_s is None and self.quarantined_until_s is None
-        self.usable = up and self.use is NodeUse.TRAINING
+    usable: bool = True  # whether training may start something here, room apart: `ClusterView.change` says
 
     @property
     def whole(self) -> bool:
@@ -221,36 +216,3 @@ def _with_shared_remainder(free: FreeNodes, accelerator_count: int, largest_coun
     if beside is None or beside.whole:
         return None
     return (*((node.node_id, node.accelerator_count) for node in nodes), (beside.node_id, part_count))
-
-
-@dataclass(frozen=True, slots=True)
-class Fragmentation:
-    """How much of what is free can serve a large gang."""
-
-    free_count: int  # accelerators
-    whole_count: int  # of them, on nodes where nothing runs
-    largest_block_count: int  # the most whole-node accelerators inside one innermost domain
-    fraction: float  # of the free ones, that stand beside a running gang
-
-    @property
-    def largest_block_fraction(self) -> float:
-        """The largest block as a share of what is free; 1 when nothing is."""
-        return self.largest_block_count / self.free_count if self.free_count else 1.0
-
-
-def fragmentation(nodes: Iterable[Node]) -> Fragmentation:
-    """Of the nodes that training may use.
-
-    Formula  fraction = 1 − whole / free
-    Limits   nothing free, or whole nodes only: 0; every free accelerator beside a gang: 1.
-    """
-    free_count = whole_count = 0
-    blocks: dict[Domain, int] = {}
-    for node in nodes:
-        if node.usable:
-            free_count += node.free_count
-            if node.whole:
-                whole_count += node.free_count
-                blocks[node.domain] = blocks.get(node.domain, 0) + node.free_count
-    fraction = 1.0 - whole_count / free_count if free_count else 0.0
-    return Fragmentation(free_count, whole_count, max(blocks.values(), default=0), fraction)

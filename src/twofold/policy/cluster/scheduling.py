@@ -3,17 +3,12 @@
 import math
 from dataclasses import dataclass, field
 
-from twofold.policy.cluster.attempts import start
-from twofold.policy.cluster.backfill import Need, expected_end_s, reserve
-from twofold.policy.cluster.checkpoints import make_room
+from twofold.policy.cluster.attempts import make_room, start
 from twofold.policy.cluster.events import ClusterEffect, Placement, StopReason
-from twofold.policy.cluster.fair_share import TeamUse
-from twofold.policy.cluster.gang_queue import Standing
-from twofold.policy.cluster.job import Job
+from twofold.policy.cluster.gang_queue import Job, Standing, TeamUse
 from twofold.policy.cluster.placement import FreeNodes, place
-from twofold.policy.cluster.preemption import candidates_for, victims
-from twofold.policy.cluster.timers import Due
-from twofold.policy.cluster.view import ClusterView
+from twofold.policy.cluster.room import Need, candidates_for, expected_end_s, reserve, victims
+from twofold.policy.cluster.view import ClusterView, Due
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ elastic jobs can spare, then whole jobs, the cheapest first, each after its chec
 from collections.abc import Iterable
 from math import ceil
 
-from twofold.policy.cluster.backfill import Need
-from twofold.policy.cluster.checkpoints import make_room
+from twofold.policy.cluster.attempts import make_room
 from twofold.policy.cluster.events import (
     ClusterEffect,
     GrantServing,
@@ -17,12 +16,10 @@ from twofold.policy.cluster.events import (
     RefusePartition,
     StopReason,
 )
-from twofold.policy.cluster.partition import Cut, planned_cuts
 from twofold.policy.cluster.placement import Node, NodeUse
-from twofold.policy.cluster.preemption import as_many_victims, candidates_for_serving
-from twofold.policy.cluster.sharing import DayProfile
-from twofold.policy.cluster.timers import Due
-from twofold.policy.cluster.view import ClusterView
+from twofold.policy.cluster.room import Need, as_many_victims, candidates_for_serving
+from twofold.policy.cluster.sharing import Cut, DayProfile, planned_cuts
+from twofold.policy.cluster.view import ClusterView, Due
 
 
 def share(view: ClusterView, now_s: float) -> list[ClusterEffect]:

@@ -1,22 +1,99 @@
-"""What a brain knows of its cluster: nodes, jobs, what is free, and the counts. Mutable, and says so.
+"""What a brain knows of its cluster: nodes, jobs, what is free, what falls due, and the counts. Mutable.
 
 Only the brain changes it; decisions and the driver's status page read it. Every change of who has what goes
 through `give`, `free` and `file`, which keep nodes, teams, the order of ends and the free nodes equal.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
+from heapq import heapify, heappop, heappush
 
 from twofold.policy.cluster.cadence import FailureRate, prior_rate
 from twofold.policy.cluster.events import Placement
-from twofold.policy.cluster.fair_share import Teams
-from twofold.policy.cluster.gang_queue import GangQueue
-from twofold.policy.cluster.job import Job
+from twofold.policy.cluster.gang_queue import GangQueue, Job, Teams
 from twofold.policy.cluster.placement import FreeNodes, Node, NodeUse
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.policy.cluster.sharing import DayProfile, ServingPlan
-from twofold.policy.cluster.timers import RecentIds, Timers
+
+RECENT_IDS_MAX = 10_000
+
+
+class Due(Enum):
+    """What a timer is for. The id beside it is a job's, a node's, or empty."""
+
+    SAVE = "save"  # the job's next checkpoint
+    WAITED = "waited"  # for the job's checkpoint, long enough
+    RESTART = "restart"  # the job's pause is over
+    RELEASE = "release"  # the node's quarantine is over
+    LOOK = "look"  # at the queue
+    SERVING = "serving"  # look at what it should have
+
+
+Key = tuple[Due, str]
+
+
+@dataclass(slots=True)
+class Timers:
+    """One time per key, the latest set. Mutable."""
+
+    _at_s: dict[Key, tuple[float, int]] = field(default_factory=dict)
+    _heap: list[tuple[float, int, Key]] = field(default_factory=list)  # may hold what was cancelled
+    _set_count: int = 0
+
+    def __len__(self) -> int:
+        return len(self._at_s)
+
+    def set(self, due: Due, name: str, at_s: float) -> None:
+        """From now on this key is due then, and not when it was."""
+        self._set_count += 1
+        key = (due, name)
+        self._at_s[key] = (at_s, self._set_count)
+        heappush(self._heap, (at_s, self._set_count, key))
+        if len(self._heap) > 2 * len(self._at_s) + 64:
+            self._heap = [(*entry, key) for key, entry in self._at_s.items()]
+            heapify(self._heap)
+
+    def cancel(self, due: Due, name: str) -> None:
+        """The key is not due any more; one that was not is no matter."""
+        self._at_s.pop((due, name), None)
+
+    def next_at_s(self) -> float | None:
+        """When the first one is due; None: there is none."""
+        heap = self._heap
+        while heap and self._at_s.get(heap[0][2]) != heap[0][:2]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop_due(self, now_s: float) -> Key | None:
+        """The first that is due by now, which then no longer is; equal times in the order they were set."""
+        at_s = self.next_at_s()
+        if at_s is None or at_s > now_s:
+            return None
+        key = heappop(self._heap)[2]
+        del self._at_s[key]
+        return key
+
+
+@dataclass(slots=True)
+class RecentIds:
+    """The latest ids, so that one that comes again is known; old ones are forgotten. Mutable."""
+
+    _ids: dict[str, None] = field(default_factory=dict)
+
+    def add(self, name: str) -> None:
+        self._ids.pop(name, None)
+        self._ids[name] = None
+        if len(self._ids) > RECENT_IDS_MAX:
+            del self._ids[next(iter(self._ids))]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
 
 @dataclass(slots=True)
@@ -120,51 +197,37 @@ class ClusterView:
     def join(self, node: Node) -> None:
         """A new node is up."""
         self.nodes[node.node_id] = node
-        size = node.accelerator_count
-        self.usable_sizes[size] = self.usable_sizes.get(size, 0) + 1
-        self.total_count += size
+        self._count_usable(node, 1)
+        self.total_count += node.accelerator_count
         self.up_node_count += 1
         self.file(node)
-        self.room_changed = True
 
     def running(self) -> Iterable[Job]:
         """Jobs that have accelerators, the soonest expected to leave first."""
         return (job for _, _, job in self.ends)
 
     def give(self, job: Job, placement: Placement, end_s: float, now_s: float) -> None:
-        """Let a job have these accelerators, all of them, until about `end_s`."""
-        assert not job.placement, job
-        for node_id, count in placement:
-            self._shift(self.nodes[node_id], job, count)
-        self._remember(job, placement)
-        self._count_for_team(job, job.size_count, now_s)
-        job.end_s = end_s
-        insort(self.ends, (end_s, job.sequence, job))
-
-    def take_back(self, job: Job, now_s: float) -> None:
-        """Undo `give`."""
-        self._forget_end(job)
+        """Let a job have exactly these accelerators, until about `end_s`; only what differs is touched."""
+        nodes, before, after = self.nodes, dict(job.placement), dict(placement)
         for node_id, count in job.placement:
-            self._shift(self.nodes[node_id], job, -count)
-        self._count_for_team(job, -job.size_count, now_s)
-        self._remember(job, ())
-        self.room_changed = True
-
-    def exchange(self, job: Job, placement: Placement, end_s: float, now_s: float) -> None:
-        """As `take_back` and `give`, but only what differs is touched."""
-        after = dict(placement)
-        less = tuple(piece for piece in job.placement if after.get(piece[0]) != piece[1])
-        gone = {node_id for node_id, _ in less}
-        kept = {node_id for node_id, _ in job.placement if node_id not in gone}
-        more = tuple(piece for piece in placement if piece[0] not in kept)
-        for node_id, count in less:
-            self._shift(self.nodes[node_id], job, -count)
-        for node_id, count in more:
-            self._shift(self.nodes[node_id], job, count)
-        self._count_for_team(job, sum(after.values()) - job.size_count, now_s)
-        self._remember(job, placement)
-        self.room_changed = self.room_changed or bool(less)
-        self.expect_end(job, end_s)
+            if after.get(node_id) != count:
+                self._shift(nodes[node_id], job, -count)
+                self.room_changed = True
+        for node_id, count in placement:
+            if before.get(node_id) != count:
+                self._shift(nodes[node_id], job, count)
+        use, size_count = self.teams.of(job.submitted.team, now_s), sum(after.values())
+        use.used_count += size_count - job.size_count
+        if not job.submitted.preemptible:
+            use.firm_count += size_count - job.size_count
+        if job.placement:
+            self._forget_end(job)
+        job.placement, job.size_count = placement, size_count
+        job.beside = tuple(piece for piece in placement if piece[1] != nodes[piece[0]].accelerator_count)
+        job.whole_count = size_count - sum(count for _, count in job.beside)
+        if placement:
+            job.end_s = end_s
+            insort(self.ends, (end_s, job.sequence, job))
 
     def expect_end(self, job: Job, end_s: float) -> None:
         """A new estimate of when a job leaves."""
@@ -172,9 +235,35 @@ class ClusterView:
         job.end_s = end_s
         insort(self.ends, (end_s, job.sequence, job))
 
-    def change(self, node: Node) -> "_Refiled":
-        """`with view.change(node):` around whatever makes a node usable or not."""
-        return _Refiled(self, node)
+    @contextmanager
+    def change(self, node: Node) -> Iterator[None]:
+        """Around whatever makes a node usable or not: out of the free ones meanwhile, then filed anew."""
+        was_usable = node.usable
+        self._unfile(node)
+        yield
+        up = node.down_since_s is None and node.quarantined_until_s is None
+        node.usable = up and node.use is NodeUse.TRAINING
+        self.file(node)
+        if node.usable != was_usable:
+            self._count_usable(node, 1 if node.usable else -1)
+        if self.serving.pop(node.node_id, None):
+            self.serving_count -= node.accelerator_count
+        self.spares.pop(node.node_id, None)
+        self.quarantined.pop(node.node_id, None)
+        if node.use is NodeUse.SERVING:
+            self.serving[node.node_id] = node
+            self.serving_count += node.accelerator_count
+        elif node.use is NodeUse.SPARE:
+            self.spares[node.node_id] = node
+        if node.quarantined_until_s is not None:
+            self.quarantined[node.node_id] = node
+
+    def _count_usable(self, node: Node, step: int) -> None:
+        size = node.accelerator_count
+        self.usable_sizes[size] = self.usable_sizes.get(size, 0) + step
+        if not self.usable_sizes[size]:
+            del self.usable_sizes[size]
+        self.room_changed = True
 
     def file(self, node: Node) -> None:
         """Put a node where the queue finds it, if it is usable and has something free."""
@@ -211,12 +300,6 @@ class ClusterView:
         node.free_count -= count
         self.file(node)
 
-    def _remember(self, job: Job, placement: Placement) -> None:
-        nodes = self.nodes
-        job.placement, job.size_count = placement, sum(count for _, count in placement)
-        job.beside = tuple(piece for piece in placement if piece[1] != nodes[piece[0]].accelerator_count)
-        job.whole_count = job.size_count - sum(count for _, count in job.beside)
-
     def _unfile(self, node: Node) -> None:
         if node.filed_in is not None:
             node.filed_in.take(node)
@@ -225,46 +308,3 @@ class ClusterView:
         index = bisect_left(self.ends, (job.end_s, job.sequence))  # a shorter tuple is less
         assert self.ends[index][2] is job, job
         del self.ends[index]
-
-    def _count_for_team(self, job: Job, count: int, now_s: float) -> None:
-        use = self.teams.of(job.submitted.team, now_s)
-        use.used_count += count
-        if not job.submitted.preemptible:
-            use.firm_count += count
-
-
-class _Refiled:
-    """Takes a node out of the free ones while it changes, and files it anew by what it then is."""
-
-    __slots__ = ("node", "view", "was_usable")
-
-    def __init__(self, view: ClusterView, node: Node) -> None:
-        self.view, self.node = view, node
-
-    def __enter__(self) -> None:
-        self.was_usable = self.node.usable
-        self.view._unfile(self.node)
-
-    def __exit__(self, *_: object) -> None:
-        view, node = self.view, self.node
-        node.judge()
-        view.file(node)
-        if node.usable != self.was_usable:
-            size, step = node.accelerator_count, 1 if node.usable else -1
-            view.usable_sizes[size] = view.usable_sizes.get(size, 0) + step
-            if not view.usable_sizes[size]:
-                del view.usable_sizes[size]
-            view.room_changed = True
-        if node.node_id in view.serving:
-            del view.serving[node.node_id]
-            view.serving_count -= node.accelerator_count
-        view.spares.pop(node.node_id, None)
-        if node.use is NodeUse.SERVING:
-            view.serving[node.node_id] = node
-            view.serving_count += node.accelerator_count
-        elif node.use is NodeUse.SPARE:
-            view.spares[node.node_id] = node
-        if node.quarantined_until_s is not None:
-            view.quarantined[node.node_id] = node
-        else:
-            view.quarantined.pop(node.node_id, None)

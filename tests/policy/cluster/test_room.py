@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
-from twofold.policy.cluster.backfill import Need
 from twofold.policy.cluster.events import JobStarted, JobSubmitted, NodeAdded
-from twofold.policy.cluster.job import Job
-from twofold.policy.cluster.preemption import (
+from twofold.policy.cluster.gang_queue import Job
+from twofold.policy.cluster.room import (
+    Need,
     Victim,
     candidates_for,
     cost_accelerator_s,

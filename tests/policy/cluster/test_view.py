@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.cluster.timers import RECENT_IDS_MAX, Due, RecentIds, Timers
+from twofold.policy.cluster.view import RECENT_IDS_MAX, Due, RecentIds, Timers
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.sampled_from(Due), st.sampled_from([None, 1.0, 2.0, 3.0])),
