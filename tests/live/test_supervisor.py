@@ -19,10 +19,11 @@ for library in ("psutil", "uvicorn", "aiohttp"):
     pytest.importorskip(library, reason="needs the extra [live]: `make extras`")
 
 LATE = """
-import asyncio, json, socket, sys, threading, urllib.request
-listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-threading.Event().wait()
-"""
+import http.server, sys, time
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.BaseHTTPRequestHandler)
+time.sleep(1.0)
+server.serve_forever()
+"""  # accepts connections at once, answers requests a second later
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from twofold.live.gateway_clients import Asker, Askers
-from twofold.live.gateway_config import GatewayKey, GatewayLimits, GatewayReplica
+from twofold.live.gateway_config import HEALTH_PATH, GatewayKey, GatewayLimits, GatewayReplica
 from twofold.live.gateway_driver import Decider
 from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
 from twofold.live.sse import SseTally
@@ -43,8 +43,7 @@ SPOKEN_REASONS = {
     events.RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
-OPEN_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
-TOLD = (OPEN_PATH, "/state", "/v1/models")
+TOLD = (HEALTH_PATH, "/state", "/v1/models")
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -157,7 +156,7 @@ class GatewayApp:
         if method not in (("POST",) if path in PASSED_FIELDS else ("GET", "HEAD")):
             await client.refuse(Problem(405, f"{path} does not take {method}"))
             return
-        if path == OPEN_PATH:
+        if path == HEALTH_PATH:
             await self._tell(path, client)
             return
         asker = self._askers.of(scope["headers"])
@@ -170,7 +169,7 @@ class GatewayApp:
 
     async def _tell(self, path: str, client: Client) -> None:
         status, data = 200, self.decider.state()
-        if path == "/health":
+        if path == HEALTH_PATH:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
             status = 200 if healthy else 503
             data = {"status": "ok" if healthy else "no replica is healthy", "healthy_replicas": healthy}

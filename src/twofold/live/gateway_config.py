@@ -8,6 +8,7 @@ from pathlib import Path
 from twofold.core import FileError, from_data, to_json
 from twofold.policy.gate import Beliefs, GateSettings, Routing
 
+HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
 SHA256 = re.compile("[0-9a-f]{64}")
 # Settings whose effects nobody carries out yet, or that need what this gateway tells the gate nothing of.
 NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout", "zones")

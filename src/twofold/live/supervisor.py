@@ -3,13 +3,22 @@
 It decides nothing about requests: that is the gate's work, in the gateway's process.
 """
 
+import http.client
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from twofold.core import RunError
 from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
-from twofold.live.gateway_config import GatewayConfig, GatewayLimits, GatewayReplica, write_gateway_config
+from twofold.live.gateway_config import (
+    HEALTH_PATH,
+    GatewayConfig,
+    GatewayLimits,
+    GatewayReplica,
+    write_gateway_config,
+)
 from twofold.live.processes import (
     Child,
     digest_of,
@@ -24,6 +33,7 @@ from twofold.live.processes import (
 from twofold.policy.gate import Beliefs, GateSettings
 
 GATEWAY_START_S = 60.0
+GATEWAY_ANSWER_S = 5.0  # of one request to a gateway that was found running
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
 
 
@@ -96,12 +106,26 @@ def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], sta
 
 
 def _answers(port: int, gateway: Child, state: Path) -> bool:
-    """Whether a gateway that was found running serves; one that was started a moment ago is waited for."""
-    try:
-        wait_until_open(port, gateway, log_path(state, "gateway"), GATEWAY_START_S)
-    except RunError:
-        return False
-    return True
+    """Whether a gateway that was found running serves; one that was started a moment ago is waited for.
+
+    One that was killed a moment ago still stands in the table of processes, and its port accepts
+    connections until it is gone: only an answered request shows that it lives.
+    """
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline_s = time.monotonic() + GATEWAY_START_S
+    while time.monotonic() < deadline_s:
+        try:
+            wait_until_open(port, gateway, log_path(state, "gateway"), GATEWAY_START_S)
+            direct.open(f"http://127.0.0.1:{port}{HEALTH_PATH}", timeout=GATEWAY_ANSWER_S).close()
+        except RunError:
+            return False
+        except urllib.error.HTTPError as refusal:  # that no replica is healthy is an answer as well
+            refusal.close()
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.1)
+            continue
+        return gateway in running(state, "gateway")
+    return False
 
 
 def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path) -> GatewayConfig:
