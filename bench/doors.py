@@ -98,7 +98,8 @@ def home_of(module: str, name: str, known: dict[str, dict[str, str]]) -> str:
         said = re.search(rf"^from \.([\w.]+) import {name} as", stub.read_text("utf-8"), re.M)
         if said and name in known.get(module, {}):
             path = f"{module}.{said[1]}"
-            if name in defined_in(SOURCE / f"{path.replace('.', '/')}.py"):
+            file = SOURCE / f"{path.replace('.', '/')}.py"
+            if file.exists() and name in defined_in(file):
                 return path
     if name in known.get(room_of(module), {}):
         return known[room_of(module)][name]

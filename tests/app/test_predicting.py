@@ -52,7 +52,7 @@ def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     rows = [BAD if n % 3 == 2 else GOOD.replace("1000", str(500 + n)) for n in range(7)]
     whole, pieces = tmp_path / "whole.csv", tmp_path / "pieces.csv"
     predict("inference", table(tmp_path, *rows), whole)
-    monkeypatch.setattr("twofold.app.predicting.CHUNK_ROWS", 2)
+    monkeypatch.setattr("twofold.app.measured_rows.CHUNK_ROWS", 2)
     seen: list[str] = []
     predict("inference", table(tmp_path, *rows), pieces, seen.append)
     assert pieces.read_text() == whole.read_text()

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app.plan_files import plan_value
-from twofold.app.planning import plan, rehearsed_plan
+from twofold.app.planning import plan, plan_value, rehearsed_plan
 from twofold.app.simulate_inputs import rehearsable
-from twofold.app.simulating import Simulated, SimulateOptions, simulate, simulate_sweep
-from twofold.app.sweeping import parse_sweep
+from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
 from twofold.contracts.results import plan_to_json
 from twofold.contracts.scenario import Scenario
 from twofold.contracts.scenario.named import scenario_names
@@ -20,7 +18,7 @@ from twofold.contracts.scenario.scenario import parse_scenario
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
 from twofold.rehearse import compared
 from twofold.rehearse.figure_table import flat_figures
-from twofold.report.shown import ShownPlan
+from twofold.report import ShownPlan
 
 SPEC = """\
 name: helpdesk

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from twofold.app import whole_file
 from twofold.app.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
@@ -15,3 +18,20 @@ def test_another_model_file_is_another_digest(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(config.read_text("utf-8").replace('"num_hidden_layers": 6', '"num_hidden_layers": 7'))
     assert load(tmp_path).digest != before
+
+
+def test_a_file_is_there_when_all_is_written(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "out.txt") as handle:
+        handle.write("all")
+        assert not (tmp_path / "out.txt").exists()
+    assert (tmp_path / "out.txt").read_text() == "all"
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), whole_file(path) as handle:
+        handle.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

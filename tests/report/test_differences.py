@@ -3,8 +3,7 @@
 import pytest
 
 from twofold.planner import Change
-from twofold.report.differences import difference_lines
-from twofold.report.differences_short import SHOWN, telling_lines
+from twofold.report.differences import SHOWN, difference_lines, telling_lines
 from twofold.report.lines import WIDTH
 
 STEP = {"value": 6.9, "low": 6.1, "high": 7.4, "unit": "s", "source": "f"}

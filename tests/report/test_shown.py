@@ -5,11 +5,11 @@ import twofold
 from twofold.contracts.results import Plan, plan_to_json
 from twofold.core import to_data
 from twofold.planner import Change
-from twofold.report.shown import Difference, Explanation, shown_plan
+from twofold.report import Difference, Explanation, ShownPlan
 
 
 def test_a_plan_shows_itself_and_stays_the_same_data(plan: Plan) -> None:
-    shown = shown_plan(plan)
+    shown = ShownPlan.of(plan)
     assert plan_to_json(shown) == plan_to_json(plan)
     assert str(shown).startswith("assistant · llama-3.1-70b")
     html = shown._repr_html_()

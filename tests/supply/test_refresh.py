@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from twofold.app.refreshing import refresh_prices
+from twofold.app.catalogue import refresh_prices
 from twofold.catalog import load_catalog
 from twofold.core import InputError, UsageError
 

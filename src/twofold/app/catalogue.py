@@ -21,8 +21,9 @@ from twofold.catalog import (
     select,
     unmatched,
 )
-from twofold.core import UnknownKeyError, UsageError
+from twofold.core import InputError, UnknownKeyError, UsageError
 from twofold.report import WIDTH, Shown, table
+from twofold.supply import fetched_prices
 
 SCHEMA = "twofold/catalog/1"
 OF_A_GPU = ("kernels", "partitions", "refresh-prices")  # refreshing prices heeds no further word
@@ -117,19 +118,19 @@ def catalog(
         what = f"`{gpu}`: only `partitions` and `kernels` take a GPU"
         raise UsageError(what, hint=f'filter with --where "name ~ {gpu}"')
     if table == "refresh-prices":
-        from twofold.app.refreshing import refresh_prices
+        from twofold.app.catalogue import refresh_prices
 
         return refresh_prices(folder or Path("catalog"), today)
     if table is None:
         return catalog_tables(folder)
     if table == "kernels":
-        from twofold.app.kernel_listing import kernels
+        from twofold.app.device_tables import kernels
 
         if not gpu:
             raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
         return kernels(gpu, folder)
     if gpu:
-        from twofold.app.partitioning import partitions
+        from twofold.app.device_tables import partitions
 
         return partitions(gpu, fit)
     every = list(columns) == ["all"] or (as_json and not columns)
@@ -237,3 +238,38 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, int):
         return f"{cell:,}" if cell >= 10_000 else str(cell)  # years and widths as they are written
     return f"{cell:,.10g}"
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshedPrices(Shown):
+    """The file that was written, its rows, and offers of accelerators that the catalogue does not know."""
+
+    schema: ClassVar[str] = "twofold/catalog/1"
+    file: Path
+    row_count: int
+    left_out: int
+
+    @property
+    def lines(self) -> list[str]:
+        """What to read after it was written."""
+        unknown = f"; {self.left_out:,} offers have no accelerator of the catalogue" if self.left_out else ""
+        return [
+            f"{self.file}: {self.row_count:,} prices of today{unknown}",
+            f"a spec beside `{self.file.parent.name}` is planned with them; the shipped rows stay below them",
+        ]
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """The file and its counts."""
+        return {"file": str(self.file), "rows": self.row_count, "left_out": self.left_out}
+
+
+def refresh_prices(folder: Path, today: date | None = None) -> RefreshedPrices:
+    """Write `prices.csv` in a folder of your own rows. Raises InputError where one is there already."""
+    file = folder / "prices.csv"
+    if file.exists():
+        raise InputError(f"'{file}' is there already", hint="move it away, or name another --folder")
+    text, rows, left_out = fetched_prices(load_catalog(), today or date.today())
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, "utf-8")
+    return RefreshedPrices(file, rows, left_out)

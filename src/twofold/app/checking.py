@@ -1,13 +1,14 @@
-"""`check`: is a spec right, and do the servers that a user described add up?"""
+"""`init` and `check`: the first spec; whether one is right, and the servers described beside it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from twofold.app.sources import SpecSource, load
-from twofold.catalog import Catalog
-from twofold.contracts.spec import Default, Spec, defaults_used
+from twofold.app.sources import SpecSource, load, names_of, whole_file
+from twofold.catalog import Catalog, load_catalog
+from twofold.contracts.spec import Default, Spec, defaults_used, infer_spec, starter_spec
 from twofold.core import CatalogError, InputError, InputErrors, format_si
 from twofold.report import Shown
 
@@ -116,3 +117,41 @@ def _told(verdict: "NodeVerdict") -> Iterator[str]:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count > 1 else ''}" if count else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSpec(Shown):
+    """A spec to begin with, and the file that it was written to; None where it is only shown."""
+
+    schema: ClassVar[str] = "twofold/init/1"
+    file: str | None
+    spec: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The spec itself, or what to do with its file."""
+        if self.file is None:
+            return self.spec.splitlines()
+        return [f"wrote {self.file}", f"next: twofold check {self.file} · twofold plan {self.file}"]
+
+
+def starter(kind: Literal["chat", "train", "both"]) -> str:
+    """A commented spec to begin with: `chat`, `train` or `both`."""
+    return starter_spec(kind)
+
+
+def infer(source: str) -> str:
+    """The spec that a `vllm serve …` line, a request log or a Slurm accounting file lets infer."""
+    return infer_spec(source, names_of(load_catalog()))
+
+
+def first_spec(
+    kind: Literal["chat", "train", "both"] = "both", source: str | None = None, out: Path = Path("-")
+) -> FirstSpec:
+    """A starter, or with `source` what it lets infer, written to `out`; `-` writes no file."""
+    text = starter(kind) if source is None else infer(source)
+    if out == Path("-"):
+        return FirstSpec(None, text)
+    with whole_file(out) as handle:
+        handle.write(text)
+    return FirstSpec(str(out), text)

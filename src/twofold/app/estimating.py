@@ -36,15 +36,7 @@ from twofold.contracts.spec import Precision
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions, engine_era
 from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_software
-from twofold.report import (
-    WIDTH,
-    ShownData,
-    collective_lines,
-    compute_lines,
-    roofline_lines,
-    serve_lines,
-    train_lines,
-)
+from twofold.report import ShownData, estimate_lines
 from twofold.training import RECOMPUTE, TrainingJob
 
 Estimated = TypeVar("Estimated", TrainingEstimate, ServingEstimate)
@@ -114,7 +106,32 @@ def estimate_train(
     )
     scope = run_scope(question.machines.accelerator.name, job)
     answer = _lettered(estimate_training(question, constants), question.machines, constants, scope)
-    return ShownData(answer, tuple(train_lines(answer)))
+    return ShownData(answer, tuple(estimate_lines(answer)))
+
+
+def search_layouts(
+    model: str,
+    on: str,
+    *,
+    batch: str,
+    sequence: str = "8192 tok",
+    precision: Precision = "bf16",
+    framework: str = DEFAULT_FRAMEWORK,
+    count: int = 20,
+) -> ShownData[TrainingEstimate]:
+    """The fastest `count` of all valid layouts of one training step, ranked; `data.layouts` holds them.
+
+    Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
+    """
+    return estimate_train(
+        model,
+        on,
+        batch=batch,
+        sequence=sequence,
+        precision=precision,
+        framework=framework,
+        layouts=count,
+    )
 
 
 def estimate_serve(
@@ -179,7 +196,7 @@ def estimate_serve(
     era = engine_era(engine_name, question.engine_version)
     scope = service_scope(question.machines.accelerator.name, engine_name, era)
     answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants, scope)
-    return ShownData(answer, tuple(serve_lines(answer)))
+    return ShownData(answer, tuple(estimate_lines(answer)))
 
 
 def _lettered(
@@ -208,7 +225,7 @@ def estimate_collective_of(
         ranks,
         parse_quantity(jitter, Dimension.FRACTION) if jitter else None,
     )
-    return ShownData(answer, tuple(collective_lines(answer)))
+    return ShownData(answer, tuple(estimate_lines(answer)))
 
 
 def estimate_compute_of(
@@ -223,7 +240,7 @@ def estimate_compute_of(
         parse_quantity(spend, Dimension.MONEY, "M$") if spend else None,
         model_in(model, catalog) if model else None,
     )
-    return ShownData(answer, tuple(compute_lines(answer)))
+    return ShownData(answer, tuple(estimate_lines(answer)))
 
 
 def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -> ShownData[RooflineEstimate]:
@@ -232,7 +249,7 @@ def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -
     shape = model_in(model, catalog)
     weights = weights or published_format(shape)
     answer = estimate_roofline(shape, _given(machines, catalog, constants), weights)
-    return ShownData(answer, tuple(roofline_lines(answer, WIDTH)))
+    return ShownData(answer, tuple(estimate_lines(answer)))
 
 
 class estimate:  # in lower case: `twofold.estimate.train(…)` reads as the command does

@@ -33,7 +33,7 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
     path = Path(*calibration.parts[-2:])  # as people see it beside the spec, wherever that is
     return LocalTables(
         with_rows(tables.constants, calibration_rows(found, path)),
-        " · ".join(filter(None, (tables.summary, _summary(found)))),
+        " · ".join(filter(None, (tables.summary, _calibrated(found)))),
         " ".join(filter(None, (tables.digest, found.digest))),
         (*tables.notes, *_notes(found, path, today)),
     )
@@ -47,7 +47,7 @@ def _of_device(folder: Path, today: date | None) -> LocalTables:
     return LocalTables(constants, record.summary, record.digest, notes_about(record, today, this_identity()))
 
 
-def _summary(calibration: Calibration) -> str:
+def _calibrated(calibration: Calibration) -> str:
     rows = "1 row" if calibration.rows == 1 else f"{calibration.rows} rows"
     return f"{rows} of {calibration.measurements}, calibrated {calibration.calibrated_on}"
 

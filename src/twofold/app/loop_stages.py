@@ -7,7 +7,6 @@ from pathlib import Path
 
 from twofold.answer import ServingEstimate
 from twofold.app.estimating import Machines, estimate_serve
-from twofold.app.files import whole_file
 from twofold.app.loop_page import loop_json, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
@@ -19,7 +18,7 @@ from twofold.app.loop_settings import (
 )
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
-from twofold.app.sources import device_folder
+from twofold.app.sources import device_folder, whole_file
 from twofold.contracts.results import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
 from twofold.contracts.scenario import Policies
 from twofold.core import AlteredError, FileError, InfeasibleError

@@ -1,31 +1,24 @@
 """`plan`, `explain` and `diff`: a spec becomes a plan, a plan tells where a number comes from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from twofold.app.local_tables import local_tables
-from twofold.app.plan_files import PlanSource, plan_data
 from twofold.app.sources import SpecSource, load
 from twofold.catalog import Catalog
-from twofold.contracts.results import Plan
+from twofold.contracts.results import Plan, read_plan
 from twofold.contracts.spec import Spec
+from twofold.core import DataError, InputError, from_data, to_data
 from twofold.perf import Constants
 from twofold.planner import Planned, PlanOptions, Rehearse, build_plan, with_money_detail
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
-from twofold.report import (
-    Difference,
-    Explanation,
-    ShownData,
-    ShownPlan,
-    default_lines,
-    detail_lines,
-    detail_money_lines,
-    plan_lines,
-    shown_plan,
-)
+from twofold.report import Difference, Explanation, ShownData, ShownPlan, screen_lines
+
+PlanSource = Plan | Path | str | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
     With `today`, prices older than twelve months are warned of. Raises InputError for a spec that cannot be
     planned as written, InfeasibleError when nothing meets it.
     """
-    return shown_plan(ready(spec, today).planned().plan)
+    return ShownPlan.of(ready(spec, today).planned().plan)
 
 
 def rehearsed_plan(
@@ -71,7 +64,7 @@ def rehearsed_plan(
 
     `tell` hears how far that is. A fleet that misses a goal there is replaced by the cheapest that holds.
     """
-    return shown_plan(_rehearsed(spec, today, tell).plan)
+    return ShownPlan.of(_rehearsed(spec, today, tell).plan)
 
 
 def _rehearsed(spec: SpecSource, today: date | None, tell: Callable[[str], None]) -> Planned:
@@ -104,12 +97,32 @@ def plan_screen(
     """A plan with the screens that were asked for, one below the other."""
     made = _rehearsed(spec, today, tell) if rehearse else ready(spec, today).planned()
     answer = with_money_detail(made) if money else made.plan
-    lines = plan_lines(answer, str(spec))
-    if details:
-        follows = money and answer.money is not None
-        lines += ["", *detail_lines(answer, str(spec), money_follows=follows)]
-    if money and answer.money:
-        lines += ["", *detail_money_lines(answer.money)]
-    if show_defaults:
-        lines += ["", *default_lines(answer)]
+    lines = screen_lines(answer, str(spec), details=details, money=money, defaults=show_defaults)
     return ShownData(answer, tuple(lines))
+
+
+def plan_data(source: PlanSource) -> dict[str, Any]:
+    """A plan as plain data, from a Plan, its data, or the file that `twofold plan --out` wrote.
+
+    Raises InputError for what is no plan, or is one that somebody changed by hand.
+    """
+    if isinstance(source, Plan):
+        made: dict[str, Any] = to_data(source)
+        return made
+    data = dict(source) if isinstance(source, Mapping) else read_plan(Path(source))
+    plan_value(data)
+    return data
+
+
+def plan_value(source: PlanSource) -> Plan:
+    """The plan of a Plan, its data, or its file. Raises InputError where it is broken."""
+    if isinstance(source, Plan):
+        return source
+    data = source if isinstance(source, Mapping) else read_plan(Path(source))
+    try:
+        return from_data(Plan, data, more=True)
+    except DataError as error:
+        raise InputError(
+            f"this plan is broken at `{error.path}`",
+            hint="write it again with `twofold plan SPEC --out FILE`",
+        ) from error

@@ -1,24 +1,31 @@
-"""What `simulate` is given: a spec, which is planned first, or a plan, which is taken as it is."""
+"""What `simulate` takes and writes: a spec or a plan, words on traces and scenarios, tables of what ran."""
 
+import csv
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from twofold.answer import model_of
 from twofold.app.local_tables import local_tables
-from twofold.app.plan_files import plan_value
-from twofold.app.planning import ready
-from twofold.app.sources import SpecSource, calibration_file, device_folder
+from twofold.app.planning import plan_value, ready
+from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts.results import Plan, plan_to_json
 from twofold.contracts.spec import ModelReference, Spec, Supply
-from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.rehearse import RehearsalTables, measured_note, measured_services
+from twofold.core import UnknownNameError, UsageError, ValueRefusedError
+from twofold.rehearse import PoolTask, RehearsalTables, measured_note, measured_services
+from twofold.twin.cluster import JobRecord
+from twofold.twin.serving import FleetResult, RequestRecord, TimelineRow
 
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
+Record = Callable[[RequestRecord], None]
+Placed = tuple[tuple[str, int], ...]  # node and accelerators on it
+JobNote = Callable[[JobRecord, Placed], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +106,78 @@ def _named_in(catalog: Catalog) -> Callable[[str], Model]:
 
 def _digest(plan: Plan) -> str:
     return hashlib.sha256(plan_to_json(plan).encode()).hexdigest()
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def traces_by_class(traces: tuple[str, ...]) -> dict[str, Path]:
+    """`chat=a.csv` by class; a file alone stands for the first class."""
+    found: dict[str, Path] = {}
+    for text in traces:
+        name, sign, path = text.partition("=")
+        if sign and ("/" in name or Path(text).exists()):  # a path that holds the sign
+            name, path = "", text
+        name, path = (name, path) if sign else ("", text)
+        if name in found:
+            whose = f"`{name}`" if name else "the first class"
+            raise UsageError(f"two traces for {whose}", hint="give each class one trace")
+        found[name] = Path(path)
+    return found
+
+
+def scenario_pair(compare: str | None) -> tuple[str, str] | None:
+    """`a,b` as two names."""
+    if compare is None:
+        return None
+    names = [name.strip() for name in compare.split(",")]
+    if len(names) != 2 or not all(names):
+        hint = "write for example `--compare zone-loss,zone-loss-no-spares`"
+        raise UsageError(f"`--compare {compare}` names no two scenarios", hint=hint)
+    return names[0], names[1]
+
+
+@contextmanager
+def request_table(path: Path | None) -> Iterator[Record | None]:
+    """A function that writes a request as it ends; None where no table is wanted."""
+    with _table(path, RequestRecord) as write:
+        yield write
+
+
+@contextmanager
+def job_table(path: Path | None) -> Iterator[JobNote | None]:
+    """A function that writes a job as it ends, with where it stood last; None where no table is wanted."""
+    with _table(path, JobRecord, "placement") as write:
+        yield write and (
+            lambda job, placement: write(job, " ".join(f"{node}:{count}" for node, count in placement))
+        )
+
+
+@contextmanager
+def _table(path: Path | None, kind: type, *more: str) -> Iterator[Callable[..., None] | None]:
+    """What writes a value of a kind as a row, with what stands in further columns."""
+    if path is None:
+        yield None
+        return
+    with whole_file(path) as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow([*(field.name for field in fields(kind)), *more])
+
+        def write(value: Any, *cells: str) -> None:
+            writer.writerow([*("" if each is None else each for each in astuple(value)), *cells])
+
+        yield write
+
+
+def timeline_table(path: Path, tasks: Sequence[PoolTask], results: Sequence[FleetResult]) -> None:
+    """The run over time, every pool one after the other."""
+    with whole_file(path) as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(["service", "pool", *(field.name for field in fields(TimelineRow))])
+        for task, result in zip(tasks, results, strict=True):
+            where = [task.service.name, task.pool.pool.name]
+            writer.writerows([*where, *astuple(row)] for row in result.timeline)

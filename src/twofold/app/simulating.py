@@ -4,15 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from twofold import __version__
-from twofold.app.simulate_inputs import Rehearsable, rehearsable
-from twofold.app.simulate_tables import job_table, request_table, timeline_table
-from twofold.app.simulate_words import core_count, scenario_pair, traces_by_class
+from twofold.app.simulate_inputs import (
+    Rehearsable,
+    core_count,
+    job_table,
+    rehearsable,
+    request_table,
+    scenario_pair,
+    timeline_table,
+    traces_by_class,
+)
 from twofold.app.sources import SpecSource
-from twofold.app.sweeping import MISSED, SweepAxis, Swept, parse_sweep, sweep_of
-from twofold.contracts.results import Plan, Simulation
+from twofold.contracts.results import Plan, Simulation, Sweep
 from twofold.contracts.scenario import Scenario, find_scenario
 from twofold.core import EmptyError, UnknownNameError, UsageError, ValueRefusedError, to_data
 from twofold.rehearse import (
@@ -26,6 +32,7 @@ from twofold.rehearse import (
     policies_on,
     pool_tasks,
     rehearsed,
+    swept,
     training_rehearsal,
 )
 from twofold.report import Shown, simulation_lines
@@ -36,13 +43,17 @@ SEED_MAX = 2**32 - 1
 PAIRED_SEEDS = 5  # that two scenarios are compared over
 SWEPT_SEEDS = 3  # that each value of a sweep runs under
 Tell = Callable[[str], None]
+Rehearsal = TypeVar("Rehearsal", Simulation, Sweep)
+MISSED = 3  # exit code
+VALUES_MAX = 24
+HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated(Shown):
-    """A rehearsal that shows itself."""
+class Simulated(Shown, Generic[Rehearsal]):
+    """A rehearsal, or a sweep of them, that shows itself."""
 
-    data: Simulation
+    data: Rehearsal
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -56,8 +67,17 @@ class Simulated(Shown):
 
     @property
     def exit_code(self) -> int:
-        """Whether its goals are met."""
-        return 0 if self.data.slos_met else MISSED
+        """Whether its goals are met; of a sweep, at any value."""
+        runs = self.data.points if isinstance(self.data, Sweep) else (self.data,)
+        return 0 if any(run.slos_met for run in runs) else MISSED
+
+
+@dataclass(frozen=True, slots=True)
+class SweepAxis:
+    """The key of a scenario and the texts that stand for its value."""
+
+    key: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +101,7 @@ def simulate(
     today: date | None = None,
     tell: Tell = lambda _: None,
     process_count: int = 1,
-) -> Simulated:
+) -> Simulated[Simulation]:
     """Rehearse a spec, which is planned first, or a plan: the twin under a scenario.
 
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
@@ -117,7 +137,7 @@ def simulate_or_sweep(
     today: date,
     tell: Tell,
     **options: Any,  # fields of SimulateOptions, under their own names
-) -> Simulated | Swept:
+) -> Simulated[Simulation] | Simulated[Sweep]:
     """A rehearsal, or one for each value of a sweep, from the words of a command line."""
     if sweep and (compare or any(options[name] for name in WRITTEN)):
         hint = "leave --compare, --requests, --timeline and --jobs out"
@@ -126,6 +146,19 @@ def simulate_or_sweep(
     if sweep:
         return simulate_sweep(source, parse_sweep(sweep), chosen, today, tell, core_count())
     return simulate(source, chosen, today, tell, core_count())
+
+
+def parse_sweep(text: str) -> SweepAxis:
+    """`key=value,value,…`. Raises UsageError with what to write instead."""
+    key, _, listed = text.partition("=")
+    values = tuple(value.strip() for value in listed.split(","))
+    if not key.strip() or len(values) < 2 or not all(values):
+        raise UsageError(f"`--sweep {text}` names no key with two values or more", hint=HINT)
+    if len(values) > VALUES_MAX:
+        raise UsageError(f"{len(values)} values are too many for one sweep", hint=f"at most {VALUES_MAX}")
+    if len(set(values)) < len(values):
+        raise UsageError(f"`--sweep {text}` names a value twice", hint=HINT)
+    return SweepAxis(key.strip(), values)
 
 
 def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:
@@ -199,7 +232,7 @@ def simulate_sweep(
     today: date | None = None,
     tell: Tell = lambda _: None,
     process_count: int = 1,
-) -> Swept:
+) -> Simulated[Sweep]:
     """One key of a packaged scenario or a file at several values, each under the same seeds.
 
     Raises as `simulate`, and for a key or value that a scenario cannot have.
@@ -216,7 +249,8 @@ def simulate_sweep(
     runs = [(scenarios[value], seed) for value in axis.values for seed in seeds]
     made = _all(given, runs, options, tell, _workers(options, process_count))
     by_value = [made[index : index + len(seeds)] for index in range(0, len(made), len(seeds))]
-    return Swept(sweep_of(axis, by_value))
+    sweep, signed = swept(axis.key, axis.values, by_value), made[0]
+    return Simulated(replace(sweep, twofold=__version__, plan_digest=signed.plan_digest, notes=signed.notes))
 
 
 def _rehearsal_runs(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> RehearsalRuns:

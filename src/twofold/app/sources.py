@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from twofold.catalog import Accelerator, Catalog, MandateRow, Model, Node, load_catalog, region_names
 from twofold.contracts import Names
@@ -110,3 +111,19 @@ def _from_text(text: str) -> Loaded:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """A text file to write to, which takes its name when all is written; after an error nothing is left."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="") as handle:
+            yield handle
+        unfinished.replace(path)
+    except OSError as error:
+        if error.filename == str(unfinished):  # people know the file by the name they gave it
+            error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        unfinished.unlink(missing_ok=True)

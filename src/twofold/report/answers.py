@@ -1,6 +1,6 @@
 """What every answer of a verb is: lines for a terminal and a notebook, data with a schema for programs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar, Generic, TypeVar
@@ -42,7 +42,8 @@ class Shown:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        return as_html(self.lines)
+        """Lines as a notebook shows them: their columns stay columns."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class ShownData(Shown, Generic[Data]):
         return to_data(self.data)
 
 
-def as_html(lines: Iterable[str]) -> str:
-    """Lines as a notebook shows them: their columns stay columns."""
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"
+@dataclass(frozen=True, slots=True)
+class Explanation(Shown):
+    """Where one number of a plan comes from, as a tree of lines."""
+
+    schema: ClassVar[str] = "twofold/explain/1"
+    path: str
+    lines: tuple[str, ...]

@@ -12,10 +12,8 @@ G_PER_T = 1e6
 L_PER_M3 = 1e3
 
 
-def building_block(building: Building | None) -> list[str]:
-    """The building on about eight lines, for the fleets as planned; none for a plan without servers."""
-    if building is None:
-        return []
+def building_block(building: Building) -> list[str]:
+    """The building on about eight lines, for the fleets as planned."""
     power, servers = building.power, sum(group.node_count for group in building.racks)
     racks = len(building.heat)
     left = (

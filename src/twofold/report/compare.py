@@ -6,9 +6,9 @@ from types import MappingProxyType
 from twofold.answer import Ladder, Ladders, Rung
 from twofold.core import Estimate, format_bytes, format_count
 from twofold.planner import Comparison, Crossed
-from twofold.report.estimate_train import note_lines
 from twofold.report.figures import percent, ranged
-from twofold.report.lines import both_ends, field, heading, table
+from twofold.report.lines import both_ends, field, heading, stacked, table
+from twofold.report.training import note_lines
 
 VERBS = {"training": "TRAIN", "serving": "SERVE"}
 
@@ -70,8 +70,11 @@ COLUMNS: MappingProxyType[str, tuple[str, Callable[[object], str]]] = MappingPro
 )
 
 
-def comparison_lines(answer: Comparison) -> list[str]:
-    """The 2×2, then what each half pays on the other's fleet."""
+def comparison_lines(answer: Comparison | Ladders) -> list[str]:
+    """The 2×2, then what each half pays on the other's fleet; or every table of one axis."""
+    if isinstance(answer, Ladders):
+        blocks = [both_ends(answer.name, f"ladder: {answer.axis}"), *map(_ladder, answer.ladders)]
+        return stacked([*blocks, note_lines(answer.warnings)])
     if not answer.rows:
         return [*both_ends(answer.name, "each half on the other's fleet"), *note_lines(answer.warnings)]
     rows = [_crossed_cells(row) for row in answer.rows]
@@ -106,14 +109,6 @@ def _penalty(row: Crossed) -> list[str]:
 
 def _times(fraction: float) -> str:
     return f"{1 + fraction:.2g} times" if fraction >= 1 else _added(fraction)
-
-
-def ladder_lines(answer: Ladders) -> list[str]:
-    """Every table of the axis, one below the other."""
-    blocks = [both_ends(answer.name, f"ladder: {answer.axis}")]
-    blocks += [_ladder(ladder) for ladder in answer.ladders]
-    blocks.append(note_lines(answer.warnings))
-    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
 
 
 def _ladder(ladder: Ladder) -> list[str]:

@@ -8,11 +8,26 @@ from twofold.core import Estimate, format_bytes, format_seconds, format_si, form
 from twofold.report.building_tables import building_tables
 from twofold.report.compliance import bill_blocks
 from twofold.report.figures import percent, ranged, shares, watt_hours
-from twofold.report.lines import DOT, field, heading, table
+from twofold.report.lines import DOT, field, heading, stacked, table
 from twofold.report.money import more_money_lines
+from twofold.report.money_details import detail_money_lines
+from twofold.report.plan import plan_lines
 from twofold.report.portfolio import portfolio_tables
 from twofold.report.serving import pooling_pieces
 from twofold.report.training import cost_text, storage_text
+
+
+def screen_lines(plan: Plan, spec: str, *, details: bool, money: bool, defaults: bool) -> list[str]:
+    """The one screen, and below it what else was asked for; `spec` is how commands name the spec."""
+    priced = plan.money if money else None
+    return stacked(
+        [
+            plan_lines(plan, spec),
+            detail_lines(plan, spec, money_follows=priced is not None) if details else [],
+            detail_money_lines(priced) if priced else [],
+            default_lines(plan) if defaults else [],
+        ]
+    )
 
 
 def detail_lines(plan: Plan, spec: str = "SPEC", *, money_follows: bool = False) -> list[str]:
@@ -29,7 +44,7 @@ def detail_lines(plan: Plan, spec: str = "SPEC", *, money_follows: bool = False)
     blocks += building_tables(plan.building) if plan.building else []
     blocks += bill_blocks(plan.compliance) if plan.compliance else []
     blocks += [factor_lines(plan), digest_lines(plan)]
-    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+    return stacked(blocks)
 
 
 def all_actions_lines(plan: Plan, spec: str) -> list[str]:

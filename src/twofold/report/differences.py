@@ -1,19 +1,95 @@
-"""What changed between two plans, as lines of a table."""
+"""What changed between two plans as lines of a table: all of it, or what matters first."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
+from typing import Any, ClassVar
 
 from twofold.answer import unit_of
-from twofold.core import Estimate, format_si, from_data
+from twofold.core import Estimate, format_si, from_data, to_data
 from twofold.planner import Change
+from twofold.report.answers import Shown
 from twofold.report.figures import ranged
 from twofold.report.lines import table
 
 _ESTIMATE = {"value", "low", "high", "unit", "source"}
 HALVES = ("training", "serving")
 _DIGEST_LETTERS = 12  # tell two digests apart
+CHANGED = 4  # exit code
+SHOWN = 20
+# What a group is about, the most telling first: patterns of the end of a path.
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "totals",
+        (
+            r"^first_year_usd", r"^portfolio\.usd", r"^money\.total_usd", r"cost_usd(_per_year)?",
+            r"\.run\.total_s", r"\.run\.accelerator_h",
+        ),
+    ),
+    (
+        "asked",
+        (
+            r"\.model", r"\.tokens", r"\.rate_per_s", r"\.limit_s", r"\.deadline_s", r"\.precision",
+            r"^budget_usd", r"\.regions\.\d+",
+        ),
+    ),
+    (
+        "machines",
+        (
+            r"\.machine\.accelerator", r"\.machine\.node_count", r"\.machine\.accelerator_count",
+            r"\.machine\.node", r"\.machine\.fabric", r"^portfolio\.leases\..*\.(offer|units)",
+        ),
+    ),
+    (
+        "layouts",
+        (
+            r"\.layout\.text", r"\.replica\.text", r"\.replica_text", r"\.step_s", r"\.mfu_fraction",
+            r"\.memory_bytes",
+        ),
+    ),
+    ("replicas", (r"[^.]+\.replica_count", r"\.spare_count", r"\.zones", r"\.warm_pool_count")),
+    (
+        "SLOs",
+        (
+            r"\.slos\..*\.met", r"\.slos\..*\.predicted", r"\.holds_until_per_s",
+        ),
+    ),
+    (
+        "prices",
+        (
+            r"\.price\.usd_per_accelerator_h", r"\.price\.(provider|instance|region|term)",
+            r"\.usd_per_1k_output_tokens", r"\.usd_per_mtok",
+        ),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Shown):
+    """What differs between two plans, in plan order; empty when nothing does. Prints what matters first."""
+
+    schema: ClassVar[str] = "twofold/diff/1"
+    changes: tuple[Change, ...]
+    everything: bool = False  # prints every change, in plan order
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def lines(self) -> list[str]:
+        """The changes that matter most, or all of them."""
+        return difference_lines(self.changes) if self.everything else telling_lines(self.changes)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Every change."""
+        return {"changes": to_data(self.changes)}
+
+    @property
+    def exit_code(self) -> int:
+        """Whether anything changed."""
+        return CHANGED if self.changes else 0
 
 
 def difference_lines(changes: Sequence[Change]) -> list[str]:
@@ -67,3 +143,43 @@ def _percent(fraction: float | None) -> str:
     if not fraction:
         return ""
     return f"{100 * fraction:+,.0f} %" if abs(fraction) >= 1 else f"{100 * fraction:+.3g} %"
+
+
+def telling_lines(changes: Sequence[Change]) -> list[str]:
+    """At most twenty differences, by what they are about, and how many more there are."""
+    if len(changes) <= SHOWN:
+        return difference_lines(changes)
+    chosen = list(_chosen(changes))[:SHOWN]
+    if not chosen:
+        return [*difference_lines(changes[:SHOWN])[:-1], _more(len(changes), SHOWN)]
+    rows: list[tuple[str, ...]] = []
+    # Groups in their order, and in each the runs and services in the plan's.
+    chosen.sort(key=lambda each: (each[0], changes.index(each[1])))
+    for (group, owner), found in groupby(chosen, lambda each: (each[0], owner_of(each[1].path))):
+        rows.append((f"{GROUPS[group][0]} of {owner}" if owner else GROUPS[group][0], "", "", ""))
+        rows += [difference_row(change, owner, "  ") for _, change in found]
+    lines = table(("path", "old", "new", "change"), rows, numbers=(3,))
+    return [*lines, _more(len(changes), len(chosen))]
+
+
+def _more(count: int, shown: int) -> str:
+    return f"{count_line(count)}, {count - shown} more: --all"
+
+
+def _chosen(changes: Sequence[Change]) -> Iterator[tuple[int, Change]]:
+    """One of each group in turn, so that no group hides another; each begins with what changed most."""
+    by_group: list[list[tuple[int, float, Change]]] = [[] for _ in GROUPS]
+    for change in changes:
+        if change.relative_change_fraction == 0.0:
+            continue  # its range alone differs
+        for group, (_, patterns) in enumerate(GROUPS):
+            rank = next((i for i, text in enumerate(patterns) if re.search(f"{text}$", change.path)), None)
+            if rank is not None:
+                by_group[group].append((rank, -abs(change.relative_change_fraction or 0.0), change))
+                break
+    sorted_groups = [
+        [(group, change) for _, _, change in sorted(found, key=lambda each: each[:2])]
+        for group, found in enumerate(by_group)
+    ]
+    for turn in zip_longest(*sorted_groups):
+        yield from (each for each in turn if each is not None)

@@ -3,10 +3,9 @@
 from twofold.answer import ServingEstimate
 from twofold.contracts import METRICS, QUANTILES
 from twofold.core import Estimate, format_bytes, format_count, format_memory, format_si
-from twofold.report.estimate_train import model_text, note_lines
 from twofold.report.figures import apportioned, percent, ranged, shares
-from twofold.report.lines import DOT, both_ends, field, heading, table
-from twofold.report.training import bound_pieces, machine_text, price_pieces
+from twofold.report.lines import DOT, both_ends, field, heading, stacked, table
+from twofold.report.training import bound_pieces, machine_text, model_text, note_lines, price_pieces
 
 GIB = 2.0**30
 
@@ -41,7 +40,7 @@ def serve_lines(answer: ServingEstimate) -> list[str]:
         _replicas(answer),
         note_lines(answer.warnings),
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+    return stacked(blocks)
 
 
 def _memory(answer: ServingEstimate) -> list[str]:

@@ -69,6 +69,11 @@ def table(
     return lines
 
 
+def stacked(blocks: Iterable[Sequence[str]]) -> list[str]:
+    """Blocks of lines below one another, an empty line between two; a block without lines is left out."""
+    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+
+
 def _narrowed(widths: list[int], least: list[int]) -> list[int]:
     """Takes from the widest column until the row fits: first from those that hold no word so wide.
 

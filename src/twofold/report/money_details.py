@@ -3,7 +3,7 @@
 from twofold.contracts.results import LineItem, Money, MoneyDetail
 from twofold.core import DAY_S, format_seconds, format_usd
 from twofold.report.figures import percent, ranged
-from twofold.report.lines import field, table
+from twofold.report.lines import field, stacked, table
 from twofold.report.money import HOUR_S, dollars, more_money_lines, number_text, share_text, thousand_queries
 
 
@@ -20,7 +20,7 @@ def detail_money_lines(money: Money) -> list[str]:
     if money.detail:
         blocks += _detail_tables(money.detail)
     notes = [line for note in money.notes for line in field("note", [note])]
-    return "\n\n".join("\n".join(block) for block in [*blocks, notes] if block).split("\n")
+    return stacked([*blocks, notes])
 
 
 def _bill(money: Money) -> list[str]:

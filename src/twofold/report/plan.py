@@ -2,14 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from twofold.answer import reason_text
 from twofold.contracts.results import Action, Count, Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
+from twofold.report.answers import Shown
+from twofold.report.building import building_block
+from twofold.report.compliance import compliance_lines
 from twofold.report.figures import LETTERS, percent, ranged
-from twofold.report.lines import DOT, both_ends, field, heading, table
+from twofold.report.lines import DOT, both_ends, field, heading, stacked, table
+from twofold.report.money import money_lines
+from twofold.report.portfolio import portfolio_lines
 from twofold.report.serving import serving_lines
-from twofold.report.supply import supply_blocks
 from twofold.report.training import training_lines
 
 SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
@@ -17,6 +22,21 @@ FLIP_LIMIT_FRACTION = 0.2
 MORE_BELOW = "more below"
 MOST_ACTION_LINES = 6
 CUT_FIRST = ("then", "release", "risk", "rent", "use", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlan(Plan, Shown):
+    """A plan, schema `twofold/plan/1`, that prints as its one-screen form."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "ShownPlan":
+        """The same plan, able to show itself."""
+        return cls(**{field.name: getattr(plan, field.name) for field in fields(plan)})
+
+    @property
+    def lines(self) -> list[str]:
+        """The one screen."""
+        return plan_lines(self)
 
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
@@ -27,10 +47,15 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
         *(training_lines(run) for run in plan.training),
         *(serving_lines(service, plan.rehearsed) for service in plan.serving),
         two_halves_lines(plan),
-        *supply_blocks(plan),
+        portfolio_lines(plan.portfolio, plan.money.portfolio if plan.money else None)
+        if plan.portfolio
+        else [],
+        money_lines(plan.money) if plan.money else [],
+        building_block(plan.building) if plan.building else [],
+        compliance_lines(plan.compliance) if plan.compliance else [],
         [*why_not_lines(plan), *note_lines(plan), *number_lines(plan), *next_lines(plan, spec)],
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block).split("\n")
+    return stacked(blocks)
 
 
 def header_lines(plan: Plan) -> list[str]:

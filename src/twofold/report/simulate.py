@@ -13,6 +13,7 @@ from twofold.contracts.results import (
     LatencyFigures,
     Simulation,
     SloKept,
+    Sweep,
     TenantFigures,
 )
 from twofold.core import format_seconds, format_si, format_usd
@@ -20,6 +21,7 @@ from twofold.rehearse import OF_FLEETS, figure_of
 from twofold.report.figures import percent, share
 from twofold.report.lines import both_ends, field, heading, table
 from twofold.report.simulate_cluster import training_lines
+from twofold.report.sweep import sweep_lines
 
 HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
 MARKS = {True: "✓", False: "✗", None: "–"}
@@ -31,8 +33,12 @@ TIMED_EFFECTS = (
 )
 
 
-def simulation_lines(simulation: Simulation) -> list[str]:
-    """The whole screen, at most 100 columns wide."""
+def simulation_lines(made: Simulation | Sweep) -> list[str]:
+    """The screen of a rehearsal, or of a sweep of them, at most 100 columns wide."""
+    return sweep_lines(made) if isinstance(made, Sweep) else _rehearsal_lines(made)
+
+
+def _rehearsal_lines(simulation: Simulation) -> list[str]:
     training = simulation.training
     span = format_seconds(training.duration_s if training else simulation.horizon_s)
     lines = [

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from twofold.contracts.results import Bound, Checkpoints, Machine, Part, PriceUsed, Run, TrainingPlan
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
 from twofold.report.figures import apportioned, hours_unit, percent, ranged, shares, summed
-from twofold.report.lines import DOT, both_ends, field
+from twofold.report.lines import DOT, both_ends, field, heading
 
 GIB = 2.0**30
 SHOWN_BOUNDS = 3
@@ -150,3 +150,14 @@ def storage_text(saved: Checkpoints) -> str:
     if saved.storage_bytes_per_s is None:
         return ""
     return f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"
+
+
+def model_text(name: str, parameters: int) -> str:
+    """`llama-3.1-70b · 70.6 B parameters`."""
+    size = f"{parameters / 1e9:,.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:,.0f} M"
+    return f"{name}{DOT}{size} parameters"
+
+
+def note_lines(warnings: tuple[str, ...]) -> list[str]:
+    """What to know beside the figures, one note per line."""
+    return [line for at, note in enumerate(warnings) for line in heading("" if at else "NOTE", [note])]

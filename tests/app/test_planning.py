@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.app import diff, explain
-from twofold.app.plan_files import plan_data
+from twofold.app.planning import plan_data
 from twofold.contracts.results import Plan, plan_to_json
 from twofold.core import InputError, to_data
 

@@ -5,7 +5,7 @@ import pytest
 from twofold.answer import RooflineEstimate, estimate_roofline, given
 from twofold.catalog import load_catalog
 from twofold.perf import load_constants
-from twofold.report.estimate_single import AXIS_WIDTH, PLOT_ROWS, plot
+from twofold.report.estimates import AXIS_WIDTH, PLOT_ROWS, plot
 
 
 def roofline(model: str, on: str) -> RooflineEstimate:

@@ -1,0 +1,272 @@
+"""Measured rows: `predict` answers them, `validate` scores the answers, `calibrate` fits to them."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TextIO
+
+from twofold.app.sources import CALIBRATION_FILE, whole_file
+from twofold.catalog import load_catalog
+from twofold.contracts.rows import CALIBRATION_SCHEMA, Calibration, calibration_to_data
+from twofold.core import EncodingError, Place, TableError, UsageError, ValueRefusedError
+from twofold.measure import (
+    FACETS,
+    NEEDED,
+    PREDICT,
+    Data,
+    Evidence,
+    Gate,
+    compare,
+    gate_figures,
+    gather,
+    half_of,
+    judge,
+    lines_of,
+    lint,
+    read_data,
+    read_figures,
+    read_rows,
+)
+from twofold.perf import load_constants
+from twofold.report import Linted, Shown, Validated, calibration_lines
+
+CHUNK_ROWS = 512
+PREFIX = "pred_"
+Half = Literal["training", "inference"]
+Row = dict[str, str]
+PROCESSES = 2  # of the command, for a folder of thousands of rows
+HALVES = ("training", "inference", "kernels")
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted(Shown):
+    """How many rows were answered, and why the others were refused."""
+
+    schema: ClassVar[str] = "twofold/predict/1"
+    half: str
+    file: str
+    row_count: int
+    stated_count: int
+    assumed_count: int
+    refused: Mapping[str, int]  # error code -> rows
+
+    @property
+    def lines(self) -> list[str]:
+        """The counts, and where the predictions are."""
+        answered = f"{self.stated_count:,} answered as stated, {self.assumed_count:,} with assumptions"
+        refused = "".join(f", {count:,} refused ({code})" for code, count in self.refused.items())
+        return [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}"]
+
+
+def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lambda _: None) -> Predicted:
+    """Predict every row of the CSV file `rows` into `out`, with `pred_…` columns appended.
+
+    Other columns pass through unchanged. A row that cannot be predicted says why in `pred_error`, the rest
+    goes on. `tell` hears how much of the file is read.
+    """
+    counts: Counter[str] = Counter()
+    with (
+        rows.open("rb") as raw,
+        TextIOWrapper(raw, "utf-8-sig", newline="") as source,
+        whole_file(out) as sink,
+    ):
+        writer = csv.writer(sink, lineterminator="\n")
+        columns: list[str] = []  # in the order of the first answer; refused rows may have another
+        for given, answers in _answered(source, half, rows):
+            if not columns:
+                columns = [name for name in answers[0] if name.startswith(PREFIX)]
+                writer.writerow([*given[0], *columns])
+            for row, answer in zip(given, answers, strict=True):
+                writer.writerow([*row.values(), *(answer[name] for name in columns)])
+            counts.update(map(_outcome, answers))
+            tell(f"read {raw.tell()} of {rows.stat().st_size} bytes")
+        if not counts:
+            raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
+    stated, assumed = counts.pop("stated", 0), counts.pop("assumed", 0)
+    return Predicted(
+        half, str(out), stated + assumed + counts.total(), stated, assumed, dict(sorted(counts.items()))
+    )
+
+
+def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Rows as they stand, and with their predictions, a chunk at a time."""
+    catalog, constants = load_catalog(), load_constants()
+    lines = _lines(source, path)
+    header = _header(next(lines, []), half, path)
+    while chunk := list(islice(lines, CHUNK_ROWS)):
+        given = [
+            {name: cell for name, cell in zip(header, cells, strict=True) if not name.startswith(PREFIX)}
+            for cells in chunk
+        ]
+        yield given, PREDICT[half](given, catalog, constants)
+
+
+def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
+    """The lines of the table as cells, as many as the header has; blank lines are left out."""
+    reader = csv.reader(source, strict=True)
+    width = 0
+    try:
+        for cells in reader:
+            width = width or len(cells)
+            if len(cells) > width:
+                place = Place(str(path), reader.line_num, 1)
+                raise TableError(
+                    f"{len(cells)} cells under a header of {width}", place=place, hint="quote commas"
+                )
+            if cells:
+                yield cells + [""] * (width - len(cells))
+    except csv.Error as error:
+        raise TableError(f"not a CSV table: {error}", place=Place(str(path), reader.line_num, 1)) from error
+    except UnicodeDecodeError as error:
+        place = Place(str(path), reader.line_num + 1, 1)
+        raise EncodingError("not UTF-8 text", place=place, hint="save the table as UTF-8") from error
+
+
+def _header(names: list[str], half: Half, path: Path) -> list[str]:
+    missing = [name for name in NEEDED[half] if name not in names]
+    if missing:
+        raise TableError(
+            f"no column {' and no column '.join(f'`{name}`' for name in missing)}",
+            place=Place(str(path), 1, 1),
+            hint=f"a table of {half} runs needs at least {', '.join(NEEDED[half])}",
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise TableError(f"two columns are named `{twice[0]}`", place=Place(str(path), 1, 1))
+    return names
+
+
+def _outcome(answer: Row) -> str:
+    """`stated` or `assumed`, or the code that the row was refused with."""
+    return answer["pred_error"].partition(":")[0] or answer["pred_basis"]
+
+
+def validate(
+    half: str = "",
+    data: Path | str | None = None,
+    by: Sequence[str] = ("source",),
+    gate: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+    process_count: int = 1,
+) -> Validated:
+    """Score predictions on `data`: a folder of truth tables, one table of runs, or the packaged sample.
+
+    `by` names facets to group by; `gate` compares with the committed figures. Raises UsageError for an
+    unknown half, ValueRefusedError for an unknown facet or a gate without committed figures, TableError for
+    a table that is none. With more than one process a script must guard its main module.
+    """
+    _check(half, by)
+    path = Path(data) if data is not None else None
+    if gate and (half == "kernels" or (path is not None and path.is_file())):
+        what = "kernels have" if half == "kernels" else f"`{path}` has"
+        raise ValueRefusedError(f"{what} no committed figures to compare with", hint="leave out `--gate`")
+    found = read_data(path, half)
+    if gate and found.unkept:
+        raise ValueRefusedError(
+            f"no fit is kept here that missed a source of `{path}`, as the committed figures did",
+            hint="compare in a checkout, whose `fits/blind.csv` holds all of them",
+        )
+    evidence = gather(found, tell, process_count=process_count)
+    return Validated(
+        data=found.name,
+        row_counts={name: len(rows) for name, rows in found.rows.items()},
+        context_rows=found.context_rows,
+        by=tuple(by),
+        goals=judge(evidence),
+        groups=tuple(line for part in evidence.parts.values() for line in lines_of(part, by)),
+        refusals=evidence.refusals,
+        gate=_gate(path, found, evidence) if gate else None,
+        unkept=evidence.unkept,
+    )
+
+
+def lint_table(path: Path | str, half: str = "") -> Linted:
+    """Which rows of a table cannot be true, or rarely are. Raises TableError for a table that is none."""
+    path = Path(path)
+    _check(half, ())
+    rows = read_rows(path)
+    found = half_of(rows[0], path, half)
+    findings = lint(
+        "training" if found == "training" else "inference", rows, load_catalog(), load_constants()
+    )
+    return Linted(str(path), found, len(rows), tuple(findings))
+
+
+def validate_or_lint(
+    half: str,
+    data: Path | None,
+    by: Sequence[str],
+    table: Path | None,
+    gate: bool,
+    tell: Callable[[str], None],
+) -> Validated | Linted:
+    """The scores, or what is wrong with the rows of one table."""
+    if table is None:
+        return validate(half, data, by or ["source"], gate, tell, PROCESSES)
+    if data is not None or gate:
+        raise UsageError("`--lint` takes neither `--data` nor `--gate`", hint="run it by itself")
+    return lint_table(table, half)
+
+
+def _check(half: str, by: Sequence[str]) -> None:
+    if half and half not in HALVES:
+        raise UsageError(f"`{half}` is no half", hint="one of " + ", ".join(HALVES))
+    for name in by:
+        if name not in FACETS:
+            raise ValueRefusedError(f"rows cannot be grouped by `{name}`", hint="by " + ", ".join(FACETS))
+
+
+def _gate(path: Path | None, found: Data, evidence: Evidence) -> Gate:
+    name = "truth" if path else "sample"
+    return compare(read_figures(name, found.rows), gate_figures(name, evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated(Shown):
+    """What the rows say, and where it was written."""
+
+    schema: ClassVar[str] = CALIBRATION_SCHEMA
+    data: Calibration
+    path: Path
+
+    def _used(self) -> str:
+        beside = (
+            self.path.name == CALIBRATION_FILE.name and self.path.parent.name == CALIBRATION_FILE.parent.name
+        )
+        return (
+            ": plans beside it use it" if beside else f"; plans read `{CALIBRATION_FILE}` beside their spec"
+        )
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Factors with their ranges, errors before and after, rows refused."""
+        return (*calibration_lines(self.data), "", f"wrote {self.path}{self._used()}")
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """The calibration, and its file."""
+        return {"file": str(self.path), **calibration_to_data(self.data)}
+
+
+def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | None = None) -> Calibrated:
+    """Calibrate with the CSV table `measurements` and write `out`, whole or not at all.
+
+    Raises TableError where no row can be used, InputError for a table that cannot be read.
+    """
+    from twofold.measure import calibrate as fitted
+    from twofold.measure import read_rows
+
+    rows = read_rows(measurements)
+    calibration = fitted(rows, load_catalog(), load_constants(), measurements.name, today or date.today())
+    if out == CALIBRATION_FILE:
+        out.parent.mkdir(exist_ok=True)
+    with whole_file(out) as handle:
+        data = {"schema": CALIBRATION_SCHEMA, **calibration_to_data(calibration)}
+        handle.write(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    return Calibrated(calibration, out)
