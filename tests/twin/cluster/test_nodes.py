@@ -12,6 +12,7 @@ def test_fragmentation_is_what_stands_beside_gangs() -> None:  # R-016
     for number, (_, free_count) in enumerate(free_counts):
         if free_count < 8:
             nodes.hold("gang", ((f"n{number}", 8 - free_count),), BUSY, 0.0)
-    nodes.set_quarantined(nodes["n2"], 0.0)
+    with nodes.change(nodes["n2"], 0.0):
+        nodes["n2"].quarantined = True
     assert nodes.free_blocks() == (24, 16, 16)
     assert Nodes([]).free_blocks() == (0, 0, 0)

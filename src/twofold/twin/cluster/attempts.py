@@ -1,9 +1,11 @@
 """What happens to a job in truth: it starts, works, writes, hangs, is stopped, ends."""
 
+from functools import partial
+
 from twofold.policy.cluster import events
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.jobs import JobEnd
-from twofold.twin.cluster.state import FINISHED, LAUNCHED, SNAPPED, ClusterState
+from twofold.twin.cluster.state import ClusterState
 
 LAST_STOPS = {  # others are queued again
     events.StopReason.GAVE_UP: "gave-up",
@@ -36,7 +38,7 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
     if any(state.nodes[node_id].down for node_id, _ in placement):
         hang(state, job)  # a node that failed, and nobody knows yet
     else:
-        job.due = state.later(state.world.checkpoint.restart_s, LAUNCHED, job.job_id)
+        job.due = state.later(state.world.checkpoint.restart_s, partial(launched, state, job))
 
 
 def give_back(state: ClusterState, job: Job) -> None:
@@ -122,7 +124,7 @@ def save(state: ClusterState, job: Job) -> None:
     job.writing, job.write_from_s = True, state.now_s
     snapshot_s = state.world.checkpoint.snapshot_s
     if snapshot_s is not None:
-        job.due = state.later(snapshot_s, SNAPPED, job.job_id)
+        job.due = state.later(snapshot_s, partial(snapped, state, job))
     state.transfer(job)
 
 
@@ -219,7 +221,7 @@ def end(state: ClusterState, job: Job, outcome: str) -> None:
 
 
 def _expect_end(state: ClusterState, job: Job) -> None:
-    job.due = state.heap.push(job.finishes_s(state.now_s), FINISHED, job.job_id)
+    job.due = state.at(job.finishes_s(state.now_s), partial(finish, state, job))
 
 
 def _drop_due(state: ClusterState, job: Job) -> None:

@@ -6,6 +6,7 @@ progress is one rate between two events.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count as counter
 from math import inf
 from typing import assert_never
@@ -14,12 +15,12 @@ import numpy as np
 
 from twofold.policy import Woke
 from twofold.policy.cluster import events
-from twofold.twin.cluster.attempts import begin, end, finish, launched, save, snapped, stop, transferred
+from twofold.twin.cluster.attempts import begin, end, save, stop, transferred
 from twofold.twin.cluster.job import Job
 from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.node_events import NodeEvents
 from twofold.twin.cluster.result import cluster_result
-from twofold.twin.cluster.state import ARRIVAL, FINISHED, LAUNCHED, SNAPPED, TICK, ClusterState
+from twofold.twin.cluster.state import ClusterState
 from twofold.twin.cluster.types import ClusterMachine, ClusterResult, ClusterWorld, JobRecord, RunEnd
 
 WAKES_MAX = 10_000  # at one time, in a row: then the machine asks to be woken without getting anywhere
@@ -63,7 +64,7 @@ class _Run:
         self.nodes.begin()
         every_s = world.horizon_s / world.timeline_count
         for number in range(1, world.timeline_count + 1):
-            state.heap.push(number * every_s, TICK, None)
+            state.at(number * every_s, self.nodes.tick)
         self._next_arrival()
         self._tell()
         wakes, ends_early = 0, world.ends is RunEnd.LAST_JOB
@@ -74,7 +75,7 @@ class _Run:
             due = state.heap.pop_until(min(wake_s, stored_s, world.horizon_s))
             if due is not None:
                 wakes, state.now_s = 0, max(due[0], state.now_s)
-                self._happen(due[2], due[3])
+                due[3]()
             elif min(wake_s, stored_s) > world.horizon_s:
                 break
             elif stored_s <= wake_s:
@@ -99,19 +100,6 @@ class _Run:
             for effect in effects:
                 self._do(effect)
 
-    def _happen(self, kind: int, subject: object) -> None:
-        state = self.state
-        if kind in (LAUNCHED, FINISHED, SNAPPED):
-            job = state.jobs[str(subject)]
-            {LAUNCHED: launched, FINISHED: finish, SNAPPED: snapped}[kind](state, job)
-        elif kind == ARRIVAL:
-            assert isinstance(subject, JobArrival)
-            self._submit(subject)
-        elif kind == TICK:
-            self.nodes.tick()
-        else:
-            self.nodes.happen(kind, subject)
-
     def _stored(self) -> None:
         state = self.state
         for job_id in state.metadata.advance(state.now_s):
@@ -125,13 +113,14 @@ class _Run:
         if arrival is not None:
             assert arrival.submit_s >= self._last_submit_s, "jobs are not in order of time"
             self._last_submit_s = arrival.submit_s
-            self.state.heap.push(arrival.submit_s, ARRIVAL, arrival)
+            self.state.at(arrival.submit_s, partial(self._submit, arrival))
 
     def _submit(self, arrival: JobArrival) -> None:
         """A job arrives; what the brain hears of its length is what its owner says."""
         state, world = self.state, self._world
         job_id = arrival.job_id or f"j{next(self._numbers)}"
-        job = Job(job_id, arrival, state.pace.scaling_efficiency(arrival.accelerator_count))
+        efficiency_fraction = state.pace.scaling_efficiency(arrival.accelerator_count)
+        job = Job(job_id, arrival, arrival.duration_s * arrival.accelerator_count * efficiency_fraction)
         assert job_id not in state.jobs, f"two jobs are called {job_id}"
         state.jobs[job_id] = job
         state.figures.entered_queue(job, state.now_s)

@@ -1,5 +1,6 @@
 """One job in truth: how far it is, what is safe, and what its accelerators do meanwhile."""
 
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
@@ -28,64 +29,42 @@ class Phase(Enum):
         return int(self.value) % 100
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One job. Mutable; work is in accelerator-seconds of sound, perfectly scaling accelerators.
 
     Between two changes it works at one rate, so how far it is follows from when that began (`sync`).
     """
 
-    __slots__ = (
-        "arrival",
-        "attempt",
-        "checkpoints_count",
-        "done_s",
-        "due",
-        "failed_at_s",
-        "failures_count",
-        "held_count",
-        "job_id",
-        "kept_slow_s",
-        "lost_s",
-        "pace_is_old",
-        "pace_setter",
-        "phase",
-        "placement",
-        "preempted_count",
-        "rate",
-        "saved_s",
-        "since_s",
-        "slow_s",
-        "snap_slow_s",
-        "snap_work_s",
-        "started_s",
-        "step_factor",
-        "work_s",
-        "write_from_s",
-        "write_stood_s",
-        "writing",
-    )
-
-    def __init__(self, job_id: str, arrival: JobArrival, efficiency_fraction: float) -> None:
-        self.job_id, self.arrival = job_id, arrival
-        self.work_s = arrival.duration_s * arrival.accelerator_count * efficiency_fraction
-        self.done_s = self.saved_s = self.snap_work_s = 0.0
-        # Time beyond what sound accelerators take: since the last checkpoint, at its snapshot, and safe.
-        self.slow_s = self.snap_slow_s = self.kept_slow_s = 0.0
-        self.lost_s = 0.0
-        self.phase = Phase.WAITING
-        self.placement: events.Placement = ()
-        self.held_count = self.attempt = 0
-        self.rate, self.step_factor, self.pace_setter = 0.0, 1.0, ""
-        # HOT: a large gang's pace is a look at all its nodes; looking again after every checkpoint made a
-        # month of one job on 2,000 nodes 4 times slower: bench/twin_cluster.py
-        self.pace_is_old = True
-        self.since_s = 0.0
-        self.due: int | None = None  # number of the heap entry that comes next for it
-        self.started_s: float | None = None
-        self.failed_at_s: float | None = None  # while a failure has not been made good
-        self.writing = False
-        self.write_from_s = self.write_stood_s = 0.0
-        self.checkpoints_count = self.failures_count = self.preempted_count = 0
+    job_id: str
+    arrival: JobArrival
+    work_s: float
+    done_s: float = 0.0
+    saved_s: float = 0.0
+    snap_work_s: float = 0.0
+    # Time beyond what sound accelerators take: since the last checkpoint, and at its snapshot.
+    slow_s: float = 0.0
+    snap_slow_s: float = 0.0
+    lost_s: float = 0.0
+    phase: Phase = Phase.WAITING
+    placement: events.Placement = ()
+    held_count: int = 0
+    attempt: int = 0
+    rate: float = 0.0
+    step_factor: float = 1.0
+    pace_setter: str = ""
+    # HOT: a large gang's pace is a look at all its nodes; looking again after every checkpoint made a
+    # month of one job on 2,000 nodes 4 times slower: bench/twin_cluster.py
+    pace_is_old: bool = True
+    since_s: float = 0.0
+    due: int | None = None  # number of the heap entry that comes next for it
+    started_s: float | None = None
+    failed_at_s: float | None = None  # while a failure has not been made good
+    writing: bool = False
+    write_from_s: float = 0.0
+    checkpoints_count: int = 0
+    failures_count: int = 0
+    preempted_count: int = 0
 
     def sync(self, nodes: Nodes, now_s: float) -> None:
         """Fold the time since the last change into what is done."""
@@ -133,7 +112,6 @@ class Job:
     def save(self) -> None:
         """The checkpoint is whole."""
         self.saved_s = self.snap_work_s
-        self.kept_slow_s += self.snap_slow_s
         self.slow_s -= self.snap_slow_s
         self.snap_slow_s = 0.0
         self.checkpoints_count += 1

@@ -1,7 +1,9 @@
 """What happens to nodes in truth: they fail, are repaired, are slow, go to serving and come back."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from math import inf
+from operator import mul, truediv
 from typing import assert_never
 
 import numpy as np
@@ -12,31 +14,8 @@ from twofold.twin.cluster.clocks import FaultClocks, NodeFailure
 from twofold.twin.cluster.job import Phase
 from twofold.twin.cluster.nodes import Node
 from twofold.twin.cluster.serving import ServingAccount
-from twofold.twin.cluster.state import (
-    ASKED,
-    BROWNOUT,
-    JOB_KNOWN,
-    NEEDED,
-    NODE_FAILS,
-    NODE_INSPECTED,
-    NODE_KNOWN,
-    NODE_REPAIRED,
-    SERVES,
-    SLOWED_FROM,
-    SLOWED_UNTIL,
-    WITHOUT_LIMIT,
-    ClusterState,
-)
+from twofold.twin.cluster.state import WITHOUT_LIMIT, ClusterState
 from twofold.twin.cluster.types import NodeLoss, SlowNode
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A failure on its way to the brain."""
-
-    subject: str  # a node, or a job
-    cause: events.FaultCause
-    attempt: int = 0
 
 
 class NodeEvents:
@@ -61,46 +40,20 @@ class NodeEvents:
         here = {node.node_id for node in state.nodes}  # a part of a pool has some of its nodes
         for slow in world.slow_nodes:
             if slow.node_id in here:
-                state.heap.push(slow.from_s, SLOWED_FROM, slow)
-                state.heap.push(slow.until_s, SLOWED_UNTIL, slow)
+                state.at(slow.from_s, partial(self._slow, slow, mul))
+                state.at(slow.until_s, partial(self._slow, slow, truediv))
         for loss in world.losses:
             if loss.node_id in here:
-                state.heap.push(loss.at_s, NODE_FAILS, loss)
+                state.at(loss.at_s, partial(self._lose, loss))
         for from_s, until_s, factor in world.store.brownouts:
             assert 0 < factor <= 1 and from_s < until_s, world.store
-            state.heap.push(from_s, BROWNOUT, factor)
-            state.heap.push(until_s, BROWNOUT, 1.0)
+            state.at(from_s, partial(self._store_at, factor))
+            state.at(until_s, partial(self._store_at, 1.0))
         if world.serving:
             for at_s, count in world.serving.needed:
-                state.heap.push(at_s, NEEDED, count)
+                state.at(at_s, partial(self._need, count))
             for at_s, count in world.serving.asked:
-                state.heap.push(at_s, ASKED, count)
-
-    def happen(self, kind: int, subject: object) -> None:
-        """One entry of the heap."""
-        state = self._state
-        if kind == NODE_FAILS and isinstance(subject, tuple):
-            self._fail(*subject)
-        elif kind == NODE_FAILS and isinstance(subject, NodeLoss):
-            self._lose(subject)
-        elif kind in (NODE_KNOWN, JOB_KNOWN) and isinstance(subject, _Known):
-            self._known(kind, subject)
-        elif kind == NODE_REPAIRED and isinstance(subject, tuple):
-            self._repaired(*subject)
-        elif kind == NODE_INSPECTED:
-            self._inspected(state.nodes[str(subject)])
-        elif kind in (SLOWED_FROM, SLOWED_UNTIL) and isinstance(subject, SlowNode):
-            self._slow(subject, kind)
-        elif kind == BROWNOUT and isinstance(subject, float):
-            rate = min(state.world.store.bytes_per_s, WITHOUT_LIMIT)
-            state.data.set_rate(rate * subject, state.now_s)
-        elif kind == SERVES:
-            self._serves(state.nodes[str(subject)])
-        elif kind == NEEDED and isinstance(subject, int) and self.account:
-            self.account.change(state.now_s, needed=subject)
-        else:
-            assert kind == ASKED and isinstance(subject, int), (kind, subject)
-            state.inbox.append(events.ServingDemand(subject))
+                state.at(at_s, partial(state.inbox.append, events.ServingDemand(count)))
 
     def tick(self) -> None:
         """A bucket of the timeline ends."""
@@ -118,18 +71,23 @@ class NodeEvents:
         match effect:
             case events.QuarantineNode():
                 node = state.nodes[effect.node_id]
-                state.nodes.set_quarantined(node, state.now_s)
-                state.later(state.world.faults.inspection_s, NODE_INSPECTED, node.node_id)
+                with state.nodes.change(node, state.now_s):
+                    node.quarantined = True
+                state.later(state.world.faults.inspection_s, partial(self._inspected, node))
             case events.ReleaseNode():
-                state.nodes.set_released(state.nodes[effect.node_id], state.now_s)
+                node = state.nodes[effect.node_id]
+                with state.nodes.change(node, state.now_s):
+                    node.quarantined = False
             case events.GrantServing():
                 for node_id in effect.node_ids:
                     self._grant(state.nodes[node_id])
                 self._neighbours_changed(effect.node_ids)
             case events.ReclaimServing():
                 for node_id in effect.node_ids:
-                    self._not_ready(state.nodes[node_id])
-                    state.nodes.reclaim(state.nodes[node_id], state.now_s)
+                    node = state.nodes[node_id]
+                    self._not_ready(node)
+                    with state.nodes.change(node, state.now_s):
+                        node.serving = False
                 self._neighbours_changed(effect.node_ids)
             case _:
                 assert_never(effect)
@@ -138,8 +96,8 @@ class NodeEvents:
 
     def _expect(self, node: Node, failure: NodeFailure | None) -> None:
         if failure is not None and failure.at_s <= self._state.world.horizon_s:
-            number = self._state.heap.push(failure.at_s, NODE_FAILS, (node, failure))
-            self._failure_due[node.node_id] = number
+            fails = partial(self._fail, node, failure)
+            self._failure_due[node.node_id] = self._state.at(failure.at_s, fails)
         else:
             self._failure_due.pop(node.node_id, None)
 
@@ -151,12 +109,13 @@ class NodeEvents:
             return
         if failure.repair_s > 0:
             self._take_down(node, failure.cause)
-            state.later(detection_s + failure.repair_s, NODE_REPAIRED, (node, failure.repair))
+            state.later(detection_s + failure.repair_s, partial(self._repaired, node, failure.repair))
             return
         hit = _job_at(node, failure.slot)
         if hit and hang(state, state.jobs[hit]):
             state.figures.failures_by_cause[failure.cause.value] += 1
-            state.later(detection_s, JOB_KNOWN, _Known(hit, failure.cause, state.jobs[hit].attempt))
+            known = partial(self._job_known, hit, state.jobs[hit].attempt, failure.cause)
+            state.later(detection_s, known)
 
     def _lose(self, loss: NodeLoss) -> None:
         """A node fails as the world says; it is back in time, or never."""
@@ -166,7 +125,7 @@ class NodeEvents:
         self._take_down(node, loss.cause)
         if loss.back_after_s < inf:
             back_s = max(loss.back_after_s, state.world.faults.detection_s)
-            state.later(back_s, NODE_REPAIRED, (node, events.RepairKind.REBOOTED))
+            state.later(back_s, partial(self._repaired, node, events.RepairKind.REBOOTED))
 
     def _take_down(self, node: Node, cause: events.FaultCause) -> None:
         """All that runs on it hangs; the brain hears of it a little later."""
@@ -174,24 +133,24 @@ class NodeEvents:
         state.figures.node_failure_count += 1
         state.figures.failures_by_cause[cause.value] += 1
         self._not_ready(node)
-        state.nodes.set_down(node, state.now_s)
+        with state.nodes.change(node, state.now_s):
+            node.down = True
         for job_id in list(node.job_counts):
             hang(state, state.jobs[job_id])
-        state.later(state.world.faults.detection_s, NODE_KNOWN, _Known(node.node_id, cause))
+        state.later(state.world.faults.detection_s, partial(self._node_known, node, cause))
 
-    def _known(self, kind: int, known: _Known) -> None:
-        """The brain hears of a failure."""
-        state = self._state
-        if kind == NODE_KNOWN:
-            node = state.nodes[known.subject]
-            for job_id in node.job_counts:
-                self._pause(job_id)
-            state.inbox.append(events.NodeFailed(node.node_id, known.cause))
-            return
-        job = state.jobs.get(known.subject)
-        if job is not None and job.attempt == known.attempt and job.phase is Phase.HUNG:
-            self._pause(job.job_id)
-            state.inbox.append(events.JobFailed(job.job_id, known.cause, "", known.attempt))
+    def _node_known(self, node: Node, cause: events.FaultCause) -> None:
+        """The brain hears of a node's failure."""
+        for job_id in node.job_counts:
+            self._pause(job_id)
+        self._state.inbox.append(events.NodeFailed(node.node_id, cause))
+
+    def _job_known(self, job_id: str, attempt: int, cause: events.FaultCause) -> None:
+        """The brain hears that an attempt failed, if it is still the latest and hangs."""
+        job = self._state.jobs.get(job_id)
+        if job is not None and job.attempt == attempt and job.phase is Phase.HUNG:
+            self._pause(job_id)
+            self._state.inbox.append(events.JobFailed(job_id, cause, "", attempt))
 
     def _pause(self, job_id: str) -> None:
         job = self._state.jobs[job_id]
@@ -201,14 +160,15 @@ class NodeEvents:
 
     def _repaired(self, node: Node, repair: events.RepairKind) -> None:
         state = self._state
-        state.nodes.set_up(node, state.now_s)
+        with state.nodes.change(node, state.now_s):
+            node.down = False
         state.inbox.append(events.NodeRepaired(node.node_id, repair))
 
     def _inspected(self, node: Node) -> None:
         """A quarantined node has been looked after; a lemon is none any more."""
         state = self._state
         if node.quarantined and node.down:  # it is with its repairers: look again later
-            state.later(state.world.faults.inspection_s, NODE_INSPECTED, node.node_id)
+            state.later(state.world.faults.inspection_s, partial(self._inspected, node))
         elif node.quarantined:
             if node.is_lemon:
                 due = self._failure_due.pop(node.node_id, None)
@@ -219,14 +179,10 @@ class NodeEvents:
 
     # --- pace ---
 
-    def _slow(self, slow: SlowNode, kind: int) -> None:
+    def _slow(self, slow: SlowNode, change: Callable[[float, float], float]) -> None:
         node = self._state.nodes[slow.node_id]
-        if kind == SLOWED_FROM:
-            node.device_factor *= slow.device_factor
-            node.link_factor *= slow.link_factor
-        else:
-            node.device_factor /= slow.device_factor
-            node.link_factor /= slow.link_factor
+        node.device_factor = change(node.device_factor, slow.device_factor)
+        node.link_factor = change(node.link_factor, slow.link_factor)
         for job_id in list(node.job_counts):
             repace(self._state, self._state.jobs[job_id])
 
@@ -239,17 +195,27 @@ class NodeEvents:
             if any(state.nodes[node_id].domain in domains for node_id, _ in job.placement):
                 repace(state, job)
 
+    def _store_at(self, factor: float) -> None:
+        state = self._state
+        state.data.set_rate(min(state.world.store.bytes_per_s, WITHOUT_LIMIT) * factor, state.now_s)
+
     # --- serving ---
+
+    def _need(self, count: int) -> None:
+        if self.account:
+            self.account.change(self._state.now_s, needed=count)
 
     def _grant(self, node: Node) -> None:
         state = self._state
         assert self.account is not None, "nobody serves here"
         if not node.serving:
             vacate(state, node.node_id)
-            state.nodes.grant(node, state.now_s)
+            assert node.used_count == 0, f"{node.node_id} has {node.job_counts} and was granted to serving"
+            with state.nodes.change(node, state.now_s):
+                node.serving = True
             if not node.down:
                 start_s = self.account.load.start_s
-                state.starting[node.node_id] = state.later(start_s, SERVES, node.node_id)
+                state.starting[node.node_id] = state.later(start_s, partial(self._serves, node))
 
     def _serves(self, node: Node) -> None:
         del self._state.starting[node.node_id]

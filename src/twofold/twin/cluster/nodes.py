@@ -1,6 +1,8 @@
 """Nodes of a cluster in truth, and a ledger that knows at every second what each accelerator does."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from twofold.policy.cluster import events
 from twofold.twin.cluster.types import NodeGroup, Use
@@ -22,11 +24,6 @@ class Ledger:
         self.counts = [0] * len(USES)
         self._seconds = [0.0] * len(USES)
         self._renamed_s = [0.0] * len(USES)
-
-    def add(self, count: int, use: int, now_s: float) -> None:
-        """New accelerators, at the start."""
-        self.counts[use] += count
-        self._seconds[use] -= count * now_s
 
     def move(self, count: int, source: int, target: int, now_s: float) -> None:
         """So many accelerators do something else from now on."""
@@ -52,32 +49,23 @@ class Ledger:
         return [sum(pair) for pair in zip(self.passed_s(now_s), self._renamed_s, strict=True)]
 
 
+@dataclass(slots=True, eq=False)
 class Node:
-    """One node in truth. Mutable: `Nodes` alone changes what the ledger counts."""
+    """One node in truth. Mutable: what says whether it is free changes within `Nodes.change`."""
 
-    __slots__ = (
-        "accelerator_count",
-        "device_factor",
-        "domain",
-        "down",
-        "index",
-        "is_lemon",
-        "job_counts",
-        "link_factor",
-        "node_id",
-        "quarantined",
-        "ready",
-        "serving",
-        "used_count",
-    )
-
-    def __init__(self, node_id: str, index: int, group: NodeGroup) -> None:
-        self.node_id, self.index = node_id, index
-        self.accelerator_count, self.domain = group.accelerator_count, group.domain
-        self.used_count = 0
-        self.job_counts: dict[str, int] = {}  # accelerators of each job on it
-        self.down = self.quarantined = self.serving = self.ready = self.is_lemon = False
-        self.device_factor = self.link_factor = 1.0
+    node_id: str
+    index: int
+    accelerator_count: int
+    domain: tuple[str, ...]
+    used_count: int = 0
+    job_counts: dict[str, int] = field(default_factory=dict)  # accelerators of each job on it
+    down: bool = False
+    quarantined: bool = False
+    serving: bool = False  # it is serving's
+    ready: bool = False  # it serves
+    is_lemon: bool = False
+    device_factor: float = 1.0
+    link_factor: float = 1.0
 
     @property
     def free_count(self) -> int:
@@ -104,10 +92,10 @@ class Nodes:
         self.domain_serving: dict[tuple[str, ...], int] = {}
         for group in groups:
             for number in range(group.first, group.first + group.count):
-                node = Node(f"{group.name}{number}", len(self._by_id), group)
+                node = Node(f"{group.name}{number}", len(self._by_id), group.accelerator_count, group.domain)
                 assert node.node_id not in self._by_id, f"two nodes are called {node.node_id}"
                 self._by_id[node.node_id] = node
-                self.ledger.add(node.accelerator_count, IDLE, 0.0)
+                self.ledger.counts[IDLE] += node.accelerator_count
                 self.domain_counts[node.domain] = (
                     self.domain_counts.get(node.domain, 0) + node.accelerator_count
                 )
@@ -142,49 +130,13 @@ class Nodes:
             node.job_counts.pop(job_id, None)
             assert node.used_count >= 0, node_id
 
-    def set_down(self, node: Node, now_s: float) -> None:
-        """It fails. Jobs on it keep their parts until they are ended."""
-        before = node.free_use
-        node.down, node.ready = True, False
-        self._changed(node, before, now_s)
-
-    def set_up(self, node: Node, now_s: float) -> None:
-        """It is repaired."""
-        before = node.free_use
-        node.down = False
-        self._changed(node, before, now_s)
-
-    def set_quarantined(self, node: Node, now_s: float) -> None:
-        """It is kept from jobs."""
-        before = node.free_use
-        node.quarantined = True
-        self._changed(node, before, now_s)
-
-    def set_released(self, node: Node, now_s: float) -> None:
-        """It is no longer kept from jobs."""
-        before = node.free_use
-        node.quarantined = False
-        self._changed(node, before, now_s)
-
-    def grant(self, node: Node, now_s: float) -> None:
-        """It is serving's; no job may have a part of it."""
-        assert node.used_count == 0, f"{node.node_id} has {node.job_counts} and was granted to serving"
-        before = node.free_use
-        if not node.serving:
-            self.domain_serving[node.domain] += node.accelerator_count
-        node.serving = True
-        self._changed(node, before, now_s)
-
-    def reclaim(self, node: Node, now_s: float) -> None:
-        """It is training's again."""
-        before = node.free_use
-        if node.serving:
-            self.domain_serving[node.domain] -= node.accelerator_count
-        node.serving = node.ready = False
-        self._changed(node, before, now_s)
-
-    def _changed(self, node: Node, before: int, now_s: float) -> None:
-        self.ledger.move(node.free_count, before, node.free_use, now_s)
+    @contextmanager
+    def change(self, node: Node, now_s: float) -> Iterator[None]:
+        """Around a node's failure, repair, quarantine, or change of hands. Jobs on it keep their parts."""
+        use, serving = node.free_use, node.serving
+        yield
+        self.ledger.move(node.free_count, use, node.free_use, now_s)
+        self.domain_serving[node.domain] += node.accelerator_count * (node.serving - serving)
 
     def free_blocks(self) -> tuple[int, int, int]:
         """Free accelerators, those on whole free nodes, and the most of these in one domain (R-016)."""

@@ -15,44 +15,10 @@ from twofold.twin.cluster.pace import Pace
 from twofold.twin.cluster.types import ClusterWorld, JobRecord
 
 WITHOUT_LIMIT = 1e30  # stands for infinity where it is divided by
-# Kinds of entries of the heap.
-(
-    ARRIVAL,
-    NODE_FAILS,
-    NODE_KNOWN,
-    NODE_REPAIRED,
-    NODE_INSPECTED,
-    JOB_KNOWN,
-    LAUNCHED,
-    FINISHED,
-    SNAPPED,
-    SERVES,
-    ASKED,
-    NEEDED,
-    SLOWED_FROM,
-    SLOWED_UNTIL,
-    BROWNOUT,
-    TICK,
-) = range(16)
 
 
 class ClusterState:
     """One run. Mutable. `inbox` holds what the brain is to be told at this time, in order."""
-
-    __slots__ = (
-        "data",
-        "figures",
-        "heap",
-        "inbox",
-        "jobs",
-        "metadata",
-        "nodes",
-        "now_s",
-        "pace",
-        "starting",
-        "world",
-        "write_luck",
-    )
 
     def __init__(self, world: ClusterWorld, on_job: Callable[[JobRecord], None] | None) -> None:
         self.world = world
@@ -68,9 +34,13 @@ class ClusterState:
         self.starting: dict[str, int] = {}  # granted nodes that do not serve yet, by their heap entry
         self.write_luck = np.random.default_rng([world.seed, 12])
 
-    def later(self, after_s: float, kind: int, subject: object) -> int:
+    def at(self, at_s: float, action: Callable[[], None]) -> int:
         """Let something happen; what lies beyond the horizon is kept too, and never comes."""
-        return self.heap.push(self.now_s + after_s, kind, subject)
+        return self.heap.push(at_s, 0, action)
+
+    def later(self, after_s: float, action: Callable[[], None]) -> int:
+        """Let something happen so long from now."""
+        return self.at(self.now_s + after_s, action)
 
     def transfer(self, job: Job) -> None:
         """Move a job's checkpoint to or from the store: first its files, then its bytes."""
