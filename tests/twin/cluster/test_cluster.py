@@ -47,8 +47,7 @@ from twofold.twin.cluster import (
     simulate_cluster,
 )
 from twofold.twin.cluster.jobs import JobEnd
-from twofold.twin.cluster.node_faults import CauseRate
-from twofold.twin.cluster.types import Use
+from twofold.twin.cluster.types import CauseRate, Use
 
 DAY_S = 86_400.0
 

@@ -5,13 +5,12 @@ from .collectives import StepParts as StepParts
 from .collectives import jitter_sweep as jitter_sweep
 from .collectives import rising_shares as rising_shares
 from .collectives import scaling_parts as scaling_parts
+from .faults import published_rates as published_rates
 from .job_shapes import SHAPES as SHAPES
 from .jobs import JobArrival as JobArrival
 from .jobs import JobTraffic as JobTraffic
 from .jobs import arrivals_of as arrivals_of
 from .jobs import generate_jobs as generate_jobs
-from .node_faults import FaultRates as FaultRates
-from .node_faults import published_rates as published_rates
 from .pool import PoolComparison as PoolComparison
 from .pool import compare_pool as compare_pool
 from .types import CheckpointModel as CheckpointModel
@@ -19,6 +18,7 @@ from .types import CheckpointStore as CheckpointStore
 from .types import ClusterMachine as ClusterMachine
 from .types import ClusterResult as ClusterResult
 from .types import ClusterWorld as ClusterWorld
+from .types import FaultRates as FaultRates
 from .types import JobRecord as JobRecord
 from .types import NodeGroup as NodeGroup
 from .types import NodeLoss as NodeLoss

@@ -10,7 +10,7 @@ import numpy as np
 
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import hang, repace, vacate
-from twofold.twin.cluster.clocks import FaultClocks, NodeFailure
+from twofold.twin.cluster.faults import FaultClocks, NodeFailure
 from twofold.twin.cluster.job import Phase
 from twofold.twin.cluster.nodes import Node
 from twofold.twin.cluster.serving import ServingAccount

@@ -4,7 +4,7 @@ The world's truth (durations, speeds, faults) stands here; what the brain may kn
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from math import inf
 
@@ -12,7 +12,6 @@ from twofold.contracts.results import TrainingFigures
 from twofold.policy import Machine
 from twofold.policy.cluster import events
 from twofold.training import Reliability
-from twofold.twin.cluster.node_faults import FaultRates
 
 ClusterMachine = Machine[events.ClusterEvent, events.ClusterEffect]
 
@@ -39,6 +38,45 @@ class RunEnd(Enum):
 
 
 # --- the world ---
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRate:
+    """One cause: how often it strikes, and what becomes of the node."""
+
+    cause: events.FaultCause
+    failures_per_accelerator_h: float
+    repair_s: float  # on average; 0: the node stays, only the job ends
+    repair: events.RepairKind
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRates:
+    """All causes of a cluster, and its lemons: few nodes that cause many of its failures."""
+
+    causes: tuple[CauseRate, ...] = ()
+    detection_s: float = Reliability().detection_s  # from a failure until the brain knows
+    lemon_fraction: float = 0.0  # of the nodes
+    lemon_failure_share: float = 0.0  # of all failures, that lemons cause
+    inspection_s: float = 8 * 3600.0  # a quarantined node is looked after within this, and sound again
+    drift: tuple[tuple[float, float], ...] = ()  # from this second on, so many times the rates
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.lemon_fraction < 1 and 0 <= self.lemon_failure_share < 1, self
+        assert list(self.drift) == sorted(self.drift) and all(factor >= 0 for _, factor in self.drift), self
+
+    @property
+    def failures_per_accelerator_h(self) -> float:
+        """Of all causes together, over all nodes."""
+        return sum(one.failures_per_accelerator_h for one in self.causes)
+
+    def scaled(self, factor: float) -> "FaultRates":
+        """The same causes and repairs, each `factor` times as often."""
+        causes = tuple(
+            replace(one, failures_per_accelerator_h=one.failures_per_accelerator_h * factor)
+            for one in self.causes
+        )
+        return replace(self, causes=causes)
 
 
 @dataclass(frozen=True, slots=True)

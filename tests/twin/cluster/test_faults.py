@@ -1,4 +1,4 @@
-"""When nodes fail: as often as the rates say, at the same times whatever else differs."""
+"""When nodes fail: as often as published rates say, at the same times whatever else differs."""
 
 from dataclasses import replace
 from math import inf
@@ -6,18 +6,41 @@ from math import inf
 import numpy as np
 import pytest
 
+from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster.events import FaultCause, RepairKind
-from twofold.twin.cluster import FaultRates, NodeGroup
-from twofold.twin.cluster.clocks import Drift, FaultClocks
-from twofold.twin.cluster.node_faults import CauseRate
+from twofold.training import Reliability
+from twofold.twin.cluster import FaultRates, NodeGroup, published_rates
+from twofold.twin.cluster.faults import CAUSES, Drift, FaultClocks
 from twofold.twin.cluster.nodes import Nodes
+from twofold.twin.cluster.types import CauseRate
 
+ROWS = load_catalog().rows(Observation)
 RATES = FaultRates(
     (
         CauseRate(FaultCause.ACCELERATOR, 3e-3, 600.0, RepairKind.REPLACED),
         CauseRate(FaultCause.HOST, 1e-3, 60.0, RepairKind.REBOOTED),
     )
 )
+
+
+def test_the_causes_together_are_the_rate_that_plans_use() -> None:
+    rate = published_rates(ROWS).failures_per_accelerator_h
+    assert 1 / rate == pytest.approx(Reliability().accelerator_h_between_failures, rel=0.001)
+
+
+def test_no_published_cause_is_left_out() -> None:
+    published = {row.cause for row in ROWS if row.metric == "unexpected interruptions" and row.cause != "all"}
+    assert published <= set(CAUSES)
+
+
+def test_accelerators_and_their_memory_are_the_most_frequent_causes() -> None:
+    causes = published_rates(ROWS).causes
+    assert [one.cause for one in causes[:2]] == [FaultCause.ACCELERATOR, FaultCause.MEMORY]
+    by_cause = {one.cause: one for one in causes}
+    assert by_cause[FaultCause.SOFTWARE].repair_s == 0
+    assert by_cause[FaultCause.HOST].repair_s == 1800
+    assert by_cause[FaultCause.ACCELERATOR].repair_s == 8 * 3600
+    assert {one.repair for one in causes} == {RepairKind.REBOOTED}  # or lemons would be forgotten
 
 
 def failures(rates: FaultRates, node_count: int, until_s: float, seed: int = 0) -> list[list[float]]:
