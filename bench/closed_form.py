@@ -30,9 +30,9 @@ from twofold.policy.gate import Beliefs, GateSettings, Routing, RoutingSettings
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
+from twofold.rehearse.engine import engine_settings, step_table
 from twofold.rehearse.pools import true_beliefs
-from twofold.twin.serving import Engine, StepTable, engine_settings
-from twofold.twin.serving.engine_presets import step_table
+from twofold.twin.serving import Engine, StepTable
 from twofold.twin.serving.engine_types import EngineWork, FirstToken
 
 Array = NDArray[np.float64]

@@ -21,9 +21,9 @@ from twofold.inference import (
     static_batch,
 )
 from twofold.perf import Cluster, device, load_constants, network
+from twofold.rehearse.engine import engine_settings, step_table
 from twofold.twin.serving.disaggregated import DisaggregatedEngine
 from twofold.twin.serving.engine import Engine
-from twofold.twin.serving.engine_presets import engine_settings, step_table
 from twofold.twin.serving.engine_types import EngineSettings, PrefillMode
 from twofold.twin.serving.step_table import StepTable
 

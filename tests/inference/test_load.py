@@ -22,8 +22,8 @@ from twofold.inference import (
     relieved,
     static_batch,
 )
-from twofold.twin.serving import Engine, engine_settings
-from twofold.twin.serving.engine_presets import step_table
+from twofold.rehearse.engine import engine_settings, step_table
+from twofold.twin.serving import Engine
 
 CHAT = Lengths(1024.0, 256.0)
 HABITS = LimitHabits(0.3, 0.75, 0.2, 1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.rehearse.rollout import RolloutTally
+from twofold.rehearse.tenants import RolloutTally
 from twofold.twin.serving import RequestRecord
 
 

@@ -1,17 +1,25 @@
-"""What every machine is to its driver, a simulator's heap or a server's loop, and what both machines have."""
+"""What every machine is to its driver, a simulator's heap or a server's loop, and its log as lines of JSON.
 
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, dataclass_transform
+In a line a field at its default is not written, and may be absent when read: so a log outlives the fields
+that later versions add. Fields are text, whole and finite numbers, yes or no, enums, tuples of these, None.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
+
+from twofold.core import DataError, ShapeError, from_data
 
 T = TypeVar("T")
-EventT = TypeVar("EventT", contravariant=True)
-EffectT = TypeVar("EffectT")
+ToldT = TypeVar("ToldT", contravariant=True)
+DoneT = TypeVar("DoneT")
 
 
-class Machine(Protocol[EventT, EffectT]):
+class Machine(Protocol[ToldT, DoneT]):
     """State that only events change: no clock, socket, thread, file or randomness of its own."""
 
-    def handle(self, event: EventT, now_s: float) -> list[EffectT]:
+    def handle(self, event: ToldT, now_s: float) -> list[DoneT]:
         """Fold one event in; what is returned is to be done, in this order."""
         ...
 
@@ -33,3 +41,95 @@ def record(made: type[T]) -> type[T]:
 @record
 class Woke:
     """The time that `wake_at_s` named has come."""
+
+
+EventT = TypeVar("EventT")
+EffectT = TypeVar("EffectT")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[EventT, EffectT]):
+    """One line of a machine's log: what came, when, and what the machine answered."""
+
+    now_s: float  # as the driver gave it
+    event: EventT
+    effects: tuple[EffectT, ...]
+
+
+class LineFormat(Generic[EventT, EffectT]):
+    """The lines of one machine, from its two closed unions of dataclasses."""
+
+    def __init__(self, events: Any, effects: Any) -> None:
+        self._events, self._effects = _by_name(events), _by_name(effects)
+        self._all = self._events | self._effects
+        self._defaults = {
+            name: [(field.name, field.default) for field in fields(made)] for name, made in self._all.items()
+        }
+
+    def to_line(self, value: EventT | EffectT | Entry[EventT, EffectT]) -> str:
+        """One JSON object without a line break. NaN and infinity are our own mistake: ValueError."""
+        if isinstance(value, Entry):
+            effects = [self._to_data(effect) for effect in value.effects]
+            data = {"now_s": value.now_s, "event": self._to_data(value.event), "effects": effects}
+        else:
+            data = self._to_data(value)
+        return _ENCODER.encode(data)
+
+    def from_line(self, line: str) -> EventT | EffectT:
+        """What `to_line` wrote, equal to it. Raises ShapeError on anything else."""
+        value: EventT | EffectT = _from_data(_parse(line), self._all)
+        return value
+
+    def entry_from_line(self, line: str) -> Entry[EventT, EffectT]:
+        """The entry that `to_line` wrote, equal to it. Raises ShapeError on anything else."""
+        data = _parse(line)
+        if not isinstance(data, dict) or data.keys() != {"now_s", "event", "effects"}:
+            raise _refused("an entry is an object of `now_s`, `event` and `effects`")
+        if not isinstance(data["effects"], list):
+            raise _refused("`effects` is not a list")
+        event = _from_data(data["event"], self._events)
+        effects = tuple(_from_data(effect, self._effects) for effect in data["effects"])
+        try:
+            return Entry(from_data(float, data["now_s"]), event, effects)
+        except DataError as error:
+            raise _refused(f"`now_s`: {error}") from error
+
+    def _to_data(self, value: Any) -> dict[str, Any]:
+        name = type(value).__name__
+        data: dict[str, Any] = {"type": name}
+        for field, default in self._defaults[name]:
+            content = getattr(value, field)
+            if content != default:
+                data[field] = content.value if isinstance(content, Enum) else content
+        return data
+
+
+# HOT: per event; `json.dumps` with the same options builds an encoder per call: bench/policy.py
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+def _from_data(data: Any, known: dict[str, type[Any]]) -> Any:
+    name = data.pop("type", None) if isinstance(data, dict) else None
+    if not isinstance(name, str) or name not in known:
+        raise _refused(f"`type` is none of {', '.join(known)}")
+    try:
+        return from_data(known[name], data)
+    except DataError as error:
+        raise _refused(f"{name}: {error}") from error
+
+
+def _parse(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"not JSON: {error}") from error
+
+
+def _refused(why: str) -> ShapeError:
+    return ShapeError(
+        f"not a line of a policy log: {why}", hint="replay the log with the version that wrote it"
+    )
+
+
+def _by_name(union: Any) -> dict[str, type[Any]]:
+    return {made.__name__: made for made in get_args(union)}

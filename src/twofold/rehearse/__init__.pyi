@@ -1,5 +1,3 @@
-from .beliefs import belief_factors as belief_factors
-from .compared import compared as compared
 from .figure_table import OF_FLEETS as OF_FLEETS
 from .figure_table import figure_of as figure_of
 from .fleets import GROWN_RATIOS as GROWN_RATIOS
@@ -17,7 +15,9 @@ from .rehearsals import rehearsed as rehearsed
 from .rehearsals import training_rehearsal as training_rehearsal
 from .run import PoolTask as PoolTask
 from .run import RehearsalSettings as RehearsalSettings
+from .run import belief_factors as belief_factors
 from .run import pool_tasks as pool_tasks
+from .simulation import compared as compared
 from .sweep import swept as swept
 from .workers import WorkEngine as WorkEngine
 from .workers import Workers as Workers

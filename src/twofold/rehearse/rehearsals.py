@@ -12,7 +12,7 @@ from twofold.rehearse.run import PoolTask, TalliedRun, tallied_run
 from twofold.rehearse.simulation import simulation_of
 from twofold.rehearse.tenants import TenantTally
 from twofold.rehearse.training import HORIZON_S, left_out, rehearse_training
-from twofold.rehearse.watch import OnJob
+from twofold.rehearse.training_figures import OnJob
 from twofold.rehearse.workers import HERE, Call, Tell, Workers, run_calls
 from twofold.twin.serving import FleetResult, RequestRecord
 

@@ -1,6 +1,9 @@
-"""Runs of a service's pools on the twin: each pool is a world of its own, with its classes' requests."""
+"""Runs of a service's pools on the twin: each pool is a world of its own, with its classes' requests.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+The gate's beliefs are put off as a scenario says, else as far as the plan may be off.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -8,21 +11,21 @@ from pathlib import Path
 
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
 from twofold.contracts.scenario import Scenario
+from twofold.core import Estimate
 from twofold.policy.gate import PoolRules, RoutingSettings
-from twofold.rehearse.arrange import pool_groups
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
-from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of
-from twofold.rehearse.limits import check_ends, check_measured
+from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups
 from twofold.rehearse.measured import is_measured_pool, measured_pools, measured_world
 from twofold.rehearse.pools import PoolWorld, RehearsalTables, pool_world
-from twofold.rehearse.rollout import decided_s, rollout_tally
-from twofold.rehearse.tenants import TenantTally
+from twofold.rehearse.tenants import TenantTally, decided_s, rollout_tally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,
     TRACE_BLOCK_TOKENS,
     TracedTraffic,
     Traffic,
     TrafficMix,
+    check_ends,
+    check_measured,
     drawn_parts,
     scan_trace,
 )
@@ -38,6 +41,8 @@ from twofold.twin.serving import (
     simulate_fleet,
 )
 
+ANSWER = "decode"  # the part of a request's time that beliefs are of, with a range of its own fit
+LEAST_FRACTION = 0.3  # too high and too low, however narrow the plan's own range
 FINISHED_COUNT = 5000  # requests of a class that figures are made of, where no horizon is given
 WARM_UP_RATIO = 1.5  # of the longest class's e2e p95: by then those of the empty start are gone
 WARM_UP_S_MIN = 20.0  # at least; where requests are many, what so many of the rarest class need:
@@ -327,3 +332,25 @@ def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, workers: Worker
     """The results of tasks with their belief factors, in their order, whatever finishes first."""
     calls = [partial(run_world, task.world, task.traffic, factor) for task, factor in tasks]
     return run_calls(calls, tell, workers)
+
+
+def belief_factors(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[float, ...]:
+    """Times the world's own times: perfect ones, then what is put off; perfect ones alone for an error of 0.
+
+    Formula  1 − error and 1 + error where the scenario says it; else ±30 %, or, where that is wider,
+             low / value and high / value of what the plan predicts a request to take, in any class
+    Why      a plan's range is what its fit was off by on rows left out: beliefs of that fit are as far off.
+    """
+    error = scenario.beliefs.error_fraction
+    if error is None:
+        ratios = [1.0, *(ratio for task in tasks for each in task.classes for ratio in _ratios(each))]
+        return 1.0, min(1.0 - LEAST_FRACTION, *ratios), max(1.0 + LEAST_FRACTION, *ratios)
+    return (1.0, 1.0 - error, 1.0 + error) if error else (1.0,)
+
+
+def _ratios(planned: ClassPlan) -> Iterator[float]:
+    answers: list[Estimate] = [part.value for part in planned.latency_budget if part.name == ANSWER]
+    for each in answers or planned.percentiles.values():
+        if 0.0 < each.low <= each.value <= each.high:
+            yield each.low / each.value
+            yield each.high / each.value

@@ -13,12 +13,17 @@ from twofold.contracts.scenario import ClusterChange, ClusterJobs, Scenario
 from twofold.core import DAY_S, EmptyError, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device, power_w
 from twofold.policy.cluster import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota
-from twofold.rehearse.limits import check_cluster_ends, check_cluster_span
-from twofold.rehearse.nodes import NODE_NAME, node_losses, repaired, slow_nodes
+from twofold.rehearse.faults import NODE_NAME, node_losses, repaired, slow_nodes
 from twofold.rehearse.pools import power_factor
-from twofold.rehearse.step import run_node_count, step_rehearsal
-from twofold.rehearse.training_figures import ClusterRehearsal, training_figures
-from twofold.rehearse.watch import OnJob, Watch
+from twofold.rehearse.traffic import check_cluster_ends, check_cluster_span
+from twofold.rehearse.training_figures import (
+    ClusterRehearsal,
+    OnJob,
+    Watch,
+    run_node_count,
+    step_rehearsal,
+    training_figures,
+)
 from twofold.twin import metadata_sweep
 from twofold.twin.cluster import (
     SHAPES,

@@ -1,13 +1,225 @@
-"""What a rehearsed cluster came to, as the figures of the schema, and what of it is beyond a limit."""
+"""What a rehearsed cluster came to: what is noted meanwhile, its figures, a step hop by hop, what it owed."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from twofold.contracts.results import RunFigures, StepFigures, TrainingFigures, TrainingPlan
+from twofold.contracts.scenario import ClusterChange
 from twofold.core import format_seconds
-from twofold.rehearse.training_goals import job_alarms, missed_goals
-from twofold.rehearse.watch import Watch
+from twofold.policy.cluster import ClusterBrain, ClusterSettings, events
+from twofold.rehearse.figures import UNANSWERED_FRACTION_MAX
 from twofold.twin import MetadataRow
-from twofold.twin.cluster import ALARM_INFLATION_FRACTION, ClusterResult, JobRecord, PoolComparison
+from twofold.twin.cluster import (
+    ALARM_INFLATION_FRACTION,
+    ClusterMachine,
+    ClusterResult,
+    JobRecord,
+    PoolComparison,
+    Ring,
+    jitter_sweep,
+    scaling_parts,
+)
+
+OnJob = Callable[[JobRecord, events.Placement], None]
+
+
+class WatchedBrain:
+    """A brain; what it orders is noted. Mutable."""
+
+    def __init__(self, brain: ClusterMachine) -> None:
+        self._brain = brain
+        self._needs: dict[str, tuple[int, int]] = {}  # fewest and most accelerators
+        self._held: dict[str, events.Placement] = {}
+        self.partial_count = 0  # orders that gave a job neither all it needs nor as few as would do
+
+    def handle(self, event: events.ClusterEvent, now_s: float) -> list[events.ClusterEffect]:
+        """What the brain answers."""
+        if isinstance(event, events.JobSubmitted):
+            self._needs[event.job_id] = event.minimum_count, event.accelerator_count
+        effects = self._brain.handle(event, now_s)
+        for effect in effects:
+            if isinstance(effect, events.NewAttempt) and effect.job_id in self._needs:
+                self._placed(effect)
+        return effects
+
+    def _placed(self, effect: events.NewAttempt) -> None:
+        if isinstance(effect, events.SwapNode):
+            self._held[effect.job_id] = tuple(
+                (effect.spare_node_id if node == effect.failed_node_id else node, count)
+                for node, count in self._held[effect.job_id]
+            )
+            return
+        least, most = self._needs[effect.job_id]
+        given = sum(count for _, count in effect.placement)
+        self.partial_count += not least <= given <= most
+        self._held[effect.job_id] = effect.placement
+
+    def wake_at_s(self) -> float | None:
+        """As the brain says."""
+        return self._brain.wake_at_s()
+
+    def forget(self, job_id: str) -> events.Placement:
+        """A job is over: where it stood last, empty if it never ran."""
+        self._needs.pop(job_id, None)
+        return self._held.pop(job_id, ())
+
+
+class Watch:
+    """All that is noted of one rehearsal. Mutable; memory grows with the plan's own runs alone."""
+
+    def __init__(self, settings: ClusterSettings, own_team: str, on_job: OnJob | None) -> None:
+        self._settings, self._own_team, self._on_job = settings, own_team, on_job
+        self._brain: WatchedBrain | None = None
+        self.own: list[JobRecord] = []
+        self.largest_count = 0
+        self.preempted_lost_s_max: float | None = None
+        self.worked_s = 0.0
+        self.checkpoint_count = 0
+
+    def new_brain(self) -> WatchedBrain:
+        """A brain; the first one is the one that is watched, others run beside it for comparison."""
+        made = WatchedBrain(ClusterBrain(self._settings))
+        self._brain = self._brain or made
+        return made
+
+    @property
+    def partial_count(self) -> int:
+        """Orders that gave a job some of its accelerators, not all."""
+        return self._brain.partial_count if self._brain else 0
+
+    def note(self, record: JobRecord) -> None:
+        """A job has ended, or the run has."""
+        placement = self._brain.forget(record.job_id) if self._brain else ()
+        self.largest_count = max(self.largest_count, record.accelerator_count)
+        if record.team == self._own_team:
+            self.own.append(record)
+        if record.checkpoints_count:
+            self.worked_s += (record.busy_s + record.lost_s) / record.accelerator_count
+            self.checkpoint_count += record.checkpoints_count
+        if record.preempted_count and not record.failures_count:
+            lost_s = record.lost_s / record.accelerator_count / record.preempted_count
+            self.preempted_lost_s_max = max(self.preempted_lost_s_max or 0.0, lost_s)
+        if self._on_job:
+            self._on_job(record, placement)
+
+
+RANKS_MAX = 256  # of the simulated ring; beyond, the slowest of so many stands for all
+REPEATS_COUNT = 200  # steps whose tail is looked at; without jitter all are alike
+PARTS = ("compute_s", "communication_s", "input_s", "sync_s")
+
+
+def run_node_count(run: TrainingPlan, change: ClusterChange) -> int:
+    """Nodes of the plan's run here."""
+    return change.run_nodes or run.machine.node_count
+
+
+def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> StepFigures | None:
+    """What its step waits for and how its tail grows under jitter; None where it has no known step.
+
+    Formula  a ring of equal links whose undisturbed all-reduce takes, at the planned number of nodes, the
+             plan's exposed communication; the same links and payload at other numbers
+    Why      What the plan hides behind computing stays hidden; what it does not is what jitter disturbs.
+    Limits   Planned on one node: no communication between nodes at any size.
+    """
+    if run.step_s.value <= 0:
+        return None
+    planned, count = run.machine.node_count, run_node_count(run, change)
+    exposed_s = run.step_s.value * (run.communication_exposed_fraction or 0.0)
+    compute_s = run.step_s.value - exposed_s
+    payload = exposed_s * planned / (2 * (planned - 1)) if planned > 1 else 0.0
+
+    def ring_of(rank_count: int) -> Ring:
+        return Ring(payload, rank_count, link_bytes_per_s=1.0, hop_latency_s=0.0, compute_s=compute_s)
+
+    ranks = min(count, RANKS_MAX)
+    reading_s = change.input_fraction * run.step_s.value * count / planned
+    jitter, repeat_count = change.jitter_fraction, REPEATS_COUNT if change.jitter_fraction else 1
+    (parts,) = scaling_parts(ring_of, (ranks,), lambda _: jitter, lambda _: reading_s, seed, repeat_count)
+    (row,) = jitter_sweep(ring_of(ranks), (jitter,), seed, repeat_count)
+    return StepFigures(
+        accelerator_count=count * run.machine.accelerators_per_node,
+        parts_s={name.removesuffix("_s"): _seconds(getattr(parts, name)) for name in PARTS},
+        step_s_p50=row.step_s_p50 + parts.input_s,
+        step_s_p99=row.step_s_p99 + parts.input_s,
+        inflation_fraction=row.inflation_fraction,
+    )
+
+
+def _seconds(value: float) -> float:
+    """Without what rounding leaves of a difference of equal times."""
+    return 0.0 if abs(value) < 1e-12 else float(value)
+
+
+KEPT_FRACTION_MIN = 0.5  # of the time that jobs hold accelerators: below, most of it is for nothing
+
+
+def missed_goals(
+    result: TrainingFigures, own: Sequence[JobRecord], run: TrainingPlan | None
+) -> tuple[str, ...]:
+    """A run of the plan that ended badly, waits, or is late by its deadline; serving without its share."""
+    found = [_of_run(record, run, result.duration_s) for record in own if run and record.job_id == run.name]
+    return (*(text for text in found if text), *_of_serving(result))
+
+
+def _of_run(record: JobRecord, run: TrainingPlan, now_s: float) -> str:
+    """What is wrong with the plan's run; "": nothing."""
+    name, count = record.job_id, record.accelerator_count
+    done = record.busy_s / (run.run.compute_s.value * count)
+    if record.completion_s is not None and record.state != "completed":
+        said = "gave up" if record.state == "gave-up" else f"was {record.state}"
+        after = f", after {record.failures_count} failures" if record.failures_count else ""
+        return f"{name} {said} at {format_seconds(record.completion_s)}{after}"
+    if record.started_s is None:
+        return f"{name} never started: it waited {format_seconds(record.waited_s)} for {count} accelerators"
+    if record.state == "queued":
+        return f"{name} waits for {count} accelerators at the end, {100 * done:.3g} % of its work done"
+    if done <= 0:  # in its first attempt it may be starting still
+        kept_none = f"{name} has kept no work of {format_seconds(now_s)}, in {record.attempts} attempts"
+        return kept_none if record.attempts > 1 else ""
+    return _of_deadline(record, run.deadline_s, done, now_s)
+
+
+def _of_deadline(record: JobRecord, deadline_s: float | None, done: float, now_s: float) -> str:
+    """That it came too late, or will at its pace so far; "": neither, or there is no deadline."""
+    if deadline_s is None:
+        return ""
+    due = f"its deadline is {format_seconds(deadline_s)}"
+    if record.completion_s is not None:
+        took = f"{record.job_id} was complete after {format_seconds(record.completion_s)}"
+        return f"{took}, {due}" if record.completion_s > deadline_s else ""
+    takes_s = now_s / done
+    takes = f"{record.job_id} takes {format_seconds(takes_s)} at its pace of {format_seconds(now_s)}"
+    return f"{takes}, {due}" if takes_s > deadline_s else ""
+
+
+def _of_serving(result: TrainingFigures) -> tuple[str, ...]:
+    """That serving lacked more of its accelerator-hours than a promise at p95 leaves over."""
+    needed_h, shortfall_h = result.serving_needed_h, result.serving_shortfall_h
+    if shortfall_h <= UNANSWERED_FRACTION_MAX * needed_h:
+        return ()
+    had, least = 100 * (1 - shortfall_h / needed_h), 100 * (1 - UNANSWERED_FRACTION_MAX)
+    return (f"serving had {had:.3g} % of the accelerator-h that it needed, {least:.0f} % is the least",)
+
+
+def job_alarms(result: TrainingFigures) -> list[str]:
+    """One line each: jobs that were turned away or gave up, none that ran, work that was not kept."""
+    found, total = [], sum(result.outcomes.values())
+    refused_count, gave_up_count = result.outcomes.get("refused", 0), result.outcomes.get("gave-up", 0)
+    if refused_count:
+        found.append(
+            f"{refused_count:,} of {total:,} jobs were refused: too large for it, or its queue was full"
+        )
+    if gave_up_count:
+        found.append(f"{gave_up_count:,} of {total:,} jobs gave up, failing again and again")
+    ran = bool(result.queue_s_p95)
+    if total > refused_count and not ran:
+        found.append(f"none of {total:,} jobs started")
+    if ran and result.goodput_fraction < KEPT_FRACTION_MIN:
+        kept, least = max(0.0, round(100 * result.goodput_fraction, 3)), 100 * KEPT_FRACTION_MIN
+        held = "of the time that jobs held accelerators"
+        found.append(f"goodput: {kept:g} % {held} is work kept, {least:.0f} % at least")
+    return found
+
 
 HELD_UP_FRACTION = 0.01  # of a cluster's hours that wait for one node: beyond, it is told
 

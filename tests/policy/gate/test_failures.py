@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
-from twofold.policy.gate.failures import Belief, FailureTest
-from twofold.policy.gate.sequential import Errors, Verdict, alarm_at, cleared_at
+from twofold.policy.gate.sequential import Belief, Errors, FailureTest, Verdict, alarm_at, cleared_at
 
 ERRORS = Errors(0.01, 0.01)
 

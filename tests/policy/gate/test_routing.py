@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate import Beliefs, GateSettings, PoolRules
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
-from twofold.policy.gate.pools import PoolRules
 from twofold.policy.gate.routing import TIERS_MAX, Router
 from twofold.policy.gate.settings import Routing, RoutingSettings
 

@@ -8,8 +8,8 @@ from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import FailOverZone, ReplicaAdded, RestoreZone
 from twofold.policy.gate.fleet_view import FleetView
+from twofold.policy.gate.outliers import ZoneWatch, replicas_with_spares
 from twofold.policy.gate.settings import ZoneSettings
-from twofold.policy.gate.zones import ZoneWatch, replicas_with_spares
 
 
 def fleet() -> FleetView:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged
 from twofold.twin.serving.profiles import hourly_weights
-from twofold.twin.serving.traffic_streams import faster, sampled, shifted, spliced, until
+from twofold.twin.serving.traffic import faster, sampled, shifted, spliced, until
 
 
 def times(model: TrafficModel, until_s: float, seed: int = 1) -> np.ndarray:

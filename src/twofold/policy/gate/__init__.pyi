@@ -3,7 +3,6 @@ from .breaker import state_of as state_of
 from .chance import GOLDEN as GOLDEN
 from .chance import scrambled as scrambled
 from .gate import Gate as Gate
-from .pools import PoolRules as PoolRules
 from .settings import AdmissionSettings as AdmissionSettings
 from .settings import Beliefs as Beliefs
 from .settings import CanarySettings as CanarySettings
@@ -15,6 +14,7 @@ from .settings import GateSettings as GateSettings
 from .settings import HedgeSettings as HedgeSettings
 from .settings import LimitSettings as LimitSettings
 from .settings import OutlierSettings as OutlierSettings
+from .settings import PoolRules as PoolRules
 from .settings import PoolScaling as PoolScaling
 from .settings import QueueSettings as QueueSettings
 from .settings import Rate as Rate
@@ -23,5 +23,5 @@ from .settings import RolloutSettings as RolloutSettings
 from .settings import Routing as Routing
 from .settings import RoutingSettings as RoutingSettings
 from .settings import ScalingSettings as ScalingSettings
+from .settings import WarmSettings as WarmSettings
 from .settings import ZoneSettings as ZoneSettings
-from .warm import WarmSettings as WarmSettings

@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 
 from twofold.policy.gate.chance import mixed, number_of, uniform_fraction
 from twofold.policy.gate.events import Effect, PromoteRelease, RollBackRelease, StageRelease
-from twofold.policy.gate.failures import FailureTest
-from twofold.policy.gate.sequential import ALONE_BLOCKS, Evidence, MeanSums, MeanTest, Verdict
+from twofold.policy.gate.sequential import ALONE_BLOCKS, Evidence, FailureTest, MeanSums, MeanTest, Verdict
 from twofold.policy.gate.settings import CanarySettings
 
 BASELINE_RATIO = 10  # measured outcomes of the baseline for each of the canary's: more would tell little

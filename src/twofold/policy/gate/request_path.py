@@ -9,16 +9,15 @@ import math
 from collections.abc import Collection
 
 from twofold.policy.gate import admission
-from twofold.policy.gate.degrade import Ladder, is_shed, shortened_tokens, smaller_model
+from twofold.policy.gate.admission import Ladder, is_shed, shortened_tokens, smaller_model
 from twofold.policy.gate.events import Effect, Hold, RefusalReason, Refuse, RequestArrived, Send
 from twofold.policy.gate.fair_queue import FairQueue
 from twofold.policy.gate.fleet_view import ANY_CLASS, FleetView, Replica, Request
-from twofold.policy.gate.limits import Limiter
+from twofold.policy.gate.limits import Limiter, Reserve
 from twofold.policy.gate.pace import Pace
-from twofold.policy.gate.pools import pools_for
-from twofold.policy.gate.reserve import Reserve
 from twofold.policy.gate.retry import ClientBudget, Hedger, RetryBudget
 from twofold.policy.gate.routing import Router
+from twofold.policy.gate.settings import pools_for
 from twofold.policy.gate.steering import Steering
 
 DRAIN_MAX = 1_000_000  # as many as there are

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from twofold.policy.gate.chance import mixed
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
-from twofold.policy.gate.pools import pools_for
 from twofold.policy.gate.prefix_index import PrefixIndex
-from twofold.policy.gate.settings import Beliefs, Routing, RoutingSettings
+from twofold.policy.gate.settings import Beliefs, Routing, RoutingSettings, pools_for
 
 Rule = Callable[[FleetView, Request, "Group"], Replica | None]
 

@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 
 from twofold.policy.gate.events import Effect, StartReplica, StopReplica
 from twofold.policy.gate.fleet_view import FleetView, Replica
-from twofold.policy.gate.forecast import Forecast
-from twofold.policy.gate.settings import PoolScaling, ScalingSettings
+from twofold.policy.gate.forecast import Forecast, Rises, warm_count
+from twofold.policy.gate.outliers import replicas_with_spares
+from twofold.policy.gate.settings import PoolScaling, ScalingSettings, WarmSettings
 from twofold.policy.gate.starts import Starts
-from twofold.policy.gate.warm import Rises, WarmSettings, warm_count
-from twofold.policy.gate.zones import replicas_with_spares
 
 START_GAIN = 0.3  # weight of the newest start in the believed start-up time
 STAY_KEPT_RATIO = 0.9999  # of what was seen of answers, when the next one ends

@@ -7,9 +7,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from twofold.policy.gate.pools import PoolRules
 from twofold.policy.gate.sequential import Errors
-from twofold.policy.gate.warm import WarmSettings
 
 BINS_MAX = 10_080  # of a season: a week of minutes
 
@@ -152,6 +150,36 @@ class Routing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRules:
+    """Separate pools for requests that cannot wait and for those that can.
+
+    A latency-critical request overflows into the bulk pool when its own has no room; a bulk request borrows
+    from the latency pool only while that is at most `borrow_fraction` full: the rest of it is the reserve
+    that the pools were parted for.
+    """
+
+    latency_pool: str = "latency"
+    bulk_pool: str = "bulk"
+    bulk_classes: tuple[str, ...] = ()  # every other class is latency-critical
+    borrow_fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        assert self.latency_pool != self.bulk_pool and 0 <= self.borrow_fraction <= 1, self
+
+
+def pools_for(rules: PoolRules, class_name: str) -> tuple[tuple[str, float], ...]:
+    """The pools that a class may use, in order, each with how full it may be for that."""
+    if class_name in rules.bulk_classes:
+        return (rules.bulk_pool, 1.0), (rules.latency_pool, rules.borrow_fraction)
+    return (rules.latency_pool, 1.0), (rules.bulk_pool, 1.0)
+
+
+def home_pool(rules: PoolRules | None, class_name: str) -> str:
+    """The pool that a class is sized in; without rules, the one that has no name."""
+    return "" if rules is None else pools_for(rules, class_name)[0][0]
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingSettings:
     """Limits of the rules; each matters only to the rule it names."""
 
@@ -189,6 +217,20 @@ class ForecastSettings:
         assert 0 < self.bin_s <= self.season_s and 2 <= self.season_s / self.bin_s <= BINS_MAX, self
         gains = (self.level_gain, self.trend_gain, self.profile_gain, self.error_gain)
         assert all(0 < gain <= 1 for gain in gains) and 0 <= self.trend_kept_ratio < 1, self
+
+
+@dataclass(frozen=True, slots=True)
+class WarmSettings:
+    """How sure to be, and what it may cost."""
+
+    covered_fraction: float = 0.95  # of start-up times in which the pool is enough, if misses are normal
+    max_count: int = 8
+    min_count: int = 0
+    rise_window_s: float = 3600.0  # a rise's weight falls to 1/e in this time
+
+    def __post_init__(self) -> None:
+        assert 0.5 <= self.covered_fraction < 1 and 0 <= self.min_count <= self.max_count, self
+        assert self.rise_window_s > 0, self
 
 
 @dataclass(frozen=True, slots=True)

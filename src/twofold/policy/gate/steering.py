@@ -19,13 +19,11 @@ from twofold.policy.gate.events import (
     StopReplica,
 )
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
-from twofold.policy.gate.outliers import Outliers
-from twofold.policy.gate.pools import home_pool
+from twofold.policy.gate.outliers import Outliers, ZoneWatch
 from twofold.policy.gate.rollout import Rollout
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.scaling import Scaler
-from twofold.policy.gate.settings import GateSettings
-from twofold.policy.gate.zones import ZoneWatch
+from twofold.policy.gate.settings import GateSettings, home_pool
 
 BEGUN_SPARE = 1000  # answers that began and were left by their clients, until they are forgotten
 CANARY_TICK_S = 5.0

@@ -1,10 +1,153 @@
 """Who holds which part of one engine's cache: running requests, prompts that they share, idle prompts."""
 
+from collections import OrderedDict
 from math import ceil
 
 from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Reservation
-from twofold.twin.serving.kv_blocks import KvBlocks
-from twofold.twin.serving.prefix_cache import PrefixCache
+
+
+class KvBlocks:
+    """Blocks of one engine: how many there are, are held, and will be by a later token clock. Mutable."""
+
+    __slots__ = ("_due", "block_tokens", "growing_count", "held_count", "idle_count", "total_count")
+
+    def __init__(self, kv_tokens: int, block_tokens: int) -> None:
+        assert block_tokens >= 1, block_tokens
+        self.block_tokens = block_tokens
+        self.total_count = kv_tokens // block_tokens
+        self.held_count = 0  # by sequences, and by shared prefixes in use
+        self.idle_count = 0  # that hold shared prefixes in nobody's use
+        self.growing_count = 0
+        # [k]: sequences whose next token needs a block when the clock is at k modulo the block
+        self._due = [0] * block_tokens
+
+    def blocks_of(self, tokens: int) -> int:
+        """Whole blocks that hold so many tokens."""
+        return -(-tokens // self.block_tokens)
+
+    def join(self, base_tokens: int) -> None:
+        """A sequence that holds `base_tokens` + clock begins to grow; its blocks so far are held already."""
+        self._due[-base_tokens % self.block_tokens] += 1
+        self.growing_count += 1
+
+    def leave(self, base_tokens: int) -> None:
+        """It grows no more; the caller gives its blocks back."""
+        self._due[-base_tokens % self.block_tokens] -= 1
+        self.growing_count -= 1
+
+    def growth_count(self, clock_tokens: int, tokens: int) -> int:
+        """Blocks that all growing sequences take while the clock goes from `clock_tokens` on by `tokens`."""
+        # HOT: once per run of steps; `sum` over slices does not depend on the batch.
+        block = self.block_tokens
+        turns, rest = divmod(tokens, block)
+        start = clock_tokens % block
+        count = turns * self.growing_count
+        if rest:
+            end = start + rest
+            if rest == 1:
+                count += self._due[start]
+            elif end <= block:
+                count += sum(self._due[start:end])
+            else:
+                count += sum(self._due[start:]) + sum(self._due[: end - block])
+        return count
+
+    def tokens_until_short(self, clock_tokens: int, free_count: int) -> int:
+        """The most tokens by which the clock can go on with `free_count` further blocks."""
+        if not self.growing_count:
+            return 1 << 60
+        turns, left = divmod(free_count, self.growing_count)
+        tokens = turns * self.block_tokens
+        while True:
+            left -= self._due[(clock_tokens + tokens) % self.block_tokens]
+            if left < 0:
+                return tokens
+            tokens += 1
+
+
+class PrefixCache:
+    """Hashes of cached blocks. A block is `block_tokens` long, which may be many of the engine's own."""
+
+    __slots__ = ("_idle", "_users")
+
+    def __init__(self) -> None:
+        self._users: dict[int, int] = {}
+        # By last use, oldest first. A plain dict finds its first key ever more slowly as others go.
+        self._idle: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def used_count(self) -> int:
+        """Blocks that sequences hold."""
+        return len(self._users)
+
+    @property
+    def idle_count(self) -> int:
+        """Blocks that nobody holds."""
+        return len(self._idle)
+
+    def held_hit_count(self, hashes: tuple[int, ...]) -> int:
+        """How many leading blocks are cached and held by somebody; nothing changes."""
+        users, idle, held = self._users, self._idle, 0
+        for each in hashes:
+            if each in users:
+                held += 1
+            elif each not in idle:
+                break
+        return held
+
+    def take_hits(self, hashes: tuple[int, ...]) -> tuple[int, int]:
+        """Hold the leading blocks that are cached: how many, and how many of them lay idle."""
+        users, idle, hits, from_idle = self._users, self._idle, 0, 0
+        for each in hashes:
+            count = users.get(each)
+            if count is not None:
+                users[each] = count + 1
+            elif each in idle:
+                del idle[each]
+                users[each] = 1
+                from_idle += 1
+            else:
+                break
+            hits += 1
+        return hits, from_idle
+
+    def take(self, hashes: tuple[int, ...]) -> int:
+        """Hold these blocks, cached or new; how many were in nobody's use before."""
+        users, idle, taken = self._users, self._idle, 0
+        for each in hashes:
+            count = users.get(each)
+            if count is None:
+                idle.pop(each, None)
+                users[each] = 1
+                taken += 1
+            else:
+                users[each] = count + 1
+        return taken
+
+    def give_back(self, hashes: tuple[int, ...]) -> int:
+        """Let go of these; how many nobody holds any more. A prompt's last block is the first to be lost."""
+        users, idle, left = self._users, self._idle, 0
+        for each in reversed(hashes):
+            count = users[each] - 1
+            if count:
+                users[each] = count
+            else:
+                del users[each]
+                idle[each] = None
+                left += 1
+        return left
+
+    def shrink(self, idle_count: int) -> None:
+        """Drop the oldest idle blocks until at most so many are left."""
+        idle = self._idle
+        while len(idle) > idle_count:
+            idle.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything: the engine ended."""
+        self._users.clear()
+        self._idle.clear()
+
 
 WAITING, PREFILLING, DECODING, SWAPPED, HANDED, GONE = range(6)  # where a request is
 

@@ -6,8 +6,7 @@ from math import inf
 from twofold.core import ValueRefusedError
 from twofold.policy.gate import events
 from twofold.twin import Heap
-from twofold.twin.serving.fleet_chance import Purpose, unit
-from twofold.twin.serving.fleet_state import Kind, Visit
+from twofold.twin.serving.fleet_state import Kind, Purpose, Visit, unit
 from twofold.twin.serving.metrics import Metrics
 from twofold.twin.serving.types import Arrival, ClientModel, FleetWorld, Retry
 

@@ -15,10 +15,9 @@ from twofold.policy import Machine
 from twofold.policy.gate import events
 from twofold.twin import Heap
 from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
-from twofold.twin.serving.fleet_chance import Purpose, score, unit
 from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_replicas import Fleet
-from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Replica, Visit
+from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, Visit, score, unit
 from twofold.twin.serving.types import FleetWorld
 
 

@@ -8,8 +8,7 @@ from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
-from twofold.twin.serving.metrics_types import FleetResult
-from twofold.twin.serving.types import FleetWorld
+from twofold.twin.serving.types import FleetResult, FleetWorld
 
 LITTLE_ERROR_MAX = 1e-6
 JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span

@@ -5,7 +5,7 @@ import pytest
 from twofold.policy.cluster import ClusterSettings
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent, Placement, StartJob, SwapNode
 from twofold.policy.cluster.events import JobSubmitted as Submitted
-from twofold.rehearse.watch import Watch, WatchedBrain
+from twofold.rehearse.training_figures import Watch, WatchedBrain
 from twofold.twin.cluster import ClusterWorld as World
 from twofold.twin.cluster import JobArrival, JobRecord, NodeGroup, simulate_cluster
 

@@ -9,7 +9,7 @@ from twofold.contracts.scenario.scenario import parse_scenario
 from twofold.core import InputErrors, TwofoldError
 from twofold.perf import load_constants
 from twofold.policy.cluster.events import FaultCause
-from twofold.rehearse.nodes import node_losses
+from twofold.rehearse.faults import node_losses
 from twofold.rehearse.training import rehearse_training
 from twofold.twin.cluster import NodeLoss
 

@@ -10,7 +10,7 @@ from twofold.contracts.results import ClassPlan
 from twofold.contracts.results.parts import Part
 from twofold.contracts.scenario import Scenario
 from twofold.core import Estimate
-from twofold.rehearse.beliefs import belief_factors
+from twofold.rehearse import belief_factors
 from twofold.rehearse.run import PoolTask
 
 ONE = Estimate(1.0, 1.0, 1.0, "1/s")

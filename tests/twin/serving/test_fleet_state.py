@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.twin.serving.fleet_chance import Purpose, score, unit
+from twofold.twin.serving.fleet_state import Purpose, score, unit
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 9))
