@@ -22,12 +22,6 @@ def class_figures(
     planned: ClassPlan, counted: ClassFigures, service: str, pool: str, result: FleetResult, world: FleetWorld
 ) -> ClassFigures:
     """One class of a run, its goals judged by the middle of what was seen."""
-    return replace(counted, service=service, pool=pool, slos=_slos(planned, counted, result, world))
-
-
-def _slos(
-    planned: ClassPlan, counted: ClassFigures, result: FleetResult, world: FleetWorld
-) -> tuple[SloKept, ...]:
     arrived = counted.arrived_count
     promised = arrived - counted.outcomes.get(OVER_LIMIT, 0)
     answered = counted.finished_count >= (1 - UNANSWERED_FRACTION_MAX) * promised
@@ -44,7 +38,7 @@ def _slos(
             met = None  # nobody asked, or answers came whole: no token follows another
         expected_s = slo.predicted.value if slo.predicted else None
         kept.append(SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
-    return tuple(kept)
+    return replace(counted, service=service, pool=pool, slos=tuple(kept))
 
 
 def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | None:
@@ -114,12 +108,9 @@ def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
 
     Formula  ready replicas · (idle + busy fraction · (busy − idle))
     """
-    rows = [
-        (row, row.ready_replica_count * (model.idle_w + row.busy_fraction * (model.busy_w - model.idle_w)))
-        for row in result.timeline
-    ]
     spans: dict[int, list[tuple[float, float]]] = {}
-    for row, watts in rows:
+    for row in result.timeline:
+        watts = row.ready_replica_count * (model.idle_w + row.busy_fraction * (model.busy_w - model.idle_w))
         spans.setdefault(int(row.from_s / POWER_S), []).append((row.until_s - row.from_s, watts))
     whole = [parts for number, parts in spans.items() if (number + 1) * POWER_S <= result.figures.duration_s]
     return [sum(s * w for s, w in parts) / max(sum(s for s, _ in parts), 1e-9) for parts in whole]

@@ -15,16 +15,16 @@ from twofold.contracts.results import (
     ServicePlan,
 )
 from twofold.contracts.scenario import Scenario
-from twofold.inference import Fleet, PoolChoice, ReplicaCount, replicas_for
+from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables
-from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks, run_all
+from twofold.rehearse.run import RehearsalSettings, pool_tasks, run_all
 from twofold.rehearse.simulation import simulation_of
 from twofold.rehearse.workers import Tell, Workers
 from twofold.twin.serving import FleetResult
 
-FINISHED_COUNT = 2500  # of a class and point at first: more than the 2,000 that a p95 is judged by …
-FINISHED_COUNT_MORE = 10_000  # … and where these leave it open
+# Of a class and point: more than the 2,000 that a p95 is judged by, and more where these leave it open.
+FINISHED_COUNTS = (2500, 10_000)
 GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
 TARGET_UTILISATION = 0.9  # as `replicas_for` counts
 WORKERS = Workers(2)
@@ -56,6 +56,20 @@ class Trial:
         fleet = self.choice.fleet
         return (fleet.usd_per_h or 0.0, fleet.accelerators)
 
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Of each pool the replicas that it needs, without spares, and accelerators of one."""
+        return [
+            (pool.count.needed, round(one(pool.replica.accelerator_count)))
+            for pool in self.choice.fleet.pools
+        ]
+
+    @property
+    def name(self) -> str:
+        """Such as `3 × 8 + 1 × 4 H100`."""
+        sizes = " + ".join(f"{count} × {size}" for count, size in self.sizes)
+        return f"{sizes} {self.plan.machine.accelerator}"
+
 
 def rehearsed_service(
     choice: ServingChoice, planned: Planned, context: Context, tell: Tell
@@ -71,17 +85,13 @@ def rehearsed_service(
     for number, fleet in enumerate(fleets, 1):
         tell(f"rehearsing {name}, fleet {number} of {len(fleets)}")
         own = choice if fleet is choice.fleet else with_fleet(choice, fleet, context)
-        trials.append(_trial(own, planned, context))
+        plan = planned(own)
+        trials.append(Trial(own, plan, on_twin(plan, tables_of(own, context))))
     if trials[0].missed:
         trials += _grown_trials(trials[0], planned, context, tell)
     holding = [trial for trial in trials if not trial.missed]
     best = min(holding, key=lambda trial: trial.cost, default=trials[0])
     return best.choice, _with_rehearsals(best, trials)
-
-
-def _trial(choice: ServingChoice, planned: Planned, context: Context) -> Trial:
-    plan = planned(choice)
-    return Trial(choice, plan, on_twin(plan, tables_of(choice, context)))
 
 
 def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:
@@ -119,7 +129,7 @@ def _grown(choice: ServingChoice, pools: set[str], ratio: float, context: Contex
 def _grown_pool(pool: PoolChoice, ratio: float, choice: ServingChoice) -> PoolChoice:
     needed = max(pool.count.needed + 1, round(pool.count.needed * ratio))
     limit_per_s = pool.peak_per_s / TARGET_UTILISATION / needed
-    count: ReplicaCount = replicas_for(
+    count = replicas_for(
         pool.peak_per_s,
         limit_per_s,
         zones=choice.entry.zones,
@@ -136,26 +146,20 @@ def on_twin(
 
     `only` names the pools that are run; none: all.
     """
-    scenario = Scenario.model_validate(PLAIN)
-    found = _run(scenario, _tasks(plan, scenario, FINISHED_COUNT, tables, only))
-    open_pools = {each.pool for each in found if not _decided(each)}
-    if not open_pools:
-        return found
-    again = _run(scenario, _tasks(plan, scenario, FINISHED_COUNT_MORE, tables, open_pools))
-    later = {each.name: each for each in again}
-    return tuple(later.get(each.name, each) for each in found)
-
-
-def _tasks(
-    plan: ServicePlan, scenario: Scenario, count: int, tables: RehearsalTables, only: Collection[str]
-) -> tuple[PoolTask, ...]:
-    tasks = pool_tasks(plan, RehearsalSettings(scenario, finished_count=count), tables)
-    return tuple(task for task in tasks if not only or task.pool.pool.name in only)
-
-
-def _run(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[ClassFigures, ...]:
-    results: list[FleetResult] = run_all([(task, 1.0) for task in tasks], lambda _: None, WORKERS)
-    return simulation_of("", scenario, 0, tasks, {1.0: results}).classes
+    scenario, found = Scenario.model_validate(PLAIN), dict[str, ClassFigures]()
+    for count in FINISHED_COUNTS:
+        tasks = [
+            task
+            for task in pool_tasks(plan, RehearsalSettings(scenario, finished_count=count), tables)
+            if not only or task.pool.pool.name in only
+        ]
+        results: list[FleetResult] = run_all([(task, 1.0) for task in tasks], lambda _: None, WORKERS)
+        classes = simulation_of("", scenario, 0, tasks, {1.0: results}).classes
+        found |= {each.name: each for each in classes}
+        only = {each.pool for each in found.values() if not _decided(each)}
+        if not only:
+            break
+    return tuple(found.values())
 
 
 def tables_of(choice: ServingChoice, context: Context) -> RehearsalTables:
@@ -207,14 +211,9 @@ def _beside(planned: ClassPlan, classes: Sequence[ClassFigures]) -> ClassPlan:
 
 
 def _rehearsal(trial: Trial, chosen: bool) -> Rehearsal:
-    words, accelerators = [], 0
-    for pool in trial.choice.fleet.pools:
-        size = round(one(pool.replica.accelerator_count))
-        words.append(f"{pool.count.needed} × {size}")
-        accelerators += pool.count.needed * size
     return Rehearsal(
-        name=f"{' + '.join(words)} {trial.plan.machine.accelerator}",
-        accelerator_count=accelerators,
+        name=trial.name,
+        accelerator_count=sum(count * size for count, size in trial.sizes),
         chosen=chosen,
         holds=not trial.missed,
         classes=tuple(
@@ -231,11 +230,8 @@ def _warnings(best: Trial, trials: Sequence[Trial]) -> tuple[str, ...]:
         goals = ", ".join(
             f"{each.name} {metric_text(slo.metric)}" for each in first.missed for slo in each.missed
         )
-        instead = (
-            "nothing that was tried does" if best is first else f"planned: {_rehearsal(best, True).name}"
-        )
-        name = _rehearsal(first, False).name
-        warnings.append(f"rehearsed: {name} without spares misses {goals} at the peak; {instead}")
+        instead = "nothing that was tried does" if best is first else f"planned: {best.name}"
+        warnings.append(f"rehearsed: {first.name} without spares misses {goals} at the peak; {instead}")
     vague = [
         f"{metric_text(figure.metric)} of {each.name}"
         for each in best.classes

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import ceil
 
-from twofold.contracts.results import ClassPlan, Pool, ServicePlan
+from twofold.contracts.results import Pool, ServicePlan
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.scenario import EngineChange
 from twofold.contracts.spec import Service
@@ -28,12 +28,11 @@ MOST_FRACTION = 0.95  # of what a replica carries at most, where beliefs are sti
 
 def measured_services(services: Sequence[Service]) -> dict[str, MeasuredService]:
     """The rows of those services of a spec that are measured, by name. Raises as `read_service_rows`."""
-    found = {}
-    for service in services:
-        if service.model.measured:
-            rows = read_service_rows(service.model.measured)
-            found[service.name] = measured_service(rows)
-    return found
+    return {
+        service.name: measured_service(read_service_rows(service.model.measured))
+        for service in services
+        if service.model.measured
+    }
 
 
 def is_measured_pool(pool: Pool) -> bool:
@@ -48,19 +47,18 @@ def measured_pools(service: ServicePlan) -> tuple[Pool, ...]:
     for index, count in enumerate(needed):
         spares.append(min(left, ceil(left * count / max(1, sum(needed[index:])))))
         left -= spares[-1]
-    return tuple(_pool(service, each, spare) for each, spare in zip(service.classes, spares, strict=True))
-
-
-def _pool(service: ServicePlan, planned: ClassPlan, spare_count: int) -> Pool:
-    return Pool(
-        planned.name,
-        (planned.name,),
-        service.model,
-        service.replica,
-        planned.replica_count + spare_count,
-        spare_count,
-        planned.rate_per_replica_per_s.value,
-        0.0,
+    return tuple(
+        Pool(
+            each.name,
+            (each.name,),
+            service.model,
+            service.replica,
+            each.replica_count + spare_count,
+            spare_count,
+            each.rate_per_replica_per_s.value,
+            0.0,
+        )
+        for each, spare_count in zip(service.classes, spares, strict=True)
     )
 
 

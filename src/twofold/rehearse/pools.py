@@ -88,7 +88,11 @@ def pool_world(
         )
     table = service_table(replica)
     steps = StepTable.from_service_table(table)
-    workers = change.worker_count
+    workers, text = change.worker_count, ""
+    if workers > 1:
+        text = (
+            f"each of planned ones: {change.prefill_workers} for prompts, {change.decode_workers} for answers"
+        )
     accelerators = workers * pool.replica.accelerator_count
     whole = power_factor(tables.constants) * accelerators
     device, price = replica.cluster.device, service.machine.price
@@ -111,7 +115,7 @@ def pool_world(
         min(one(replica.shape.max_context_tokens), cache_tokens),
         cache_tokens,
         ramp_fraction_per_s(tables.catalog),
-        replica_text=_text(change),
+        replica_text=text,
     )
 
 
@@ -125,12 +129,6 @@ def grouped(pool: Pool, change: EngineChange) -> Pool:
     count = max(needed, pool.replica_count // workers)
     rate_per_s = workers * pool.rate_per_replica_per_s
     return replace(pool, replica_count=count, spare_count=count - needed, rate_per_replica_per_s=rate_per_s)
-
-
-def _text(change: EngineChange) -> str:
-    if change.worker_count == 1:
-        return ""
-    return f"each of planned ones: {change.prefill_workers} for prompts, {change.decode_workers} for answers"
 
 
 def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
