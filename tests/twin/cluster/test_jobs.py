@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from twofold.twin.cluster import SHAPES, JobTraffic, arrivals_of, generate_jobs
-from twofold.twin.cluster.job_shapes import DURATIONS_S, SIZES, size_correlation
-from twofold.twin.cluster.jobs import JobEnd
+from twofold.twin.cluster.jobs import DURATIONS_S, SIZES, JobEnd, size_correlation
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 PUBLISHED = {  # mean run and mean accelerators of all GPU jobs, and the median run: the cluster summary

@@ -19,7 +19,7 @@ from twofold.twin.cluster import (
     compare_pool,
     simulate_cluster,
 )
-from twofold.twin.cluster.serving import ServingAccount
+from twofold.twin.cluster.figures import ServingAccount
 from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0

@@ -6,7 +6,7 @@ from .collectives import jitter_sweep as jitter_sweep
 from .collectives import rising_shares as rising_shares
 from .collectives import scaling_parts as scaling_parts
 from .faults import published_rates as published_rates
-from .job_shapes import SHAPES as SHAPES
+from .jobs import SHAPES as SHAPES
 from .jobs import JobArrival as JobArrival
 from .jobs import JobTraffic as JobTraffic
 from .jobs import arrivals_of as arrivals_of

@@ -21,7 +21,7 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
         halt(state, job)
         give_back(state, job)
     else:
-        state.figures.left_queue(job, now_s)
+        state.figures.queued(job, -1, now_s)
     if job.started_s is None:
         job.started_s = now_s
         state.figures.first_started(job, now_s)
@@ -33,7 +33,7 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
             vacate(state, node_id)
     job.hold(placement, state.nodes, now_s)
     job.pace_is_old = True
-    state.figures.held(job, now_s)
+    state.figures.held(job, 1, now_s)
     _share(state, job, job.placement, job.held_count)
     if any(state.nodes[node_id].down for node_id, _ in placement):
         hang(state, job)  # a node that failed, and nobody knows yet
@@ -43,7 +43,7 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
 
 def give_back(state: ClusterState, job: Job) -> None:
     """It has no accelerators from now on, and waits."""
-    state.figures.gave_back(job, state.now_s)
+    state.figures.held(job, -1, state.now_s)
     held_count, placement = job.held_count, job.placement
     job.release(Phase.WAITING, state.nodes, state.now_s)
     _share(state, job, placement, -held_count)
@@ -70,7 +70,7 @@ def vacate(state: ClusterState, node_id: str) -> None:
         job = state.jobs[job_id]
         if job.phase is Phase.PAUSED:
             give_back(state, job)
-            state.figures.entered_queue(job, state.now_s)
+            state.figures.queued(job, 1, state.now_s)
 
 
 def launched(state: ClusterState, job: Job) -> None:
@@ -87,7 +87,7 @@ def go_on(state: ClusterState, job: Job) -> None:
     """The attempt's work begins."""
     work(state, job)
     if job.failed_at_s is not None:
-        state.figures.recovered(state.now_s - job.failed_at_s)
+        state.figures.recoveries.add(state.now_s - job.failed_at_s)
         job.failed_at_s = None
     state.inbox.append(events.JobStarted(job.job_id, job.attempt))
 
@@ -147,7 +147,7 @@ def transferred(state: ClusterState, job: Job) -> None:
         state.inbox.append(events.CheckpointFailed(job.job_id, job.attempt))
     else:
         job.save()
-        state.figures.written(took_s)
+        state.figures.checkpoints.add(took_s)
         stood_s = took_s if checkpoint.snapshot_s is None else checkpoint.snapshot_s
         state.inbox.append(events.CheckpointWritten(job.job_id, stood_s, job.attempt))
     if checkpoint.snapshot_s is None:
@@ -162,7 +162,7 @@ def hang(state: ClusterState, job: Job) -> bool:
     lost_s = halt(state, job)
     job.enter(Phase.HUNG, state.nodes, state.now_s)
     job.failures_count += 1
-    state.figures.failed(lost_s / held)
+    state.figures.losses.add(lost_s / held)
     if job.failed_at_s is None:
         job.failed_at_s = state.now_s
     return True
@@ -184,7 +184,7 @@ def stop(state: ClusterState, job: Job, reason: events.StopReason) -> None:
     if job.placement:
         halt(state, job)
         give_back(state, job)
-        state.figures.entered_queue(job, state.now_s)
+        state.figures.queued(job, 1, state.now_s)
     if reason in LAST_STOPS:
         end(state, job, LAST_STOPS[reason])
     elif reason not in FAULT_STOPS and held:
@@ -203,7 +203,7 @@ def finish(state: ClusterState, job: Job) -> None:
     if job.writing:
         state.no_transfer(job)
     give_back(state, job)
-    state.figures.entered_queue(job, state.now_s)
+    state.figures.queued(job, 1, state.now_s)
     ended = job.arrival.state
     completed = ended is JobEnd.COMPLETED
     state.inbox.append(
@@ -214,7 +214,7 @@ def finish(state: ClusterState, job: Job) -> None:
 
 def end(state: ClusterState, job: Job, outcome: str) -> None:
     """It is gone for good; it holds nothing any more."""
-    state.figures.left_queue(job, state.now_s)
+    state.figures.queued(job, -1, state.now_s)
     job.phase = Phase.ENDED
     del state.jobs[job.job_id]
     state.figures.ended(job, outcome, state.now_s)

@@ -1,17 +1,166 @@
 """What a cluster's run is judged by, gathered as it goes: memory does not grow with time or jobs."""
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from twofold.contracts.results import TeamFigures
 from twofold.policy.cluster import events
+from twofold.twin import Histogram
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
-from twofold.twin.cluster.tally import Tally
-from twofold.twin.cluster.teams import TeamAccounts
-from twofold.twin.cluster.types import ClusterRow, ClusterWorld, JobRecord
+from twofold.twin.cluster.types import ClusterRow, ClusterWorld, JobRecord, ServingFigures, ServingLoad
 
+BLOCK_COUNT = 1024
 SIZE_CLASSES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
 LARGEST_CLASS = "above 512"
+
+
+class Tally:
+    """Values from 0. Mutable; memory does not grow with their number."""
+
+    __slots__ = ("_block", "_seen", "_sum")
+
+    def __init__(self) -> None:
+        self._seen = Histogram()
+        self._block: list[float] = []
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        """One more."""
+        self._block.append(value)
+        self._sum += value
+        if len(self._block) >= BLOCK_COUNT:
+            self._flushed()
+
+    def _flushed(self) -> Histogram:
+        if self._block:
+            self._seen.add(np.array(self._block))
+            self._block.clear()
+        return self._seen
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._flushed().count
+
+    @property
+    def mean(self) -> float:
+        """Of all of them; 0 of nothing."""
+        return self._sum / self.count if self.count else 0.0
+
+    @property
+    def p95(self) -> float:
+        """The smallest value that 95 % do not exceed."""
+        return self._flushed().quantile(0.95)
+
+
+@dataclass(slots=True, eq=False)
+class Team:
+    """One team. Mutable."""
+
+    held_count: int = 0  # accelerators
+    queued_count: int = 0  # jobs
+    held_s: float = 0.0
+    contended_s: float = 0.0  # of that, while every team with a quota had jobs waiting
+    waits: Tally = field(default_factory=Tally)
+
+
+class TeamAccounts:
+    """Accelerator-seconds by team. Mutable.
+
+    Shares are taken over the time in which every team with a quota had jobs waiting: only then does a share
+    below the quota mean that a team was kept from it.
+    """
+
+    def __init__(self, quotas: Mapping[str, float]) -> None:
+        self._quotas = quotas
+        self._teams = defaultdict(Team, {team: Team() for team in quotas})
+        self._hungry_count = 0  # teams with a quota and with jobs waiting
+        self._now_s = 0.0
+
+    def queue(self, team: str, change: int, now_s: float) -> None:
+        """So many more jobs of it wait."""
+        one = self.of(team, now_s)
+        before = one.queued_count
+        one.queued_count += change
+        if team in self._quotas:
+            self._hungry_count += (one.queued_count > 0) - (before > 0)
+
+    def hold(self, team: str, change: int, now_s: float) -> None:
+        """It has so many more accelerators."""
+        self.of(team, now_s).held_count += change
+
+    def of(self, team: str, now_s: float) -> Team:
+        """What a team had until now."""
+        elapsed_s = now_s - self._now_s
+        if elapsed_s > 0:
+            contended = 0 < len(self._quotas) == self._hungry_count
+            for one in self._teams.values():
+                one.held_s += one.held_count * elapsed_s
+                if contended:
+                    one.contended_s += one.held_count * elapsed_s
+            self._now_s = now_s
+        return self._teams[team]
+
+    def shares(self, now_s: float) -> tuple[TeamFigures, ...]:
+        """All teams until now, by name."""
+        if self._teams:
+            self.of(next(iter(self._teams)), now_s)
+        total_s = sum(one.contended_s for team, one in self._teams.items() if team in self._quotas)
+        whole = sum(self._quotas.values())
+        rows = []
+        for team, one in sorted(self._teams.items()):
+            quota = self._quotas[team] / whole if team in self._quotas and whole else None
+            share = one.contended_s / total_s if total_s and quota is not None else None
+            rows.append(TeamFigures(team, one.held_s / 3600, quota, share, one.waits.p95))
+        return tuple(rows)
+
+
+class ServingAccount:
+    """Needed and ready accelerators over time. Mutable.
+
+    A missing accelerator stands for requests outside their SLO: how far outside, only the fleet's own world
+    says.
+    """
+
+    def __init__(self, load: ServingLoad) -> None:
+        self.load = load
+        self.needed_count = self.ready_count = 0
+        self.slowdown_factor = 1.0
+        self._now_s = self._needed_s = self._ready_s = self._missing_s = self._short_s = self._slow_s = 0.0
+
+    def change(
+        self, now_s: float, needed: int | None = None, ready: int = 0, slowdown_factor: float | None = None
+    ) -> None:
+        """From now on so much is needed, so many more are ready, and they are so much slower."""
+        elapsed_s = now_s - self._now_s
+        if elapsed_s > 0:
+            missing = max(0.0, self.needed_count - self.ready_count / self.slowdown_factor)
+            self._needed_s += self.needed_count * elapsed_s
+            self._ready_s += self.ready_count * elapsed_s
+            self._slow_s += self.ready_count * self.slowdown_factor * elapsed_s
+            self._missing_s += missing * elapsed_s
+            # Less than one accelerator's worth is within what a queue evens out.
+            self._short_s += elapsed_s if missing >= 1.0 else 0.0
+            self._now_s = now_s
+        self.needed_count = self.needed_count if needed is None else needed
+        self.ready_count += ready
+        assert self.ready_count >= 0
+        self.slowdown_factor = self.slowdown_factor if slowdown_factor is None else slowdown_factor
+
+    def figures(self, now_s: float) -> ServingFigures:
+        """Until now."""
+        self.change(now_s)
+        slow = self._slow_s / self._ready_s if self._ready_s else 1.0
+        return ServingFigures(
+            needed_h=self._needed_s / 3600,
+            shortfall_h=self._missing_s / 3600,
+            shortfall_s=self._short_s,
+            slowdown_factor=slow,
+        )
 
 
 def size_class(accelerator_count: int) -> str:
@@ -42,32 +191,22 @@ class ClusterFigures:
 
     # --- of jobs ---
 
-    def entered_queue(self, job: Job, now_s: float) -> None:
-        """It waits for accelerators."""
-        self.queued_count += 1
-        self.teams.queue(job.arrival.team, 1, now_s)
+    def queued(self, job: Job, change: int, now_s: float) -> None:
+        """One more waits for accelerators, or (−1) it has some, or is gone."""
+        self.queued_count += change
+        self.teams.queue(job.arrival.team, change, now_s)
 
-    def left_queue(self, job: Job, now_s: float) -> None:
-        """It has some, or it is gone."""
-        self.queued_count -= 1
-        self.teams.queue(job.arrival.team, -1, now_s)
-
-    def held(self, job: Job, now_s: float) -> None:
-        """It has its accelerators from now on."""
-        self.running_count += 1
-        self.teams.hold(job.arrival.team, job.held_count, now_s)
-
-    def gave_back(self, job: Job, now_s: float) -> None:
-        """It has them no longer."""
-        self.running_count -= 1
-        self.teams.hold(job.arrival.team, -job.held_count, now_s)
+    def held(self, job: Job, change: int, now_s: float) -> None:
+        """One more has its accelerators from now on, or (−1) has them no longer."""
+        self.running_count += change
+        self.teams.hold(job.arrival.team, change * job.held_count, now_s)
 
     def first_started(self, job: Job, now_s: float) -> None:
         """It waited so long."""
         waited_s = now_s - job.arrival.submit_s
         name = size_class(job.arrival.accelerator_count)
         self.waits_by_size.setdefault(name, Tally()).add(waited_s)
-        self.teams.waited(job.arrival.team, waited_s)
+        self.teams.of(job.arrival.team, now_s).waits.add(waited_s)
 
     def paced(self, job: Job, now_s: float) -> None:
         """Before it is synchronised: how much slower than sound accelerators it has run, and by whom."""
@@ -79,18 +218,6 @@ class ClusterFigures:
             if job.pace_setter:
                 waited_s = held_s * (1 - 1 / job.step_factor)
                 self.pace_setters[job.pace_setter] = self.pace_setters.get(job.pace_setter, 0.0) + waited_s
-
-    def failed(self, lost_s: float) -> None:
-        """A failure undid so many seconds of a job's work."""
-        self.losses.add(lost_s)
-
-    def recovered(self, after_s: float) -> None:
-        """A job goes on, so long after its failure."""
-        self.recoveries.add(after_s)
-
-    def written(self, took_s: float) -> None:
-        """A checkpoint is whole."""
-        self.checkpoints.add(took_s)
 
     def ended(self, job: Job, outcome: str, now_s: float) -> None:
         """It is over, or the run is."""
