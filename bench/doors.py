@@ -4,9 +4,9 @@ A door opens to names that another room imports, and no other; to a whole module
 that, which is for closed vocabularies: `from twofold.policy.cluster import events` and then
 `events.StopJob`, one name instead of thirty. Imports are put right as well: names of one's own room come
 from their module, names of another room from its door. A room that is imported as a whole, by
-`from twofold import rehearse`, loads nothing before one of its names is used. The package's own door is
-written by hand; `app` opens to what is named there, and to what answers a verb. The lists of verbs in
-README.md and in the package's docstring follow the table of verbs.
+`from twofold import rehearse`, loads nothing before one of its names is used. What the package itself opens
+to is listed by hand, and found in `app`; the door of `app` opens to the rest of what answers a verb. The
+lists of verbs in README.md and in the package's docstring follow the table of verbs.
 """
 
 import ast
@@ -219,11 +219,16 @@ def main() -> None:
     for path in sorted(SOURCE.rglob("*.py")):
         if path.name != "__init__.py":
             put_right(path, known, doors, inside=True)
-    for name in (*names_of_the_package(), *(verb["answer"] for verb in verbs().values())):
+    public = names_of_the_package()
+    for name in {verb["answer"] for verb in verbs().values()}.difference(public):
         doors["app"][known["app"][name]].add(name)
+    lines = [f"from .{known['app'][name]} import {name} as {name}\n" for name in public]
+    (SOURCE / "__init__.pyi").write_text("".join(["__version__: str\n\n", *lines]), "utf-8")
     for page in (SOURCE.parents[1] / "docs").rglob("*.md"):  # what a page shows must open as well
         text = page.read_text("utf-8")
         for module, names in re.findall(r"^from twofold\.([\w.]+) import (.+)$", text, re.M):
+            if (SOURCE / f"{module.replace('.', '/')}.py").exists():
+                continue  # the page names the module itself
             for name in names.split(", "):
                 is_module = (SOURCE / module.replace(".", "/") / f"{name}.py").exists()
                 home = "" if is_module else home_of(module, name, known)

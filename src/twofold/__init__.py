@@ -31,8 +31,8 @@ The verbs, one line each:
     predict         Predict measured runs, row by row
     validate        Score predictions on measured runs, against the goals
 
-Every function stands in `twofold.app` with its types, and is imported when first asked for; what it returns
-shows itself in a terminal and in a notebook. Every door lists its names once, in the stub beside it.
+Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
+returns shows itself in a terminal and in a notebook. Every door lists its names once, in the stub beside it.
 """
 
 import lazy_loader

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import calibrate, plan
 from twofold.app.local_tables import LocalTables, local_tables
+from twofold.app.measured_rows import calibrate
+from twofold.app.planning import plan
 from twofold.contracts.rows import CALIBRATION_SCHEMA, read_calibration
 from twofold.core import AlteredError, FileError, InputError, Source
 from twofold.perf import load_constants

@@ -2,8 +2,7 @@ from datetime import date
 
 import pytest
 
-from twofold.app import catalog_rows
-from twofold.app.catalogue import catalog_columns, catalog_tables
+from twofold.app.catalogue import catalog_columns, catalog_rows, catalog_tables
 from twofold.catalog import load_catalog
 from twofold.core import InputError, UnknownKeyError, UnknownNameError
 from twofold.report.lines import WIDTH

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import check
+from twofold.app.checking import check
 from twofold.core import InputErrors
 
 SPEC = """name: q

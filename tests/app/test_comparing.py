@@ -1,7 +1,8 @@
 import pytest
 
 import twofold
-from twofold.app import search_fleets, search_layouts
+from twofold.app.comparing import search_fleets
+from twofold.app.estimating import search_layouts
 from twofold.core import EmptyError
 
 SERVING = """\

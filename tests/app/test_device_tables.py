@@ -1,6 +1,6 @@
 import pytest
 
-from twofold.app import kernels, partitions
+from twofold.app.device_tables import kernels, partitions
 from twofold.core import InfeasibleError, InputError
 from twofold.report.lines import WIDTH
 

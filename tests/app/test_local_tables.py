@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import compare, plan
+from twofold.app.comparing import compare
+from twofold.app.planning import plan
 from twofold.app.sources import load
 from twofold.core import AlteredError
 from twofold.device import DeviceRecord, digest_of, this_identity, write_device

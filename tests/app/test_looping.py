@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import down, up
 from twofold.app.loop_settings import serve_settings, train_settings
-from twofold.app.looping import alone, need_memory
+from twofold.app.looping import alone, down, need_memory, up
 from twofold.app.sources import load
 from twofold.core import BusyError, FileError, MemoryShortError, PortError, ValueRefusedError
 

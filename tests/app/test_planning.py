@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.app import diff, explain
-from twofold.app.planning import plan_data
+from twofold.app.planning import diff, explain, plan_data
 from twofold.contracts.results import Plan, plan_to_json
 from twofold.core import InputError, to_data
 

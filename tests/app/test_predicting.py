@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import predict
+from twofold.app.measured_rows import predict
 from twofold.core import EncodingError, FileError, TableError
 
 HEADER = (

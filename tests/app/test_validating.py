@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import validate
-from twofold.app.measured_rows import lint_table
+from twofold.app.measured_rows import lint_table, validate
 from twofold.core import TableError, UsageError, ValueRefusedError
 from twofold.measure import Column, Gate, Judged, Line, Reached, RowFinding, Score
 from twofold.measure.gate import Moved

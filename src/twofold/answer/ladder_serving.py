@@ -37,7 +37,7 @@ from twofold.inference import (
     model_kind,
     model_shape,
 )
-from twofold.perf import compute_format, engine_software, one
+from twofold.perf import compute_format, engine_called, engine_software, one
 from twofold.training import virtualised
 
 CONTEXTS = (8192, 32768, 131072)
@@ -71,7 +71,7 @@ def serving_site(entry: Service, context: Context) -> ServingSite:
     pool = max(pools, key=lambda each: each.accelerators)
     traffic = next(load.traffic for load in choice.loads if load.name in pool.classes)
     replica = pool.replica
-    software = context.catalog.framework(entry.engine)
+    software = engine_called(entry.engine, context.catalog)
     question = ServingQuestion(
         model=choice.model,
         machines=_replica_machines(choice, pool.replica.accelerator_count, context),

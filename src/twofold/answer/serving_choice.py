@@ -32,7 +32,7 @@ from twofold.inference import (
     search,
     weights_bytes,
 )
-from twofold.perf import Cluster, Constants, bytes_per_weight
+from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called
 
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 
@@ -193,7 +193,7 @@ def serving_stack(
 
     `kind` is the model's, see `model_kind`.
     """
-    software = catalog.framework(engine_name)
+    software = engine_called(engine_name, catalog)
     cluster = cluster_of(offer, 1, constants, catalog, supply)
     driven = engine(constants, software, family=offer.accelerator.family, model=kind)
     return calibrated_service(cluster, driven, constants)

@@ -35,7 +35,7 @@ from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts.spec import Precision
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions, engine_era
-from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_software
+from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_called, engine_software
 from twofold.report import ShownData, estimate_lines
 from twofold.training import RECOMPUTE, TrainingJob
 
@@ -165,7 +165,7 @@ def estimate_serve(
     """
     machines, catalog, constants = _tables(on)
     name, _, version = engine.replace("==", " ").partition(" ")
-    engine_name = catalog.framework(name)
+    engine_name = engine_called(name, catalog)
     shape = model_in(model, catalog)
     sizes = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     question = ServingQuestion(

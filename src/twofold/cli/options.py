@@ -22,7 +22,7 @@ class Progress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: `answer` names the function of `twofold.app` that takes what is parsed, and returns a Shown."""
+    """A verb: `answer` names the function of `twofold`, or of its `app`, that takes what is parsed."""
 
     help: str
     answer: str = ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from twofold import __version__
+import twofold as package
 from twofold.cli.options import Verb
 from twofold.cli.output import STDOUT, check_free, today, write_text
 from twofold.cli.progress import PROGRESS
@@ -46,7 +46,7 @@ class VerbGroup(click.Group):
 
 
 @click.command(cls=VerbGroup, context_settings={"max_content_width": 100})
-@click.version_option(__version__, prog_name="twofold", message="%(prog)s %(version)s")
+@click.version_option(package.__version__, prog_name="twofold", message="%(prog)s %(version)s")
 def twofold() -> None:
     """Plan LLM training and serving from one spec: sized, priced and explained, with honest ranges."""
 
@@ -75,7 +75,8 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
             check_free(path, force)
     from twofold import app
 
-    function = attrgetter(verb.answer)(app)
+    public = verb.answer.partition(".")[0] in dir(package)
+    function = attrgetter(verb.answer)(package if public else app)
     taken = signature(function).parameters
     words = verb.gathered(parsed)
     with PROGRESS[verb.progress]() as tell:

@@ -45,6 +45,7 @@ from .software import DEFAULT_ENGINE as DEFAULT_ENGINE
 from .software import DEFAULT_FRAMEWORK as DEFAULT_FRAMEWORK
 from .software import ENGINES as ENGINES
 from .software import SPEC_ENGINES as SPEC_ENGINES
+from .software import engine_called as engine_called
 from .software import engine_software as engine_software
 from .support import KernelSupport as KernelSupport
 from .support import engines as engines

@@ -1,7 +1,9 @@
-"""Serving engines, each once: a new one is a row here, and its names in aliases.csv."""
+"""Serving engines, each once: a new one is a row here. Further names that people have for it: aliases.csv."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from twofold.catalog import Catalog
 
 DEFAULT_ENGINE = "vllm"
 DEFAULT_FRAMEWORK = "megatron-core"  # of training
@@ -60,6 +62,12 @@ ENGINES: Mapping[str, EngineSoftware] = {
     )
 }
 SPEC_ENGINES = tuple(each.spec_name or each.name for each in ENGINES.values())
+
+
+def engine_called(text: str, catalog: Catalog) -> str:
+    """The short name of an engine by what it is called here or in a spec, else by the catalogue's aliases."""
+    own = {name: each.name for each in ENGINES.values() for name in (each.spec_name or each.name, each.name)}
+    return own.get(text) or catalog.framework(text)
 
 
 def engine_software(name: str) -> EngineSoftware:
