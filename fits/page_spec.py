@@ -9,14 +9,13 @@ from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
-from twofold.contracts.spec.defaults import default_text
+from fits.spec_schema import FILE_NAME, default_text, parts_of, spec_schema_text
 from twofold.contracts.spec.fields import Part, Quantity
-from twofold.contracts.spec.keys import keys_of, literals, part_of, parts_of
-from twofold.contracts.spec.schema import FILE_NAME, spec_schema_text
+from twofold.contracts.spec.reader import keys_of, literals, part_of
 from twofold.contracts.spec.service import PRESETS
 from twofold.contracts.spec.spec import Spec
 from twofold.core import Dimension
-from twofold.core.quantity import units_of
+from twofold.core.quantity import UNITS
 
 PAGE = Path("docs") / "reference" / "spec.md"
 SCHEMA = Path("src") / "twofold" / "contracts" / "data" / FILE_NAME
@@ -113,7 +112,7 @@ def _promises(targets: Any) -> str:
 
 
 def _units(dimension: Dimension) -> str:
-    return ", ".join(f"`{unit}`" for unit in units_of(dimension))
+    return ", ".join(f"`{unit}`" for unit in UNITS[dimension])
 
 
 def _code(text: str) -> str:

@@ -18,7 +18,6 @@ FLOORS = {
     "contracts.rows": 2,
     "contracts.results": 2,
     "contracts.spec": 3,
-    "contracts.scenario": 4,
     "perf": 2,
     "policy": 2,
     "policy.gate": 3,
@@ -90,7 +89,6 @@ def target_of(name: str) -> str:
 # Doors open to names; to a module where it is a closed vocabulary, of which others take twenty names at once.
 VOCABULARIES = {
     "core": {"extras"},
-    "contracts.spec": {"fields"},
     "policy.gate": {"events"},
     "policy.cluster": {"events"},
     "twin.serving": {"fault_types"},

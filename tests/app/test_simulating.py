@@ -12,9 +12,8 @@ from twofold.app.planning import plan, plan_value, rehearsed_plan
 from twofold.app.simulate_inputs import rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
 from twofold.contracts.results import plan_to_json
-from twofold.contracts.scenario import Scenario
-from twofold.contracts.scenario.named import scenario_names
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec import Scenario
+from twofold.contracts.spec.scenario import parse_scenario, scenario_names
 from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
 from twofold.rehearse import compared
 from twofold.rehearse.figure_table import flat_figures

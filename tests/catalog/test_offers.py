@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Fit, fit_of, load_catalog
-from twofold.catalog.offers import age_days, best_price, is_stale
+from twofold.app.catalogue import age_days, is_stale
+from twofold.catalog import Fit, best_price, fit_of, load_catalog
 from twofold.core import UnknownNameError
 
 CATALOG = load_catalog()

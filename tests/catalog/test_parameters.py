@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Model, load_catalog
-from twofold.catalog.parameters import count_parameters, dense_ffn_layers
+from twofold.catalog.model_config import count_parameters, dense_ffn_layers
 
 CATALOG = load_catalog()
 DENSE = CATALOG.model("llama-3.1-8b")

@@ -9,7 +9,6 @@ from twofold.catalog.partitions import (
     PartitionRefused,
     check_partition_request,
     legal_partitions,
-    partitioned,
 )
 from twofold.core import InputError, UnknownNameError
 
@@ -102,7 +101,7 @@ def test_amd_devices_list_their_modes_and_limits() -> None:  # R-089
 def test_parts_never_add_up_to_more_than_the_device(name: str) -> None:
     whole = CATALOG.accelerator(name)
     for profile in CATALOG.partitions(name):
-        part = partitioned(CATALOG, name, profile.profile)
+        part = CATALOG.accelerator(f"{name}:{profile.profile}")
         assert part.memory_bytes * profile.count_max <= whole.memory_bytes * 1.001
         assert part.memory_bytes_per_s * profile.count_max <= whole.memory_bytes_per_s * 1.001
         assert (part.bf16_flops_per_s or 0) * profile.count_max <= (whole.bf16_flops_per_s or 0) * 1.001
@@ -110,17 +109,17 @@ def test_parts_never_add_up_to_more_than_the_device(name: str) -> None:
 
 
 def test_a_partition_is_a_device_without_links() -> None:
-    part = partitioned(CATALOG, "H100 SXM", "1g.10gb")
+    part = CATALOG.accelerator("H100 SXM:1g.10gb")
     assert part.name == "H100-SXM5-80GB:1g.10gb"
     assert part.sm_count == 16 and part.scaleup_bytes_per_s == 0 and part.scaleup_domain_count == 1
     assert part.memory_bytes == pytest.approx(CATALOG.accelerator("h100").memory_bytes / 8)
-    assert partitioned(CATALOG, "H100 SXM", "7g.80gb") == CATALOG.accelerator("H100 SXM")
+    assert CATALOG.accelerator("H100 SXM:7g.80gb") == CATALOG.accelerator("H100 SXM")
 
 
 def test_a_partition_is_planned_with_like_any_device() -> None:
     name = "h100:1g.10gb"
     part = CATALOG.accelerator(name)
-    assert part == partitioned(CATALOG, "H100 SXM", "1g.10gb") == CATALOG.accelerator(part.name)
+    assert part == CATALOG.accelerator("H100 SXM:1g.10gb") == CATALOG.accelerator(part.name)
     whole = {node.name: node for node in CATALOG.nodes_with("h100")}
     cut = CATALOG.nodes_with(name)
     assert len(cut) == len(whole)
@@ -137,10 +136,10 @@ def test_a_partition_is_planned_with_like_any_device() -> None:
 
 def test_unknown_profiles_and_whole_devices_are_errors() -> None:
     with pytest.raises(UnknownNameError) as error:
-        partitioned(CATALOG, "H100 SXM", "3g.20gb")
+        CATALOG.accelerator("H100 SXM:3g.20gb")
     assert "`3g.40gb`" in error.value.hint
     with pytest.raises(UnknownNameError):
-        partitioned(CATALOG, "L4", "1g.6gb")
+        CATALOG.accelerator("L4:1g.6gb")
     with pytest.raises(InputError):
         check_partition_request(CATALOG, "H100 SXM", [])
     assert legal_partitions(CATALOG, "L4") == ()

@@ -1,8 +1,7 @@
 """What one partition costs and holds follows from the device that is cut."""
 
 from twofold.catalog import load_catalog
-from twofold.catalog.partitions import partition
-from twofold.catalog.parts import cut_node, cut_price, part_of
+from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 
 CATALOG = load_catalog()
 
@@ -10,11 +9,11 @@ CATALOG = load_catalog()
 def test_the_whole_profile_is_the_device_itself() -> None:
     for name, profile in (("H100 SXM", "7g.80gb"), ("A30", "4g.24gb"), ("MI300X", "SPX")):
         device = CATALOG.accelerator(name)
-        assert part_of(device, partition(CATALOG, name, profile)) == device
+        assert part_of(device, find_profile(device, CATALOG.partitions(name), profile)) == device
 
 
 def test_cutting_keeps_the_node_and_its_price() -> None:
-    part = partition(CATALOG, "MI300X", "CPX")
+    part = find_profile(CATALOG.accelerator("MI300X"), CATALOG.partitions("MI300X"), "CPX")
     node = CATALOG.node("MI300X-OAM-8")
     cut = cut_node(node, part)
     assert (cut.accelerator_count, cut.nic_bytes_per_s, cut.power_w_max) == (

@@ -22,4 +22,4 @@ def test_the_hours_of_a_year_are_written_in_one_place() -> None:
                     each.string for each in tokenize.tokenize(file.readline) if each.type == tokenize.NUMBER
                 ]
             found += [path.name for number in numbers if number.replace("_", "") in ("8760", "8760.0")]
-    assert found == ["year.py"]
+    assert found == ["quantity.py"]

@@ -11,8 +11,8 @@ from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.catalog import load_catalog
 from twofold.contracts.results import Simulation
-from twofold.contracts.scenario import EngineChange, Scenario
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec import EngineChange, Scenario
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors
 from twofold.inference import Replica, default_activation_format, engine, iteration_s, model_kind, model_shape
 from twofold.perf import Cluster, device, load_constants, network

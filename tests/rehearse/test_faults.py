@@ -4,8 +4,8 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.contracts.results import TrainingFigures
-from twofold.contracts.scenario import Scenario
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec import Scenario
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors, TwofoldError
 from twofold.perf import load_constants
 from twofold.policy.cluster.events import FaultCause

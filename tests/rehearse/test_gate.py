@@ -10,9 +10,8 @@ from twofold.answer.serving_plan import service_plan
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.results import Plan, ServicePlan
-from twofold.contracts.scenario import Policies, Scenario
-from twofold.contracts.scenario.scenario import Reading, parse_scenario
-from twofold.contracts.spec import Supply, parse_spec
+from twofold.contracts.spec import Policies, Scenario, Supply, parse_spec
+from twofold.contracts.spec.scenario import Reading, parse_scenario
 from twofold.core import InputErrors, ValueRefusedError
 from twofold.live.gateway_config import NOT_LIVE
 from twofold.perf import load_constants

@@ -8,8 +8,8 @@ import pytest
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.results import plan_to_json
-from twofold.contracts.scenario import EngineChange, Scenario
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec import EngineChange, Scenario
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import TableError, ValueRefusedError
 from twofold.inference import measured_latency
 from twofold.rehearse.measured import measured_pools, measured_world

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twofold.contracts.results import ClassPlan
 from twofold.contracts.results.parts import Part
-from twofold.contracts.scenario import Scenario
+from twofold.contracts.spec import Scenario
 from twofold.core import Estimate
 from twofold.rehearse import belief_factors
 from twofold.rehearse.run import PoolTask

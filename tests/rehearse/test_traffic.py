@@ -8,8 +8,8 @@ import pytest
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.results import ClassPlan
-from twofold.contracts.scenario import Scenario
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec import Scenario
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import Estimate, InputErrors, ValueRefusedError
 from twofold.rehearse.traffic import TracedTraffic, TrafficMix, drawn_parts, scan_trace
 

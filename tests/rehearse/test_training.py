@@ -8,7 +8,7 @@ import pytest
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.catalog import load_catalog
 from twofold.contracts.results import Plan, Simulation, TrainingFigures, TrainingPlan
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError
 from twofold.perf import load_constants
 from twofold.rehearse.training import left_out, rehearse_training

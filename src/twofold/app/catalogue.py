@@ -8,24 +8,23 @@ from textwrap import wrap
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from twofold.app.where import select, unmatched
 from twofold.catalog import (
     Catalog,
     Cell,
     Column,
     Node,
+    Price,
     Row,
-    age_days,
     did_you_mean,
-    is_stale,
     load_catalog,
-    select,
-    unmatched,
 )
 from twofold.core import InputError, UnknownKeyError, UsageError
 from twofold.report import WIDTH, Shown, table
 from twofold.supply import fetched_prices
 
 SCHEMA = "twofold/catalog/1"
+STALE_DAYS = 365.25
 OF_A_GPU = ("kernels", "partitions", "refresh-prices")  # refreshing prices heeds no further word
 PROVENANCE = {"source", "licence", "confidence", "notes"}  # shown when asked for
 # What most people ask of the widest tables; of the others, and after these, the leading columns that fit.
@@ -208,6 +207,18 @@ def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date)
             for row, (count, device) in zip(rows, devices, strict=True)
         ]
     return rows
+
+
+def age_days(price: Price, today: date) -> float:
+    """Days from the price's date to `today`; a month or a year counts from its middle, never below 0."""
+    year, month, day = (int(part) for part in (price.date + "-00-00")[:10].split("-"))
+    read_on = date(year, month or 7, day or (15 if month else 1))
+    return float(max(0, (today - read_on).days))
+
+
+def is_stale(price: Price, today: date) -> bool:
+    """Older than twelve months."""
+    return age_days(price, today) > STALE_DAYS
 
 
 def _fitting(columns: Iterable[str], rows: Sequence[Row]) -> list[str]:

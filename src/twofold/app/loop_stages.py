@@ -20,7 +20,7 @@ from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
 from twofold.app.sources import device_folder, whole_file
 from twofold.contracts.results import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
-from twofold.contracts.scenario import Policies
+from twofold.contracts.spec import Policies
 from twofold.core import AlteredError, FileError, InfeasibleError
 from twofold.device import DeviceRecord, notes_about, read_device, this_identity
 from twofold.live import (

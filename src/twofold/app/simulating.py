@@ -19,7 +19,7 @@ from twofold.app.simulate_inputs import (
 )
 from twofold.app.sources import SpecSource
 from twofold.contracts.results import Plan, Simulation, Sweep
-from twofold.contracts.scenario import Scenario, find_scenario
+from twofold.contracts.spec import Scenario, find_scenario
 from twofold.core import EmptyError, UnknownNameError, UsageError, ValueRefusedError, to_data
 from twofold.rehearse import (
     PoolTask,

@@ -4,15 +4,13 @@ from .geography import distance_m as distance_m
 from .model_config import read_model_config as read_model_config
 from .names import canonical as canonical
 from .names import did_you_mean as did_you_mean
-from .offers import age_days as age_days
-from .offers import best_price as best_price
-from .offers import is_stale as is_stale
 from .partitions import PartitionRefused as PartitionRefused
 from .partitions import Placement as Placement
 from .partitions import check_partition_request as check_partition_request
 from .partitions import legal_partitions as legal_partitions
 from .partitions import place_parts as place_parts
 from .places import Fit as Fit
+from .places import best_price as best_price
 from .places import country_of as country_of
 from .places import fit_of as fit_of
 from .places import places_in as places_in
@@ -43,5 +41,3 @@ from .types import Price as Price
 from .types import Regime as Regime
 from .types import Region as Region
 from .types import Storage as Storage
-from .where import select as select
-from .where import unmatched as unmatched

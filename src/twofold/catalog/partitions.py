@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twofold.catalog.catalog import Catalog
-from twofold.catalog.parts import find_profile, part_of
-from twofold.catalog.types import Accelerator, Partition
+from twofold.catalog.parts import find_profile
+from twofold.catalog.types import Partition
 from twofold.core import InputError
 
 MEDIA_ENGINES = "+me"
@@ -72,18 +72,6 @@ def place_parts(parts: Sequence[Partition]) -> tuple[Placement, ...] | Partition
             f"no placement: memory slices would overlap ({starts} of {parts[0].memory_slices_total})"
         )
     return tuple(sorted(placed, key=lambda place: place.start))
-
-
-def partition(catalog: Catalog, accelerator_name: str, profile: str) -> Partition:
-    """One profile of one device by name."""
-    device = catalog.accelerator(accelerator_name)
-    return find_profile(device, catalog.partitions(device.name), profile)
-
-
-def partitioned(catalog: Catalog, accelerator_name: str, profile: str) -> Accelerator:
-    """The device that one partition is; `catalog.accelerator("H100-SXM:1g.10gb")` is the same."""
-    device = catalog.accelerator(accelerator_name)
-    return part_of(device, partition(catalog, device.name, profile))
 
 
 def _starts(part: Partition) -> list[int]:

@@ -1,6 +1,7 @@
-"""What a spec's regions mean: the places, countries and families of names in which an offer must be."""
+"""What a spec's regions mean, where an offer must be; and which offer a plan is priced with."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -8,7 +9,7 @@ from functools import lru_cache
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.geography import distance_m
 from twofold.catalog.names import canonical
-from twofold.catalog.types import Region
+from twofold.catalog.types import Price, Region
 from twofold.core import UnknownNameError
 
 METRO_M = 40e3  # a: how far apart the data centres of one metropolitan area are
@@ -22,6 +23,7 @@ UNION = frozenset({
 ZONE = re.compile(r"(?<=\d)-?[a-f]$")  # how a zone of a region ends
 OWNER = "own"  # whoever has machines says where they stand as any region is named
 AREAS = {"eu": UNION, "europe": UNION | {"CH", "GB", "IS", "NO", "UA"}, "uk": frozenset({"GB"})}
+COMMUNITY = "community"
 
 
 class Fit(Enum):
@@ -248,3 +250,40 @@ def _city(catalog: Catalog, own: str) -> Region | None:
         if word in {canonical(re.sub(r" [A-Z]{2}$", "", part.strip())) for part in row.city.split("/")}:
             return row
     return None
+
+
+def best_price(
+    catalog: Catalog,
+    accelerator_name: str,
+    terms: Collection[str],
+    *,
+    regions: Collection[str] = (),
+    exclude_providers: Collection[str] = (),
+) -> Price | None:
+    """The cheapest list price per accelerator-hour under one of `terms`; None where nobody lists one.
+
+    `community` offers (one's own machine, let to others) count only where `terms` names them. `regions` keeps
+    these regions, and lists of providers that have one there; empty keeps all. A word of `exclude_providers`
+    leaves out a provider, or the term of that name.
+    """
+    wanted = tuple(_known(catalog, region) for region in regions)
+    excluded = {canonical(word) for word in exclude_providers}
+    offers = [
+        price
+        for price in catalog.prices_for(accelerator_name)
+        if price.term in terms
+        and (not wanted or fit_of(catalog, price.provider, price.region, wanted) is not Fit.OUTSIDE)
+        and not {canonical(price.provider), canonical(price.term)} & excluded
+    ]
+    # Equal prices: the youngest, then by name, so that the choice never depends on the order of rows.
+    offers.sort(key=lambda price: (price.provider, price.instance, price.region, price.term))
+    offers.sort(key=lambda price: price.date, reverse=True)
+    return min(offers, key=lambda price: price.usd_per_accelerator_h, default=None)
+
+
+def _known(catalog: Catalog, region: str) -> str:
+    """The word itself. Raises UnknownNameError where no table, price, country or family is called so."""
+    scope = scope_of(catalog, (region,))
+    if not (scope.places or scope.names or scope.countries):
+        catalog.region(region)
+    return region

@@ -53,10 +53,10 @@ from .estimate import Estimate as Estimate
 from .estimate import Source as Source
 from .estimate import exact as exact
 from .extras import require_extra as require_extra
+from .quantity import DAY_S as DAY_S
+from .quantity import J_PER_KWH as J_PER_KWH
+from .quantity import YEAR_H as YEAR_H
+from .quantity import YEAR_S as YEAR_S
 from .quantity import Dimension as Dimension
 from .quantity import natural_quantity as natural_quantity
 from .quantity import parse_quantity as parse_quantity
-from .year import DAY_S as DAY_S
-from .year import J_PER_KWH as J_PER_KWH
-from .year import YEAR_H as YEAR_H
-from .year import YEAR_S as YEAR_S

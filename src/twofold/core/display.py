@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from twofold.core.estimate import Estimate
-from twofold.core.year import DAY_S
+from twofold.core.quantity import DAY_S
 
 
 class Scale(NamedTuple):

@@ -10,6 +10,11 @@ from types import MappingProxyType
 from twofold.core.errors import QuantityError, UnitError
 
 LENGTH_LIMIT = 64  # no quantity that a person writes is longer
+# For every floor: a year of 365 days, as prices, tariffs and availabilities count.
+DAY_S = 86_400.0
+YEAR_H = 8760.0
+YEAR_S = YEAR_H * 3600.0
+J_PER_KWH = 3.6e6
 
 
 class Dimension(StrEnum):
@@ -146,11 +151,6 @@ def natural_quantity(value: float, dimension: Dimension | str) -> str:
     texts = [format_quantity(value, unit) for unit in UNITS[dimension]]
     exact = [text for text in texts if parse_quantity(text, dimension) == value]
     return min(exact, key=len) if exact else texts[0]
-
-
-def units_of(dimension: Dimension | str) -> tuple[str, ...]:
-    """Every unit that a dimension reads, the SI one first."""
-    return tuple(UNITS[Dimension(dimension)])
 
 
 def suggested_unit(dimension: Dimension) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from twofold.contracts.scenario import EngineChange
+from twofold.contracts.spec import EngineChange
 from twofold.inference import Replica, capacity, kv_bytes, service_table
 from twofold.perf import Floats, engine_software, one
 from twofold.twin.serving import (

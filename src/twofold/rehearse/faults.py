@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from twofold.contracts.results import Pool
-from twofold.contracts.scenario import ClusterChange, FaultEvent, FleetChange, Scenario
+from twofold.contracts.spec import ClusterChange, FaultEvent, FleetChange, Scenario
 from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
 from twofold.policy.cluster import events
 from twofold.twin.cluster import FaultRates, NodeLoss, SlowNode

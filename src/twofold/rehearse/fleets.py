@@ -14,7 +14,7 @@ from twofold.contracts.results import (
     RehearsedFigure,
     ServicePlan,
 )
-from twofold.contracts.scenario import Scenario
+from twofold.contracts.spec import Scenario
 from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables

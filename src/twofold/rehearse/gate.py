@@ -10,7 +10,7 @@ from typing import Any
 
 from twofold.contracts import QUANTILES
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
-from twofold.contracts.scenario import FleetChange, Policies, Scenario
+from twofold.contracts.spec import FleetChange, Policies, Scenario
 from twofold.core import ValueRefusedError
 from twofold.policy.gate import (
     AdmissionSettings,

@@ -6,8 +6,7 @@ from math import ceil
 
 from twofold.contracts.results import Pool, ServicePlan
 from twofold.contracts.rows import read_service_rows
-from twofold.contracts.scenario import EngineChange
-from twofold.contracts.spec import Service
+from twofold.contracts.spec import EngineChange, Service
 from twofold.core import ValueRefusedError
 from twofold.inference import MeasuredService, measured_latency, measured_service, saturation_per_s
 from twofold.perf import device, one, power_w

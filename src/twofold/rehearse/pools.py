@@ -8,8 +8,7 @@ from operator import mul
 from twofold.answer import Offer, node_of_size, read_rate_bytes_per_s, serving_stack
 from twofold.catalog import Catalog, Model, Node
 from twofold.contracts.results import Machine, Pool, ServicePlan
-from twofold.contracts.scenario import EngineChange
-from twofold.contracts.spec import Supply
+from twofold.contracts.spec import EngineChange, Supply
 from twofold.core import InputError, ValueRefusedError
 from twofold.facility import figure
 from twofold.inference import (

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from twofold.contracts.results import FleetFigures, Simulation, TenantFigures, TrainingFigures, TrainingPlan
-from twofold.contracts.scenario import Scenario
+from twofold.contracts.spec import Scenario
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import PoolTask, TalliedRun, tallied_run
 from twofold.rehearse.simulation import simulation_of

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
-from twofold.contracts.scenario import Scenario
+from twofold.contracts.spec import Scenario
 from twofold.core import Estimate
 from twofold.policy.gate import PoolRules, RoutingSettings
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups

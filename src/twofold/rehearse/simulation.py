@@ -15,7 +15,7 @@ from twofold.contracts.results import (
     FleetFigures,
     Simulation,
 )
-from twofold.contracts.scenario import Scenario
+from twofold.contracts.spec import Scenario
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.figures import class_figures, fleet_figures, missed_goal
 from twofold.rehearse.gate import policies_on

@@ -12,7 +12,7 @@ import numpy as np
 from twofold.answer import LONGEST_RATIO, p95_ratio_of
 from twofold.contracts.results import ClassPlan
 from twofold.contracts.rows import PutRight, ordered_arrivals
-from twofold.contracts.scenario import ClusterChange, Scenario
+from twofold.contracts.spec import ClusterChange, Scenario
 from twofold.core import DAY_S, ValueRefusedError, format_seconds
 from twofold.twin.cluster import ClusterWorld
 from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged

@@ -9,7 +9,7 @@ from math import ceil, inf
 from twofold.catalog import Catalog, Observation
 from twofold.contracts.results import TrainingFigures, TrainingPlan
 from twofold.contracts.rows import read_jobs
-from twofold.contracts.scenario import ClusterChange, ClusterJobs, Scenario
+from twofold.contracts.spec import ClusterChange, ClusterJobs, Scenario
 from twofold.core import DAY_S, EmptyError, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device, power_w
 from twofold.policy.cluster import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from twofold.contracts.results import RunFigures, StepFigures, TrainingFigures, TrainingPlan
-from twofold.contracts.scenario import ClusterChange
+from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
 from twofold.policy.cluster import ClusterBrain, ClusterSettings, events
 from twofold.rehearse.figures import UNANSWERED_FRACTION_MAX

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts.rows import Arrival, ordered_arrivals
+from twofold.contracts.rows import ordered_arrivals
 from twofold.contracts.rows.trace import read_arrivals
+from twofold.contracts.rows.trace_rows import Arrival
 from twofold.core import FileError, TraceError
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"

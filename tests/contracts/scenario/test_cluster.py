@@ -2,8 +2,8 @@
 
 import pytest
 
-from twofold.contracts.scenario import ClusterChange
-from twofold.contracts.scenario.scenario import parse_scenario
+from twofold.contracts.spec import ClusterChange
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors
 
 

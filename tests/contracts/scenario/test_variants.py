@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.contracts.scenario.scenario import Reading, parse_scenario
+from twofold.contracts.spec.scenario import Reading, parse_scenario
 from twofold.core import InputErrors, ShapeError, UnknownNameError
 
 TEXT = """name: zone

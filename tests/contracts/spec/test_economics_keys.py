@@ -3,7 +3,7 @@
 import pytest
 
 from twofold.contracts.spec import parse_spec
-from twofold.contracts.spec.economics_keys import Economics
+from twofold.contracts.spec.supply import Economics
 from twofold.core import InputError
 
 SPEC = """

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fits.page_spec import PAGE, reference_page
+from fits.spec_schema import parts_of, shipped_schema_text, spec_json_schema, spec_schema_text
 from twofold.contracts.spec import Spec
-from twofold.contracts.spec.keys import keys_of, parts_of
-from twofold.contracts.spec.schema import shipped_schema_text, spec_json_schema, spec_schema_text
+from twofold.contracts.spec.reader import keys_of
 
 ROOT = Path(__file__).parents[3]
 REMAKE = "run `python -m fits.page_spec`"

@@ -14,14 +14,8 @@ from .measured_rows import read_service_rows as read_service_rows
 from .measured_rows import read_step_rows as read_step_rows
 from .trace import PutRight as PutRight
 from .trace import Trace as Trace
-from .trace import TraceStatistics as TraceStatistics
 from .trace import ordered_arrivals as ordered_arrivals
+from .trace import read_log as read_log
 from .trace import read_trace as read_trace
-from .trace_rows import ARRIVAL_NAMES as ARRIVAL_NAMES
-from .trace_rows import INPUT_NAMES as INPUT_NAMES
-from .trace_rows import OUTPUT_NAMES as OUTPUT_NAMES
-from .trace_rows import Arrival as Arrival
-from .trace_rows import flat_record as flat_record
 from .trace_rows import opened_lines as opened_lines
 from .trace_rows import seconds as seconds
-from .trace_rows import tokens as tokens

@@ -6,14 +6,24 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, exp, inf, log
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twofold.contracts import did_you_mean
-from twofold.contracts.rows.trace_rows import Arrival, numbered_arrivals
-from twofold.core import DAY_S, Place, TraceError
+from twofold.contracts.rows.trace_rows import (
+    ARRIVAL_NAMES,
+    INPUT_NAMES,
+    OUTPUT_NAMES,
+    Arrival,
+    flat_record,
+    numbered_arrivals,
+    seconds,
+    tokens,
+)
+from twofold.core import DAY_S, InferenceSourceError, Place, TraceError
 
 MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
 GAP_S_MAX = 366 * DAY_S  # between two requests: more is no trace's, but two clocks' in one
+MODEL_LIMIT = 1000  # distinct model names that are counted
 REORDER_LIMIT = 1024  # rows that may stand before one that belongs ahead of them
 _BIN = log(1.01)  # histogram bins 1 % wide: 0.5 % error at most
 
@@ -126,6 +136,44 @@ def read_trace(path: Path) -> Trace:
         if len(statistics.minutes) > MINUTE_LIMIT:
             raise TraceError("the trace spans more than four years", place=Place(str(path), line, 1))
     return statistics.summary(str(path))
+
+
+def read_log(lines: Iterable[str], file: str) -> tuple[Trace, str]:
+    """The summary of a log with a JSON object a line, and the model that most requests name; "" for none.
+
+    Every line needs an arrival and both lengths. Raises InferenceSourceError for one that lacks them.
+    """
+    statistics, models = TraceStatistics(), Counter[str]()
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            place = Place(file, number, 1)
+            record = _record(line, place)
+            statistics.add(_arrival(record, place))
+            if isinstance(record.get("model"), str) and len(models) < MODEL_LIMIT:
+                models[record["model"]] += 1
+    return statistics.summary(file), models.most_common(1)[0][0] if models else ""
+
+
+def _record(line: str, place: Place) -> dict[str, Any]:
+    try:
+        return flat_record(line)
+    except ValueError as error:
+        raise InferenceSourceError(str(error), place=place) from error
+
+
+def _arrival(record: dict[str, Any], place: Place) -> Arrival:
+    arrival, sent, answered = (
+        _value(record, spellings, place) for spellings in (ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES)
+    )
+    return Arrival(seconds(arrival, place), tokens(sent, place), tokens(answered, place))
+
+
+def _value(record: dict[str, Any], spellings: tuple[str, ...], place: Place) -> str:
+    for name in spellings:
+        if record.get(name) is not None:
+            return str(record[name])
+    hint = f"spellings: {', '.join(spellings)}"
+    raise InferenceSourceError(f"the request has no `{spellings[0]}`", place=place, hint=hint)
 
 
 def read_arrivals(path: Path) -> Iterator[Arrival]:

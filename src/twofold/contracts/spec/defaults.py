@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twofold.contracts.spec.fields import Part
-from twofold.contracts.spec.keys import part_of
+from twofold.contracts.spec.reader import part_of
 from twofold.contracts.spec.spec import Spec
 
 
@@ -36,18 +36,7 @@ def _defaults(part: Part, path: str) -> Iterator[Default]:
             for inner_path, inner in _inner(value, here):
                 yield from _defaults(inner, inner_path)
         else:
-            yield Default(here, _flat(written[key]), field.description or "")
-
-
-def default_text(part: type[Part], key: str) -> str:
-    """A key's fixed default as a user would write it; empty when it has none, or depends on other keys."""
-    for name, field in part.model_fields.items():
-        fixed = None if field.is_required() or field.default_factory else field.default
-        is_part = part_of(field.annotation) is not None  # its own keys show their defaults
-        if key == (field.alias or name) and fixed is not None and not is_part:
-            example = part.model_construct(**{name: fixed})
-            return _flat(example.model_dump(mode="json", by_alias=True, include={name})[key])
-    return ""
+            yield Default(here, flat(written[key]), field.description or "")
 
 
 def _inner(value: Any, path: str) -> Iterator[tuple[str, Part]]:
@@ -62,9 +51,10 @@ def _inner(value: Any, path: str) -> Iterator[tuple[str, Part]]:
             yield from _inner(item, f"{path}.{getattr(item, 'name', index)}")
 
 
-def _flat(written: Any) -> str:
+def flat(written: Any) -> str:
+    """A value as a user would write it on one line."""
     if isinstance(written, dict):
-        return ", ".join(f"{key} {_flat(value)}" for key, value in written.items() if value is not None)
+        return ", ".join(f"{key} {flat(value)}" for key, value in written.items() if value is not None)
     if isinstance(written, list):
         return ", ".join(map(str, written)) or "any"
     return str(written).lower() if isinstance(written, bool) else str(written)

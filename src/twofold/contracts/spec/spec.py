@@ -6,12 +6,10 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.compliance_keys import ComplianceSpec
-from twofold.contracts.spec.facility_keys import FacilityKeys
 from twofold.contracts.spec.fields import Part, refusal
 from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.service import Service
-from twofold.contracts.spec.supply import Supply
+from twofold.contracts.spec.supply import ComplianceSpec, FacilityKeys, Supply
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core import EmptyError, ValueRefusedError
 

@@ -1,4 +1,4 @@
-"""What a spec says about where capacity comes from."""
+"""What a spec says about where capacity comes from: own machines, the shop, money, the building, rules."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
@@ -6,11 +6,66 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
 
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.economics_keys import Economics
-from twofold.contracts.spec.fields import Listed, Part, refusal
-from twofold.core import ValueRefusedError
+from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
+from twofold.core import Dimension, ValueRefusedError
 
+Currency = Literal["USD", "EUR", "GBP", "CHF", "JPY", "CAD", "AUD", "INR"]
+MoneyPerHour = Annotated[float, Quantity(Dimension.MONEY_PER_HOUR, "$/h")]
+Money = Annotated[float, Quantity(Dimension.MONEY, "$")]
 Term = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "community"]
+Cooling = Literal["air", "contained_air", "rear_door", "direct_to_chip", "immersion", "liquid_800_v"]
+Climate = Literal["cold", "temperate", "hot"]
+Tier = Literal["I", "II", "III", "IV"]
+Power = Annotated[float, fields.Quantity(Dimension.POWER, "kW", zero=fields.MORE_THAN_ZERO)]
+SitePower = Annotated[float, fields.Quantity(Dimension.POWER, "MW", zero=fields.MORE_THAN_ZERO)]
+Electricity = Annotated[
+    float, fields.Quantity(Dimension.MONEY_PER_ENERGY, "$/kWh", zero=fields.MORE_THAN_ZERO)
+]
+Rate = Annotated[float, fields.Quantity(Dimension.BANDWIDTH, "Gb/s", zero=fields.MORE_THAN_ZERO)]
+Data = Annotated[float, fields.Quantity(Dimension.BYTES, "TB", zero=fields.MORE_THAN_ZERO)]
+Ratio = Annotated[float, fields.Quantity(Dimension.MULTIPLIER, "x", lowest=1.0, highest=3.0)]
+RegimeName = Literal["fedramp-moderate", "fedramp-high", "il5", "air-gapped", "custom"]
+Recorded = Literal["audit", "content", "attribution"]
+
+
+class Economics(Part):
+    """Terms of money. Prices of the catalogue are in USD, before discount and tax."""
+
+    discount_fraction: fields.Fraction = Field(
+        default=0.0, alias="discount", description="off list prices of rented machines"
+    )
+    tax_fraction: fields.Fraction = Field(
+        default=0.0, alias="tax", description="on every line of the bill, after discount"
+    )
+    currency: Currency = Field(default="USD", description="that totals are also shown in")
+    exchange_ratio: fields.Multiplier = Field(
+        default=1.0, alias="exchange", description="units of the currency for one USD, `0.92x`"
+    )
+    downtime_usd_per_h: MoneyPerHour | None = Field(
+        default=None, alias="downtime_cost", description="what an hour costs in which the service is down"
+    )
+    years: Annotated[fields.PositiveCount, Field(le=20)] = Field(
+        default=5, description="over which owned machines are paid off, and owned and rented are compared"
+    )
+    cost_of_capital_fraction: fields.Fraction | None = Field(
+        default=None, alias="cost_of_capital", description="interest of what machines are bought with, a year"
+    )
+    staff_count: fields.Count | None = Field(
+        default=None, alias="staff", description="people who run owned machines; by the megawatt where absent"
+    )
+    salary_usd: Money | None = Field(
+        default=None, alias="salary", description="of one of them with everything, a year"
+    )
+
+    @model_validator(mode="after")
+    def _exchanged(self) -> "Economics":
+        if self.currency != "USD" and "exchange_ratio" not in self.model_fields_set:
+            raise refusal(
+                ValueRefusedError,
+                f"currency `{self.currency}` has no rate",
+                f"write `exchange: 0.92x`: how many {self.currency} one USD is",
+            )
+        return self
 
 
 def _excluded(value: Any, check: ValidatorFunctionWrapHandler) -> str:
@@ -122,3 +177,80 @@ class Supply(Part):
 def _twice(months: Sequence[str]) -> str:
     """The months that stand more than once, in words."""
     return ", ".join(dict.fromkeys(month for month in months if months.count(month) > 1))
+
+
+class SiteKeys(Part):
+    """One place that could hold the machines."""
+
+    name: fields.Name = Field(description="its name on screens")
+    region: fields.RegionName = Field(description="the catalogue region that it is nearest to")
+    electricity_usd_per_kwh: Electricity | None = Field(
+        default=None, alias="electricity", description="price of energy there; the region's else"
+    )
+    power_cap_w: SitePower | None = Field(
+        default=None, alias="power_cap", description="the most that the grid connection gives"
+    )
+    cooling: Cooling | None = Field(default=None, description="what is built there; any else")
+    backbone_bytes_per_s: Rate | None = Field(
+        default=None, alias="backbone", description="link over which data sets arrive"
+    )
+
+
+class FacilityKeys(Part):
+    """The building: limits of racks, cooling, power, redundancy, and sites to choose from."""
+
+    cooling: Cooling | None = Field(
+        default=None, description="how racks are cooled; the cheapest that works else"
+    )
+    climate: Climate | None = Field(default=None, description="for PUE and water; by latitude else")
+    rack_power_w: Power | None = Field(
+        default=None, alias="rack_power", description="the most that one rack may be fed"
+    )
+    rack_units: fields.PositiveCount | None = Field(default=None, description="usable units of one rack")
+    rack_ports: fields.PositiveCount | None = Field(
+        default=None, description="network ports that one rack is wired for"
+    )
+    power_cap_w: SitePower | None = Field(
+        default=None, alias="power_cap", description="the most that the building may draw at the meter"
+    )
+    pue_ratio: Ratio | None = Field(
+        default=None, alias="pue", description="of the building, where it is known"
+    )
+    electricity_usd_per_kwh: Electricity | None = Field(
+        default=None, alias="electricity", description="price of energy; the region's else"
+    )
+    tier: Tier = Field(default="III", description="redundancy of power and cooling, by Uptime's tiers")
+    accelerator_cap_fraction: fields.Fraction | None = Field(
+        default=None, alias="accelerator_cap", description="power limit of accelerators, of the vendor's"
+    )
+    dataset_bytes: Data | None = Field(
+        default=None, alias="dataset", description="what a site must receive; by the runs' tokens else"
+    )
+    sites: Annotated[tuple[SiteKeys, ...], Listed] = Field(
+        default=(), description="places to rank; the regions that the plan rents in, and the cheapest, else"
+    )
+
+
+class ComplianceSpec(Part):
+    """A regime of the catalogue's table `regimes`; `custom` is a row of yours in the folder `catalog/`."""
+
+    regime: RegimeName = Field(description="which rules; the text form says it")
+    users_count: fields.PositiveCount = Field(
+        default=200, alias="users", description="people with an account: they are trained, some investigated"
+    )
+    recorded: Recorded = Field(
+        default="content",
+        description="of each request: who and what (audit), its text too (content), also what weighed most "
+        "(attribution)",
+    )
+    retention_s: fields.Span | None = Field(
+        default=None, alias="retention", description="how long logs are kept; the regime's when left out"
+    )
+    cites: Annotated[tuple[fields.MandateName, ...], Listed] = Field(
+        default=(), description="mandates that your papers rest on, as table `mandates` names them"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"regime": value} if isinstance(value, str) else value

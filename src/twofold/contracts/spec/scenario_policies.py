@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from twofold.contracts.scenario.parts import ClassName
-from twofold.contracts.spec import Listed, Part, Quantity, fields, refusal
+from twofold.contracts.spec import fields
+from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
+from twofold.contracts.spec.scenario_parts import ClassName
 from twofold.core import Dimension, ValueRefusedError
 
 Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fits.catalog_lints import LINTS, lint
 from twofold.catalog import load_catalog
-from twofold.catalog.lints import LINTS, lint
 
 CATALOG = load_catalog()
 PLANTED = {

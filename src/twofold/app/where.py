@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from twofold.catalog.names import did_you_mean
-from twofold.catalog.schema import Cell
-from twofold.catalog.tables import Row
+from twofold.catalog import Cell, Row, did_you_mean
 from twofold.core import InputError
 
 LENGTH_LIMIT = 1000

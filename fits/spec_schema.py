@@ -4,8 +4,9 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from twofold.contracts.spec.defaults import default_text
-from twofold.contracts.spec.keys import keys_of, parts_of
+from twofold.contracts.spec.defaults import flat
+from twofold.contracts.spec.fields import Part
+from twofold.contracts.spec.reader import keys_of, part_of
 from twofold.contracts.spec.spec import Spec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -80,3 +81,23 @@ def _without_noise(value: Any) -> Any:
     noise = {"title"} if isinstance(value.get("title"), str) else set()
     noise |= {"default"} if value.get("default", "") is None else set()
     return {key: _without_noise(item) for key, item in value.items() if key not in noise}
+
+
+def parts_of(part: type[Part]) -> list[type[Part]]:
+    """A part and every kind of part below it, each once, in the order that a reader meets them."""
+    found = [part]
+    for owner in found:
+        inner = [part_of(field.annotation) for field in owner.model_fields.values()]
+        found += [one for one in dict.fromkeys(inner) if one is not None and one not in found]
+    return found
+
+
+def default_text(part: type[Part], key: str) -> str:
+    """A key's fixed default as a user would write it; empty when it has none, or depends on other keys."""
+    for name, field in part.model_fields.items():
+        fixed = None if field.is_required() or field.default_factory else field.default
+        is_part = part_of(field.annotation) is not None  # its own keys show their defaults
+        if key == (field.alias or name) and fixed is not None and not is_part:
+            example = part.model_construct(**{name: fixed})
+            return flat(example.model_dump(mode="json", by_alias=True, include={name})[key])
+    return ""

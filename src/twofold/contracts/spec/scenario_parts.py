@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from twofold.contracts import did_you_mean
-from twofold.contracts.spec import Listed, Part, Quantity, fields, refusal
+from twofold.contracts.spec import fields
+from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
 from twofold.core import DAY_S, Dimension, UnknownNameError, ValueRefusedError
 
 ATTEMPTS_MAX = 1000  # of one intent: all of them may come at one moment

@@ -1,35 +1,35 @@
-"""A scenario: what happens to a plan in the twin, read with the same care as a spec."""
+"""A scenario: what happens to a plan in the twin, read with the care of a spec; and those that are shipped.
 
+Variants, the same file with a few keys other, are merged as nodes before anything is read, so that an error
+in one names its own line.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
-from twofold.contracts.scenario.cluster import ClusterChange
-from twofold.contracts.scenario.engine import EngineChange
-from twofold.contracts.scenario.parts import Clients, FaultEvent, FleetChange, TrafficChange
-from twofold.contracts.scenario.policies import Policies
-from twofold.contracts.scenario.variants import chosen, merged, override
-from twofold.contracts.spec import (
-    Listed,
-    Mapping,
-    Part,
-    Quantity,
-    Scalar,
-    fields,
-    plain,
-    problems,
-    read_nodes,
-    read_text,
-    refusal,
-)
-from twofold.core import Dimension, InputErrors, ShapeError, ValueRefusedError
+from twofold.contracts import did_you_mean
+from twofold.contracts.spec import fields
+from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
+from twofold.contracts.spec.reader import problems, read_text
+from twofold.contracts.spec.scenario_fleet import ClusterChange, EngineChange
+from twofold.contracts.spec.scenario_parts import Clients, FaultEvent, FleetChange, TrafficChange
+from twofold.contracts.spec.scenario_policies import Policies
+from twofold.contracts.spec.yaml_nodes import Mapping, Node, Scalar, plain, read_nodes
+from twofold.core import Dimension, InputErrors, Place, ShapeError, UnknownNameError, ValueRefusedError
 
+VARIANTS = "variants"
+OVERRIDE = "--sweep"  # what errors call the place of a value that the command line gave
 BASE_VERSION = "base"  # what runs before anything is released
 NODE_FAULT = "node-failure"  # the one kind that befalls a training cluster
 OF_SERVING = ("warm_up_s", "traffic", "clients", "fleet", "engine", "policies", "beliefs", "metrics")
 Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
+FOLDER = "scenarios"  # of the package
 
 
 class BeliefChange(Part):
@@ -160,3 +160,86 @@ def parse_scenario(text: str, file: str, reading: Reading = Reading()) -> Scenar
     except ValidationError as error:
         raise InputErrors(problems(error, root, Scenario, "a scenario")) from error
     return read.model_copy(update={"name": f"{read.name}:{reading.variant}"}) if reading.variant else read
+
+
+def split_variants(root: Mapping) -> tuple[Mapping, dict[str, Mapping]]:
+    """The scenario without its variants, and what each of them changes."""
+    held = root.entries.get(VARIANTS)
+    base = Mapping(root.place, dict(root.entries), dict(root.keys))
+    if held is None:
+        return base, {}
+    del base.entries[VARIANTS], base.keys[VARIANTS]
+    if not isinstance(held, Mapping):
+        hint = "write a name for each, and below it the keys that are other"
+        raise ShapeError(f"`{VARIANTS}` needs keys", place=root.keys[VARIANTS], hint=hint)
+    changes: dict[str, Mapping] = {}
+    for name, change in held.entries.items():
+        if not isinstance(change, Mapping):
+            raise ShapeError(f"the variant `{name}` needs keys", place=held.keys[name], hint="what is other?")
+        changes[name] = change
+    return base, changes
+
+
+def merged(base: Mapping, change: Mapping) -> Mapping:
+    """Both, the change's where both speak: mappings are merged key by key, lists and texts replaced."""
+    entries, keys = dict(base.entries), dict(base.keys)
+    for key, value in change.entries.items():
+        under = entries.get(key)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        entries[key] = merged(under, value) if both else value  # type: ignore[arg-type]  # both are mappings
+        keys[key] = change.keys[key]
+    return Mapping(base.place, entries, keys)
+
+
+def chosen(root: Mapping, variant: str, scenario: str) -> Mapping:
+    """The scenario, or the variant of it. Raises UnknownNameError where it has no such variant."""
+    base, changes = split_variants(root)
+    if not variant:
+        return base
+    if variant not in changes:
+        known = ", ".join(changes) or "it has none"
+        raise UnknownNameError(
+            f"`{variant[:64]}` is not a variant of `{scenario}`",
+            hint=did_you_mean(variant, changes, f"variants: {known}"),
+        )
+    return merged(base, changes[variant])
+
+
+def override(path: str, value: str) -> Mapping:
+    """`a.b` and a text as nodes: {a: {b: text}}."""
+    node: Node = Scalar(value, Place(OVERRIDE, 1, 1))
+    for key in reversed(path.split(".")):
+        node = Mapping(Place(OVERRIDE, 1, 1), {key: node}, {key: Place(OVERRIDE, 1, 1)})
+    assert isinstance(node, Mapping)
+    return node
+
+
+@cache
+def scenario_names() -> tuple[str, ...]:
+    """The names of the packaged scenarios."""
+    found = (path.name for path in files("twofold").joinpath(FOLDER).iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+def find_scenario(
+    text: str, classes: Iterable[str] = (), overrides: tuple[tuple[str, str], ...] = ()
+) -> Scenario:
+    """A packaged scenario by its name, or the one in a file; `NAME:VARIANT` is a variant of it.
+
+    `classes` are those of the service; `overrides` stand for values of the file. Raises UnknownNameError
+    where it is neither, InputErrors where the file is wrong.
+    """
+    name, _, variant = text.partition(":")
+    reading = Reading(frozenset(classes), variant=variant, overrides=overrides)
+    if name in scenario_names():
+        content = files("twofold").joinpath(FOLDER, f"{name}.yaml").read_text("utf-8")
+        return parse_scenario(content, f"{name}.yaml", reading)
+    path = Path(text)
+    if not path.exists() and variant:
+        path = Path(name)
+    elif variant:
+        reading = replace(reading, variant="")  # a file whose name holds the sign
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return read_scenario(path, reading)
+    hint = did_you_mean(name, scenario_names(), f"a file, or one of: {', '.join(scenario_names())}")
+    raise UnknownNameError(f"`{text[:64]}` is not a scenario", hint=hint)

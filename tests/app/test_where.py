@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.app.where import select, unmatched
 from twofold.catalog import load_catalog
-from twofold.catalog.where import select, unmatched
 from twofold.core import InputError
 
 ROWS = load_catalog().table("accelerators").rows

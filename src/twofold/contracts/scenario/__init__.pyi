@@ -1,9 +1,0 @@
-from .cluster import ClusterChange as ClusterChange
-from .cluster import ClusterJobs as ClusterJobs
-from .engine import EngineChange as EngineChange
-from .named import find_scenario as find_scenario
-from .parts import FaultEvent as FaultEvent
-from .parts import FleetChange as FleetChange
-from .policies import Policies as Policies
-from .scenario import Scenario as Scenario
-from .scenario import read_scenario as read_scenario
