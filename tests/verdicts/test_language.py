@@ -2,14 +2,16 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core import TwofoldError, UnknownNameError, ValueRefusedError
-from twofold.verdicts.language import evaluate, judge_expression, names_in, parse, subject
+from twofold.verdicts import unit_of_expression
+from twofold.verdicts.language import QUANTITY_UNITS, evaluate, judge_expression, names_in, parse, subject
+from twofold.verdicts.quantities import QUANTITIES
 
 FINITE = st.floats(-1e9, 1e9)
 
@@ -143,3 +145,26 @@ def test_an_unknown_name_says_what_was_meant() -> None:
 def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
     with suppress(TwofoldError):
         value(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("catalog('L4').tdp_w", "W"),
+        ("catalog('L4').tdp_w / catalog('H100').tdp_w", ""),
+        ("2 * train('llama-3.1-8b', '8xH100').step_s", "s"),
+        ("checkpoint('llama-3.1-8b') / GB", "GB"),
+        ("max(rtt('a', 'b'), 1)", "s"),
+        ("list_price('L4')", "USD/accelerator-h"),
+        ("collective_s('all_reduce', 1 * GB, '8xH100')", "s"),
+        ("catalog('L4').tdp_w in 1..2", ""),
+        ("catalog('L4').tdp_w - rtt('a', 'b')", ""),
+    ],
+)
+def test_units_follow_names_and_arithmetic(text: str, unit: str) -> None:
+    assert unit_of_expression(text) == unit
+
+
+def test_units_are_of_quantities_that_are_numbers() -> None:
+    for name in QUANTITY_UNITS:
+        assert get_type_hints(QUANTITIES[name].function)["return"] in (float, float | None), name

@@ -1,5 +1,5 @@
-from .answer_units import unit_of_expression as unit_of_expression
-from .answer_units import unit_of_name as unit_of_name
+from .language import unit_of_expression as unit_of_expression
+from .language import unit_of_name as unit_of_name
 from .table import Claim as Claim
 from .table import load_claims as load_claims
 from .verdicts import Judged as Judged

@@ -1,6 +1,8 @@
-"""The one table of named quantities, and how they are asked."""
+"""The one table of named quantities, how they are asked, and the command that reproduces a figure."""
 
+import ast
 import inspect
+import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import ModuleType
@@ -8,23 +10,20 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from twofold.core import InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.core import InfeasibleError, TwofoldError, UnknownNameError, ValueRefusedError
 from twofold.verdicts import (
     quantities_catalog,
     quantities_cluster,
     quantities_cost,
     quantities_facility,
-    quantities_hardware,
-    quantities_rules,
+    quantities_fleet,
     quantities_serving,
-    quantities_serving_fleet,
-    quantities_serving_memory,
     quantities_training,
-    quantities_training_memory,
     quantities_training_run,
 )
-from twofold.verdicts.quantity import Quantity
-from twofold.verdicts.world import World
+from twofold.verdicts.language import bound, calls_in, evaluate, subject
+from twofold.verdicts.table import Predicate
+from twofold.verdicts.world import Quantity, World
 
 # Functions of the world that quantities share, and none by themselves.
 SHARED = {"ask_trains", "job_of", "replica", "serving_gains", "step_once", "training_gains"}
@@ -42,16 +41,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     for module in (
         quantities_catalog,
         quantities_training,
-        quantities_training_memory,
         quantities_training_run,
         quantities_serving,
-        quantities_serving_memory,
-        quantities_serving_fleet,
-        quantities_hardware,
+        quantities_fleet,
         quantities_cost,
         quantities_cluster,
         quantities_facility,
-        quantities_rules,
     )
     for name, function in vars(module).items()
     if _is_quantity(name, function, module)
@@ -127,3 +122,42 @@ def _feasible(name: str, quantity: Quantity, world: World, given: Mapping[str, A
         return None
     except (ValueError, ArithmeticError) as error:  # figures that no formula takes, such as a rate below 0
         raise ValueRefusedError(f"`{name}` has no value for these arguments: {error}") from None
+
+
+def command_of(claim_id: str, predicate: Predicate, variables: Mapping[str, Any]) -> str:
+    """A command that prints the figure that a predicate is about, with its variables filled in."""
+    about = subject(predicate.tree)
+    text = bound(about, variables)
+    calls = calls_in(about)
+    if not calls:
+        return f"twofold claims --only {claim_id}"
+    alone = ast.unparse(about) == ast.unparse(calls[0]) or isinstance(about, ast.Attribute)
+    asked = about.attr if isinstance(about, ast.Attribute) else ""
+    if alone and len(calls) == 1 and (direct := _direct(calls[0], variables, asked)):
+        return direct
+    return f"twofold claims --compute {quoted(text)}"
+
+
+def _direct(node: ast.Call, variables: Mapping[str, Any], asked: str) -> str:
+    """The verb that shows a quantity with these arguments; "" where none does."""
+    assert isinstance(node.func, ast.Name)
+    quantity = QUANTITIES.get(node.func.id)
+    if quantity is None or quantity.command is None:
+        return ""
+    try:
+        positional = [evaluate(each, variables, _refuse) for each in node.args]
+        named = {each.arg: evaluate(each.value, variables, _refuse) for each in node.keywords if each.arg}
+        given = inspect.signature(quantity.function).bind(None, *positional, **named)
+    except (TwofoldError, TypeError):
+        return ""
+    given.apply_defaults()
+    return quantity.command(given.arguments, asked)
+
+
+def _refuse(name: str, *_: object) -> Any:
+    raise TypeError(f"{name} inside an argument")
+
+
+def quoted(text: str) -> str:
+    """A text as a shell takes it, in double quotes where these are enough: expressions hold single ones."""
+    return shlex.quote(text) if set(text) & set('"$`\\\\!') else f'"{text}"'

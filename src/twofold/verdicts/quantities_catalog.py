@@ -20,8 +20,7 @@ from twofold.catalog import (
 from twofold.core import UnknownNameError
 from twofold.facility import figure
 from twofold.perf import compute_format, device
-from twofold.verdicts.quantity import CommandOf, MissingFigure, one_of
-from twofold.verdicts.world import World
+from twofold.verdicts.world import CommandOf, MissingFigure, World, one_of
 
 
 def catalog(world: World, name: str) -> Accelerator:

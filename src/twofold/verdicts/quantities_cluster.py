@@ -14,8 +14,7 @@ from twofold.training import straggler_loss_fraction
 from twofold.twin.cluster import Ring, rising_shares, scaling_parts
 from twofold.twin.serving import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
-from twofold.verdicts.quantity import MissingFigure, one_of
-from twofold.verdicts.world import World
+from twofold.verdicts.world import MissingFigure, World, one_of
 
 SIZES = (8, 16, 32, 64)
 ACCUMULATED_MAX = 1 << 16

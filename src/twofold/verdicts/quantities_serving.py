@@ -33,8 +33,7 @@ from twofold.inference import (
 )
 from twofold.perf import DEFAULT_ENGINE, one
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantity import CommandOf, one_of, options
-from twofold.verdicts.world import World
+from twofold.verdicts.world import CommandOf, World, one_of, options
 
 PROMISED = TrafficClass("all", Lengths(1000.0, 200.0), 1.0, Slo({"ttft_p95": 1.0, "tpot_p95": 0.05}))
 """What a choice of hardware must carry: p95 of 1 s to the first token and 50 ms for each further one."""

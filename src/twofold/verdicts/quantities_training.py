@@ -21,8 +21,7 @@ from twofold.core import InfeasibleError
 from twofold.perf import DEFAULT_FRAMEWORK, one
 from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation, workload
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantity import CommandOf, one_of, options, sizes_of
-from twofold.verdicts.world import World
+from twofold.verdicts.world import CommandOf, World, one_of, options, sizes_of
 
 KINDS = ("pretrain", "finetune", "lora")
 PRECISIONS = get_args(Precision)

@@ -9,13 +9,11 @@ from statistics import median
 from typing import Any
 
 from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.verdicts.commands import command_of
 from twofold.verdicts.language import FUNCTIONS, Call, calls_in, evaluate, judge_expression, names_in, parse
-from twofold.verdicts.quantities import QUANTITIES, ask
-from twofold.verdicts.quantity import MissingFigure
+from twofold.verdicts.quantities import QUANTITIES, ask, command_of
 from twofold.verdicts.table import Claim, Predicate, cases_of
 from twofold.verdicts.units import Value, in_unit, shown
-from twofold.verdicts.world import World
+from twofold.verdicts.world import MissingFigure, World
 
 NAMED_CASES_MAX = 4  # more are told as a range
 
