@@ -29,12 +29,12 @@ def main() -> None:
     _report("memory and products", kernel_samples(bench, cold_pool_bytes(rank_count)))
     _report("links and storage", [*link_samples(bench), *storage_samples(bench, folder)])
     if _has("transformers"):
-        from twofold.device.training import training_samples
+        from twofold.device.models import training_samples
 
         _report("training steps", training_samples(bench))
         _say({"event": "resident", "bytes": _resident_bytes()})
     if _has("fastapi") and _has("transformers"):
-        from twofold.device.serving import serve_each
+        from twofold.device.models import serve_each
 
         for event in serve_each(bench, folder):
             _say(event)
