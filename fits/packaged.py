@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from fits.fitted import write_blind
 from twofold.catalog import load_catalog
+from twofold.measure import PREDICT
 from twofold.measure.blind import (
     ALL,
     EVERYTHING,
@@ -20,7 +21,6 @@ from twofold.measure.blind import (
     read_blind,
     source_of,
 )
-from twofold.measure.halves import PREDICT
 from twofold.measure.truth import Row
 from twofold.measure.validation import read_data
 from twofold.perf import load_constants, load_known

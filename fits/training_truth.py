@@ -11,8 +11,15 @@ from fits.robust import Values
 from fits.training_priors import Prior, narrowest
 from twofold.catalog import Catalog
 from twofold.measure.blind import fold_of
-from twofold.measure.memory_figures import Counter, counter, printed
-from twofold.measure.predict_training import Group, group_entries, hardware, settled_entries
+from twofold.measure.predict_training import (
+    Counter,
+    Group,
+    counter,
+    group_entries,
+    hardware,
+    printed,
+    settled_entries,
+)
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, Network
 from twofold.training import Layouts, Stack, Workload, software_family, workload_memory

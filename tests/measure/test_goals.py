@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from twofold.measure.evidence import Evidence
-from twofold.measure.facets import Facets
 from twofold.measure.goals import STATISTICS, Judged, judge, read_goals
 from twofold.measure.scores import Values
+from twofold.measure.truth import Facets
 from twofold.measure.validation import FIGURES, Column, Part, Refusals
 from twofold.perf import load_constants
 

@@ -9,12 +9,11 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.core import TableError
+from twofold.measure import half_of
 from twofold.measure.blind import PRIORS
 from twofold.measure.evidence import Evidence, gather
-from twofold.measure.facets import fitted_sources
-from twofold.measure.halves import half_of
 from twofold.measure.predict_inference import predict_inference
-from twofold.measure.truth import Row, read_rows
+from twofold.measure.truth import Row, fitted_sources, read_rows
 from twofold.measure.validation import (
     SAMPLE,
     Column,

@@ -1,8 +1,8 @@
+from .blind import PREDICT as PREDICT
 from .calibration import calibrate as calibrate
 from .doctor import diagnose as diagnose
 from .evidence import Evidence as Evidence
 from .evidence import gather as gather
-from .facets import FACETS as FACETS
 from .gate import Gate as Gate
 from .gate import compare as compare
 from .gate import gate_figures as gate_figures
@@ -10,12 +10,12 @@ from .gate import read_figures as read_figures
 from .goals import Judged as Judged
 from .goals import Reached as Reached
 from .goals import judge as judge
-from .halves import NEEDED as NEEDED
-from .halves import PREDICT as PREDICT
-from .halves import half_of as half_of
 from .lint import lint as lint
 from .lint_table import RowFinding as RowFinding
 from .scores import Score as Score
+from .truth import FACETS as FACETS
+from .truth import NEEDED as NEEDED
+from .truth import half_of as half_of
 from .truth import read_rows as read_rows
 from .validation import FIGURES as FIGURES
 from .validation import Column as Column

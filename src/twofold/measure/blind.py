@@ -1,8 +1,8 @@
-"""Constants of fits that did not see something: a source, a fold of configurations, or any row at all.
+"""Predictions of either half, also by constants of fits that did not see something.
 
-`validate` predicts each row by the constants that never saw it. That is the honest error of a row from a
-source, or of a configuration, that nobody has shown to the fit. The fits write all of them beside themselves,
-in `fits/` of a checkout; what ships are those that the packaged rows ask for, and the priors.
+`validate` predicts each row by constants that never saw its source, its fold of configurations, or any row
+at all. That is the honest error of a row that nobody has shown to the fit. The fits write all of them beside
+themselves, in `fits/` of a checkout; what ships are those that the packaged rows ask for, and the priors.
 """
 
 import csv
@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from twofold.catalog import Catalog
 from twofold.core import ConstantsError, Estimate, Source
-from twofold.measure.halves import PREDICT
+from twofold.measure.predict_inference import predict_inference
+from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, text
 from twofold.perf import ConstantRow, Constants, Known, build_constants, load_known, with_rows
 
@@ -39,6 +41,20 @@ CONFIGURATION: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
+
+
+class Predict(Protocol):
+    """Rows with `pred_…` columns; `known` is what the fit of these constants has seen."""
+
+    def __call__(
+        self, rows: Sequence[Row], catalog: Catalog, constants: Constants, known: Known | None = None
+    ) -> list[Row]:
+        """Each row once, in order."""
+
+
+PREDICT: Mapping[str, Predict] = MappingProxyType(
+    {"training": predict_training, "inference": predict_inference}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from twofold.contracts.rows import (
     RefusedRow,
 )
 from twofold.core import InputError, TableError
+from twofold.measure.blind import PREDICT
 from twofold.measure.calibration_sheet import Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.calibration_solve import (
     NOISE_LOG,
@@ -34,7 +35,6 @@ from twofold.measure.calibration_solve import (
     solve,
     spread_after,
 )
-from twofold.measure.halves import PREDICT
 from twofold.measure.lint import lint
 from twofold.measure.truth import METRICS, Row, number
 from twofold.perf import Constants, Half

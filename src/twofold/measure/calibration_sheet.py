@@ -13,9 +13,16 @@ from twofold.catalog import Catalog
 from twofold.core import InputError
 from twofold.inference import engine_era, model_kind, scale_engine
 from twofold.measure.inference_rows import Case, read_cases
-from twofold.measure.memory_figures import counter, printed
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
-from twofold.measure.predict_training import Group, group_entries, hardware, price_group, settled_entries
+from twofold.measure.predict_training import (
+    Group,
+    counter,
+    group_entries,
+    hardware,
+    price_group,
+    printed,
+    settled_entries,
+)
 from twofold.measure.training_rows import Entry
 from twofold.measure.truth import METRICS, Row, measured_figures, text
 from twofold.perf import Cluster, Constants, Half, scale_cluster

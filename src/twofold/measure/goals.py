@@ -14,7 +14,6 @@ from types import MappingProxyType
 import numpy as np
 
 from twofold.measure.evidence import Evidence
-from twofold.measure.facets import Facets
 from twofold.measure.scores import (
     LEAST_RANKED,
     Mask,
@@ -27,7 +26,7 @@ from twofold.measure.scores import (
     spearman,
     width,
 )
-from twofold.measure.truth import Row
+from twofold.measure.truth import Facets, Row
 from twofold.measure.validation import Column, Part
 from twofold.perf import read_scope
 

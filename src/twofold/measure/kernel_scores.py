@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.measure.facets import Facets
 from twofold.measure.kernel_tables import (
     GEMM_FORMATS,
     MOE_FORMATS,
@@ -29,7 +28,7 @@ from twofold.measure.kernel_tables import (
     table,
 )
 from twofold.measure.scores import Values
-from twofold.measure.truth import Row, read_rows
+from twofold.measure.truth import Facets, Row, read_rows
 from twofold.measure.validation import Column, Figure, Part
 from twofold.perf import Constants
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twofold.catalog import Catalog
-from twofold.measure.halves import PREDICT
+from twofold.measure.blind import PREDICT
 from twofold.measure.lint_conservation import lint_conservation
 from twofold.measure.lint_inference import lint_inference
 from twofold.measure.lint_inference import read_bounds as read_serving

@@ -1,18 +1,21 @@
-"""Predict step time and peak memory of training rows, each with an 80 % range, or say why not."""
+"""Predict step time and peak memory of training rows, each with an 80 % range, or say why not.
+
+Frameworks read different counters of memory: the whole device (context and communication buffers included),
+what the allocator took, or what tensors held; and divide by 10⁹ or by 2³⁰."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import Source, TwofoldError
-from twofold.measure.memory_figures import counter, printed, printed_states
 from twofold.measure.training_rows import Entry, Machine, read_entries
 from twofold.measure.truth import Row, text
-from twofold.perf import Cluster, Constants, Known, device, format_scope, load_known, network
+from twofold.perf import Cluster, Constants, Floats, Known, device, format_scope, load_known, network
 from twofold.training import (
     Layouts,
     Memory,
@@ -22,10 +25,55 @@ from twofold.training import (
     layouts_of,
     load_stack,
     range_scope,
+    software_family,
     stack_workloads,
     workload_memory,
     workload_step_time,
 )
+
+GIB = float(2**30)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """One convention, or one for each row."""
+
+    counts: Literal["device", "reserved", "allocated"] | NDArray[np.str_]
+    unit_bytes: Floats
+
+
+BY_WORD = {"bridge": Counter("allocated", 1e9), "nemo": Counter("allocated", 1e9)}
+"""Where one framework of a family differs: words of its name."""
+BY_FAMILY = {
+    "megatron": Counter("allocated", GIB),
+    "megatron-legacy": Counter("device", 1e9),
+    "nanotron": Counter("allocated", 1e9),
+    "fsdp": Counter("reserved", GIB),
+}
+USUAL = Counter("reserved", GIB)
+
+
+def counter(framework: str, precision: str) -> Counter:
+    """The convention of a framework.
+
+    >>> counter("torchtitan 0", "bf16").counts
+    'reserved'
+    """
+    word = next((word for word in BY_WORD if word in framework.lower()), "")
+    return BY_WORD.get(word) or BY_FAMILY.get(software_family(framework, precision), USUAL)
+
+
+def printed_states(held: Memory, how: Counter) -> NDArray[np.float64]:
+    """Weights, gradients and optimiser in the unit that a framework prints."""
+    return np.asarray(held.states_bytes / how.unit_bytes)
+
+
+def printed(held: Memory, how: Counter) -> NDArray[np.float64]:
+    """The number that a framework prints of what each layout holds."""
+    counts = np.asarray(how.counts)
+    counted = np.where(counts == "device", held.device_bytes, held.reserved_bytes)
+    return np.asarray(np.where(counts == "allocated", held.allocated_bytes, counted) / how.unit_bytes)
+
 
 Values = NDArray[np.float64]
 STATED_ANYWAY = {"zero", "interleaving", "network", "framework", "precision"}

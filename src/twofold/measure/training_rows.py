@@ -28,7 +28,6 @@ FABRICS = {
 INFINIBAND_BITS_PER_S = {"edr": 100e9, "hdr": 200e9, "ndr": 400e9, "xdr": 800e9}
 NOT_FOR_COMPUTE = ("storage", "management", "pcie")  # networks that carry no gradients
 OMNIPATH_NODE_BITS_PER_S = 400e9  # four 100 Gb/s ports a node, the usual build
-NEEDED = ("layers", "hidden", "vocab")
 USUAL_HEAD_DIM = 128
 ADAPTERS = ("", "none", "lora")
 USUAL_ADAPTER_RANK = 16
@@ -108,7 +107,7 @@ def row_model(row: Row, catalog: Catalog) -> Model:
         ) and (stated["ffn_hidden"] is None or stated["ffn_hidden"] in widths)
         if agrees:
             return known
-    if any(number(row, name) is None for name in NEEDED):
+    if any(number(row, name) is None for name in ("layers", "hidden", "vocab")):
         if known is not None:
             return known
         raise UnknownNameError(

@@ -26,10 +26,8 @@ from twofold.measure.blind import (
     source_of,
 )
 from twofold.measure.calibration_after import after_calibration
-from twofold.measure.facets import Facets, facets_of, fitted_sources
-from twofold.measure.halves import half_of
 from twofold.measure.scores import Mask, Score, Values, score
-from twofold.measure.truth import Row, number, read_rows, text
+from twofold.measure.truth import Facets, Row, facets_of, fitted_sources, half_of, number, read_rows, text
 from twofold.perf import Constants, Half, load_constants
 
 SAMPLE = Path(__file__).parent / "sample"
