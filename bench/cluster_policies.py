@@ -19,6 +19,7 @@ from twofold.policy.cluster import (
     checkpoint_interval_s,
 )
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
+from twofold.rehearse.training import compare_pool
 from twofold.twin.cluster import (
     CheckpointModel,
     CheckpointStore,
@@ -28,7 +29,6 @@ from twofold.twin.cluster import (
     NodeGroup,
     RunEnd,
     StepModel,
-    compare_pool,
     published_rates,
     simulate_cluster,
 )
@@ -74,12 +74,15 @@ def night() -> list[str]:
                 seed=seed,
             ),
             jobs,
-        )
+        )[0]
         for seed in SEEDS
     ]
     return [
         shown("day-shaped sharing: more training", [one.training_gain_fraction for one in compared]),
-        shown("  seconds short of serving's need, shared", [one.shared_shortfall_s for one in compared]),
+        shown(
+            "  seconds short of serving's need, shared",
+            [one.shared_shortfall_s for one in compared],
+        ),
         shown("  seconds short of serving's need, split", [one.split_shortfall_s for one in compared]),
         shown("  training slowed by neighbours", [one.training_slowdown_factor for one in compared]),
         shown("  serving slowed by neighbours", [one.serving_slowdown_factor for one in compared]),

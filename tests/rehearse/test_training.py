@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError
 from twofold.perf import load_constants
 from twofold.rehearse.training import left_out, rehearse_training
+from twofold.rehearse.training_world import traced_jobs
+from twofold.twin.cluster import JobEnd
 
 SPEC = """\
 name: small
@@ -146,3 +149,14 @@ def test_a_cluster_that_would_not_end_is_refused_before_it_begins(
     with pytest.raises(ValueRefusedError) as caught:
         figures(run, cluster, horizon)
     assert why in caught.value.message and caught.value.hint
+
+
+def test_rows_become_jobs_and_those_that_never_ran_do_not(tmp_path: Path) -> None:
+    rows = "0,10,0.5,completed\n5,10,0,completed\n6,0,8,pending\n7,9,16,failed\n8,9,1,odd\n"
+    (tmp_path / "jobs.csv").write_text(f"submit_s,duration_s,gpus,state\n{rows}", "utf-8")
+    jobs = list(traced_jobs(tmp_path / "jobs.csv"))
+    assert [(job.submit_s, job.accelerator_count, job.state) for job in jobs] == [
+        (0.0, 1, JobEnd.COMPLETED),
+        (7.0, 16, JobEnd.FAILED),
+        (8.0, 1, JobEnd.COMPLETED),
+    ]

@@ -1,13 +1,22 @@
 """What is noted of a rehearsed cluster: gangs in part are counted, and where each job stood last."""
 
+from itertools import pairwise
+
 import pytest
 
 from twofold.policy.cluster import ClusterSettings
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent, Placement, StartJob, SwapNode
 from twofold.policy.cluster.events import JobSubmitted as Submitted
-from twofold.rehearse.training_figures import Watch, WatchedBrain
+from twofold.rehearse.training_figures import METADATA_ALARM_FRACTION, Watch, WatchedBrain, checkpoint_files
+from twofold.twin.cluster import (
+    CheckpointModel,
+    CheckpointStore,
+    JobArrival,
+    JobRecord,
+    NodeGroup,
+    simulate_cluster,
+)
 from twofold.twin.cluster import ClusterWorld as World
-from twofold.twin.cluster import JobArrival, JobRecord, NodeGroup, simulate_cluster
 
 
 class Careless:
@@ -58,3 +67,14 @@ def test_every_job_is_told_with_where_it_stood() -> None:
         assert sum(count for _, count in placement) == job.accelerator_count
     assert [job.team for job in watch.own] == ["mine"]
     assert watch.largest_count == 16 and watch.partial_count == 0
+
+
+def test_many_small_files_are_flagged_and_few_are_not() -> None:  # R-023
+    store = CheckpointStore(2e12 / 20, 20_000.0)
+    rows = [
+        checkpoint_files(16384, CheckpointModel(5.67e12 / 16384, files_per_accelerator=each), store)
+        for each in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    ]
+    throttled = [row.metadata_fraction > METADATA_ALARM_FRACTION for row in rows]
+    assert throttled == [False, False, False, True, True, True]
+    assert all(a.metadata_s <= b.metadata_s for a, b in pairwise(rows))

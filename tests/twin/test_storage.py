@@ -1,13 +1,12 @@
 """The shared store: everybody gets his share, nothing is lost, many small files are seen."""
 
-from itertools import pairwise
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.twin import SharedStore, metadata_sweep
+from twofold.twin import SharedStore
 
 
 def drain(store: SharedStore) -> dict[str, float]:
@@ -71,9 +70,3 @@ def test_nothing_is_served_faster_than_the_store_or_its_limit(work: list[tuple[f
     if work:
         total = sum(amount for _, amount, _ in work)
         assert max(ended.values()) >= min(start for start, _, _ in work) + total / 7.0 - 1e-6
-
-
-def test_many_small_files_are_flagged_and_few_are_not() -> None:  # R-023
-    rows = metadata_sweep(16384, 5.67e12, 2e12 / 20, 20_000.0)
-    assert [row.throttles for row in rows] == [False, False, False, True, True, True]
-    assert all(a.metadata_s <= b.metadata_s for a, b in pairwise(rows))

@@ -9,8 +9,8 @@ from twofold.contracts.results import Simulation, Sweep, SweepFinding, SweepPoin
 from twofold.core import format_seconds, format_si
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.simulation import mean_interval
-from twofold.twin import METADATA_ALARM_FRACTION
-from twofold.twin.cluster import ALARM_INFLATION_FRACTION, StepParts, rising_shares
+from twofold.rehearse.training_figures import ALARM_INFLATION_FRACTION, METADATA_ALARM_FRACTION
+from twofold.twin.cluster import StepParts, rising_shares
 
 ENOUGH = 0.002  # of the hours that are paid for: what a further step has to gain to be worth it
 CAUSES = {

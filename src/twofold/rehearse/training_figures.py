@@ -3,21 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.contracts.results import RunFigures, StepFigures, TrainingFigures, TrainingPlan
+from twofold.contracts.results import RunFigures, SplitFigures, StepFigures, TrainingFigures, TrainingPlan
 from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
 from twofold.policy.cluster import ClusterBrain, ClusterSettings, events
 from twofold.rehearse.figures import UNANSWERED_FRACTION_MAX
-from twofold.twin import MetadataRow
 from twofold.twin.cluster import (
-    ALARM_INFLATION_FRACTION,
+    CheckpointModel,
+    CheckpointStore,
     ClusterMachine,
     ClusterResult,
     JobRecord,
-    PoolComparison,
     Ring,
-    jitter_sweep,
-    scaling_parts,
+    jittered_step,
+    step_parts,
 )
 
 OnJob = Callable[[JobRecord, events.Placement], None]
@@ -105,12 +104,8 @@ class Watch:
 
 RANKS_MAX = 256  # of the simulated ring; beyond, the slowest of so many stands for all
 REPEATS_COUNT = 200  # steps whose tail is looked at; without jitter all are alike
+ALARM_INFLATION_FRACTION = 0.05  # of the p99 step over the undisturbed one (R-014)
 PARTS = ("compute_s", "communication_s", "input_s", "sync_s")
-
-
-def run_node_count(run: TrainingPlan, change: ClusterChange) -> int:
-    """Nodes of the plan's run here."""
-    return change.run_nodes or run.machine.node_count
 
 
 def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> StepFigures | None:
@@ -123,19 +118,17 @@ def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> StepF
     """
     if run.step_s.value <= 0:
         return None
-    planned, count = run.machine.node_count, run_node_count(run, change)
+    planned, count = run.machine.node_count, change.run_nodes or run.machine.node_count
     exposed_s = run.step_s.value * (run.communication_exposed_fraction or 0.0)
     compute_s = run.step_s.value - exposed_s
     payload = exposed_s * planned / (2 * (planned - 1)) if planned > 1 else 0.0
 
-    def ring_of(rank_count: int) -> Ring:
-        return Ring(payload, rank_count, link_bytes_per_s=1.0, hop_latency_s=0.0, compute_s=compute_s)
-
     ranks = min(count, RANKS_MAX)
+    ring = Ring(payload, ranks, link_bytes_per_s=1.0, hop_latency_s=0.0, compute_s=compute_s)
     reading_s = change.input_fraction * run.step_s.value * count / planned
     jitter, repeat_count = change.jitter_fraction, REPEATS_COUNT if change.jitter_fraction else 1
-    (parts,) = scaling_parts(ring_of, (ranks,), lambda _: jitter, lambda _: reading_s, seed, repeat_count)
-    (row,) = jitter_sweep(ring_of(ranks), (jitter,), seed, repeat_count)
+    parts = step_parts(ring, jitter, reading_s, seed, repeat_count)
+    row = jittered_step(ring, jitter, seed, repeat_count)
     return StepFigures(
         accelerator_count=count * run.machine.accelerators_per_node,
         parts_s={name.removesuffix("_s"): _seconds(getattr(parts, name)) for name in PARTS},
@@ -222,38 +215,62 @@ def job_alarms(result: TrainingFigures) -> list[str]:
 
 
 HELD_UP_FRACTION = 0.01  # of a cluster's hours that wait for one node: beyond, it is told
+METADATA_ALARM_FRACTION = 0.1  # of a checkpoint's time; more than this throttles the cluster (R-023)
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterRehearsal:
-    """All that one rehearsal left behind."""
+class CheckpointFiles:
+    """What one checkpoint takes, and what of that is to open its files."""
 
-    result: ClusterResult
-    watch: Watch
-    pool: PoolComparison | None  # where two fleets were rehearsed too
-    step: StepFigures | None
-    metadata: MetadataRow  # of the largest job's checkpoint
-    run: TrainingPlan | None  # the plan's, where it is among the jobs
+    files_count: float
+    metadata_s: float
+    data_s: float
+
+    @property
+    def metadata_fraction(self) -> float:
+        """Of the whole write."""
+        return self.metadata_s / (self.metadata_s + self.data_s)
 
 
-def training_figures(done: ClusterRehearsal) -> TrainingFigures:
-    """The schema's figures."""
-    watch, result = done.watch, done.result
+def checkpoint_files(
+    accelerator_count: int, checkpoint: CheckpointModel, store: CheckpointStore
+) -> CheckpointFiles:
+    """How a checkpoint's time grows with the number of files it is cut into (R-023).
+
+    Formula  files = accelerators · files each; metadata = files / operations per second
+    Why      Every file is created, and later looked up, by one operation of a service that all share; the
+             bytes stay the same however they are cut.
+    Limits   One file per node or rank: seconds; one per tensor and rank: it outlasts the data.
+    """
+    files_count = max(1.0, checkpoint.files_per_accelerator * accelerator_count)
+    size_bytes = max(1, accelerator_count) * checkpoint.bytes_per_accelerator
+    return CheckpointFiles(files_count, files_count / store.operations_per_s, size_bytes / store.bytes_per_s)
+
+
+def training_figures(
+    result: ClusterResult,
+    watch: Watch,
+    run: TrainingPlan | None,
+    step: StepFigures | None,
+    files: CheckpointFiles,
+    split: SplitFigures | None,
+) -> TrainingFigures:
+    """The schema's figures. `run`: the plan's, where it is among the jobs; `files`: of the largest job."""
     return replace(
         result.figures,
         runs=tuple(_run(record) for record in watch.own),
-        step=done.step,
-        checkpoint_files_count=done.metadata.files_count,
-        checkpoint_metadata_s=done.metadata.metadata_s,
-        checkpoint_data_s=done.metadata.data_s,
+        step=step,
+        checkpoint_files_count=files.files_count,
+        checkpoint_metadata_s=files.metadata_s,
+        checkpoint_data_s=files.data_s,
         checkpoint_interval_s_mean=(
             watch.worked_s / watch.checkpoint_count if watch.checkpoint_count else None
         ),
         preempted_lost_s_max=watch.preempted_lost_s_max,
         partial_gang_count=watch.partial_count,
-        split=done.pool.figures if done.pool else None,
-        alarms=(*job_alarms(result.figures), *_alarms(done)),
-        missed=missed_goals(result.figures, watch.own, done.run),
+        split=split,
+        alarms=(*job_alarms(result.figures), *_alarms(result, step, files)),
+        missed=missed_goals(result.figures, watch.own, run),
     )
 
 
@@ -270,22 +287,21 @@ def _run(record: JobRecord) -> RunFigures:
     )
 
 
-def _alarms(done: ClusterRehearsal) -> list[str]:
+def _alarms(result: ClusterResult, step: StepFigures | None, files: CheckpointFiles) -> list[str]:
     """One line each: a node that holds the others up, a long tail of steps, a throttled checkpoint."""
-    found, result = [], done.result
+    found = []
     for node_id, waited_h in list(result.figures.pace_setters.items())[:1]:
         if waited_h > HELD_UP_FRACTION * result.capacity_h:
             found.append(
                 f"{node_id} sets the pace: others wait {waited_h:,.0f} accelerator-h for its links or devices"
             )
-    if done.step and done.step.inflation_fraction > ALARM_INFLATION_FRACTION:
-        p99, over = format_seconds(done.step.step_s_p99), 100 * done.step.inflation_fraction
+    if step and step.inflation_fraction > ALARM_INFLATION_FRACTION:
+        p99, over = format_seconds(step.step_s_p99), 100 * step.inflation_fraction
         found.append(f"jitter: the p99 step of {p99} is {over:.0f} % over the undisturbed one, 5 % at most")
-    row = done.metadata
-    if row.throttles:
-        whole = format_seconds(row.metadata_s + row.data_s)
+    if files.metadata_fraction > METADATA_ALARM_FRACTION:
+        whole = format_seconds(files.metadata_s + files.data_s)
         found.append(
-            f"many small files: {row.files_count:,.0f} of them take {100 * row.metadata_fraction:.0f} % of a "
-            f"checkpoint's {whole}"
+            f"many small files: {files.files_count:,.0f} of them take "
+            f"{100 * files.metadata_fraction:.0f} % of a checkpoint's {whole}"
         )
     return found

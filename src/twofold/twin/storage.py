@@ -1,9 +1,7 @@
-"""A store that running transfers share, and what its metadata service asks on top."""
+"""A store that running transfers share."""
 
 from dataclasses import dataclass
 from math import inf
-
-METADATA_ALARM_FRACTION = 0.1  # of a checkpoint's time; more than this throttles the cluster (R-023)
 
 
 @dataclass(slots=True)
@@ -90,41 +88,3 @@ class SharedStore:
             count -= 1
             next_s = min(next_s, self._now_s + (one.left / one.rate_per_s if one.left else 0.0))
         self._next_s = next_s
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataRow:
-    """What opening so many files costs one checkpoint."""
-
-    files_per_accelerator: float
-    files_count: float
-    metadata_s: float
-    data_s: float
-    metadata_fraction: float  # of the whole write
-    throttles: bool
-
-
-def metadata_sweep(
-    accelerator_count: int,
-    checkpoint_bytes: float,
-    bytes_per_s: float,
-    operations_per_s: float,
-    files_per_accelerator: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0),
-) -> tuple[MetadataRow, ...]:
-    """How a checkpoint's time grows with the number of files it is cut into (R-023).
-
-    Formula  files = accelerators · files each; metadata = files / operations per second
-    Why      Every file is created, and later looked up, by one operation of a service that all share; the
-             bytes stay the same however they are cut.
-    Limits   One file per node or rank: seconds; one per tensor and rank: it outlasts the data.
-    """
-    data_s = checkpoint_bytes / bytes_per_s
-    rows = []
-    for each in files_per_accelerator:
-        files = max(1.0, each * accelerator_count)
-        metadata_s = files / operations_per_s
-        fraction = metadata_s / (metadata_s + data_s)
-        rows.append(
-            MetadataRow(each, files, metadata_s, data_s, fraction, fraction > METADATA_ALARM_FRACTION)
-        )
-    return tuple(rows)

@@ -11,7 +11,7 @@ from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
 from twofold.perf import ENGINES, ridge_flops_per_byte
 from twofold.training import straggler_loss_fraction
-from twofold.twin.cluster import Ring, rising_shares, scaling_parts
+from twofold.twin.cluster import Ring, rising_shares, step_parts
 from twofold.twin.serving import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
 from twofold.verdicts.world import MissingFigure, World, one_of
@@ -94,11 +94,10 @@ def batches_continuously(world: World, engine: str) -> bool:
 
 def growing_part(world: World, jitter: float, input_s: float) -> str:
     """Which share of a step the twin sees rise from 8 to 64 ranks, under jitter or input that grows."""
-
-    def ring(count: int) -> Ring:
-        return Ring(1e9, count, 50e9, 1e-5, compute_s=0.5)
-
-    parts = scaling_parts(ring, SIZES, lambda n: jitter * n / 64, lambda n: input_s * n / 64)
+    rings = [Ring(1e9, count, 50e9, 1e-5, compute_s=0.5) for count in SIZES]
+    parts = [
+        step_parts(ring, jitter * n / 64, input_s * n / 64) for n, ring in zip(SIZES, rings, strict=True)
+    ]
     return ", ".join(dict.fromkeys(each.part for each in rising_shares(parts))) or "none"
 
 

@@ -3,14 +3,13 @@
 import csv
 import gzip
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from twofold.twin.cluster import SHAPES, JobTraffic, arrivals_of, generate_jobs
+from twofold.twin.cluster import SHAPES, JobTraffic, generate_jobs
 from twofold.twin.cluster.jobs import DURATIONS_S, SIZES, JobEnd, size_correlation
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
@@ -79,24 +78,6 @@ def test_teams_get_their_shares_and_none_is_too_large() -> None:
     assert np.mean([job.team == "a" for job in jobs]) == pytest.approx(0.75, abs=0.02)
     assert max(job.accelerator_count for job in jobs) == 64
     assert np.mean([job.state is JobEnd.COMPLETED for job in jobs]) == pytest.approx(0.541, abs=0.02)
-
-
-@dataclass(frozen=True)
-class Row:
-    submit_s: float
-    duration_s: float
-    accelerator_count: float
-    state: str = "completed"
-    team: str = "t"
-
-
-def test_rows_become_jobs_and_those_that_never_ran_do_not() -> None:
-    rows = [Row(0, 10, 0.5), Row(5, 10, 0), Row(6, 0, 8, "pending"), Row(7, 9, 16, "failed")]
-    jobs = list(arrivals_of(rows, time_factor=2.0))
-    assert [(job.submit_s, job.accelerator_count, job.state) for job in jobs] == [
-        (0.0, 1, JobEnd.COMPLETED),
-        (14.0, 16, JobEnd.FAILED),
-    ]
 
 
 @pytest.mark.skipif(not TRACES.exists(), reason="needs ../shared/traces")

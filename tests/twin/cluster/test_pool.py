@@ -8,6 +8,7 @@ import pytest
 
 from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
 from twofold.policy.cluster import ClusterBrain, ClusterSettings
+from twofold.rehearse.training import compare_pool
 from twofold.twin.cluster import (
     CheckpointModel,
     CheckpointStore,
@@ -16,7 +17,6 @@ from twofold.twin.cluster import (
     NodeGroup,
     ServingLoad,
     StepModel,
-    compare_pool,
     simulate_cluster,
 )
 from twofold.twin.cluster.figures import ServingAccount
@@ -91,13 +91,11 @@ def jobs() -> list[JobArrival]:
 
 def test_sharing_by_the_day_trains_40_percent_more_at_unchanged_serving() -> None:
     for seed in range(2):
-        compared = compare_pool(pool(seed), jobs)
-        assert compared.figures.training_gain_fraction > 0.4
-        assert compared.figures.shared_shortfall_s == compared.figures.split_shortfall_s == 0
-        assert (
-            compared.figures.shared_utilisation_fraction > compared.figures.split_utilisation_fraction + 0.1
-        )
-        for result in (compared.shared, compared.split_training, compared.split_serving):
+        figures, results = compare_pool(pool(seed), jobs)
+        assert figures.training_gain_fraction > 0.4
+        assert figures.shared_shortfall_s == figures.split_shortfall_s == 0
+        assert figures.shared_utilisation_fraction > figures.split_utilisation_fraction + 0.1
+        for result in results:
             assert sum(result.figures.accelerator_h.values()) == pytest.approx(result.capacity_h, rel=1e-12)
 
 

@@ -6,7 +6,6 @@ from .calibration import Calibration as Calibration
 from .calibration import RefusedRow as RefusedRow
 from .calibration import calibration_to_data as calibration_to_data
 from .calibration import read_calibration as read_calibration
-from .jobs import JobRow as JobRow
 from .jobs import read_jobs as read_jobs
 from .measured_rows import ServiceRow as ServiceRow
 from .measured_rows import StepRow as StepRow

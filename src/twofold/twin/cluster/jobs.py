@@ -6,7 +6,7 @@ Source   Hu et al., Characterization of LLM development in the datacenter (NSDI 
          (Jeon et al. 2019, CC-BY 4.0) and of Kalos.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -14,8 +14,6 @@ from math import erf, inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-
-from twofold.contracts.rows import JobRow
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 DURATIONS_S = tuple(2.0**exponent for exponent in range(22))
@@ -158,24 +156,6 @@ class JobArrival:
     def __post_init__(self) -> None:
         assert 0 <= self.submit_s < inf and 0 <= self.duration_s < inf, self
         assert 1 <= (self.minimum_count or 1) <= self.accelerator_count, self
-
-
-def arrivals_of(rows: Iterable[JobRow], time_factor: float = 1.0) -> Iterator[JobArrival]:
-    """Jobs of a trace, in its order; gaps between them are `time_factor` times as long.
-
-    Jobs that never ran or asked for no accelerator are left out; a part of an accelerator counts as a whole.
-    A state that is not known counts as completed.
-    """
-    ends = {"failed": JobEnd.FAILED, "cancelled": JobEnd.CANCELLED}
-    for row in rows:
-        if row.accelerator_count > 0 and row.state != "pending":
-            yield JobArrival(
-                submit_s=row.submit_s * time_factor,
-                duration_s=row.duration_s,
-                accelerator_count=max(1, int(np.ceil(row.accelerator_count))),
-                team=row.team,
-                state=ends.get(row.state, JobEnd.COMPLETED),
-            )
 
 
 @dataclass(frozen=True, slots=True)
