@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from twofold.catalog import load_catalog
 from twofold.inference import (
     Lengths,
+    ModelShape,
     Replica,
     default_activation_format,
     engine,
     model_kind,
-    model_shape,
     open_loop,
     service_table,
 )
@@ -87,7 +87,7 @@ def replica_of(case: Case) -> Replica:
         constants, "vllm", "0.15", family=part.family, model=model_kind(model), weights_format=case.weights
     )
     activation = default_activation_format(cluster.device, case.weights)
-    made = Replica(model_shape(model), cluster, software, case.weights, activation, tp=case.tp)
+    made = Replica(ModelShape.of(model), cluster, software, case.weights, activation, tp=case.tp)
     return replace(made, chunk_tokens=case.chunk_tokens, max_batch=case.max_batch)
 
 

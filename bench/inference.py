@@ -7,6 +7,7 @@ from twofold.catalog import load_catalog
 from twofold.inference import (
     Hardware,
     Lengths,
+    ModelShape,
     ModelVariant,
     Replica,
     Slo,
@@ -16,7 +17,6 @@ from twofold.inference import (
     engine,
     iteration_s,
     load_axis,
-    model_shape,
     open_loop,
     rate_limit,
     search,
@@ -32,7 +32,7 @@ SWEEP = 10_000
 def main() -> None:
     """Print microseconds per estimate of a sweep, its ratio to a multiply of that size, then lone calls."""
     catalog, constants = load_catalog(), load_constants()
-    model = model_shape(catalog.model("llama-3.1-70b"))
+    model = ModelShape.of(catalog.model("llama-3.1-70b"))
 
     def offer(name: str) -> Hardware:
         part = catalog.accelerator(name)

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from twofold.catalog import load_catalog
-from twofold.inference import Replica, default_activation_format, engine, model_shape, service_table
+from twofold.inference import ModelShape, Replica, default_activation_format, engine, service_table
 from twofold.perf import Cluster, device, load_constants, network
 from twofold.twin.serving import Engine, EngineSettings, StepTable
 from twofold.twin.serving.engine_types import EngineWork
@@ -23,7 +23,7 @@ def step_table() -> tuple[StepTable, int]:
     part = catalog.accelerator("H100-SXM")
     cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
     software = engine(constants, "vllm", "0.15", family=part.family)
-    shape = model_shape(catalog.model("llama-3.1-8b"))
+    shape = ModelShape.of(catalog.model("llama-3.1-8b"))
     activation = default_activation_format(cluster.device, "bf16")
     replica = Replica(shape, cluster, software, "bf16", activation, tp=1.0, max_batch=512.0)
     return StepTable.from_service_table(service_table(replica)), int(replica.chunk_tokens)

@@ -12,7 +12,7 @@ from pathlib import Path
 from fits.fitted import Fitted, format_known, replace_blind, write_constants
 from fits.packaged import write_packaged
 from twofold.measure.blind import BlindRow, made_by_ranges
-from twofold.perf import load_constants, load_known, parse_constants
+from twofold.perf import Constants, load_constants, load_known
 from twofold.perf.constants import constants_path
 from twofold.perf.known import known_path
 
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         if name == "ranges":  # an earlier run's ranges must not shape the errors that these stand on
             for half in ("training", "inference"):
                 replace_blind(half, (), owned=made_by_ranges)
-        found: Fitted = import_module(module).fit(truth, parse_constants(path.read_text(encoding="utf-8")))
+        found: Fitted = import_module(module).fit(truth, Constants.parse(path.read_text(encoding="utf-8")))
         version = write_constants(path, name, found.rows)
         if found.blind:
             _write_blind(name, found.blind)

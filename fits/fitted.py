@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twofold.core import ConstantsError
 from twofold.measure.blind import ALL, BlindRow, read_blind
-from twofold.perf import ConstantRow, build_constants, format_constants, parse_constants
+from twofold.perf import ConstantRow, Constants
 from twofold.perf.known import Seen
 
 
@@ -49,11 +49,11 @@ def write_constants(path: Path, fitted_by: str, rows: Iterable[ConstantRow]) -> 
     if foreign:
         raise ConstantsError(f"the fit '{fitted_by}' may not write rows of others: {foreign[0]}")
     text = path.read_text(encoding="utf-8")
-    old = parse_constants(text)
-    new = build_constants(old.version, [*(row for row in old.rows if row.fitted_by != fitted_by), *rows])
-    if format_constants(old.version, new.rows) == text:
+    old = Constants.parse(text)
+    new = Constants.of(old.version, [*(row for row in old.rows if row.fitted_by != fitted_by), *rows])
+    if new.text == text:
         return old.version
-    path.write_text(format_constants(old.version + 1, new.rows), encoding="utf-8")
+    path.write_text(Constants.of(old.version + 1, new.rows).text, encoding="utf-8")
     return old.version + 1
 
 

@@ -21,7 +21,7 @@ from twofold.catalog import load_catalog
 from twofold.core import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
 from twofold.measure.truth import read_rows
-from twofold.perf import ConstantRow, Constants, with_rows
+from twofold.perf import ConstantRow, Constants
 
 Array = NDArray[np.float64]
 FITTED_BY = "inference"
@@ -131,7 +131,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 def from_priors(constants: Constants) -> Constants:
     """The constants as before any fit of this module."""
     others = tuple(row for row in constants.rows if row.fitted_by != FITTED_BY)
-    return with_rows(replace(constants, rows=others), prior_rows())
+    return replace(constants, rows=others).with_rows(prior_rows())
 
 
 def _prior_logs() -> Array:

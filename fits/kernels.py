@@ -34,7 +34,7 @@ from twofold.measure.kernel_tables import (
     table,
 )
 from twofold.measure.truth import Row
-from twofold.perf import ConstantRow, Constants, gemm_s, load_constants, with_rows
+from twofold.perf import ConstantRow, Constants, gemm_s, load_constants
 from twofold.perf.formats import WEIGHT_ONLY
 
 FITTED_BY = "kernels"
@@ -179,7 +179,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
         rows += constant_rows(
             part, measured, fit_pooled(measured, part.priors, families(), ~measured.held_out)
         )
-        constants = with_rows(constants, rows)
+        constants = constants.with_rows(rows)
     return Fitted([*rows, *fallback_rows(truth, constants)])
 
 
@@ -205,16 +205,15 @@ def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:
             low, middle, high = np.maximum(np.quantile(here, (0.1, 0.5, 0.9)), 1.0)
             rows.append(
                 ConstantRow(
-                    "fallback_slowdown_ratio",
-                    scope,
                     middle,
                     low,
                     high,
                     "ratio",
-                    Source.FITTED,
-                    here.size,
-                    FITTED_BY,
-                    f"{operation} fallbacks",
+                    name="fallback_slowdown_ratio",
+                    scope=scope,
+                    rows=here.size,
+                    fitted_by=FITTED_BY,
+                    note=f"{operation} fallbacks",
                 )
             )
     return rows
@@ -296,7 +295,7 @@ def held_out_lines(truth: Path, constants: Constants) -> Iterator[str]:
         rows = part.build(truth, constants)
         pooled = fit_pooled(rows, part.priors, family_of)
         fitted += constant_rows(part, rows, pooled)
-        constants = with_rows(constants, fitted)
+        constants = constants.with_rows(fitted)
         leaf_family = np.array([family_of[one] for one in rows.leaf])
         held_out = (
             _errors(rows, part, [np.zeros(rows.leaf.shape, bool)]),

@@ -44,6 +44,5 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 def _row(scope: str, shares: list[float]) -> ConstantRow:
     low, middle, high = (float(value) for value in np.quantile(shares, (0.1, 0.5, 0.9)))
     note = "power of serving devices, tiers A and B"
-    return ConstantRow(
-        NAME, scope, middle, low, high, "fraction", Source.FITTED, len(shares), FITTED_BY, note
-    )
+    ends = middle, low, high, "fraction", Source.FITTED
+    return ConstantRow(*ends, name=NAME, scope=scope, rows=len(shares), fitted_by=FITTED_BY, note=note)

@@ -31,7 +31,7 @@ from twofold.measure.blind import (
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_training import seen_model
 from twofold.measure.truth import Row, measured_figures, number, read_rows, text
-from twofold.perf import ConstantRow, Constants, Half, Known, build_constants, format_scope, read_scope
+from twofold.perf import ConstantRow, Constants, Half, Known, format_scope, read_scope
 from twofold.perf.known import Seen, known_of
 from twofold.training import software_family
 
@@ -106,9 +106,10 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 def _before_ranges(constants: Constants) -> Constants:
     """Any ranges: predictions carry some, and errors must not depend on those that an earlier fit made."""
     names = [f"interval_{name}{share}_ratio" for name in RANGED for share in ("", "_95")]
-    rows = [ConstantRow(name, "", 1.0, 0.8, 1.2, "ratio", Source.ASSUMED, 0, FITTED_BY) for name in names]
+    ends = 1.0, 0.8, 1.2, "ratio", Source.ASSUMED
+    rows = [ConstantRow(*ends, name=name, scope="", rows=0, fitted_by=FITTED_BY) for name in names]
     kept = [row for row in constants.rows if not made_by_ranges(row.name)]
-    return build_constants(constants.version, [*kept, *rows, unfitted_spread()])
+    return Constants.of(constants.version, [*kept, *rows, unfitted_spread()])
 
 
 def open_rows(path: Path) -> list[Row]:

@@ -19,7 +19,7 @@ from twofold.catalog import load_catalog
 from twofold.core import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow
 from twofold.measure.truth import read_rows, text
-from twofold.perf import ConstantRow, Constants, build_constants, with_rows
+from twofold.perf import ConstantRow, Constants
 
 FITTED_BY = "training"
 NOISE = {STEP: 0.05, MEMORY: 0.10}  # log error of a row that the model explains: releases differ by 2-5 %
@@ -58,11 +58,11 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 
 def constants_of(priors: Sequence[Prior], constants: Constants) -> Constants:
     """The table with the priors in place of all that training owns, so that every fit starts cold."""
-    kept = build_constants(
+    kept = Constants.of(
         constants.version,
         [row for row in constants.rows if row.fitted_by != FITTED_BY and row.name != SPREAD],
     )
-    return with_rows(kept, [constant_row(prior, prior, {}) for prior in priors])
+    return kept.with_rows([constant_row(prior, prior, {}) for prior in priors])
 
 
 def hidden_sets(truths: Mapping[str, Truth]) -> tuple[str, ...]:

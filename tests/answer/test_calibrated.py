@@ -15,7 +15,7 @@ from twofold.contracts.results import Plan
 from twofold.contracts.rows import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration
 from twofold.contracts.spec import Spec, parse_spec
 from twofold.core import Source, to_data
-from twofold.perf import Constants, load_constants, with_rows
+from twofold.perf import Constants, load_constants
 from twofold.planner import build_plan, explain
 from twofold.training import TrainingJob
 
@@ -54,7 +54,7 @@ def stack_of(**changes: object) -> CalibratedStack:
 
 def calibrated(*stacks: CalibratedStack) -> Constants:
     found = Calibration("rows.csv", date(2026, 11, 1), 1, "", stacks, ())
-    return with_rows(load_constants(), calibration_rows(found, FILE))
+    return load_constants().with_rows(calibration_rows(found, FILE))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from twofold.answer.uncertainty import Spread, draw_factors
 from twofold.catalog import Catalog
 from twofold.inference import engine, scale_engine
 from twofold.perf import Constants, device
-from twofold.training import TrainingJob, load_stack, scale_stack
+from twofold.training import TrainingJob, load_stack
 
 SPREAD = Spread(0.7, 1.5, "a constant")
 
@@ -52,16 +52,16 @@ def test_figures_that_rise_together_cancel_in_their_ratio() -> None:
 
 def test_a_faster_host_and_less_overlap_change_software_alone(constants: Constants) -> None:
     stack = load_stack(constants, "megatron-core")
-    faster = scale_stack(stack, {"host": 2.0})
+    faster = stack.scaled({"host": 2.0})
     assert faster.host_layer_s == pytest.approx(np.asarray(stack.host_layer_s) / 2)
     assert faster.kernel_factor == stack.kernel_factor
-    exposed = scale_stack(stack, {"overlap": 1e6})
+    exposed = stack.scaled({"overlap": 1e6})
     assert exposed.tp_exposed_fraction == 1.0
     served = engine(constants, "vllm")
     assert scale_engine(served, {"host": 2.0}).host_step_s == pytest.approx(
         np.asarray(served.host_step_s) / 2
     )
-    assert scale_stack(stack, draw_factors(constants)).host_layer_s.shape == (200, 1)  # type: ignore[union-attr]
+    assert stack.scaled(draw_factors(constants)).host_layer_s.shape == (200, 1)  # type: ignore[union-attr]
 
 
 def test_measured_widths_are_found_for_every_kind_of_model(catalog: Catalog, constants: Constants) -> None:

@@ -20,7 +20,7 @@ from twofold.answer.uncertainty import (
     stretch,
 )
 from twofold.contracts.rows import CalibratedFactor, CalibratedStack, Calibration
-from twofold.perf import Constants, load_constants, with_rows
+from twofold.perf import Constants, load_constants
 
 CONSTANTS = load_constants()
 DRAWS = draw_factors(CONSTANTS)
@@ -124,7 +124,7 @@ def constants() -> Constants:
         "inference", "B200", "vllm", "0.12+", "0.15", ("dense",), 5, factors, COVARIANCE, ()
     )
     found = Calibration("rows.csv", date(2026, 11, 1), 1, "", (stack,), ())
-    return with_rows(load_constants(), calibration_rows(found, Path("calibration.json")))
+    return load_constants().with_rows(calibration_rows(found, Path("calibration.json")))
 
 
 def test_a_stack_draws_with_the_covariance_after_its_rows(constants: Constants) -> None:

@@ -11,12 +11,11 @@ from bench.worlds.engine_loop import LoopFigures, run_requests
 from twofold.catalog import load_catalog
 from twofold.inference import (
     Lengths,
+    ModelShape,
     Replica,
     closed_loop,
     disaggregated,
     engine,
-    kv_bytes,
-    model_shape,
     open_loop,
     static_batch,
 )
@@ -36,7 +35,7 @@ def replica() -> Replica:
     part = catalog.accelerator("H100-SXM")
     cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
     software = engine(constants, "vllm", "0.15", family=part.family)
-    return Replica(model_shape(catalog.model("llama-3.1-8b")), cluster, software, tp=1.0, max_batch=512.0)
+    return Replica(ModelShape.of(catalog.model("llama-3.1-8b")), cluster, software, tp=1.0, max_batch=512.0)
 
 
 def lengths_of(prompt: int, answer: int, count: int) -> list[tuple[int, int]]:
@@ -78,7 +77,7 @@ def test_open_arrivals_agree_with_the_closed_form(replica, rate_per_s):
 def test_prefill_and_decode_apart_agree_with_the_closed_form(replica, prompt, clients):
     table = step_table(replica)
     quiet = replace(engine_settings(replica, table), first_token_s=0.0, first_token_steps=0.0)
-    moved_bytes = float(kv_bytes(replica.shape, replica.kv_format, 1.0))
+    moved_bytes = float(replica.shape.kv_bytes(replica.kv_format, 1.0))
     pair = DisaggregatedEngine(
         [Engine(table, replace(quiet, prefill_mode=PrefillMode.EXCLUSIVE))],
         [Engine(table, quiet)],

@@ -29,7 +29,7 @@ from twofold.device.cases import (
 )
 from twofold.device.fit_software import _llama
 from twofold.device.measuring import Measured
-from twofold.inference import Replica, engine, iteration_s, model_shape
+from twofold.inference import ModelShape, Replica, engine, iteration_s
 from twofold.perf import (
     Cluster,
     Device,
@@ -43,7 +43,7 @@ from twofold.perf import (
     network,
     reduce_scatter_s,
 )
-from twofold.training import TrainingJob, layouts_of, load_stack, workload, workload_step_time
+from twofold.training import TrainingJob, layouts_of, load_stack, workload_step_time
 
 MEMORY_BYTES_PER_S, FLOPS_PER_S, HALF_FLOPS_PER_S = 10e9, 50e9, 20e9
 FLOOR_S, LINK_BYTES_PER_S = 8e-6, 1e9
@@ -171,7 +171,7 @@ def training_samples() -> list[Sample]:
         model = _llama(case.layers, case.hidden, case.vocab)
         job = TrainingJob(model, "pretrain", case.tokens, case.sequences * RANKS, "fp32")
         layout = layouts_of([(1, 1, 1, 1, 1, RANKS, 3, case.sequences, 0, 0)])
-        step = workload_step_time(workload(job), "fp32", layout, true_cluster(), stack)
+        step = workload_step_time(job.workload, "fp32", layout, true_cluster(), stack)
         update_s = float(np.max(step.optimizer_s)) + HOST_STEP_S
         sizes: dict[str, float | int | str] = {name: getattr(case, name) for name in case.__slots__}
         samples.append(_same("train", sizes, float(np.max(step.total_s)) - update_s))
@@ -194,7 +194,7 @@ def serving_samples() -> list[Sample]:
     )
     samples = []
     for case in SERVICES:
-        shape = model_shape(_llama(case.layers, case.hidden, SERVED_VOCAB))
+        shape = ModelShape.of(_llama(case.layers, case.hidden, SERVED_VOCAB))
         alone = replace(true_cluster(), accelerator_count=1)
         replica = Replica(shape, alone, software, "fp32", "fp32", "fp32")
         context = case.prompt_tokens + LONG_ANSWER_TOKENS / 2

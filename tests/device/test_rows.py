@@ -12,7 +12,7 @@ from twofold.device.files import Identity
 from twofold.device.fit_software import _llama
 from twofold.device.rows import NAME, NODE, FittedDevice, accelerator_family, fit_device
 from twofold.inference import engine
-from twofold.perf import device, load_constants, network, parse_constants, with_rows
+from twofold.perf import Constants, device, load_constants, network
 from twofold.training import TrainingJob, layouts_of, load_stack, step_time
 
 HERE = Identity("a processor", 2, 16 * 10**9)
@@ -55,7 +55,7 @@ def test_the_tables_are_read_back_and_win_over_the_alias(
 
 
 def test_no_question_about_the_device_is_a_tie(fitted: FittedDevice, known: ModuleType) -> None:
-    constants = with_rows(load_constants(), parse_constants(fitted.tables["constants.csv"]).rows)
+    constants = load_constants().with_rows(Constants.parse(fitted.tables["constants.csv"]).rows)
     device(fitted.accelerator, constants)
     network(fitted.accelerator, known.RANKS, 6e7, "ethernet", constants)
     load_stack(constants, "torchtitan", "fp32", "cpu")
@@ -65,7 +65,7 @@ def test_no_question_about_the_device_is_a_tie(fitted: FittedDevice, known: Modu
 
 
 def test_other_parts_keep_their_constants(fitted: FittedDevice) -> None:
-    constants = with_rows(load_constants(), fitted.rows)
+    constants = load_constants().with_rows(fitted.rows)
     for name in ("H100-SXM", "CPU-8-core-AVX2"):
         part = load_catalog().accelerator(name)
         assert device(part, constants) == device(part, load_constants())

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fits.fitted import format_known, replace_blind, write_constants
-from twofold.core import ConstantsError, Estimate, Source, exact
+from twofold.core import ConstantsError, Estimate, exact
 from twofold.measure.blind import BlindRow, read_blind
-from twofold.perf import ConstantRow, parse_constants
+from twofold.perf import ConstantRow, Constants
 from twofold.perf.known import Seen, parse_known
 
 TABLE = """# version 3
@@ -49,9 +49,11 @@ def test_four_digits_are_kept(tmp_path: Path, value: float) -> None:
 def test_a_fit_rewrites_its_own_rows_alone(tmp_path: Path) -> None:
     path = tmp_path / "constants.csv"
     path.write_text(TABLE)
-    row = ConstantRow("speed", "family=hopper", 2.2, 2.0, 2.4, "ratio", Source.FITTED, 12, "kernels")
+    row = ConstantRow(
+        2.2, 2.0, 2.4, "ratio", name="speed", scope="family=hopper", rows=12, fitted_by="kernels"
+    )
     assert write_constants(path, "kernels", [row]) == 4
-    new = parse_constants(path.read_text())
+    new = Constants.parse(path.read_text())
     assert new.get("speed", family="hopper", format="fp8") == 2.2
     assert new.get("speed", format="int8") == 4
     assert write_constants(path, "kernels", [row]) == 4  # the same rows: the same bytes

@@ -8,12 +8,12 @@ import pytest
 from twofold.catalog import Catalog, load_catalog
 from twofold.inference import (
     Hardware,
+    ModelShape,
     ModelVariant,
     Replica,
     default_activation_format,
     engine,
     model_kind,
-    model_shape,
 )
 from twofold.perf import Cluster, Constants, device, load_constants, network
 
@@ -54,7 +54,7 @@ def replica_of(catalog: Catalog, constants: Constants, cluster_of: Callable[[str
             weights_format=weights,
         )
         activation = default_activation_format(cluster.device, weights)
-        replica = Replica(model_shape(found), cluster, software, weights, activation, tp=8.0)
+        replica = Replica(ModelShape.of(found), cluster, software, weights, activation, tp=8.0)
         return replace(replica, **layout)  # type: ignore[arg-type]
 
     return make
@@ -72,4 +72,4 @@ def offer_of(constants: Constants, cluster_of: Callable[[str], Cluster]) -> Call
 
 @pytest.fixture(scope="session")
 def variant_of(catalog: Catalog) -> Callable[[str], ModelVariant]:
-    return lambda name: ModelVariant(name, model_shape(catalog.model(name)))
+    return lambda name: ModelVariant(name, ModelShape.of(catalog.model(name)))

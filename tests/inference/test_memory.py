@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from twofold.inference import (
     CacheOptions,
     capacity,
-    kv_bytes,
-    kv_bytes_per_token,
     max_sequences,
-    weights_bytes,
 )
 from twofold.perf import bytes_per_weight
 
@@ -31,39 +28,39 @@ TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "inference_memory.csv"
     ],
 )
 def test_cache_of_one_token_is_what_is_published(replica_of, model, bytes_per_token):
-    assert kv_bytes_per_token(replica_of(model).shape, "bf16") == bytes_per_token
+    assert replica_of(model).shape.kv_bytes_per_token("bf16") == bytes_per_token
 
 
 def test_thirty_two_users_of_8k_tokens_take_86_gb_on_llama_70b(replica_of):
-    assert 32 * kv_bytes(replica_of().shape, "bf16", 8192) == pytest.approx(86e9, rel=0.01)
+    assert 32 * replica_of().shape.kv_bytes("bf16", 8192) == pytest.approx(86e9, rel=0.01)
 
 
 def test_a_window_caps_the_cache_of_its_layers(replica_of):
     shape = replica_of("gpt-oss-120b").shape  # a window of 128 on every second layer
-    per_layer = kv_bytes_per_token(shape, "bf16") / shape.softmax_layers
-    assert kv_bytes(shape, "bf16", 100_000) == pytest.approx(18 * per_layer * (100_000 + 128))
+    per_layer = shape.kv_bytes_per_token("bf16") / shape.softmax_layers
+    assert shape.kv_bytes("bf16", 100_000) == pytest.approx(18 * per_layer * (100_000 + 128))
 
 
 def test_a_linear_layer_keeps_a_state_that_no_context_grows(replica_of):
     shape = replica_of("nemotron-nano-9b-v2").shape
-    grown = kv_bytes(shape, "bf16", 20_000) - kv_bytes(shape, "bf16", 10_000)
-    assert grown == pytest.approx(10_000 * kv_bytes_per_token(shape, "bf16"))
+    grown = shape.kv_bytes("bf16", 20_000) - shape.kv_bytes("bf16", 10_000)
+    assert grown == pytest.approx(10_000 * shape.kv_bytes_per_token("bf16"))
     # 27 Mamba-2 layers (the other blocks are FFNs and attention) of 128 heads × 80 × 128 numbers each.
-    assert kv_bytes(shape, "bf16", 0) == 27 * 128 * 80 * 128 * 2
+    assert shape.kv_bytes("bf16", 0) == 27 * 128 * 80 * 128 * 2
 
 
 @pytest.mark.parametrize("weights_format", ["fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"])
 def test_quantised_weights_count_their_scales_and_keep_embeddings_wide(replica_of, weights_format):
     shape = replica_of().shape
-    parts = weights_bytes(shape, weights_format)
+    parts = shape.weights_bytes(weights_format)
     inner = parts.total_bytes - parts.embedding_bytes
-    weights = (weights_bytes(shape, "bf16").total_bytes - parts.embedding_bytes) / 2
-    assert parts.embedding_bytes == weights_bytes(shape, "bf16").embedding_bytes
+    weights = (shape.weights_bytes("bf16").total_bytes - parts.embedding_bytes) / 2
+    assert parts.embedding_bytes == shape.weights_bytes("bf16").embedding_bytes
     assert inner / weights == pytest.approx(bytes_per_weight(weights_format))
 
 
 def test_four_bit_experts_leave_attention_in_sixteen_bits(replica_of):
-    total = weights_bytes(replica_of("gpt-oss-120b").shape, "mxfp4").total_bytes
+    total = replica_of("gpt-oss-120b").shape.weights_bytes("mxfp4").total_bytes
     assert total == pytest.approx(65e9, rel=0.03)  # the published checkpoint: 65 GB
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from twofold.catalog import Accelerator, Model, load_catalog
 from twofold.inference import (
     Lengths,
+    ModelShape,
     Replica,
     Slo,
     TrafficClass,
@@ -22,7 +23,6 @@ from twofold.inference import (
     engine,
     for_class,
     model_kind,
-    model_shape,
     open_loop,
     rate_limit,
     relieved,
@@ -79,7 +79,7 @@ def replica_of_case(case: Case) -> Replica:
     )
     spread = found.experts and case.dp > 1
     replica = Replica(
-        model_shape(found),
+        ModelShape.of(found),
         cluster,
         software,
         case.weights,

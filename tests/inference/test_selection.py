@@ -13,7 +13,6 @@ from twofold.inference import (
     chips_needed,
     communication_bytes_per_token,
     hardware_table,
-    kv_bytes,
     max_sequences,
     max_throughput,
 )
@@ -65,7 +64,7 @@ def test_long_contexts_cost_cache_time_and_users(replica_of):
         replica_of("llama-3.1-70b", "H200", "fp8", tp=4.0),
         np.array([8192.0, 32768.0, 131072.0]),
     )
-    assert kv_bytes(replica.shape, replica.kv_format, context) == pytest.approx(327680 * context)
+    assert replica.shape.kv_bytes(replica.kv_format, context) == pytest.approx(327680 * context)
     assert (np.diff(at_batch(replica, Lengths(context - 256.0, 256.0), 1.0).ttft.mean_s) > 0).all()
     users = max_sequences(replica, context)
     assert (np.diff(users) < 0).all() and users[-1] > 1

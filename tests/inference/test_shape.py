@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from twofold.inference import model_kind, model_shape, stack_shapes
+from twofold.inference import ModelShape, model_kind
 from twofold.inference.shape import attention_weights, expert_weights, ffn_weights, total_weights
 
 
@@ -10,7 +10,7 @@ from twofold.inference.shape import attention_weights, expert_weights, ffn_weigh
 )
 def test_the_parts_explain_nearly_all_parameters_of_a_model(catalog, name):
     model = catalog.model(name)
-    shape = model_shape(model)
+    shape = ModelShape.of(model)
     assert total_weights(shape) == pytest.approx(model.parameters, rel=1e-9)
     assert shape.other_weights < 0.005 * model.parameters
 
@@ -28,12 +28,12 @@ def test_the_parts_explain_nearly_all_parameters_of_a_model(catalog, name):
 )
 def test_a_model_keeps_its_parameter_count_though_not_all_of_it_is_described(catalog, name):
     model = catalog.model(name)
-    assert total_weights(model_shape(model)) == pytest.approx(model.parameters, rel=0.01)
+    assert total_weights(ModelShape.of(model)) == pytest.approx(model.parameters, rel=0.01)
 
 
 def test_stacked_shapes_give_what_each_shape_gives_alone(catalog):
-    shapes = [model_shape(catalog.model(name)) for name in ("llama-3.1-8b", "deepseek-r1", "gpt-oss-120b")]
-    stacked = stack_shapes(shapes)
+    shapes = [ModelShape.of(catalog.model(name)) for name in ("llama-3.1-8b", "deepseek-r1", "gpt-oss-120b")]
+    stacked = ModelShape.stacked(shapes)
     for part in (attention_weights, expert_weights, ffn_weights, total_weights):
         assert np.allclose(part(stacked), [part(shape) for shape in shapes])
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from twofold.core import ConstantsError, Source
-from twofold.perf import Constants, load_constants, parse_constants, with_rows
+from twofold.perf import Constants, load_constants
 
 TABLE = """# version 3
 name,scope,value,low,high,unit,source,rows,fitted_by,note
@@ -18,7 +18,7 @@ speed,format=int8,4,2,8,ratio,a,0,none,
 
 @pytest.fixture
 def small() -> Constants:
-    return parse_constants(TABLE)
+    return Constants.parse(TABLE)
 
 
 def test_the_narrowest_scope_answers(small: Constants) -> None:
@@ -40,15 +40,6 @@ def test_an_estimate_carries_range_and_source(small: Constants) -> None:
     assert (one.low, one.value, one.high, one.source) == (1, 2, 3, Source.FITTED)
 
 
-def test_an_override_changes_one_row_and_the_digest(small: Constants) -> None:
-    changed = small.with_overrides({("speed", "family=hopper"): 2.5})
-    assert changed.get("speed", family="hopper") == 2.5
-    assert changed.get("speed") == 1
-    assert changed.digest != small.digest
-    with pytest.raises(ConstantsError, match="to override"):
-        small.with_overrides({("speed", "family=none"): 1.0})
-
-
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -60,13 +51,14 @@ def test_an_override_changes_one_row_and_the_digest(small: Constants) -> None:
 )
 def test_a_broken_table_is_refused_with_the_reason(wrong: str, said: str) -> None:
     with pytest.raises(ConstantsError, match=said):
-        parse_constants(wrong)
+        Constants.parse(wrong)
 
 
 def test_rows_replace_those_of_their_scope(small: Constants) -> None:
     row = replace(small.rows[1], value=2.9)
-    assert with_rows(small, [row]).get("speed", family="hopper") == 2.9
-    assert len(with_rows(small, [row]).rows) == len(small.rows)
+    assert small.with_rows([row]).get("speed", family="hopper") == 2.9
+    assert len(small.with_rows([row]).rows) == len(small.rows)
+    assert small.with_rows([row]).digest != small.digest
 
 
 def test_the_shipped_table_is_sorted_and_physical() -> None:

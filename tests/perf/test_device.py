@@ -1,4 +1,7 @@
-"""Every part of the catalogue becomes a device and a network that price work within physics."""
+"""Every part of the catalogue becomes a device and a network that price work within physics.
+
+A kernel is native where part and engine agree, else a fallback with its measured cost, or there is none.
+"""
 
 from collections.abc import Callable
 
@@ -14,6 +17,8 @@ from twofold.perf import (
     attention_prefill_s,
     gemm_s,
     grouped_gemm_s,
+    kernel_support,
+    load_constants,
     network,
 )
 
@@ -72,3 +77,29 @@ def test_a_fabric_of_the_catalogue_speaks_for_itself(constants: Constants) -> No
     links = network(part, 8, 50e9, fabric, constants)
     assert float(links.nic_bytes_per_s) == pytest.approx(50e9 * fabric.efficiency_fraction)
     assert links.jitter_fraction == fabric.jitter_fraction
+
+
+def support(one: Device, engine: str, operation: str, name: str) -> tuple[str, float | None]:
+    rows = kernel_support(one, load_constants())
+    found = next(row for row in rows if (row.engine, row.operation, row.format) == (engine, operation, name))
+    return found.support, found.slowdown and found.slowdown.value
+
+
+def test_fp8_products_are_native_from_ada_on_and_fall_back_before(
+    make_device: Callable[[str], Device],
+) -> None:
+    assert support(make_device("H100-SXM5-80GB"), "vllm", "gemm", "fp8") == ("native", None)
+    kind, slowdown = support(make_device("A100-SXM4-80GB"), "vllm", "gemm", "fp8")
+    assert kind == "fallback" and slowdown is not None and 1.0 <= slowdown < 10.0
+
+
+def test_what_an_engine_lacks_has_no_time(make_device: Callable[[str], Device]) -> None:
+    assert support(make_device("MI300X"), "trtllm", "gemm", "bf16") == ("missing", None)
+
+
+def test_every_engine_answers_for_attention_products_and_norms(h100: Device, constants: Constants) -> None:
+    rows = kernel_support(h100, constants)
+    works = {(row.engine, row.operation) for row in rows}
+    assert len({engine for engine, _ in works}) * 3 == len(works)
+    assert {operation for _, operation in works} == {"attention", "gemm", "norm"}
+    assert all((row.slowdown is None or row.slowdown.value >= 1.0) and row.source for row in rows)

@@ -1,7 +1,12 @@
-"""What the fits have seen, and what is left when something is hidden."""
+"""What the fits have seen, what is left when something is hidden, and the spread of repeats."""
 
-from twofold.perf import load_known
-from twofold.perf.known import Seen, known_of
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.perf import load_known, spread_factor
+from twofold.perf.known import ASSUMED_SPREAD_FRACTION, Seen, known_of, student_quantile
 
 ROWS = (
     Seen("training", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
@@ -38,3 +43,41 @@ def test_hiding_everything_leaves_nothing_known() -> None:
 
 def test_the_shipped_table_knows_both_halves() -> None:
     assert {row.half for row in load_known().seen} == {"training", "inference"}
+
+
+times = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "published"), [(2, 1.886), (3, 1.638), (5, 1.476), (10, 1.372), (30, 1.310)]
+)
+def test_student_s_last_decile_is_the_published_one(freedom: int, published: float) -> None:
+    assert student_quantile(0.9, freedom) == pytest.approx(published, rel=0.01)
+
+
+def test_one_row_of_each_kind_has_the_assumed_spread() -> None:
+    assert spread_factor([[1.0], [7.0]]) == 1 + ASSUMED_SPREAD_FRACTION
+
+
+@given(groups=st.lists(times, min_size=1, max_size=4), scale=st.floats(1e-3, 1e3))
+def test_a_spread_is_at_least_one_and_has_no_unit(groups: list[list[float]], scale: float) -> None:
+    factor = spread_factor(groups)
+    assert factor >= 1
+    scaled = [[seconds * scale for seconds in group] for group in groups]
+    assert spread_factor(scaled) == pytest.approx(factor, rel=1e-6)
+
+
+def test_equal_repeats_leave_no_doubt() -> None:
+    assert spread_factor([[2.0, 2.0], [3.0]]) == 1
+
+
+def test_four_of_five_further_times_lie_within_it() -> None:
+    """Brute force: draw repeats and one more, and count."""
+    generator = np.random.default_rng(3)
+    logs = generator.normal(0.0, 0.1, (4000, 2, 3))
+    further = generator.normal(0.0, 0.1, 4000)
+    held = [
+        abs(one - np.mean(pair[0])) <= np.log(spread_factor(np.exp(pair).tolist()))
+        for pair, one in zip(logs, further, strict=True)
+    ]
+    assert np.mean(held) == pytest.approx(0.8, abs=0.02)

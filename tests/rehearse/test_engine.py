@@ -14,7 +14,7 @@ from twofold.contracts.results import Simulation
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors
-from twofold.inference import Replica, default_activation_format, engine, iteration_s, model_kind, model_shape
+from twofold.inference import ModelShape, Replica, default_activation_format, engine, iteration_s, model_kind
 from twofold.perf import Cluster, device, load_constants, network
 from twofold.perf.software import ENGINES
 from twofold.rehearse.engine import changed_engine, engine_of, engine_settings, step_table, transfer_token_s
@@ -128,7 +128,10 @@ def replica_of(software: str = "vllm", **layout: float) -> Replica:
     cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
     held = engine(constants, software, None, family=part.family, model=model_kind(model))
     whole = Replica(
-        model_shape(model), cluster, held, activation_format=default_activation_format(cluster.device, "bf16")
+        ModelShape.of(model),
+        cluster,
+        held,
+        activation_format=default_activation_format(cluster.device, "bf16"),
     )
     return replace(whole, tp=1.0, **layout)  # type: ignore[arg-type]  # numbers by field
 

@@ -13,7 +13,7 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.results import Machine, ServicePlan
 from twofold.contracts.spec import Supply, parse_spec
-from twofold.inference import iteration_s, kv_bytes_per_token, weights_bytes
+from twofold.inference import iteration_s
 from twofold.perf import load_constants
 from twofold.rehearse.pools import RehearsalTables, planned_node, planned_replica, pool_world
 
@@ -75,7 +75,7 @@ def test_a_step_is_looked_at_with_the_answers_that_are_met_in_it() -> None:
     exposed = float(step.communication_s / step.total_s)
     assert 0.0 < plan.communication_exposed_fraction == pytest.approx(exposed, rel=1e-6)
 
-    sizes = weights_bytes(replica.shape, "fp8").total_bytes, kv_bytes_per_token(replica.shape, "bf16")
+    sizes = replica.shape.weights_bytes("fp8").total_bytes, replica.shape.kv_bytes_per_token("bf16")
     weights, per_token = map(float, sizes)
     moved = weights + float(served.batch_sequences) * met_tokens * per_token
     ideal_s = moved / float(replica.accelerator_count) / float(replica.cluster.device.memory_bytes_per_s)

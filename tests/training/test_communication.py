@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.training import layouts_of, workload
+from twofold.training import layouts_of
 from twofold.training.communication import (
     Gradients,
     context_parallel_s,
@@ -20,7 +20,7 @@ ALONE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
 
 
 def test_one_device_talks_to_nobody(make_job, make_cluster) -> None:
-    work, network = workload(make_job("mixtral-8x7b")), make_cluster().network
+    work, network = make_job("mixtral-8x7b").workload, make_cluster().network
     for exchange in (tensor_parallel_s, context_parallel_s, expert_parallel_s, handoff_s):
         assert np.all(exchange(work, ALONE, network) == 0), exchange.__name__
     assert data_parallel_s(work, ALONE, network, GRADIENTS) == 0
@@ -30,7 +30,7 @@ def test_large_gradients_take_the_ring_time(make_job, make_cluster) -> None:
     # 8 nodes, each rank with its own card: (d−1)/d · S/8 over one card, (a−1)/a · S over the links.
     job, cluster = make_job("llama-3.1-8b"), make_cluster(count=64)
     layouts = layouts_of([(1, 1, 1, 1, 1, 64, 0, 1, 0, 0)])
-    seconds = data_parallel_s(workload(job), layouts, cluster.network, GRADIENTS)
+    seconds = data_parallel_s(job.workload, layouts, cluster.network, GRADIENTS)
     sent = 2 * job.model.parameters
     outer_s = 2 * 7 / 8 * sent / 8 / cluster.network.nic_bytes_per_s
     inner_s = 2 * 7 / 8 * sent / cluster.network.link_bytes_per_s
@@ -39,7 +39,7 @@ def test_large_gradients_take_the_ring_time(make_job, make_cluster) -> None:
 
 @given(stage=st.sampled_from([0, 1, 3]), factor=st.floats(1.1, 10))
 def test_a_faster_fabric_never_slows_an_exchange(make_job, make_cluster, stage: int, factor: float) -> None:
-    work, slow = workload(make_job("mixtral-8x7b")), make_cluster().network
+    work, slow = make_job("mixtral-8x7b").workload, make_cluster().network
     fast = replace(
         slow, nic_bytes_per_s=slow.nic_bytes_per_s * factor, link_bytes_per_s=slow.link_bytes_per_s * factor
     )
@@ -50,7 +50,7 @@ def test_a_faster_fabric_never_slows_an_exchange(make_job, make_cluster, stage: 
 
 
 def test_zero_3_pays_per_micro_batch(make_job, make_cluster) -> None:
-    work, network = workload(make_job("llama-3.1-8b", batch=512)), make_cluster().network
+    work, network = make_job("llama-3.1-8b", batch=512).workload, make_cluster().network
     few = layouts_of([(1, 1, 1, 1, 1, 64, 3, 8, 0, 0)])
     many = layouts_of([(1, 1, 1, 1, 1, 64, 3, 1, 0, 0)])
     assert data_parallel_s(work, many, network, GRADIENTS) == pytest.approx(
@@ -59,7 +59,7 @@ def test_zero_3_pays_per_micro_batch(make_job, make_cluster) -> None:
 
 
 def test_full_recomputation_repeats_the_forward_sums(make_job, make_cluster) -> None:
-    work, network = workload(make_job()), make_cluster().network
+    work, network = make_job().workload, make_cluster().network
     kept = layouts_of([(8, 1, 1, 1, 1, 8, 1, 1, 0, 1)])
     repeated = layouts_of([(8, 1, 1, 1, 1, 8, 1, 1, 2, 1)])
     assert tensor_parallel_s(work, repeated, network) == pytest.approx(
@@ -68,14 +68,14 @@ def test_full_recomputation_repeats_the_forward_sums(make_job, make_cluster) -> 
 
 
 def test_experts_beyond_the_domain_cost_the_fabric(make_job, make_cluster) -> None:
-    work, network = workload(make_job("deepseek-v3", sequence=4096)), make_cluster(count=256).network
+    work, network = make_job("deepseek-v3", sequence=4096).workload, make_cluster(count=256).network
     near = layouts_of([(1, 1, 8, 1, 1, 256, 1, 1, 0, 0)])
     far = layouts_of([(1, 1, 64, 1, 1, 256, 1, 1, 0, 0)])
     assert expert_parallel_s(work, far, network) > 2 * expert_parallel_s(work, near, network)
 
 
 def test_small_buckets_cost_more_the_more_nodes_there_are(make_job, make_cluster) -> None:
-    network, work = make_cluster().network, workload(make_job())
+    network, work = make_cluster().network, make_job().workload
     few, many = (layouts_of([(1, 1, 1, 1, 1, dp, 1, 1, 0, 0)]) for dp in (16, 1024))
     large, small = Gradients(2.0, 1e9), Gradients(2.0, 1e7)
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.training import layouts_of, model_flops_per_token, workload
+from twofold.training import layouts_of
 from twofold.training.compute import head_s, kernels_for, layer_compute, layer_kernels
 
 WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
@@ -14,7 +14,7 @@ def _parts(job, cluster, stack, layouts):  # type: ignore[no-untyped-def]
 
 
 def _alone(job, cluster, layouts):  # type: ignore[no-untyped-def]
-    work = workload(job)
+    work = job.workload
     return layer_kernels(work, layouts, kernels_for(work, cluster.device, job.precision))
 
 
@@ -28,11 +28,11 @@ def test_no_layer_beats_the_peak(make_job, make_cluster, stack) -> None:
     cluster = make_cluster()
     for name in ("llama-3.1-8b", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3"):
         job = make_job(name, sequence=4096)
-        work = workload(job)
+        work = job.workload
         head = head_s(_alone(job, cluster, WHOLE), stack)
         layer = _parts(job, cluster, stack, WHOLE)
         busy_s = job.model.layers * (layer.forward_s + layer.backward_s) + head.forward_s + head.backward_s
-        flops = float(model_flops_per_token(work)) * job.sequence_tokens
+        flops = float(work.model_flops_per_token) * job.sequence_tokens
         assert flops / float(np.ravel(busy_s)[0]) < cluster.device.peak_flops_per_s["bf16"], name
 
 

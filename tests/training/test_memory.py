@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Model, load_catalog
-from twofold.training import Layouts, TrainingJob, layouts_of, memory, workload
+from twofold.training import Layouts, TrainingJob, layouts_of, memory
 from twofold.training.layouts import enumerate_layouts
 from twofold.training.memory import kept_activation_bytes, layer_activation_bytes, unfused_score_bytes
 
@@ -47,7 +47,7 @@ def test_activations_are_those_of_korthikantis_table(
 ) -> None:
     job = make_job("gpt3-175b", batch=1, sequence=2048)
     layouts = layouts_of([(tp, 1, 1, 1, 1, 1, 1, 1, 0, sequence_parallel)])
-    work = workload(job)
+    work = job.workload
     sbh = job.sequence_tokens * job.model.hidden
     assert layer_activation_bytes(work, layouts)[0] == pytest.approx(factor * sbh, rel=1e-6)
     scores = 5 * job.model.heads * job.sequence_tokens / job.model.hidden / tp * sbh
@@ -57,7 +57,7 @@ def test_activations_are_those_of_korthikantis_table(
 def test_full_recomputation_keeps_the_input_alone(make_job, stack) -> None:  # same table: 2·s·b·h
     job = make_job("gpt3-175b", batch=1, sequence=2048)
     layouts = layouts_of([(1, 1, 1, 1, 1, 1, 1, 1, 2, 0)])
-    kept = kept_activation_bytes(workload(job), layouts, stack)
+    kept = kept_activation_bytes(job.workload, layouts, stack)
     assert kept[0] == pytest.approx(2 * 2048 * job.model.hidden)
 
 

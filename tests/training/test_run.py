@@ -7,20 +7,17 @@ from twofold.core import InputError
 from twofold.policy.cluster import checkpoint_interval_s
 from twofold.training import (
     Reliability,
-    checkpoint_bytes,
     layouts_of,
-    model_flops_per_token,
     model_flops_utilisation,
     run_plan,
     step_time,
-    workload,
 )
 from twofold.training.run import failing_time_ratio, lost_work_s
 
 
 def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluster) -> None:
     job = make_job("llama-3.1-405b", batch=2048)
-    assert checkpoint_bytes(workload(job)) / 1e12 == pytest.approx(5.67, rel=0.005)
+    assert job.workload.checkpoint_bytes / 1e12 == pytest.approx(5.67, rel=0.005)
     storage = run_plan(job, 5.0, make_cluster(count=16384), 15.6e12).storage
     assert storage.checkpoint_write_bytes_per_s / 1e9 == pytest.approx(94.5, rel=0.01)
     assert (
@@ -30,7 +27,7 @@ def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluste
 
 def test_a_checkpoint_in_32_bits_holds_the_weights_once_and_two_moments(make_job) -> None:
     job = make_job("llama-3.1-8b", batch=8, precision="fp32")
-    assert checkpoint_bytes(workload(job)) == pytest.approx(12.0 * job.model.parameters, rel=0.01)
+    assert job.workload.checkpoint_bytes == pytest.approx(12.0 * job.model.parameters, rel=0.01)
 
 
 def test_the_cadence_of_16384_gpus_is_about_19_minutes() -> None:
@@ -133,12 +130,12 @@ def test_25000_a100s_reach_the_reported_mfu(make_job, make_cluster, stack) -> No
     job = make_job("gpt3-175b", batch=30_000, sequence=2048)  # 61 M tokens a step
     layouts = layouts_of([(8, 1, 1, 25, 1, 125, 1, 1, 2, 1)])
     step_s = step_time(job, layouts, cluster, stack).total_s
-    mfu = float(model_flops_utilisation(workload(job), layouts, cluster, step_s)[0])
+    mfu = float(model_flops_utilisation(job.workload, layouts, cluster, step_s)[0])
     assert 0.3 < mfu < 0.5  # what was reported for that run is 0.32-0.36
 
 
 def test_deepseek_v3_took_3_3e24_flops(make_job) -> None:
-    flops = float(model_flops_per_token(workload(make_job("deepseek-v3", sequence=4096)))) * 14.8e12
+    flops = float(make_job("deepseek-v3", sequence=4096).workload.model_flops_per_token) * 14.8e12
     assert flops == pytest.approx(3.3e24, rel=0.15)  # 6 × 37 B × 14.8 T
 
 

@@ -12,8 +12,6 @@ from twofold.training import (
     model_flops_utilisation,
     run_plan,
     step_time,
-    virtualised,
-    workload,
 )
 from twofold.training.layouts import enumerate_layouts
 
@@ -91,9 +89,9 @@ def test_an_oversubscribed_fabric_costs_time(make_job, make_cluster, stack) -> N
 
 def test_a_hypervisor_costs_what_is_stated(make_job, make_cluster, stack) -> None:
     bare = make_cluster()
-    job, slower = make_job(), virtualised(bare, 0.03, 0.10)
+    job, slower = make_job(), bare.virtualised(0.03)
     assert 1.02 < _step_s(job, slower, stack) / _step_s(job, bare, stack) < 1.10
-    assert _step_s(job, virtualised(bare, 0.0, 0.0), stack) == _step_s(job, bare, stack)
+    assert _step_s(job, bare.virtualised(0.0), stack) == _step_s(job, bare, stack)
 
 
 @settings(max_examples=40, deadline=None)
@@ -160,7 +158,7 @@ def test_llama_3_405b_took_30_8_million_gpu_hours(make_job, make_cluster, stack)
     step_s = _step_s(job, cluster, stack, layouts)
     plan = run_plan(job, step_s, cluster, 15.6e12)
     assert plan.base_accelerator_h == pytest.approx(30.84e6, rel=0.20)
-    used = model_flops_utilisation(workload(job), layouts, cluster, np.array([step_s]))
+    used = model_flops_utilisation(job.workload, layouts, cluster, np.array([step_s]))
     assert 0.33 < float(used[0]) < 0.48  # the paper reports 38-43 %
 
 

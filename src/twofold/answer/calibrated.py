@@ -17,8 +17,8 @@ from twofold.contracts.results import Input
 from twofold.contracts.rows import CalibratedFigure, CalibratedStack, Calibration
 from twofold.core import Estimate, Source
 from twofold.inference import Engine, scale_engine
-from twofold.perf import Cluster, ConstantRow, Constants, calibrate_cluster, format_scope
-from twofold.training import Stack, TrainingJob, scale_stack, software_family
+from twofold.perf import Cluster, ConstantRow, Constants, format_scope
+from twofold.training import Stack, TrainingJob, software_family
 
 OWNER = "calibration"
 FACTOR = "calibration_factor"
@@ -42,7 +42,8 @@ def _rows_of(stack: CalibratedStack, calibration: Calibration, path: Path) -> It
 
     def row(name: str, further: Scope, value: float, low: float, high: float) -> ConstantRow:
         where = format_scope({**scope, **further})
-        return ConstantRow(name, where, value, low, high, "ratio", Source.MEASURED, stack.rows, OWNER, note)
+        ends = value, low, high, "ratio", Source.MEASURED
+        return ConstantRow(*ends, name=name, scope=where, rows=stack.rows, fitted_by=OWNER, note=note)
 
     for index, factor in enumerate(stack.factors):
         yield row(FACTOR, {"factor": factor.name}, factor.value, factor.low, factor.high)
@@ -99,7 +100,7 @@ def calibrated_run(
     factors = _values(constants, run_scope(cluster.device.name, job))
     if not factors:
         return cluster, stack
-    return calibrate_cluster(cluster, factors), scale_stack(stack, factors)
+    return cluster.calibrated(factors), stack.scaled(factors)
 
 
 def calibrated_service(cluster: Cluster, engine: Engine, constants: Constants) -> tuple[Cluster, Engine]:
@@ -107,7 +108,7 @@ def calibrated_service(cluster: Cluster, engine: Engine, constants: Constants) -
     factors = _values(constants, service_scope(cluster.device.name, engine.name, engine.era))
     if not factors:
         return cluster, engine
-    return calibrate_cluster(cluster, factors), scale_engine(engine, factors)
+    return cluster.calibrated(factors), scale_engine(engine, factors)
 
 
 def calibrated_spread(constants: Constants, metric: str, kind: str, scope: Scope) -> Spread | None:

@@ -26,7 +26,7 @@ from twofold.catalog import Accelerator, Model
 from twofold.contracts.results import Derivation, Input, Run, TrainingPlan
 from twofold.contracts.spec import TrainingRun
 from twofold.core import format_count, format_si
-from twofold.training import Reliability, model_flops_per_token, workload
+from twofold.training import Reliability
 
 # The operators of a layer: how their time follows, and the efficiency that it rests on.
 OPERATORS = {
@@ -186,7 +186,7 @@ def _peak_leaf(accelerator: Accelerator, precision: str) -> Input:
 
 
 def _rates(choice: TrainingChoice, plan: TrainingPlan, at: str) -> Iterator[Derivation]:
-    flops = float(np.max(model_flops_per_token(workload(choice.job)))) * choice.job.tokens_per_step
+    flops = float(np.max(choice.job.workload.model_flops_per_token)) * choice.job.tokens_per_step
     accelerator = choice.chosen.offer.accelerator
     inputs = (
         assumed_leaf("model FLOPs", format_si(flops, "FLOP"), "6 × active parameters + attention, per token"),

@@ -25,6 +25,7 @@ from twofold.inference import (
     Hardware,
     HardwareRow,
     Lengths,
+    ModelShape,
     ModelVariant,
     Replica,
     TrafficClass,
@@ -32,13 +33,10 @@ from twofold.inference import (
     chips_needed,
     default_activation_format,
     hardware_table,
-    kv_bytes,
     max_sequences,
     model_kind,
-    model_shape,
 )
-from twofold.perf import compute_format, engine_called, engine_software, one
-from twofold.training import virtualised
+from twofold.perf import engine_called, engine_software, one
 
 CONTEXTS = (8192, 32768, 131072)
 ANSWER_TOKENS = 256.0
@@ -112,7 +110,7 @@ def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
         lone = drawn.load(partial(at_batch, lengths=lengths, met_sequences=1.0), "closed")
         users = min(one(max_sequences(replica, float(length))), one(replica.max_batch))
         values: dict[str, Value] = {
-            "kv_bytes_per_user": one(kv_bytes(replica.shape, replica.kv_format, float(length))),
+            "kv_bytes_per_user": one(replica.shape.kv_bytes(replica.kv_format, float(length))),
             "ttft_s": lone.latency("ttft", "mean").estimate("s"),
             "users_count": int(users),
         }
@@ -171,10 +169,10 @@ def tenancy_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
     overhead = context.spec.supply.virtual_overhead_fraction
     replica = site.replica
     taken = site.choice.offer.overhead_fraction
-    bare = virtualised(replica.cluster, 1 / (1 + taken) - 1, 1 / (1 + taken) - 1)
+    bare = replica.cluster.virtualised(1 / (1 + taken) - 1)
     rungs = []
     for label, share in (("bare metal", 0.0), ("virtual", overhead)):
-        tenant = replace(replica, cluster=virtualised(bare, share, share))
+        tenant = replace(replica, cluster=bare.virtualised(share))
         figures = figures_of(tenant, site.question, context.constants, context.draws)
         values: dict[str, Value] = {
             "overhead_fraction": share,
@@ -227,7 +225,7 @@ def _size_ladder(
     site: ServingSite,
     context: Context,
 ) -> Ladder:
-    variant = ModelVariant(model.name, model_shape(model))
+    variant = ModelVariant(model.name, ModelShape.of(model))
     hardware = [_hardware(name, offer, model, site, context) for name, offer in offers.items()]
     rows = hardware_table(variant, traffic, hardware)
     driven = {each.name: each.engine for each in hardware}
@@ -248,13 +246,13 @@ def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context:
 
 
 def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, driven: Engine, context: Context) -> Rung:
-    shape = model_shape(model)
+    shape = ModelShape.of(model)
     device = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply).device
     feasible = [
         fmt
         for fmt in WEIGHT_FORMATS
         if chips_needed(shape, fmt, device.memory_bytes) <= offer.node.accelerator_count
-        and not compute_format(device, fmt, default_activation_format(device, fmt)).fallback
+        and not device.compute_format(fmt, default_activation_format(device, fmt)).fallback
     ]
     values: dict[str, Value] = {"feasible_formats": " ".join(feasible) or "none"}
     if row.reason:

@@ -15,7 +15,7 @@ from twofold.contracts.spec import TrainingRun
 from twofold.core import Estimate
 from twofold.facility import fabric_parts
 from twofold.perf import network
-from twofold.training import Limits, Stack, TrainingJob, search, virtualised
+from twofold.training import Limits, Stack, TrainingJob, search
 
 LIMITS = Limits(vpp_max=8)
 # Label, class of fabric, line rate per accelerator, oversubscription.
@@ -224,7 +224,7 @@ def tenancy_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     bare = bare_metal(site.machines, overhead if site.machines.node.virtualised else 0.0)
     rungs = []
     for label, share in (("bare metal", 0.0), ("virtual", overhead)):
-        machines = replace(bare, cluster=virtualised(bare.cluster, share, share))
+        machines = replace(bare, cluster=bare.cluster.virtualised(share))
         best = best_step(site.job, machines, site.stack, context)
         if best is None:
             rungs.append(Rung(label, {"overhead_fraction": share}, "no layout fits"))

@@ -48,7 +48,7 @@ from twofold.inference import (
     saturation_per_s,
     slowed,
 )
-from twofold.perf import device, power_w
+from twofold.perf import device
 
 LENGTHS = ("input", "output")
 NEAR_SATURATION = 0.99  # of what a replica carries at most
@@ -109,7 +109,7 @@ def _plan(
     price = price_used(offer, context)
     cost = price.usd_per_accelerator_h.times(count * size * YEAR_H, "USD") if price else None
     hardware = device(offer.accelerator, context.constants)
-    watts = float(power_w(hardware, hardware.serving_power_fraction)) * count * size
+    watts = float(hardware.power_w(hardware.serving_power_fraction)) * count * size
     energy_j = facility_energy(exact(watts * YEAR_S, "J", Source.MEASURED), offer.price, context)
     rate = sum(load.mean_rate_per_s for load, _, _ in pools)
     name = entry.model.label

@@ -9,7 +9,6 @@ from twofold.contracts.results import Loser
 from twofold.contracts.spec import FixedCluster, Owned, Shop, Supply
 from twofold.core import UnknownNameError
 from twofold.perf import Cluster, Constants, device, network
-from twofold.training import virtualised
 
 # Families that the usual frameworks drive; the others are considered only when the spec names the part.
 USUAL = "volta turing ampere ada hopper blackwell blackwell-rtx rubin cdna2 cdna3 cdna4 cdna5"
@@ -66,7 +65,7 @@ def cluster_of(
         ),
         node_count * node.accelerator_count,
     )
-    return virtualised(bare, offer.overhead_fraction, offer.overhead_fraction)
+    return bare.virtualised(offer.overhead_fraction)
 
 
 def _fabric(catalog: Catalog, node: Node) -> Fabric | str:

@@ -11,8 +11,7 @@ from twofold.catalog import Accelerator, Catalog, Node
 from twofold.contracts.results import Machine, PriceUsed
 from twofold.contracts.spec import FixedCluster, Supply
 from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
-from twofold.perf import Cluster, Constants, Device, compute_format, device, network, scale_cluster
-from twofold.training import virtualised
+from twofold.perf import Cluster, Constants, Device, device, network
 
 CLUSTER = re.compile(r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<name>\S.{0,60})")
 SCALED = MappingProxyType({"nic": "fabric", "memory": "memory_capacity", "bandwidth": "memory_bandwidth"})
@@ -68,9 +67,9 @@ def assemble(
     # By name, so that the class of fabric has the efficiency that published runs showed.
     links = network(accelerator, per_node, nic, fabric, constants, variation.oversubscription_ratio)
     bare = Cluster(device(accelerator, constants), links, on.count * per_node)
-    cluster = scale_cluster(bare, scaled(variation.scale))
+    cluster = bare.scaled(scaled(variation.scale))
     overhead = variation.virtual_overhead_fraction
-    cluster = virtualised(cluster, overhead, overhead) if overhead else cluster
+    cluster = cluster.virtualised(overhead) if overhead else cluster
     price = _price_of(offer, variation, constants)
     warnings = [f"{accelerator.name} is announced, not released: its figures are the vendor's plans"]
     warnings = [] if accelerator.released else warnings
@@ -102,7 +101,7 @@ def resized(machines: Given, accelerator_count: int) -> Given:
 
 def check_units(device: Device, fmt: str) -> None:
     """Refuse a number format that nothing on the device multiplies, not even wider units in its stead."""
-    runs_in = "fp32" if fmt == "fp32" else compute_format(device, fmt, fmt).format
+    runs_in = "fp32" if fmt == "fp32" else device.compute_format(fmt, fmt).format
     if runs_in not in device.peak_flops_per_s:
         known = ", ".join(device.peak_flops_per_s) or "none"
         raise ValueRefusedError(
@@ -111,7 +110,7 @@ def check_units(device: Device, fmt: str) -> None:
 
 
 def scaled(names: Mapping[str, float]) -> dict[str, float]:
-    """Factors by the names that `scale_cluster` knows; people also say `nic`, `memory` and `bandwidth`."""
+    """Factors by the names that `Cluster.scaled` knows; people also say `nic`, `memory` and `bandwidth`."""
     known = {SCALED.get(name, name): factor for name, factor in names.items()}
     for name in known:
         if name not in RESOURCES:

@@ -14,6 +14,7 @@ from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, forma
 from twofold.inference import (
     CacheOptions,
     Lengths,
+    ModelShape,
     Replica,
     Served,
     capacity,
@@ -21,13 +22,10 @@ from twofold.inference import (
     closed_loop,
     default_activation_format,
     engine,
-    kv_bytes,
     max_sequences,
     max_throughput,
     model_kind,
-    model_shape,
     open_loop,
-    weights_bytes,
 )
 from twofold.perf import DEFAULT_ENGINE, Constants, bytes_per_weight, load_constants
 
@@ -110,7 +108,7 @@ def check_question(question: ServingQuestion) -> None:
 
 def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
     """The replica of a question before its layout is known."""
-    machines, shape = question.machines, model_shape(question.model)
+    machines, shape = question.machines, ModelShape.of(question.model)
     device = machines.cluster.device
     software = engine(
         constants,
@@ -225,8 +223,8 @@ def read_rate_bytes_per_s(catalog: Catalog) -> float:
 def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleError:
     """No layout holds the weights and one request: what they take, and how many devices would do."""
     machines, fmt = question.machines, question.weights_format
-    weights = float(np.max(weights_bytes(replica.shape, fmt).total_bytes))
-    one_request = float(np.max(kv_bytes(replica.shape, question.kv_format, question.context_tokens)))
+    weights = float(np.max(replica.shape.weights_bytes(fmt).total_bytes))
+    one_request = float(np.max(replica.shape.kv_bytes(question.kv_format, question.context_tokens)))
     usable = float(np.max(capacity(replica).usable_bytes))
     parts = f"weights {format_bytes(weights)} ({fmt}), cache of one request {format_bytes(one_request)}"
     lines = (

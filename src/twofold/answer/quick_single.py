@@ -11,7 +11,7 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Model
 from twofold.contracts.results import Machine
 from twofold.core import Estimate, UnknownNameError, ValueRefusedError
-from twofold.inference import ModelShape, kv_bytes, model_shape, weights_bytes
+from twofold.inference import ModelShape
 from twofold.perf import (
     Cluster,
     Constants,
@@ -22,8 +22,6 @@ from twofold.perf import (
     bytes_per_weight,
     gemm_flops_per_byte,
     reduce_scatter_s,
-    ridge_flops_per_byte,
-    scale_cluster,
 )
 
 COLLECTIVES = {
@@ -128,7 +126,7 @@ def estimate_collective(
     draws, network = draw_factors(constants), machines.cluster.network
     idle = drawn(
         take(network, payload_bytes, ranks),
-        take(scale_cluster(machines.cluster, draws).network, payload_bytes, ranks),
+        take(machines.cluster.scaled(draws).network, payload_bytes, ranks),
     )
     jitter = float(np.max(network.jitter_fraction)) if jitter_fraction is None else jitter_fraction
     ring_s, formula = ring_law(name, payload_bytes, ranks, machines.cluster)
@@ -236,14 +234,14 @@ def estimate_compute(
 
 def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16") -> RooflineEstimate:
     """Where training, prefill and decode of a model lie under a device's roofline."""
-    device, shape = machines.cluster.device, model_shape(model)
+    device, shape = machines.cluster.device, ModelShape.of(model)
     # What a format without matrix units of its own runs in: weights are widened on the fly.
     runs_in = weights_format if weights_format in device.peak_flops_per_s else "bf16"
     if runs_in not in device.peak_flops_per_s:
         runs_in = next(iter(device.peak_flops_per_s))
     peak = float(np.max(device.peak_flops_per_s[runs_in]))
     bandwidth = float(np.max(device.memory_bytes_per_s))
-    ridge = float(np.max(ridge_flops_per_byte(device, runs_in)))
+    ridge = float(np.max(device.ridge_flops_per_byte(runs_in)))
 
     def one_pass(tokens: int, sequences: int) -> float:
         return pass_flops_per_byte(model, shape, tokens, sequences, weights_format)
@@ -259,7 +257,7 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
         peak_flops_per_s=peak,
         memory_bytes_per_s=bandwidth,
         ridge_flops_per_byte=ridge,
-        ridges={name: float(np.max(ridge_flops_per_byte(device, name))) for name in device.peak_flops_per_s},
+        ridges={name: float(np.max(device.ridge_flops_per_byte(name))) for name in device.peak_flops_per_s},
         points=tuple(
             RooflinePoint(
                 name, value, min(peak, value * bandwidth), "compute" if value >= ridge else "memory bandwidth"
@@ -294,10 +292,10 @@ def pass_flops_per_byte(
     seen = held + tokens / 2
     attention = 4.0 * model.heads * model.head_dim * seen * model.softmax_attention_layers * new
     flops = 2.0 * model.parameters_active * new + attention
-    parts = weights_bytes(shape, weights_format)
+    parts = shape.weights_bytes(weights_format)
     experts = float(np.max(parts.experts_bytes))
     touched = 1.0 - (1.0 - model.experts_topk / model.experts) ** new if model.experts else 0.0
     read = float(np.max(parts.total_bytes)) - experts * (1.0 - touched)
-    caches = float(np.max(kv_bytes(shape, "bf16", float(held + tokens)))) * sequences
+    caches = float(np.max(shape.kv_bytes("bf16", float(held + tokens)))) * sequences
     activations = 12.0 * bytes_per_weight("bf16") * model.layers * model.hidden * new
     return flops / (read + caches + activations)

@@ -10,10 +10,8 @@ from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, str
 from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
 from twofold.inference import Engine, model_kind, scale_engine
-from twofold.inference import range_scope as serving_range_scope
-from twofold.perf import Cluster, Constants, Device, Floats, load_known, power_w, scale_cluster
-from twofold.training import Stack, TrainingJob, scale_stack
-from twofold.training import range_scope as training_range_scope
+from twofold.perf import Cluster, Constants, Device, Floats, load_known
+from twofold.training import Stack, TrainingJob, software_family
 
 Samples = NDArray[np.float64]  # one per draw
 
@@ -54,13 +52,13 @@ def drawn(middle: Floats, samples: Floats, spread: Spread | None = None) -> Draw
 def drawn_run(cluster: Cluster, stack: Stack, job: TrainingJob, draws: Draws) -> tuple[Cluster, Stack]:
     """Hardware and training software under every draw, calibrated ones under their own."""
     own = draws_in(draws, run_scope(cluster.device.name, job))
-    return scale_cluster(cluster, own), scale_stack(stack, own)
+    return cluster.scaled(own), stack.scaled(own)
 
 
 def drawn_service(cluster: Cluster, engine: Engine, draws: Draws) -> tuple[Cluster, Engine]:
     """Hardware and serving software under every draw, calibrated ones under their own."""
     own = draws_in(draws, service_scope(cluster.device.name, engine.name, engine.era))
-    return scale_cluster(cluster, own), scale_engine(engine, own)
+    return cluster.scaled(own), scale_engine(engine, own)
 
 
 def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:
@@ -79,8 +77,8 @@ def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator
 def training_scope(job: TrainingJob, accelerator: Accelerator) -> dict[str, str]:
     """The scope of a run's ranges."""
     arch = "moe" if job.model.arch == "moe" else "dense"
-    names = job.model.name, arch, accelerator.name, accelerator.family
-    return training_range_scope(*names, job.framework, job.precision, load_known())
+    software = software_family(job.framework, job.precision)
+    return load_known().training_scope(job.model.name, arch, accelerator.name, accelerator.family, software)
 
 
 def serving_power_spread(constants: Constants, device: Device) -> Spread:
@@ -89,7 +87,7 @@ def serving_power_spread(constants: Constants, device: Device) -> Spread:
     It holds what the model leaves out: on H100 the share above idle is 0.6 at 8 sequences, 0.9 at 500.
     """
     row = constants.estimate("serving_power_fraction", family=device.family)
-    low_w, middle_w, high_w = (float(power_w(device, share)) for share in (row.low, row.value, row.high))
+    low_w, middle_w, high_w = (float(device.power_w(share)) for share in (row.low, row.value, row.high))
     return Spread(low_w / middle_w, high_w / middle_w, "serving_power_fraction")
 
 
@@ -114,4 +112,4 @@ def serving_spread(
 def serving_scope(model: Model, load: str, device: Device, engine: Engine) -> dict[str, str]:
     """The scope of a service's ranges, but for the metric."""
     names = model.name, model_kind(model), device.name, device.family, engine.name, engine.era
-    return serving_range_scope(*names, load, load_known())
+    return load_known().serving_scope(*names, load)

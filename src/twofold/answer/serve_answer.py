@@ -42,16 +42,13 @@ from twofold.inference import (
     communication_bytes_per_token,
     fleet_cost,
     iteration_s,
-    kv_bytes,
-    kv_bytes_per_token,
     latency_budget,
     max_sequences,
     max_throughput,
     mean_context_tokens,
     relieved,
-    weights_bytes,
 )
-from twofold.perf import Constants, compute_format, one
+from twofold.perf import Constants, one
 
 SCHEMA = "twofold/estimate-serve/1"
 OPERATORS = {"gemm": "GEMM", "moe": "experts"}  # parts of a step that screens call otherwise
@@ -127,7 +124,7 @@ def estimate_serving(
     watts = power_w(replica, served)
     lay = serving_power_spread(constants, replica.cluster.device)
     power = drawn(watts, watts * np.ravel(draws["power"]), lay)
-    runs_in = compute_format(replica.cluster.device, replica.weights_format, replica.activation_format)
+    runs_in = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format)
     step, parts = decode_step(replica, served, question, figures)
     names = tables.names
     rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
@@ -148,10 +145,10 @@ def estimate_serving(
         client_count=None if question.concurrency is None else round(question.concurrency),
         memory_parts=memory_parts(replica, constants),
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
-        weights_bytes=one(weights_bytes(replica.shape, replica.weights_format).total_bytes),
+        weights_bytes=one(replica.shape.weights_bytes(replica.weights_format).total_bytes),
         scales_bytes=scales_bytes(replica),
-        kv_bytes_per_token=one(kv_bytes_per_token(replica.shape, replica.kv_format)),
-        kv_bytes_per_sequence=one(kv_bytes(replica.shape, replica.kv_format, question.context_tokens)),
+        kv_bytes_per_token=one(replica.shape.kv_bytes_per_token(replica.kv_format)),
+        kv_bytes_per_sequence=one(replica.shape.kv_bytes(replica.kv_format, question.context_tokens)),
         max_sequences=sequences_estimate(replica, question, constants),
         batch_sequences=one(served.batch_sequences),
         batch_limit=limit_of_batch(replica, question),
@@ -183,7 +180,7 @@ def estimate_serving(
 def memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
     """One accelerator's memory: weights, their scales, buffers, cache, and what the engine leaves free."""
     held, whole = memory_by_part(replica, constants), replica.cluster.device.memory_bytes
-    total = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
+    total = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
     scales = held["weights"].value * scales_bytes(replica) / total
     taken = taken_bytes(replica, constants)
     named = {

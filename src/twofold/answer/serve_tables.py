@@ -26,9 +26,8 @@ from twofold.inference import (
     communication_bytes_per_token,
     max_sequences,
     throughput_of,
-    weights_bytes,
 )
-from twofold.perf import Constants, compute_format, one
+from twofold.perf import Constants, one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
 
@@ -132,8 +131,8 @@ def format_rows(
 def _format_row(question: ServingQuestion, constants: Constants, draws: Draws) -> FormatRow:
     replica = make_replica(question, constants)
     fmt = question.weights_format
-    runs_in = compute_format(replica.cluster.device, fmt, replica.activation_format)
-    total = one(weights_bytes(replica.shape, fmt).total_bytes)
+    runs_in = replica.cluster.device.compute_format(fmt, replica.activation_format)
+    total = one(replica.shape.weights_bytes(fmt).total_bytes)
     row = FormatRow(
         fmt, not runs_in.fallback, runs_in.reason, total, scales_bytes(replica), "", None, None, None, None
     )

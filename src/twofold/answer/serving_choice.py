@@ -20,6 +20,7 @@ from twofold.inference import (
     Fleet,
     Hardware,
     Lengths,
+    ModelShape,
     ModelVariant,
     PoolChoice,
     Replica,
@@ -28,9 +29,7 @@ from twofold.inference import (
     TrafficClass,
     default_replica,
     engine,
-    model_shape,
     search,
-    weights_bytes,
 )
 from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called
 
@@ -225,7 +224,7 @@ def variants_of(entry: Service, context: Context) -> tuple[ModelVariant, ...]:
     """The model and those that may stand in for it."""
     named = [(entry.model, ""), *((each.model, each.quality_note) for each in entry.variants)]
     models = [(model_of(reference, context.catalog), note) for reference, note in named]
-    return tuple(ModelVariant(model.name, model_shape(model), note) for model, note in models)
+    return tuple(ModelVariant(model.name, ModelShape.of(model), note) for model, note in models)
 
 
 def class_load(name: str, spec: LatencyClass) -> ClassLoad:
@@ -292,7 +291,7 @@ def _offers(
 
 def _least_bytes(variant: ModelVariant, entry: Service) -> float:
     smallest = min(entry.quantisation, key=bytes_per_weight)
-    return float(np.max(weights_bytes(variant.shape, smallest).total_bytes))
+    return float(np.max(variant.shape.weights_bytes(smallest).total_bytes))
 
 
 def _usd_per_bandwidth(offer: Offer) -> tuple[float, str]:

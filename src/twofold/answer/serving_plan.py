@@ -54,14 +54,12 @@ from twofold.inference import (
     bottleneck,
     communication_bytes_per_token,
     iteration_s,
-    kv_bytes_per_token,
     latency_budget,
     mean_context_tokens,
     merged_class,
     warm_pool,
-    weights_bytes,
 )
-from twofold.perf import compute_format, one
+from twofold.perf import one
 
 RUNNERS_UP = 3
 SHARED_POOL = "one pool for"  # starts what a class says of its replicas where others use them too
@@ -102,7 +100,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         memory_bytes=taken_bytes(replica, context.constants),
         memory_parts=parts_of(memory, sum(each.value for each in memory.values())),
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
-        kv_bytes_per_token=one(kv_bytes_per_token(replica.shape, replica.kv_format)),
+        kv_bytes_per_token=one(replica.shape.kv_bytes_per_token(replica.kv_format)),
         kv_utilisation_fraction=one(main.pool.served.kv_fraction),
         batch_limit=_batch_limit(main, gains),
         cold_start_s=start,
@@ -312,10 +310,10 @@ def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Est
     replica, served = main.pool.replica, main.pool.served
     device = replica.cluster.device
     batch, ranks = one(served.batch_sequences), one(replica.accelerator_count)
-    weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
-    cache = batch * _context_tokens(main) * one(kv_bytes_per_token(replica.shape, replica.kv_format))
+    weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
+    cache = batch * _context_tokens(main) * one(replica.shape.kv_bytes_per_token(replica.kv_format))
     bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
-    runs_in = compute_format(device, replica.weights_format, replica.activation_format).format
+    runs_in = device.compute_format(replica.weights_format, replica.activation_format).format
     peak = one(device.peak_flops_per_s[runs_in])
     flops_s = 2 * choice.model.parameters_active * batch / ranks / peak
     ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)

@@ -12,7 +12,7 @@ from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part
 from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.core import Estimate, Source, exact
-from twofold.inference import Replica, Served, capacity, cold_start_s, exchange_bytes_per_token, weights_bytes
+from twofold.inference import Replica, Served, capacity, cold_start_s, exchange_bytes_per_token
 from twofold.perf import Constants, Floats, bytes_per_weight, one
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
@@ -139,7 +139,7 @@ def scales_bytes(replica: Replica) -> float:
     fmt = replica.weights_format
     if fmt not in BARE_BYTES:
         return 0.0
-    parts = weights_bytes(replica.shape, fmt)
+    parts = replica.shape.weights_bytes(fmt)
     quantised = one(parts.experts_bytes)
     if one(replica.shape.experts) == 0 or bytes_per_weight(fmt) >= 1.0:
         quantised += one(parts.attention_bytes) + one(parts.ffn_bytes) + one(parts.other_bytes)

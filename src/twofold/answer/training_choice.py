@@ -29,12 +29,9 @@ from twofold.training import (
     Stack,
     TrainingJob,
     load_stack,
-    model_flops_per_token,
     run_plan,
     search,
     straggler_loss_fraction,
-    trained_parameters,
-    workload,
 )
 
 TARGET_S = 30 * DAY_S  # for a run without a deadline
@@ -149,7 +146,7 @@ def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Co
     size = offer.node.accelerator_count
     limit = min(offer.node_count_max or NODES_MAX, NODES_MAX, max(1, job.global_batch_sequences * 64 // size))
     best = peak_flops_per_s(device(offer.accelerator, context.constants), job.precision)
-    flops = float(np.max(model_flops_per_token(workload(job)))) * entry.token_count
+    flops = float(np.max(job.workload.model_flops_per_token)) * entry.token_count
     overhead = 1 + entry.headroom.total_fraction
     target_s = entry.time_limit_s or TARGET_S
     fewest = flops * overhead / (target_s * best * GOOD_MFU_FRACTION * size)
@@ -296,8 +293,8 @@ def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
         )
         why = (("tried", f"no layout divides the job: {broken}"),)
         return InfeasibleError(f"no layout of {job.model.name} trains on {largest.text}", lines=why)
-    work = workload(job)
-    trained = float(np.max(trained_parameters(work)))
+    work = job.workload
+    trained = float(np.max(work.trained_parameters))
     least = job.model.parameters * float(np.max(work.weight_bytes)) + trained * float(
         np.max(work.optimizer_bytes)
     )

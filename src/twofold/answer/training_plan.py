@@ -33,7 +33,7 @@ from twofold.answer.uncertainty import estimate_of, flip_fraction, flip_warning
 from twofold.contracts.results import Count, Part, Run, ScalingPoint, Tenancy, TrainingPlan
 from twofold.contracts.spec import TrainingRun
 from twofold.core import Estimate
-from twofold.training import Priced, ScalingRow, price_layouts, step_time, virtualised, weak_scaling
+from twofold.training import Priced, ScalingRow, price_layouts, step_time, weak_scaling
 
 RUNNERS_UP = 8
 
@@ -191,7 +191,7 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Ten
     bare = bare_metal(chosen.machines(context), chosen.offer.overhead_fraction).cluster
     rows = []
     for name, share in (("bare metal", 0.0), ("virtual", overhead)):
-        cluster = virtualised(bare, share, share)
+        cluster = bare.virtualised(share)
         best = chosen.found.best
         assert best and chosen.run
         step_s = float(np.max(step_time(choice.job, best.layouts, cluster, chosen.stack).total_s))
@@ -210,4 +210,4 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Ten
 def bare_metal(machines: Given, overhead_fraction: float) -> Given:
     """The machines as bare metal, where the plan took a hypervisor's share off them."""
     back = 1 / (1 + overhead_fraction) - 1
-    return replace(machines, cluster=virtualised(machines.cluster, back, back))
+    return replace(machines, cluster=machines.cluster.virtualised(back))

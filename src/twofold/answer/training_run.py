@@ -17,10 +17,8 @@ from twofold.training import (
     Reliability,
     RunPlan,
     RunWork,
-    model_flops_per_token,
     run_of_steps,
     run_work,
-    workload,
 )
 
 
@@ -58,7 +56,7 @@ def estimate_run(
     figures = run_figures(
         run_work(job, tokens), trained.machines, trained.step, trained.draws, write_within_s, headroom
     )
-    return replace(figures, tokens=tokens, flops=float(np.max(model_flops_per_token(workload(job)))) * tokens)
+    return replace(figures, tokens=tokens, flops=float(np.max(job.workload.model_flops_per_token)) * tokens)
 
 
 def run_figures(

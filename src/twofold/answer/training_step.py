@@ -14,7 +14,7 @@ from twofold.answer.ranges import Drawn, drawn, drawn_run, step_spread
 from twofold.answer.uncertainty import Draws
 from twofold.contracts.results import Bound, Layout, Part
 from twofold.core import Estimate, Source
-from twofold.perf import Cluster, Constants, Floats, one, scale_cluster
+from twofold.perf import Cluster, Constants, Floats, one
 from twofold.training import (
     Candidate,
     Layouts,
@@ -25,17 +25,14 @@ from twofold.training import (
     Stack,
     TrainingJob,
     load_stack,
-    model_flops_per_token,
     model_flops_utilisation,
     price_layouts,
-    scale_stack,
     step_time,
-    workload,
 )
 from twofold.training import candidate as full_candidate
 
 RELIEF = 1.2  # how much more of a resource `bounds` tries
-RELIEVED = {  # as a plan names it -> as `scale_cluster` and `scale_stack` do
+RELIEVED = {  # as a plan names it -> as `Cluster.scaled` and `scale_stack` do
     "compute": "compute",
     "memory bandwidth": "memory_bandwidth",
     "link": "link",
@@ -220,7 +217,7 @@ class TrainedStep:
     def figures(self) -> dict[str, Any]:
         """What plans and estimates say of a step and its memory, under the names that they give it."""
         job, best, cluster = self.job, self.chosen, self.machines.cluster
-        work = workload(job)
+        work = job.workload
         utilisation = float(np.max(model_flops_utilisation(work, best.layouts, cluster, best.step_s)))
         return {
             "model": job.model.name,
@@ -242,7 +239,7 @@ class TrainedStep:
 
     def model_flops(self) -> float:
         """FLOPs of one step that the model needs."""
-        return float(np.max(model_flops_per_token(workload(self.job)))) * self.job.tokens_per_step
+        return float(np.max(self.job.workload.model_flops_per_token)) * self.job.tokens_per_step
 
     def hardware_flops(self) -> float:
         """FLOPs of one step that the hardware does: the model's, and the layers' forward pass again.
@@ -252,7 +249,7 @@ class TrainedStep:
         Source   Korthikanti et al. 2022, section 5: a third more under full recomputation.
         """
         job = self.job
-        model = float(np.max(model_flops_per_token(workload(job))))
+        model = float(np.max(job.workload.model_flops_per_token))
         forward = model / 3 - 2.0 * job.model.vocab * job.model.hidden
         shares = {Recompute.NONE: 0.0, Recompute.FULL: 1.0}
         shares[Recompute.SELECTIVE] = one(self.stack.selective_fraction)
@@ -314,7 +311,7 @@ def step_samples(
 def resource_gain(job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, resource: str) -> float:
     """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
     factors: dict[str, Floats] = {resource: RELIEF}
-    relieved = scale_cluster(machines.cluster, factors), scale_stack(stack, factors)
+    relieved = machines.cluster.scaled(factors), stack.scaled(factors)
     return 1 - one(step_time(job, chosen.layouts, *relieved).total_s) / chosen.step_s
 
 

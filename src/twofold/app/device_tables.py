@@ -14,7 +14,7 @@ from twofold.catalog import (
     load_catalog,
 )
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes
-from twofold.perf import KernelSupport, device, engines, kernel_support, load_constants
+from twofold.perf import KernelSupport, device, kernel_support, load_constants
 from twofold.report import Shown, field, table
 
 _ITEM = re.compile(r"\s*(?:(\d{1,3})\s*[x×]\s*)?(\S+)\s*", re.IGNORECASE)
@@ -118,8 +118,7 @@ def kernels(accelerator: str, folder: Path | None = None) -> Kernels:
     constants = load_constants()
     part = device(load_catalog(folder).accelerator(accelerator), constants)
 
-    found = (row for engine in engines() for row in kernel_support(part, engine, constants))
-    return Kernels(part.name, tuple(found))
+    return Kernels(part.name, kernel_support(part, constants))
 
 
 def _cell(kernel: KernelSupport) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from twofold.answer import calibration_rows
 from twofold.contracts.rows import Calibration, read_calibration
-from twofold.perf import Constants, load_constants, parse_constants, with_rows
+from twofold.perf import Constants, load_constants
 
 GOOD_FOR_DAYS = 180  # releases of frameworks and engines, drivers and firmware change
 
@@ -32,7 +32,7 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
     found = read_calibration(calibration)
     path = Path(*calibration.parts[-2:])  # as people see it beside the spec, wherever that is
     return LocalTables(
-        with_rows(tables.constants, calibration_rows(found, path)),
+        tables.constants.with_rows(calibration_rows(found, path)),
         " · ".join(filter(None, (tables.summary, _calibrated(found)))),
         " ".join(filter(None, (tables.digest, found.digest))),
         (*tables.notes, *_notes(found, path, today)),
@@ -43,7 +43,7 @@ def _of_device(folder: Path, today: date | None) -> LocalTables:
     from twofold.device import notes_about, read_device, this_identity
 
     record, text = read_device(folder)
-    constants = with_rows(load_constants(), parse_constants(text).rows)
+    constants = load_constants().with_rows(Constants.parse(text).rows)
     return LocalTables(constants, record.summary, record.digest, notes_about(record, today, this_identity()))
 
 

@@ -180,16 +180,16 @@ def measured_row(
         low, high = max(low, bounds.low), min(high, bounds.high)
     unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "ratio")
     return ConstantRow(
-        name,
-        scope,
         value,
         min(low, value),
         max(high, value),
         unit,
         Source.MEASURED,
-        rows,
-        FITTED_BY,
-        "measured here",
+        name=name,
+        scope=scope,
+        rows=rows,
+        fitted_by=FITTED_BY,
+        note="measured here",
     )
 
 

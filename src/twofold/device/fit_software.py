@@ -23,16 +23,14 @@ from twofold.device.fit import (
     usual_s,
 )
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
-from twofold.inference import Engine, Replica, engine, iteration_s, model_shape, stack_shapes
-from twofold.perf import Cluster, ConstantRow, Constants, with_rows
+from twofold.inference import Engine, ModelShape, Replica, engine, iteration_s
+from twofold.perf import Cluster, ConstantRow, Constants
 from twofold.training import (
     Layouts,
     TrainingJob,
     Workload,
     layouts_of,
     load_stack,
-    stack_workloads,
-    workload,
     workload_step_time,
 )
 from twofold.training import Stack as Software
@@ -94,7 +92,7 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     scope = f"family={family};software={SOFTWARE}"
     assumed = {**NOTHING_REPEATED, **(NOTHING_HIDDEN if family == "cpu" else {})}
     fixed = tuple(_assumed_row(name, scope, value) for name, value in assumed.items())
-    software = load_stack(with_rows(constants, fixed), FRAMEWORK, "fp32", family)
+    software = load_stack(constants.with_rows(fixed), FRAMEWORK, "fp32", family)
     cases = _training_cases(samples, cluster.accelerator_count)
     values = _fit_cases(cases, cluster, software)
     errors_log = np.log(_step_parts_s(cases, cluster, software, values) / cases.measured_s)
@@ -133,7 +131,7 @@ def _training_cases(samples: Sequence[Sample], rank_count: int) -> _Cases:
     ]
     rows = [(1, 1, 1, 1, 1, rank_count, 3, each.sequences, 0, 0) for each in stacks]
     measured_s = [usual_s(each) for part in ("train", "update") for each in of_group(samples, part)]
-    return _Cases(stack_workloads([workload(job) for job in jobs]), layouts_of(rows), np.array(measured_s))
+    return _Cases(Workload.stacked([job.workload for job in jobs]), layouts_of(rows), np.array(measured_s))
 
 
 def _llama(layers: int, hidden: int, vocab: int) -> Model:
@@ -203,7 +201,7 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
     family = cluster.device.family
     scope = f"engine={ENGINE};family={family}"
     fixed = tuple(_assumed_row(name, scope, value) for name, value in PLAIN_ENGINE.items())
-    plain = engine(with_rows(constants, fixed), ENGINE, None, family=family, weights_format="fp32")
+    plain = engine(constants.with_rows(fixed), ENGINE, None, family=family, weights_format="fp32")
     measured_s = np.array([usual_s(each) for each in steps])
 
     requests, context = column(steps, "requests"), column(steps, "prompt") + LONG_ANSWER_TOKENS / 2
@@ -231,7 +229,7 @@ def _driven(plain: Engine, values: Mapping[str, float]) -> Engine:
 def _replicas(samples: Sequence[Sample], cluster: Cluster, software: Engine) -> Replica:
     """The replica of every case: one whose shape is an array over them."""
     models = [_llama(int(each.sizes["layers"]), int(each.sizes["hidden"]), SERVED_VOCAB) for each in samples]
-    shape = stack_shapes([model_shape(model) for model in models])
+    shape = ModelShape.stacked([ModelShape.of(model) for model in models])
     return Replica(shape, replace(cluster, accelerator_count=1), software, "fp32", "fp32", "fp32")
 
 

@@ -22,7 +22,7 @@ from twofold.device.fit import (
 )
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
 from twofold.device.measuring import Measured
-from twofold.perf import Cluster, ConstantRow, Constants, device, format_constants, load_constants, with_rows
+from twofold.perf import Cluster, ConstantRow, Constants, device, load_constants
 
 RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
 NAME, NODE = "this-machine", "this-node"
@@ -60,9 +60,9 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
             if part:
                 rows.extend(part.rows)
                 errors.append(part.error)
-        return with_rows(constants, rows)
+        return constants.with_rows(rows)
 
-    overlaid = take(fit_kernels(measured.samples, accelerator, with_rows(constants, rows)))
+    overlaid = take(fit_kernels(measured.samples, accelerator, constants.with_rows(rows)))
     nic_bytes_per_s = NIC_GBIT_PER_S * 1e9 / 8 / measured.rank_count
     links = links_of(accelerator, measured.rank_count, nic_bytes_per_s, overlaid)
     overlaid = take([fit_links(measured.samples, accelerator, links, measured.rank_count)])
@@ -81,11 +81,18 @@ def _steady_clock(accelerator: Accelerator) -> tuple[ConstantRow, ...]:
     if accelerator.family == "cpu" or not peak:
         return ()
     value = accelerator.tdp_w / (peak / 1e12)
-    scope = f"accelerator={accelerator.name};family={accelerator.family}"
-    note = "its peak was measured"
     return (
         ConstantRow(
-            "reference_w_per_tflops", scope, value, value, value, "W", Source.MEASURED, 1, FITTED_BY, note
+            value,
+            value,
+            value,
+            "W",
+            Source.MEASURED,
+            name="reference_w_per_tflops",
+            scope=f"accelerator={accelerator.name};family={accelerator.family}",
+            rows=1,
+            fitted_by=FITTED_BY,
+            note="its peak was measured",
         ),
     )
 
@@ -177,4 +184,4 @@ def _read_back(texts: Mapping[str, str]) -> Accelerator:
 
 def constants_text(rows: Sequence[ConstantRow]) -> str:
     """The measured constants alone, as a table that `perf` parses."""
-    return format_constants(1, rows)
+    return Constants.of(1, rows).text

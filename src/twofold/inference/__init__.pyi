@@ -34,11 +34,7 @@ from .measured import measured_service as measured_service
 from .measured import saturation_per_s as saturation_per_s
 from .measured import slowed as slowed
 from .memory import capacity as capacity
-from .memory import kv_bytes as kv_bytes
-from .memory import kv_bytes_per_token as kv_bytes_per_token
 from .memory import max_sequences as max_sequences
-from .memory import weights_bytes as weights_bytes
-from .range_scope import range_scope as range_scope
 from .search import Fleet as Fleet
 from .search import Hardware as Hardware
 from .search import ModelVariant as ModelVariant
@@ -53,8 +49,6 @@ from .selection import communication_bytes_per_token as communication_bytes_per_
 from .selection import hardware_table as hardware_table
 from .shape import ModelShape as ModelShape
 from .shape import model_kind as model_kind
-from .shape import model_shape as model_shape
-from .shape import stack_shapes as stack_shapes
 from .slo import RESOURCES as RESOURCES
 from .slo import Slo as Slo
 from .slo import TrafficClass as TrafficClass

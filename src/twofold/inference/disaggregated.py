@@ -5,7 +5,6 @@ import numpy as np
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import Latency, Served, first_token_s, flat_latency, served
 from twofold.inference.load import BURST_FRACTION
-from twofold.inference.memory import kv_bytes
 from twofold.inference.steady import Lengths, Steps, batch_limit, mean_context_tokens, own_input_tokens
 from twofold.inference.types import Replica
 from twofold.perf import Floats
@@ -40,7 +39,7 @@ def disaggregated(
     context = mean_context_tokens(lengths)
     gained = tokens_per_step(decode)
     cap = batch_limit(decode, lengths) * decode_workers
-    moved_bytes = kv_bytes(decode.shape, decode.kv_format, lengths.input_tokens)
+    moved_bytes = decode.shape.kv_bytes(decode.kv_format, lengths.input_tokens)
     transfer_s = HANDOFF_S + moved_bytes / decode.accelerator_count / decode.cluster.network.nic_bytes_per_s
     in_decode = np.minimum(concurrency, np.maximum(cap, 1.0))
     for _ in range(12):

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.latency import Served
-from twofold.inference.memory import weights_bytes
 from twofold.inference.types import Replica
-from twofold.perf import Device, Floats, power_w
+from twofold.perf import Device, Floats
 
 HOUR_S = 3600.0
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
@@ -133,7 +132,7 @@ def cold_start_s(replica: Replica, load_bytes_per_s: Floats, warm_up_s: Floats =
     Units    bandwidth B/s into the whole replica, from wherever the weights lie.
     Source   R-061; warm-up from engines' start-up logs.
     """
-    return weights_bytes(replica.shape, replica.weights_format).total_bytes / load_bytes_per_s + warm_up_s
+    return replica.shape.weights_bytes(replica.weights_format).total_bytes / load_bytes_per_s + warm_up_s
 
 
 def warm_pool(start_s: float, growth_per_s2: float, limit_per_s: float) -> int:
@@ -195,9 +194,7 @@ def serving_power_w(device: Device, batch_sequences: Floats) -> Floats:
     Source   Share fitted on published power of serving devices (`serving_power_fraction`).
     Limits   no request: idle; many: idle + share·(tdp − idle).
     """
-    return power_w(
-        device, (1.0 - np.exp(-np.asarray(batch_sequences, float))) * device.serving_power_fraction
-    )
+    return device.power_w((1.0 - np.exp(-np.asarray(batch_sequences, float))) * device.serving_power_fraction)
 
 
 def latency_budget(

@@ -17,7 +17,6 @@ from twofold.perf import (
     attention_decode_s,
     attention_prefill_s,
     bytes_per_weight,
-    compute_format,
     elementwise_s,
     engine_software,
     gemm_s,
@@ -122,7 +121,7 @@ def dense_compute(replica: Replica) -> tuple[str, str]:
     """(format the maths runs in, format of the weights) of matrices outside the experts."""
     weights = dense_format(replica.shape, replica.weights_format)
     activation = replica.activation_format if weights == replica.weights_format else "bf16"
-    return compute_format(replica.cluster.device, weights, activation).format, weights
+    return replica.cluster.device.compute_format(weights, activation).format, weights
 
 
 def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
@@ -155,7 +154,7 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     sampled = tokens.decode_tokens + np.minimum(tokens.prefill_tokens, 1.0)
     # The head stays in 16 bits when the rest is narrower, and in 32 where the rest is.
     wide = weights if weights == "fp32" else "bf16"
-    half = compute_format(replica.cluster.device, wide, wide).format
+    half = replica.cluster.device.compute_format(wide, wide).format
     head = gemm_s(replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", wide)
     return seconds + head
 
@@ -300,7 +299,7 @@ def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
     shape, device = replica.shape, replica.cluster.device
     if not np.any(np.asarray(shape.experts) > 0):
         return np.zeros(np.shape(tokens.total_tokens))
-    fmt = compute_format(device, replica.weights_format, replica.activation_format).format
+    fmt = device.compute_format(replica.weights_format, replica.activation_format).format
     slices = expert_shards(replica) / replica.ep
     experts = np.maximum(shape.experts, 1.0)
     one = grouped_gemm_s(
@@ -348,7 +347,7 @@ def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes:
 
 def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage."""
-    fmt = compute_format(replica.cluster.device, replica.weights_format, replica.activation_format).format
+    fmt = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format).format
     per_token = exchange_bytes_per_token(replica.shape, replica.ep, bytes_per_weight(fmt))
     one_way = tokens.total_tokens / replica.tp * per_token / 2.0
     return 2.0 * all_to_all_s(replica.cluster.network, one_way, replica.ep)

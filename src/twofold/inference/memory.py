@@ -105,7 +105,7 @@ def kv_shards(replica: Replica) -> Floats:
 
 def weights_bytes_per_accelerator(replica: Replica) -> Floats:
     """Weights that the fullest accelerator holds: everything over TP and PP, experts over EP."""
-    parts = weights_bytes(replica.shape, replica.weights_format)
+    parts = replica.shape.weights_bytes(replica.weights_format)
     dense = parts.attention_bytes + parts.ffn_bytes + parts.other_bytes
     # A pipeline's first and last stage hold one of the two embedding matrices each.
     ends = parts.embedding_bytes / np.minimum(replica.pp, 2.0)
@@ -143,7 +143,7 @@ def capacity(replica: Replica) -> Capacity:
     buffers = buffers_bytes(replica)
     adapters = replica.adapter_weights * HALF_BYTES / (replica.tp * replica.pp)
     left = usable - weights - buffers - adapters
-    per_token = kv_bytes_per_token(replica.shape, replica.kv_format) / kv_shards(replica)
+    per_token = replica.shape.kv_bytes_per_token(replica.kv_format) / kv_shards(replica)
     pool = np.maximum(0.0, left) + replica.cache.offload_bytes * (left > 0)
     return Capacity(
         usable, weights, buffers, adapters, left, pool / np.maximum(per_token, 1e-30) * replica.dp
@@ -156,7 +156,7 @@ def sequence_bytes(
     """Cache bytes that one running sequence takes, whole blocks, without its shared prefix."""
     own = context_tokens - cache.shared_prefix_fraction * input_tokens
     blocks = np.ceil(own / cache.block_tokens) * cache.block_tokens
-    return kv_bytes(replica.shape, replica.kv_format, blocks)
+    return replica.shape.kv_bytes(replica.kv_format, blocks)
 
 
 def max_sequences(replica: Replica, context_tokens: Floats, input_tokens: Floats = 0.0) -> Floats:

@@ -17,7 +17,7 @@ from twofold.inference.engine import default_activation_format
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, replicas_for
 from twofold.inference.latency import Served
 from twofold.inference.load import max_throughput, open_loop
-from twofold.inference.memory import capacity, weights_bytes
+from twofold.inference.memory import capacity
 from twofold.inference.shape import ModelShape
 from twofold.inference.slo import (
     RateLimit,
@@ -388,7 +388,7 @@ def _no_pool(sweeps: Sequence[_Sweep], offer: Hardware, missed: list[tuple[float
     lightest = max(sweeps, key=lambda sweep: float(np.max(capacity(sweep.tried).kv_bytes)))
     short = -float(np.max(capacity(lightest.tried).kv_bytes))
     per_device = float(np.max(capacity(lightest.tried).usable_bytes))
-    weights = float(np.max(weights_bytes(lightest.variant.shape, lightest.tried.weights_format).total_bytes))
+    weights = float(np.max(lightest.variant.shape.weights_bytes(lightest.tried.weights_format).total_bytes))
     chips = int(np.ceil(weights / per_device))
     several = f"; its weights alone fill {chips:,}" if chips > 1 else ""
     detail = f"{lightest.variant.name} misses memory by {format_memory(short)} per accelerator{several}"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.iteration import exchange_bytes_per_token
-from twofold.inference.memory import HALF_BYTES, capacity, max_sequences, weights_bytes
+from twofold.inference.memory import HALF_BYTES, capacity, max_sequences
 from twofold.inference.search import Hardware, ModelVariant, search
 from twofold.inference.shape import ModelShape
 from twofold.inference.slo import TrafficClass, bottleneck
@@ -64,7 +64,7 @@ def _hardware_row(variant: ModelVariant, traffic: TrafficClass, offer: Hardware)
 
 def chips_needed(shape: ModelShape, weights_format: str, memory_bytes: float, fraction: float = 0.9) -> int:
     """Devices that the weights alone take: the honest count for SRAM parts (R-069)."""
-    total = float(np.max(weights_bytes(shape, weights_format).total_bytes))
+    total = float(np.max(shape.weights_bytes(weights_format).total_bytes))
     return int(np.ceil(total / (memory_bytes * fraction)))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.iteration import iteration_s
-from twofold.inference.memory import capacity, kv_bytes_per_token
+from twofold.inference.memory import capacity
 from twofold.inference.steady import chunk_tokens
 from twofold.inference.types import Replica
 from twofold.perf import Floats
@@ -54,7 +54,7 @@ def service_table(replica: Replica) -> ServiceTable:
         attended_tokens=attended,
         further_s=_further_s(replica, prefill, attended),
         kv_tokens=float(np.max(capacity(replica).kv_tokens)),
-        kv_bytes_per_token=float(np.max(kv_bytes_per_token(replica.shape, replica.kv_format))),
+        kv_bytes_per_token=float(np.max(replica.shape.kv_bytes_per_token(replica.kv_format))),
         max_batch=batch,
         chunk_tokens=chunk,
     )

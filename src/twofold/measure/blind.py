@@ -19,7 +19,7 @@ from twofold.core import ConstantsError, Estimate, Source
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, text
-from twofold.perf import ConstantRow, Constants, Known, build_constants, load_known, with_rows
+from twofold.perf import ConstantRow, Constants, Known, load_known
 
 ALL = Path(__file__).parents[3] / "fits" / "blind.csv"  # of a checkout
 OF_THE_SAMPLE = Path(__file__).parent / "sample" / "blind.csv"  # all that its rows ask for, and no more
@@ -100,12 +100,12 @@ def hidden_constants(half: str, hidden: str, constants: Constants, blind: Path) 
         return constants
     if any(made_by_ranges(row.name) for row in found):
         kept = [row for row in constants.rows if not _range_of(row, half)]
-        constants = build_constants(constants.version, kept)
+        constants = Constants.of(constants.version, kept)
     elif half == "training":  # no range of its own, but what fits must not know the hidden rows either
         kept = [row for row in constants.rows if row.name != SPREAD]
-        constants = build_constants(constants.version, [*kept, unfitted_spread()])
+        constants = Constants.of(constants.version, [*kept, unfitted_spread()])
     old = {(row.name, row.scope): row for row in constants.rows}
-    return with_rows(constants, [_overlaid(row, old.get((row.name, row.scope))) for row in found])
+    return constants.with_rows([_overlaid(row, old.get((row.name, row.scope))) for row in found])
 
 
 def _range_of(row: ConstantRow, half: str) -> bool:
@@ -120,16 +120,16 @@ def made_by_ranges(name: str) -> bool:
 
 def unfitted_spread() -> ConstantRow:
     """How far memory may exceed its middle, before any row was seen."""
-    note = "before any fit"
-    return ConstantRow(SPREAD, "", 1.2, 1.0, 1.5, "ratio", Source.ASSUMED, 0, "ranges", note)
+    ends, note = (1.2, 1.0, 1.5, "ratio", Source.ASSUMED), "before any fit"
+    return ConstantRow(*ends, name=SPREAD, scope="", rows=0, fitted_by="ranges", note=note)
 
 
 def _overlaid(row: BlindRow, old: ConstantRow | None) -> ConstantRow:
     told = row.estimate
     if old is not None:
         return replace(old, value=told.value, low=told.low, high=told.high)
-    ends = told.value, told.low, told.high
-    return ConstantRow(row.name, row.scope, *ends, told.unit, told.source, 0, row.half, "blind")
+    ends = told.value, told.low, told.high, told.unit, told.source
+    return ConstantRow(*ends, name=row.name, scope=row.scope, rows=0, fitted_by=row.half, note="blind")
 
 
 def predict_blind(

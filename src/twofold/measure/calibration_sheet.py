@@ -25,8 +25,8 @@ from twofold.measure.predict_training import (
 )
 from twofold.measure.training_rows import Entry
 from twofold.measure.truth import METRICS, Row, measured_figures, text
-from twofold.perf import Cluster, Constants, Half, scale_cluster
-from twofold.training import Stack, scale_stack, software_family
+from twofold.perf import Cluster, Constants, Half
+from twofold.training import Stack, software_family
 
 Array = NDArray[np.float64]
 Factors = Mapping[str, Array]  # name -> (draws, 1)
@@ -86,7 +86,7 @@ class TrainingGroup:
 
     def priced(self, factors: Factors) -> dict[str, Array]:
         """Step seconds, and the peak as the framework prints it, (draws, rows)."""
-        cluster, stack = scale_cluster(self.cluster, factors), scale_stack(self.stack, factors)
+        cluster, stack = self.cluster.scaled(factors), self.stack.scaled(factors)
         step, held = price_group(self.group, cluster, stack)
         how = counter(self.group.machine.framework, self.group.machine.precision)
         return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": printed(held, how)}
@@ -102,7 +102,7 @@ class InferenceGroup:
     def priced(self, factors: Factors) -> dict[str, Array]:
         """Every metric, (draws, rows)."""
         replica = self.batch.replica
-        cluster, engine = scale_cluster(replica.cluster, factors), scale_engine(replica.engine, factors)
+        cluster, engine = replica.cluster.scaled(factors), scale_engine(replica.engine, factors)
         return price_batch(replace(self.batch, replica=replace(replica, cluster=cluster, engine=engine)))
 
 

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from twofold.catalog import Catalog, Model
-from twofold.inference import ModelShape, kv_bytes, model_shape, stack_shapes, weights_bytes
+from twofold.inference import ModelShape
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values, said
 from twofold.measure.lint_units import fastest_flops_per_s
@@ -102,7 +102,7 @@ def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
         return np.array([getattr(case.accelerator, name) or np.nan for case in cases], float)
 
     work = [_model_work(case.model, case.weights_format) for case in cases]
-    shape = stack_shapes([_shape(case.model) for case in cases])
+    shape = ModelShape.stacked([_shape(case.model) for case in cases])
     guessed = np.array([any(" length " in each for each in case.assumed) for case in cases])
     inputs, outputs = np.where(guessed, 0.0, column("input_tokens")), column("output_tokens")
     loaded = np.array([not any(each.startswith("concurrency") for each in case.assumed) for case in cases])
@@ -167,7 +167,7 @@ def _readers(cases: Sequence[Case]) -> tuple[Values, Values, Values]:
 
 @cache
 def _shape(model: Model) -> ModelShape:
-    return model_shape(model)
+    return ModelShape.of(model)
 
 
 @cache
@@ -181,7 +181,7 @@ def _model_work(model: Model, weights_format: str) -> ModelWork:
     shape = _shape(model)
     if not model.linear_layers:
         shape = replace(shape, other_weights=0.0)
-    counted = weights_bytes(shape, "bf16")
+    counted = shape.weights_bytes("bf16")
     dense = float(counted.attention_bytes + counted.ffn_bytes + counted.other_bytes) / HALF_BYTES
     share = float(shape.experts_topk) / max(float(shape.experts), 1.0)
     visited = float(counted.experts_bytes) / HALF_BYTES * share
@@ -198,8 +198,8 @@ def _model_work(model: Model, weights_format: str) -> ModelWork:
 
 def _cache_bytes(rows: Sequence[Row], shape: ModelShape, context_tokens: Values) -> Values:
     """Cache bytes of one sequence of each row: of 8 bits unless the row states 16."""
-    half = np.broadcast_to(kv_bytes(shape, "bf16", context_tokens), context_tokens.shape)
-    narrow = np.broadcast_to(kv_bytes(shape, "fp8", context_tokens), context_tokens.shape)
+    half = np.broadcast_to(shape.kv_bytes("bf16", context_tokens), context_tokens.shape)
+    narrow = np.broadcast_to(shape.kv_bytes("fp8", context_tokens), context_tokens.shape)
     return np.where([text(row, "precision_kv").lower() in ("bf16", "fp16") for row in rows], half, narrow)
 
 

@@ -26,7 +26,7 @@ from twofold.measure.lint_units import (
 from twofold.measure.predict_training import group_entries, read_all
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, bytes_per_weight
-from twofold.training import load_stack, model_flops_per_token, workload_memory
+from twofold.training import load_stack, workload_memory
 
 GIB = 2**30
 HIGHEST_MFU = 0.8  # beyond: nobody has published it
@@ -82,9 +82,9 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Trainin
         stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
         held = workload_memory(group.work, group.layouts, stack)
         longer = replace(group.work, sequence_tokens=2 * np.asarray(group.work.sequence_tokens))
-        least[rows] = model_flops_per_token(group.work)
+        least[rows] = group.work.model_flops_per_token
         table_flops = 6 * np.asarray(group.work.vocab) * group.work.hidden  # 6·N counts the embedding too
-        most[rows] = model_flops_per_token(longer) + table_flops
+        most[rows] = longer.model_flops_per_token + table_flops
         width = bytes_per_weight(machine.precision)
         peak[rows] = fastest_flops_per_s(accelerator, width, TRAINED_IN)
         half[rows] = fastest_flops_per_s(accelerator, 2.0, TRAINED_IN)

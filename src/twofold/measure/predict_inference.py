@@ -19,6 +19,7 @@ from twofold.inference import (
     Latency,
     Lengths,
     LimitHabits,
+    ModelShape,
     Replica,
     Served,
     answer_latency,
@@ -31,11 +32,8 @@ from twofold.inference import (
     held_batch,
     max_throughput,
     model_kind,
-    model_shape,
     near_limit_s,
     open_loop,
-    range_scope,
-    stack_shapes,
     static_batch,
 )
 from twofold.measure.inference_rows import Case, layouts, read_cases
@@ -135,7 +133,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         column("input_tokens"), column("output_tokens"), column("length_spread"), column("answer_spread")
     )
     replica = Replica(
-        shape=stack_shapes([model_shape(case.model) for case in cases]),
+        shape=ModelShape.stacked([ModelShape.of(case.model) for case in cases]),
         cluster=Cluster(part, fabric, int(max(column("accelerators")))),
         engine=_engines(cases, constants),
         weights_format=first.weights_format,
@@ -308,8 +306,8 @@ def interval_scope(case: Case, known: Known) -> dict[str, str]:
     """What decides how sure a prediction is."""
     era = engine_era(case.engine, case.version)
     kind, part = model_kind(case.model), case.accelerator
-    scope = range_scope(case.model.name, kind, part.name, part.family, case.engine, era, case.kind, known)
-    return scope | {"basis": "assumed" if case.assumed else "stated"}
+    names = case.model.name, kind, part.name, part.family, case.engine, era
+    return known.serving_scope(*names, case.kind) | {"basis": "assumed" if case.assumed else "stated"}
 
 
 def _refusal(reason: str) -> Row:

@@ -24,9 +24,7 @@ from twofold.training import (
     Workload,
     layouts_of,
     load_stack,
-    range_scope,
     software_family,
-    stack_workloads,
     workload_memory,
     workload_step_time,
 )
@@ -138,7 +136,7 @@ def group_entries(entries: Sequence[Entry], catalog: Catalog) -> list[Group]:
     groups = []
     for machine, index in members.items():
         accelerator = catalog.accelerator(machine.accelerator)
-        work = stack_workloads([entries[i].work for i in index])
+        work = Workload.stacked([entries[i].work for i in index])
         layouts = layouts_of([entries[i].layout for i in index])
         groups.append(
             Group(machine, np.array(index), work, layouts, accelerator.memory_bytes, accelerator.family)
@@ -267,4 +265,5 @@ def interval_scope(machine: Machine, model: str, catalog: Catalog, known: Known)
     """What decides how sure a prediction is."""
     family = catalog.accelerator(machine.accelerator).family
     arch = "moe" if machine.moe else "dense"
-    return range_scope(model, arch, machine.accelerator, family, machine.framework, machine.precision, known)
+    software = software_family(machine.framework, machine.precision)
+    return known.training_scope(model, arch, machine.accelerator, family, software)

@@ -12,7 +12,7 @@ from typing import get_args
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, UnknownNameError
 from twofold.measure.truth import Row, count, number, signed_number, text
-from twofold.training import RECOMPUTE, Precision, Recompute, TrainingJob, Workload, software_family, workload
+from twofold.training import RECOMPUTE, Precision, Recompute, TrainingJob, Workload, software_family
 
 PRECISIONS = get_args(Precision)
 FABRICS = {
@@ -82,7 +82,7 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
         framework,
         lora_rank=USUAL_ADAPTER_RANK if adapter == "lora" else 0,
     )
-    work = workload(job)
+    work = job.workload
     layouts, missing = _layouts(row, job, machine.node_size)
     names = tuple(sorted(assumed | guessed | missing))
     return [Entry(index, work, layout, machine, names) for layout in layouts]

@@ -14,10 +14,10 @@ from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
 from twofold.inference import (
     Fleet,
+    ModelShape,
     ModelVariant,
     PoolChoice,
     for_class,
-    model_shape,
     rate_limit,
     static_batch,
 )
@@ -181,7 +181,7 @@ def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> It
     model = _next_smaller(choice.model, context)
     if model is None:
         return
-    variant = ModelVariant(model.name, model_shape(model), "")
+    variant = ModelVariant(model.name, ModelShape.of(model), "")
     other = _replanned(choice, context, variants=(variant,))
     yield from _lever("distil", service, Pulled.OPEN, choice, other, f"{model.name} instead, another quality")
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from twofold.perf.formats import bytes_per_weight, half_format, peak_format
-from twofold.perf.smoothing import smooth_max
-from twofold.perf.types import Device, Floats
+from twofold.perf.formats import bytes_per_weight, peak_format
+from twofold.perf.types import Device, Floats, smooth_max
 
 ATTENTION_BACKWARD_RATIO = (
     2.5  # flash: five products backward, the scores' recomputation among them, to two forward
@@ -85,7 +84,7 @@ def _attention_flops_per_s(device: Device, fmt: str) -> Floats:
     """What the products of attention reach: fp8 where asked for and known to the device, else 16 bits."""
     if peak_format(fmt) == "fp8" and "fp8" in device.native_formats:
         return device.peak_flops_per_s["fp8"] * device.attention_fp8_efficiency_fraction
-    return device.peak_flops_per_s[half_format(device)] * device.attention_efficiency_fraction
+    return device.peak_flops_per_s[device.half_format] * device.attention_efficiency_fraction
 
 
 def attended_pairs(query_tokens: Floats, context_tokens: Floats, window: Floats = 0) -> Floats:
@@ -144,7 +143,7 @@ def attention_decode_s(
     tiles_s = tiles / device.sm_count * device.decode_tile_s
     padded = np.where(group > 1.0, np.ceil(group / SMALLEST_TILE) * SMALLEST_TILE, 1.0)
     rows = padded * kv_heads
-    peak = device.peak_flops_per_s[half_format(device)] * device.decode_compute_fraction
+    peak = device.peak_flops_per_s[device.half_format] * device.decode_compute_fraction
     compute_s = 4.0 * seen_tokens * rows * head_dim / peak
     read_s = (cache_bytes + query_bytes) / _cache_bytes_per_s(device, kv_fmt)
     return smooth_max(read_s, compute_s) + tiles_s + device.decode_floor_s
@@ -174,7 +173,7 @@ def mla_decode_s(
     Source   DeepSeek-AI 2024, DeepSeek-V2; SKETCHES, inference formulas.
     Limits   many heads: compute; few (tensor parallel): bandwidth; empty cache: the floor.
     """
-    peak = device.peak_flops_per_s[half_format(device)] * device.mla_efficiency_fraction
+    peak = device.peak_flops_per_s[device.half_format] * device.mla_efficiency_fraction
     compute_s = 2.0 * batch * heads * context_tokens * (2.0 * kv_rank + rope_dim) / peak
     cache_bytes = batch * context_tokens * (np.asarray(kv_rank) + rope_dim) * bytes_per_weight(kv_fmt)
     return smooth_max(compute_s, cache_bytes / _cache_bytes_per_s(device, kv_fmt)) + device.decode_floor_s

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.perf.smoothing import smooth_max
-from twofold.perf.types import Floats, Network
+from twofold.perf.types import Floats, Network, smooth_max
 
 
 @dataclass(frozen=True, slots=True)

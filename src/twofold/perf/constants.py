@@ -7,31 +7,32 @@ narrowest scope that fits a question answers it. Fits own rows by `fitted_by` an
 import csv
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
+from typing import Self
 
 from twofold.core import ConstantsError, Estimate, Source
 
 Scope = tuple[tuple[str, str], ...]  # sorted pairs
+COLUMNS = ("name", "scope", "value", "low", "high", "unit", "source", "rows", "fitted_by", "note")
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantRow:
-    """One constant in one scope. `low`-`high` is its 80 % range, `rows` how many measurements it rests on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantRow(Estimate):
+    """One constant in one scope: its value, its 80 % range, and how many measurements it rests on."""
 
     name: str
     scope: str
-    value: float
-    low: float
-    high: float
-    unit: str
-    source: Source
     rows: int
     fitted_by: str  # kernels training inference power none
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ConstantsError(f"constant '{self.name}' ({self.scope}) lies outside its own range")
 
     @property
     def pairs(self) -> Scope:
@@ -45,10 +46,54 @@ class Constants:
 
     version: int
     rows: tuple[ConstantRow, ...]
-    digest: str
     by_name: Mapping[str, tuple[tuple[Scope, ConstantRow], ...]]
     # HOT: ten look-ups a predicted row; what was asked before is remembered, for as many scopes as there are.
     _asked: dict[tuple[str, Scope], ConstantRow] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, version: int, rows: Iterable[ConstantRow]) -> Self:
+        """The table of `rows`; a name that has two rows with one scope is an error."""
+        rows = tuple(rows)
+        index: dict[str, dict[Scope, ConstantRow]] = {}
+        for row in rows:
+            same_name, pairs = index.setdefault(row.name, {}), row.pairs
+            if pairs in same_name:
+                raise ConstantsError(f"constant '{row.name}' has two rows with scope '{row.scope}'")
+            same_name[pairs] = row
+        return cls(version, rows, {name: tuple(found.items()) for name, found in index.items()})
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the CSV: a first line `# version N`, a header, rows."""
+        first, _, table = text.partition("\n")
+        version = first.removeprefix("# version ")
+        if not version.isdigit():
+            raise ConstantsError("the first line of the constants is not '# version N'")
+        return cls.of(int(version), map(_parse_row, csv.DictReader(StringIO(table))))
+
+    @property
+    def text(self) -> str:
+        """The CSV: sorted, six digits, the same bytes for the same rows."""
+        out = StringIO()
+        out.write(f"# version {self.version}\n")
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in sorted(self.rows, key=lambda row: (row.name, row.pairs)):
+            numbers = [f"{number:.6g}" for number in (row.value, row.low, row.high)]
+            writer.writerow(
+                [row.name, row.scope, *numbers, row.unit, row.source.value, row.rows, row.fitted_by, row.note]
+            )
+        return out.getvalue()
+
+    @property
+    def digest(self) -> str:
+        """What tells one table from another."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def with_rows(self, rows: Iterable[ConstantRow]) -> Self:
+        """The table with `rows` in place of those of the same name and scope, or added."""
+        by_key = {(row.name, row.pairs): row for row in (*self.rows, *rows)}
+        return self.of(self.version, by_key.values())
 
     def get(self, name: str, **scope: str) -> float:
         """The value of `name` where `scope` holds, by its narrowest row."""
@@ -62,17 +107,6 @@ class Constants:
     def has(self, name: str, **scope: str) -> bool:
         """Whether any row of `name` fits `scope`."""
         return any(set(pairs) <= set(scope.items()) for pairs, _ in self.by_name.get(name, ()))
-
-    def with_overrides(self, values: Mapping[tuple[str, str], float]) -> "Constants":
-        """The same table with new values by (name, scope), whose rows must exist: what a fit tries out."""
-        keys = {(row.name, row.scope) for row in self.rows}
-        for name, scope in values:
-            if (name, scope) not in keys:
-                raise ConstantsError(f"no constant '{name}' with scope '{scope}' to override")
-        return build_constants(
-            self.version,
-            (replace(row, value=values.get((row.name, row.scope), row.value)) for row in self.rows),
-        )
 
     def _row(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
         question = name, tuple(sorted(scope.items()))
@@ -110,23 +144,10 @@ def format_scope(scope: Mapping[str, str]) -> str:
     return ";".join(f"{key}={value}" for key, value in sorted(scope.items()))
 
 
-def build_constants(version: int, rows: Iterable[ConstantRow]) -> Constants:
-    """The table of `rows`; a name that has two rows with one scope is an error."""
-    rows = tuple(rows)
-    index: dict[str, dict[Scope, ConstantRow]] = {}
-    for row in rows:
-        same_name, pairs = index.setdefault(row.name, {}), row.pairs
-        if pairs in same_name:
-            raise ConstantsError(f"constant '{row.name}' has two rows with scope '{row.scope}'")
-        same_name[pairs] = row
-    digest = hashlib.sha256(format_constants(version, rows).encode()).hexdigest()
-    return Constants(version, rows, digest, {name: tuple(found.items()) for name, found in index.items()})
-
-
 @cache
 def load_constants() -> Constants:
     """The table that ships with the package."""
-    return parse_constants(constants_path().read_text(encoding="utf-8"))
+    return Constants.parse(constants_path().read_text(encoding="utf-8"))
 
 
 def constants_path() -> Path:
@@ -134,51 +155,19 @@ def constants_path() -> Path:
     return Path(str(files("twofold.perf") / "constants.csv"))
 
 
-def parse_constants(text: str) -> Constants:
-    """Read the CSV: a first line `# version N`, a header, rows."""
-    first, _, table = text.partition("\n")
-    version = first.removeprefix("# version ")
-    if not version.isdigit():
-        raise ConstantsError("the first line of the constants is not '# version N'")
-    return build_constants(int(version), map(_parse_row, csv.DictReader(StringIO(table))))
-
-
 def _parse_row(cells: dict[str, str]) -> ConstantRow:
     try:
-        row = ConstantRow(
-            name=cells["name"],
-            scope=cells["scope"],
+        return ConstantRow(
             value=float(cells["value"]),
             low=float(cells["low"]),
             high=float(cells["high"]),
             unit=cells["unit"],
             source=Source(cells["source"]),
+            name=cells["name"],
+            scope=cells["scope"],
             rows=int(cells["rows"]),
             fitted_by=cells["fitted_by"],
             note=cells["note"],
         )
     except (KeyError, ValueError, TypeError) as error:
         raise ConstantsError(f"constants row '{cells.get('name')}' cannot be read: {error}") from error
-    if not row.low <= row.value <= row.high:
-        raise ConstantsError(f"constant '{row.name}' ({row.scope}) lies outside its own range")
-    return row
-
-
-def format_constants(version: int, rows: Iterable[ConstantRow]) -> str:
-    """The CSV text: sorted, six digits, the same bytes for the same rows."""
-    out = StringIO()
-    out.write(f"# version {version}\n")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([field.name for field in fields(ConstantRow)])
-    for row in sorted(rows, key=lambda row: (row.name, row.pairs)):
-        numbers = [f"{number:.6g}" for number in (row.value, row.low, row.high)]
-        writer.writerow(
-            [row.name, row.scope, *numbers, row.unit, row.source.value, row.rows, row.fitted_by, row.note]
-        )
-    return out.getvalue()
-
-
-def with_rows(constants: Constants, rows: Iterable[ConstantRow]) -> Constants:
-    """`constants` with `rows` in place of those of the same name and scope, or added."""
-    by_key = {(row.name, row.pairs): row for row in (*constants.rows, *rows)}
-    return build_constants(constants.version, by_key.values())

@@ -1,12 +1,17 @@
-"""From catalogue rows and fitted constants to a `Device` and a `Network`."""
+"""From catalogue rows and fitted constants to a `Device` and a `Network`, and to the kernels of engines."""
 
+import csv
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
+from typing import Literal
 
 from twofold.catalog import Accelerator, Fabric
+from twofold.core import Estimate
 from twofold.perf.constants import Constants
-from twofold.perf.formats import FORMAT_BYTES, PEAK_OF, WEIGHT_ONLY
+from twofold.perf.formats import FORMAT_BYTES, PEAK_OF, WEIGHT_ONLY, bytes_per_weight
 from twofold.perf.types import Device, Floats, Network
 
 CATALOG_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
@@ -35,6 +40,7 @@ LATER_CONSTANTS = (
     "gemm_tile_fraction",
 )  # a table without them leaves defaults
 RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
+Support = Literal["native", "fallback", "missing"]
 PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
 
 
@@ -160,3 +166,51 @@ def _domain_size(accelerator: Accelerator, node_size: int) -> int:
     """A rack-scale domain spans nodes; any other is cut to the accelerators that the node has."""
     count = accelerator.scaleup_domain_count
     return count if count >= RACK_SCALE_COUNT else min(count, node_size)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSupport:
+    """How an engine runs one operation in one number format."""
+
+    engine: str
+    operation: str  # gemm attention norm
+    format: str
+    support: Support
+    slowdown: Estimate | None  # of a fallback, over a native 16-bit kernel
+    source: str
+
+
+def kernel_support(device: Device, constants: Constants) -> tuple[KernelSupport, ...]:
+    """Every operation and format of every engine on `device`.
+
+    A fallback's slowdown is measured: generic attention kernels over those made for the part, and weight-only
+    products over 16-bit ones of the same shape.
+    """
+    text = (files("twofold.perf") / "kernel_support.csv").read_text(encoding="utf-8")
+    found = {
+        (row["engine"], row["operation"], row["format"]): row for row in csv.DictReader(text.splitlines())
+    }
+    works = sorted({(operation, name) for _, operation, name in found})
+    return tuple(
+        _judge(device, engine, *work, found.get((engine, *work), {}), constants)
+        for engine in sorted({engine for engine, _, _ in found})
+        for work in works
+    )
+
+
+def _judge(
+    device: Device, engine: str, operation: str, name: str, row: Mapping[str, str], constants: Constants
+) -> KernelSupport:
+    """Native needs both the engine's kernel and, for products, matrix units that know the format."""
+    known = operation != "gemm" or name in device.native_formats or bytes_per_weight(name) >= 2.0
+    source = row.get("source", "not listed by the engine")
+    if known and _lists(row.get("native_families", ""), device.family):
+        return KernelSupport(engine, operation, name, "native", None, source)
+    if _lists(row.get("fallback_families", ""), device.family):
+        slowdown = constants.estimate("fallback_slowdown_ratio", family=device.family, operation=operation)
+        return KernelSupport(engine, operation, name, "fallback", slowdown, source)
+    return KernelSupport(engine, operation, name, "missing", None, source)
+
+
+def _lists(families: str, family: str) -> bool:
+    return families == "*" or family in families.split()

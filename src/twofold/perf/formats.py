@@ -1,10 +1,9 @@
-"""Number formats: what a weight costs to hold, what the tensor cores run it as, and which kernels exist."""
+"""Number formats: what a weight costs to hold, and what the tensor cores run it as."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from twofold.core import UnknownNameError
-from twofold.perf.types import Device
 
 # Bytes per weight, scales included: fp8_block one fp32 scale per 128×128 block; int4 one fp16 scale and zero
 # point per 128; nvfp4 one fp8 scale per 16; mxfp4 and mxfp8 one 8-bit exponent per 32.
@@ -59,22 +58,3 @@ def kernel_format(format_name: str, weight_format: str | None = None) -> str:
     if weight_format is None or bytes_per_weight(format_name) < 2.0:
         return format_name
     return WEIGHT_ONLY if bytes_per_weight(weight_format) < bytes_per_weight(format_name) else format_name
-
-
-def half_format(device: Device) -> str:
-    """The 16-bit format that the device multiplies in: bf16, or fp16 before Ampere."""
-    return "bf16" if "bf16" in device.native_formats or "fp16" not in device.native_formats else "fp16"
-
-
-def compute_format(device: Device, weight_format: str, activation_format: str) -> ComputeFormat:
-    """The format that a GEMM of these weights and activations runs in on `device`.
-
-    Both operands must be in a format that the tensor cores know; otherwise the weights are widened on the fly
-    (weight-only) and the maths runs in 16 bits.
-    """
-    half = half_format(device)
-    wanted = max(activation_format, weight_format, key=bytes_per_weight)
-    if wanted in device.native_formats:
-        return ComputeFormat(wanted, False)
-    missing = f"{device.name} has no {peak_format(wanted)} tensor cores"
-    return ComputeFormat(half, True, f"{missing}: {weight_format} weights, maths in {half}")

@@ -6,8 +6,7 @@ Every function is pure, broadcasts its array arguments and returns seconds.
 import numpy as np
 
 from twofold.perf.formats import bytes_per_weight, kernel_format, peak_format
-from twofold.perf.smoothing import smooth_max
-from twofold.perf.types import Device, Floats
+from twofold.perf.types import Device, Floats, smooth_max
 
 TILE = 128.0  # rows or columns of a product that one block computes
 
@@ -45,6 +44,12 @@ def gemm_s(
     ramp = 1.0 + device.gemm_ramp_ratio * k / (k + device.gemm_ramp_half_k)
     floor_s = device.kernel_floor_s * device.gemm_floor_ratio[kernel]
     return smooth_max(compute_s, memory_s) + floor_s * ramp
+
+
+def gemm_flops_per_byte(m: Floats, n: Floats, k: Floats, fmt: str = "bf16") -> Floats:
+    """Intensity of a product: 2mnk over its three matrices. Near m when weights dominate (decode)."""
+    size = bytes_per_weight(fmt)
+    return 2.0 * m * n * k / (size * (m * k + k * n + m * n))
 
 
 def _tiled(size: Floats, device: Device) -> Floats:

@@ -5,17 +5,43 @@ under every draw in one pass.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.perf.formats import ComputeFormat, bytes_per_weight, peak_format
+
 Floats = float | NDArray[np.float64]
+SMALLEST = np.finfo(np.float64).tiny  # stands in for a divisor of 0
 
 
 def one(value: object) -> float:
     """The number of a single candidate, whatever the shape that it stands in."""
     return float(np.ravel(np.asarray(value, float))[0])
+
+
+def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
+    """The p-norm of two non-negative costs that run side by side.
+
+    Formula  (a^p + b^p)^(1/p), written as large · (1 + (small/large)^p)^(1/p) so that nothing overflows.
+    Why      Compute and memory traffic of one kernel overlap, though never perfectly where they are equal.
+    Shapes   a and b broadcast.
+    Units    those of a and b, which must agree.
+    Source   PHYSICS: the p-norm roofline; p ≈ 4–8 fits measured kernels.
+    Limits   p = 1 is the sum, p → ∞ the maximum; never below either, never above their sum. 0, 0 gives 0.
+
+    >>> float(smooth_max(3.0, 0.0)), float(smooth_max(0.0, 0.0)), float(smooth_max(3.0, 4.0, p=2.0))
+    (3.0, 0.0, 5.0)
+    """
+    large = np.maximum(a, b)
+    ratio = np.minimum(a, b) / np.maximum(large, SMALLEST)
+    # HOT: every operator ends here; `**` was up to 10 times slower where one cost is 0: bench/perf.py.
+    norm = np.sqrt(np.sqrt(1.0 + np.square(np.square(ratio)))) if p == 4.0 else (1.0 + ratio**p) ** (1.0 / p)
+    value: Floats = large * norm
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +85,40 @@ class Device:
     gemm_tile_fraction: Floats = 0.0  # of the rows and columns that a product's last tiles lack, paid for
     decode_compute_fraction: Floats = 1.0  # products of decode attention, of the 16-bit peak
 
+    @property
+    def half_format(self) -> str:
+        """The 16-bit format that it multiplies in: bf16, or fp16 before Ampere."""
+        return "bf16" if "bf16" in self.native_formats or "fp16" not in self.native_formats else "fp16"
+
+    def compute_format(self, weight_format: str, activation_format: str) -> ComputeFormat:
+        """The format that a GEMM of these weights and activations runs in.
+
+        Both operands must be in a format that the tensor cores know; otherwise the weights are widened on the
+        fly (weight-only) and the maths runs in 16 bits.
+        """
+        half = self.half_format
+        wanted = max(activation_format, weight_format, key=bytes_per_weight)
+        if wanted in self.native_formats:
+            return ComputeFormat(wanted, False)
+        missing = f"{self.name} has no {peak_format(wanted)} tensor cores"
+        return ComputeFormat(half, True, f"{missing}: {weight_format} weights, maths in {half}")
+
+    def ridge_flops_per_byte(self, fmt: str = "bf16") -> Floats:
+        """FLOPs per byte above which compute binds, by vendor's peaks: 295 on H100, 206 on H200."""
+        return self.peak_flops_per_s[peak_format(fmt)] / self.memory_bytes_per_s
+
+    def power_w(self, utilisation_fraction: Floats) -> Floats:
+        """Watts that it draws while a share of its time goes into kernels.
+
+        Formula  idle + (tdp − idle)·utilisation
+        Why      Dynamic power follows switching activity; the rest flows anyway.
+        Shapes   utilisation broadcasts.
+        Units    W; utilisation 0–1.
+        Source   Fan, Weber & Barroso 2007, power provisioning: linear in utilisation.
+        Limits   0: idle; 1: the vendor's limit.
+        """
+        return self.idle_w + (self.tdp_w - self.idle_w) * utilisation_fraction
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -92,3 +152,63 @@ class Cluster:
     device: Device
     network: Network
     accelerator_count: int
+
+    def scaled(self, factors: Mapping[str, Floats]) -> Self:
+        """The cluster with its rates multiplied and its waits divided by the named factors; the rest stays.
+
+        `compute`, `memory_bandwidth`, `memory_capacity`, `link`, `fabric` and `host` mean something here.
+        Scaling by draws of shape (200, 1) reprices all candidates under all draws; scaling by 1.2 tells what
+        binds.
+        """
+        device, network, link = self.device, self.network, factors.get("link", 1.0)
+        return replace(
+            self,
+            device=replace(
+                device,
+                peak_flops_per_s=_times(device.peak_flops_per_s, factors.get("compute", 1.0)),
+                memory_bytes_per_s=device.memory_bytes_per_s * factors.get("memory_bandwidth", 1.0),
+                memory_bytes=device.memory_bytes * float(np.asarray(factors.get("memory_capacity", 1.0))),
+                kernel_floor_s=device.kernel_floor_s / factors.get("host", 1.0),
+            ),
+            network=replace(
+                network,
+                link_bytes_per_s=network.link_bytes_per_s * link,
+                host_bytes_per_s=network.host_bytes_per_s * link,
+                nic_bytes_per_s=network.nic_bytes_per_s * factors.get("fabric", 1.0),
+            ),
+        )
+
+    def calibrated(self, factors: Mapping[str, Floats]) -> Self:
+        """As `scaled`, but `compute` is what kernels reach: the datasheet's peak stays what it is.
+
+        A share of the peak, such as MFU, is then one of the vendor's peak. Times are those of `scaled`.
+        """
+        scaled = self.scaled({name: factor for name, factor in factors.items() if name != "compute"})
+        device, factor = scaled.device, factors.get("compute", 1.0)
+        reached = replace(
+            device,
+            gemm_efficiency_fraction=_times(device.gemm_efficiency_fraction, factor),
+            grouped_efficiency_fraction=_times(device.grouped_efficiency_fraction, factor),
+            attention_efficiency_fraction=device.attention_efficiency_fraction * factor,
+            attention_fp8_efficiency_fraction=device.attention_fp8_efficiency_fraction * factor,
+            mla_efficiency_fraction=device.mla_efficiency_fraction * factor,
+        )
+        return replace(scaled, device=reached)
+
+    def virtualised(self, overhead_fraction: float) -> Self:
+        """The same cluster behind a hypervisor: kernels and fabric slower by that share."""
+        slower, device, network = 1 + overhead_fraction, self.device, self.network
+        return replace(
+            self,
+            device=replace(
+                device,
+                peak_flops_per_s={name: peak / slower for name, peak in device.peak_flops_per_s.items()},
+                memory_bytes_per_s=device.memory_bytes_per_s / slower,
+                kernel_floor_s=device.kernel_floor_s * slower,
+            ),
+            network=replace(network, nic_bytes_per_s=network.nic_bytes_per_s / slower),
+        )
+
+
+def _times(values: Mapping[str, Floats], factor: Floats) -> Mapping[str, Floats]:
+    return MappingProxyType({key: value * factor for key, value in values.items()})

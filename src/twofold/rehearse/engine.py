@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from twofold.contracts.spec import EngineChange
-from twofold.inference import Replica, capacity, kv_bytes, service_table
+from twofold.inference import Replica, capacity, service_table
 from twofold.perf import Floats, engine_software, one
 from twofold.twin.serving import (
     DisaggregatedEngine,
@@ -71,7 +71,7 @@ def transfer_token_s(replica: Replica) -> float:
     Formula  bytes of its keys and values / accelerators / rate of an accelerator's network card
     Why      Each accelerator sends its own part; as in `inference.disaggregated`.
     """
-    moved_bytes = one(kv_bytes(replica.shape, replica.kv_format, 1.0))
+    moved_bytes = one(replica.shape.kv_bytes(replica.kv_format, 1.0))
     return moved_bytes / one(replica.accelerator_count) / one(replica.cluster.network.nic_bytes_per_s)
 
 

@@ -9,7 +9,7 @@ from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import EngineChange, Service
 from twofold.core import ValueRefusedError
 from twofold.inference import MeasuredService, measured_latency, measured_service, saturation_per_s
-from twofold.perf import device, one, power_w
+from twofold.perf import device, one
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.pools import (
     PoolWorld,
@@ -86,8 +86,8 @@ def measured_world(
         in_flight_limit=in_flight_limit(service, pool, rows.batch_sizes[-1]),
         accelerator_count=accelerators,
         warm_up_s=START_S,
-        idle_w=one(power_w(hardware, 0.0)) * whole,
-        busy_w=one(power_w(hardware, hardware.serving_power_fraction)) * whole,
+        idle_w=one(hardware.power_w(0.0)) * whole,
+        busy_w=one(hardware.power_w(hardware.serving_power_fraction)) * whole,
         price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
     beliefs, ramp = measured_beliefs(service, pool, rows), ramp_fraction_per_s(tables.catalog)

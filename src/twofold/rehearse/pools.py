@@ -14,18 +14,17 @@ from twofold.facility import figure
 from twofold.inference import (
     Hardware,
     MeasuredService,
+    ModelShape,
     ModelVariant,
     Replica,
     ServiceTable,
     capacity,
     cold_start_s,
     default_replica,
-    model_shape,
     service_table,
     step_s,
-    weights_bytes,
 )
-from twofold.perf import Constants, one, power_w
+from twofold.perf import Constants, one
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.engine import engine_of
 from twofold.twin.serving import ReplicaModel, StepTable
@@ -95,7 +94,7 @@ def pool_world(
     accelerators = workers * pool.replica.accelerator_count
     whole = power_factor(tables.constants) * accelerators
     device, price = replica.cluster.device, service.machine.price
-    weights = one(weights_bytes(replica.shape, replica.weights_format).total_bytes)
+    weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
     model = ReplicaModel(
         new_engine=engine_of(replica, steps, change),
         in_flight_limit=workers * in_flight_limit(service, pool, one(replica.max_batch)),
@@ -103,8 +102,8 @@ def pool_world(
         weight_bytes=workers * weights,
         read_bytes_per_s_max=workers * read_rate_bytes_per_s(tables.catalog),
         warm_up_s=one(cold_start_s(replica, inf)),
-        idle_w=one(power_w(device, 0.0)) * whole,
-        busy_w=one(power_w(device, device.serving_power_fraction)) * whole,
+        idle_w=one(device.power_w(0.0)) * whole,
+        busy_w=one(device.power_w(device.serving_power_fraction)) * whole,
         price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
     return PoolWorld(
@@ -177,7 +176,7 @@ def planned_replica(service: ServicePlan, pool: Pool, tables: RehearsalTables) -
     cluster, software = serving_stack(offer, planned.engine, tables.constants, tables.catalog, tables.supply)
     model = tables.model_named(pool.model)
     hardware = Hardware(accelerator.name, cluster, software, None)
-    variant = ModelVariant(pool.model, model_shape(model))
+    variant = ModelVariant(pool.model, ModelShape.of(model))
     return replace(
         default_replica(variant, hardware, planned.weights_format),
         kv_format=planned.kv_format or "bf16",

@@ -12,7 +12,7 @@ from twofold.contracts.results import TrainingPlan
 from twofold.contracts.rows import read_jobs
 from twofold.contracts.spec import ClusterChange, ClusterJobs, Scenario
 from twofold.core import DAY_S, UnknownNameError, ValueRefusedError
-from twofold.perf import Constants, device, power_w
+from twofold.perf import Constants, device
 from twofold.rehearse.faults import NODE_NAME, node_losses, repaired, slow_nodes
 from twofold.rehearse.pools import power_factor
 from twofold.twin.cluster import (
@@ -144,8 +144,8 @@ def cluster_world(
         ),
         serving=_serving(change, horizon_s),
         quotas=site.shares if len(site.shares) > 1 else None,
-        idle_w=float(power_w(part, 0.0)) * whole,
-        busy_w=float(power_w(part, 1.0)) * whole,
+        idle_w=float(part.power_w(0.0)) * whole,
+        busy_w=float(part.power_w(1.0)) * whole,
         seed=seed,
     )
 

@@ -1,8 +1,6 @@
 from .job import Precision as Precision
 from .job import TrainingJob as TrainingJob
 from .job import Workload as Workload
-from .job import stack_workloads as stack_workloads
-from .job import workload as workload
 from .layouts import RECOMPUTE as RECOMPUTE
 from .layouts import Layouts as Layouts
 from .layouts import Limits as Limits
@@ -18,18 +16,14 @@ from .measured import step_at as step_at
 from .memory import Memory as Memory
 from .memory import memory as memory
 from .memory import workload_memory as workload_memory
-from .parameters import model_flops_per_token as model_flops_per_token
-from .parameters import trained_parameters as trained_parameters
 from .run import Reliability as Reliability
 from .run import RunPlan as RunPlan
 from .run import RunWork as RunWork
-from .run import checkpoint_bytes as checkpoint_bytes
 from .run import run_of_steps as run_of_steps
 from .run import run_plan as run_plan
 from .run import run_work as run_work
 from .scaling import ScalingRow as ScalingRow
 from .scaling import straggler_loss_fraction as straggler_loss_fraction
-from .scaling import virtualised as virtualised
 from .scaling import weak_scaling as weak_scaling
 from .search import Candidate as Candidate
 from .search import Priced as Priced
@@ -39,8 +33,6 @@ from .search import price_layouts as price_layouts
 from .search import search as search
 from .stack import Stack as Stack
 from .stack import load_stack as load_stack
-from .stack import range_scope as range_scope
-from .stack import scale_stack as scale_stack
 from .stack import software_family as software_family
 from .step import StepTime as StepTime
 from .step import model_flops_utilisation as model_flops_utilisation

@@ -9,7 +9,6 @@ from twofold.perf import (
     Device,
     Floats,
     attention_prefill_s,
-    compute_format,
     elementwise_s,
     gemm_s,
     quantise_s,
@@ -130,8 +129,8 @@ def rank_tokens(work: Workload, layouts: Layouts) -> Dimension:
 
 def kernels_for(work: Workload, device: Device, precision: str) -> Kernels:
     """The kernels of a precision: a format that the device lacks falls back to what it has."""
-    half_fmt = "fp32" if precision == "fp32" else compute_format(device, "bf16", "bf16").format
-    fmt = compute_format(device, precision, precision).format
+    half_fmt = "fp32" if precision == "fp32" else device.compute_format("bf16", "bf16").format
+    fmt = device.compute_format(precision, precision).format
     return Kernels(device, fmt, half_fmt, np.asarray(np.asarray(work.lora_rank) == 0, float))
 
 

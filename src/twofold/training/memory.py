@@ -13,7 +13,7 @@ from twofold.training.communication import (
     trained_expert_weights,
 )
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
-from twofold.training.job import Dimension, TrainingJob, Workload, workload
+from twofold.training.job import Dimension, TrainingJob, Workload
 from twofold.training.layouts import Layouts, Recompute
 from twofold.training.parameters import dense_parameters, expert_parameters
 from twofold.training.stack import Stack
@@ -81,7 +81,7 @@ class Memory:
 
 def memory(job: TrainingJob, layouts: Layouts, stack: Stack) -> Memory:
     """Bytes of `job` on the fullest device, for every layout."""
-    return workload_memory(workload(job), layouts, stack)
+    return workload_memory(job.workload, layouts, stack)
 
 
 def workload_memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.core import InputError
-from twofold.perf import Cluster, energy_j
+from twofold.perf import Cluster
 from twofold.policy.cluster import checkpoint_interval_s
-from twofold.training.job import TrainingJob, Workload, workload
-from twofold.training.parameters import trained_parameters
+from twofold.training.job import TrainingJob, Workload
 
 TOKEN_BYTES = 4.0  # a token id on disk with its share of index
 COMPUTE_UTILISATION_FRACTION = 0.9  # of the dynamic power range that a training step draws
@@ -86,7 +85,7 @@ def run_work(job: TrainingJob, tokens: float) -> RunWork:
     if not (tokens > 0 and np.isfinite(tokens)):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")
     steps = int(np.ceil(tokens / job.tokens_per_step))
-    return RunWork(steps, checkpoint_bytes(workload(job)), job.tokens_per_step * TOKEN_BYTES)
+    return RunWork(steps, job.workload.checkpoint_bytes, job.tokens_per_step * TOKEN_BYTES)
 
 
 def run_plan(
@@ -151,7 +150,7 @@ def run_of_steps(
         restart_s=restart_s,
         lost_work_s=lost_work_s(between_s, interval_s + stall_s),
         storage=_storage(work, step_s, checkpoint_write_s, reliability),
-        energy_j=float(np.max(energy_j(cluster.device, wall_s, COMPUTE_UTILISATION_FRACTION)))
+        energy_j=float(np.max(cluster.device.power_w(COMPUTE_UTILISATION_FRACTION) * wall_s))
         * cluster.accelerator_count,
     )
 
@@ -204,7 +203,7 @@ def checkpoint_bytes(work: Workload) -> float:
 
     14 B each in mixed precision with Adam, 12 B in 32 bits, where the weights are their own master copy.
     """
-    return float(np.max(trained_parameters(work) * (work.weight_bytes + work.optimizer_bytes)))
+    return float(np.max(work.trained_parameters * (work.weight_bytes + work.optimizer_bytes)))
 
 
 def _storage(work: RunWork, step_s: float, write_s: float, reliability: Reliability) -> StoragePlan:

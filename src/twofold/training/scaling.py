@@ -51,21 +51,3 @@ def straggler_loss_fraction(step_s: Floats, counts: Sequence[int]) -> float:
     """
     times, sizes = np.asarray(step_s, float), np.asarray(counts, float)
     return float(1 - sizes.sum() / times.max() / np.sum(sizes / times))
-
-
-def virtualised(
-    cluster: Cluster, compute_overhead_fraction: float, network_overhead_fraction: float
-) -> Cluster:
-    """The same cluster behind a hypervisor: slower kernels by one share, slower fabric by another."""
-    device, network = cluster.device, cluster.network
-    slowed = {name: peak / (1 + compute_overhead_fraction) for name, peak in device.peak_flops_per_s.items()}
-    return replace(
-        cluster,
-        device=replace(
-            device,
-            peak_flops_per_s=slowed,
-            memory_bytes_per_s=device.memory_bytes_per_s / (1 + compute_overhead_fraction),
-            kernel_floor_s=device.kernel_floor_s * (1 + compute_overhead_fraction),
-        ),
-        network=replace(network, nic_bytes_per_s=network.nic_bytes_per_s / (1 + network_overhead_fraction)),
-    )

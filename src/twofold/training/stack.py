@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from twofold.perf import Constants, Floats, Known
+from twofold.perf import Constants, Floats
 
 HELD_BESIDE_STATES = ("activation_factor", "fragmentation_fraction", "logits_bytes", "workspace_bytes")
 SOFTWARE = {
@@ -98,20 +98,3 @@ def scale_stack(stack: Stack, factors: Mapping[str, Floats]) -> Stack:
     if "memory_use" in factors:
         changed |= {name: getattr(stack, name) * factors["memory_use"] for name in HELD_BESIDE_STATES}
     return replace(stack, **changed)
-
-
-def range_scope(
-    model: str, arch: str, accelerator: str, family: str, framework: str, precision: str, known: Known
-) -> dict[str, str]:
-    """The scope in which the ranges of step and memory are read: what the fits saw of it, and what it is.
-
-    `arch` is `dense` or `moe`; names are the catalogue's.
-    """
-    software = software_family(framework, precision)
-    return {
-        "known": known.of("training", model, accelerator, software),
-        "arch": arch,
-        "software": software,
-        "family": family,
-        "accelerator": accelerator,
-    }

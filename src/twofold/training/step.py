@@ -25,9 +25,8 @@ from twofold.training.compute import (
     layer_compute,
     layer_kernels,
 )
-from twofold.training.job import TrainingJob, Workload, workload
+from twofold.training.job import TrainingJob, Workload
 from twofold.training.layouts import Layouts, Recompute
-from twofold.training.parameters import model_flops_per_token
 from twofold.training.stack import Stack
 
 ACCUMULATE_BYTES = 8.0  # per gradient: a 32-bit sum, read and written
@@ -75,7 +74,7 @@ class StepTime:
 
 def step_time(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> StepTime:
     """Seconds of one step of `job` for every layout."""
-    return workload_step_time(workload(job), job.precision, layouts, cluster, stack)
+    return workload_step_time(job.workload, job.precision, layouts, cluster, stack)
 
 
 def workload_step_time(
@@ -288,4 +287,4 @@ def model_flops_utilisation(work: Workload, layouts: Layouts, cluster: Cluster, 
     """Share of the 16-bit peak that the model's own FLOPs use (MFU), recomputation not counted."""
     tokens = work.sequence_tokens * work.batch_sequences
     peak = cluster.device.peak_flops_per_s.get("bf16", cluster.device.peak_flops_per_s.get("fp16", np.nan))
-    return model_flops_per_token(work) * tokens / (step_s * cluster_ranks(layouts) * peak)
+    return work.model_flops_per_token * tokens / (step_s * cluster_ranks(layouts) * peak)

@@ -19,7 +19,7 @@ from twofold.catalog import (
 )
 from twofold.core import UnknownNameError
 from twofold.facility import figure
-from twofold.perf import compute_format, device
+from twofold.perf import device
 from twofold.verdicts.world import CommandOf, MissingFigure, World, one_of
 
 
@@ -55,7 +55,7 @@ def listed(world: World, name: str) -> bool:
 def multiplies(world: World, name: str, number_format: str) -> bool:
     """Whether a device multiplies numbers of a format in units of their own, not in wider ones."""
     parts = device(world.catalog.accelerator(name), world.constants)
-    return not compute_format(parts, number_format, number_format).fallback
+    return not parts.compute_format(number_format, number_format).fallback
 
 
 def partitions(world: World, name: str) -> int:

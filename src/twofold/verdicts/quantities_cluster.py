@@ -9,7 +9,7 @@ import numpy as np
 from twofold.answer import given
 from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
-from twofold.perf import ENGINES, ridge_flops_per_byte
+from twofold.perf import ENGINES
 from twofold.training import straggler_loss_fraction
 from twofold.twin.cluster import Ring, rising_shares, step_parts
 from twofold.twin.serving import EngineSettings, PrefillMode
@@ -103,7 +103,7 @@ def growing_part(world: World, jitter: float, input_s: float) -> str:
 
 def ridge(world: World, gpu: str) -> float:
     """FLOPs per byte above which 16-bit arithmetic binds, by the vendor's peaks."""
-    return float(ridge_flops_per_byte(given(f"1x{gpu}", world.catalog, world.constants).cluster.device))
+    return float(given(f"1x{gpu}", world.catalog, world.constants).cluster.device.ridge_flops_per_byte())
 
 
 def passes(world: World, input: int, output: int, chunk: int = 8192) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 from twofold.answer import given
 from twofold.core import YEAR_H, InfeasibleError, UnknownNameError
 from twofold.inference import (
+    ModelShape,
     Replica,
     default_activation_format,
     engine,
     load_axis,
     model_kind,
-    model_shape,
     rate_limit,
 )
 from twofold.perf import DEFAULT_ENGINE
@@ -68,7 +68,7 @@ def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
         if weights not in device.native_formats:
             continue
         kernels = default_activation_format(device, weights)
-        made = Replica(model_shape(shape), found.cluster, software, weights, kernels, tp=splits)
+        made = Replica(ModelShape.of(shape), found.cluster, software, weights, kernels, tp=splits)
         carried = np.asarray(rate_limit(load_axis(made), PROMISED).requests_per_s, float) / splits
         best = max(best, float(np.max(np.where(np.isfinite(carried), carried, 0.0))))
     return price / 3600.0 / (best * float(np.max(PROMISED.lengths.output_tokens))) * 1e6 if best > 0 else None

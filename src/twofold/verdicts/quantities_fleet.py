@@ -7,14 +7,12 @@ from dataclasses import replace
 from twofold.core import InfeasibleError
 from twofold.inference import (
     CacheOptions,
+    ModelShape,
     capacity,
     cold_start_s,
-    kv_bytes,
     max_sequences,
-    model_shape,
     replicas_for,
     throughput_of,
-    weights_bytes,
 )
 from twofold.perf import one
 from twofold.verdicts.quantities_serving import limit, replica
@@ -23,18 +21,18 @@ from twofold.verdicts.world import World
 
 def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences: int = 1) -> float:
     """Cache bytes of sequences of `context` tokens."""
-    return sequences * one(kv_bytes(model_shape(world.catalog.model(model)), kv, float(context)))
+    return sequences * one(ModelShape.of(world.catalog.model(model)).kv_bytes(kv, float(context)))
 
 
 def kv_cache_without_groups(world: World, model: str, context: int) -> float:
     """Cache bytes of one sequence, were every query head to keep keys and values of its own."""
-    shape = model_shape(world.catalog.model(model))
-    return one(kv_bytes(replace(shape, kv_heads=shape.heads), "bf16", float(context)))
+    shape = ModelShape.of(world.catalog.model(model))
+    return one(replace(shape, kv_heads=shape.heads).kv_bytes("bf16", float(context)))
 
 
 def weights(world: World, model: str, number_format: str = "bf16") -> float:
     """Bytes of a model's weights, scales included."""
-    return one(weights_bytes(model_shape(world.catalog.model(model)), number_format).total_bytes)
+    return one(ModelShape.of(world.catalog.model(model)).weights_bytes(number_format).total_bytes)
 
 
 def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
@@ -45,7 +43,7 @@ def weights_read_fraction(world: World, model: str, batch: int = 1) -> float:
     shape = world.catalog.model(model)
     if not shape.experts:
         return 1.0 / batch
-    parts = weights_bytes(model_shape(shape), "bf16")
+    parts = ModelShape.of(shape).weights_bytes("bf16")
     touched = 1.0 - (1.0 - shape.experts_topk / shape.experts) ** batch
     total, experts = one(parts.total_bytes), one(parts.experts_bytes)
     return (total - experts + experts * touched) / total / batch

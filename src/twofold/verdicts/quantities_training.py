@@ -19,7 +19,7 @@ from twofold.answer import (
 )
 from twofold.core import InfeasibleError
 from twofold.perf import DEFAULT_FRAMEWORK, one
-from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation, workload
+from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.world import CommandOf, World, one_of, options, sizes_of
 
@@ -145,7 +145,7 @@ def _trained(site: TrainingSite, best: Candidate) -> Trained:
     return Trained(
         step_s=total_s,
         tokens_per_s=rate,
-        mfu=one(model_flops_utilisation(workload(site.job), best.layouts, site.machines.cluster, total_s)),
+        mfu=one(model_flops_utilisation(site.job.workload, best.layouts, site.machines.cluster, total_s)),
         compute_fraction=share(step.compute_s, step.recompute_s, step.head_s),
         matrix_fraction=share(step.gemm_s, step.attention_s, step.experts_s),
         communication_fraction=share(step.communication_s),

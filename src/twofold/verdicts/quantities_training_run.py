@@ -18,14 +18,10 @@ from twofold.training import (
     Recompute,
     RunPlan,
     Workload,
-    checkpoint_bytes,
     layouts_of,
     load_stack,
     memory,
-    model_flops_per_token,
     run_plan,
-    trained_parameters,
-    workload,
 )
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_training import job_of, step_once
@@ -61,14 +57,14 @@ def _small_batch(world: World, model: str, on: str, limits: Limits) -> TrainingS
 
 def checkpoint(world: World, model: str) -> float:
     """Bytes of one checkpoint of mixed-precision training with Adam."""
-    return checkpoint_bytes(_shape(world, model))
+    return _shape(world, model).checkpoint_bytes
 
 
 def training_state(world: World, model: str, optimizer: str = "adam", kind: str = "pretrain") -> float:
     """Bytes of weights, gradients and optimiser states, activations not counted."""
     shape = _shape(world, model, optimizer, kind)
-    trained = float(np.max(trained_parameters(shape)))
-    frozen = max(float(np.max(shape.parameters)) - trained, 0.0) if kind == "lora" else 0.0
+    trained = float(np.max(shape.trained_parameters))
+    frozen = max(float(np.max(shape.parameters_count)) - trained, 0.0) if kind == "lora" else 0.0
     held = float(np.max(shape.weight_bytes))
     return trained * (held + 4.0 + float(np.max(shape.optimizer_bytes))) + frozen * held
 
@@ -76,14 +72,14 @@ def training_state(world: World, model: str, optimizer: str = "adam", kind: str 
 def optimizer_state(world: World, model: str, optimizer: str = "adam", kind: str = "pretrain") -> float:
     """Bytes of master weights and moments."""
     shape = _shape(world, model, optimizer, kind)
-    return float(np.max(trained_parameters(shape))) * float(np.max(shape.optimizer_bytes))
+    return float(np.max(shape.trained_parameters)) * float(np.max(shape.optimizer_bytes))
 
 
 def _shape(world: World, model: str, optimizer: str = "adam", kind: str = "pretrain") -> Workload:
     one_of(optimizer, ("adam", "sgd"), "optimiser")
     which: Literal["adam", "sgd"] = "sgd" if optimizer == "sgd" else "adam"
     plain = job_of(world, model, kind=kind)
-    return workload(replace(plain, optimizer=which))
+    return replace(plain, optimizer=which).workload
 
 
 def activations(world: World, model: str, sequence: int, batch: int = 1, recompute: str = "none") -> float:
@@ -101,8 +97,8 @@ def gpus_in_time(
     world: World, model: str, gpu: str, tokens: float, days: float, mfu: float | None = None
 ) -> float:
     """Accelerators that train a model on so many tokens in so many days, at the MFU that 64 nodes reach."""
-    shape = workload(job_of(world, model))
-    flops = float(np.max(model_flops_per_token(shape))) * tokens
+    shape = job_of(world, model).workload
+    flops = float(np.max(shape.model_flops_per_token)) * tokens
     reached = mfu or step_once(world, model, f"64x8x{gpu}", 2048).mfu
     return gpus_for_flops(world, flops, gpu, days, reached)
 
