@@ -15,17 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import load_catalog
-from twofold.inference import (
-    Lengths,
-    ModelShape,
-    Replica,
-    default_activation_format,
-    engine,
-    model_kind,
-    open_loop,
-    service_table,
-)
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.inference import Lengths, Replica, default_activation_format, engine, open_loop, service_table
+from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 from twofold.policy.gate import Beliefs, GateSettings, Routing, RoutingSettings
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request

@@ -7,7 +7,6 @@ from twofold.catalog import load_catalog
 from twofold.inference import (
     Hardware,
     Lengths,
-    ModelShape,
     ModelVariant,
     Replica,
     Slo,
@@ -23,7 +22,7 @@ from twofold.inference import (
     service_table,
     step_s,
 )
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.perf import Cluster, ModelShape, device, load_constants, network
 
 PARTS = ("H100-SXM", "H200", "B200", "A100-80GB", "MI300X", "L40S", "L4", "GH200-96GB", "A10", "RTX-4090")
 SWEEP = 10_000

@@ -7,8 +7,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from twofold.catalog import load_catalog
-from twofold.inference import ModelShape, Replica, default_activation_format, engine, service_table
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.inference import Replica, default_activation_format, engine, service_table
+from twofold.perf import Cluster, ModelShape, device, load_constants, network
 from twofold.twin.serving import Engine, EngineSettings, StepTable
 from twofold.twin.serving.engine_types import EngineWork
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.inference import Engine, engine_era, model_kind
+from twofold.inference import Engine, engine_era
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
 from twofold.measure.truth import METRICS, Row, measured_figures, number, text
-from twofold.perf import Constants
+from twofold.perf import Constants, model_kind
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]  # name and scope of a constant

@@ -9,17 +9,8 @@ from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import LoopFigures, run_requests
 from twofold.catalog import load_catalog
-from twofold.inference import (
-    Lengths,
-    ModelShape,
-    Replica,
-    closed_loop,
-    disaggregated,
-    engine,
-    open_loop,
-    static_batch,
-)
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.inference import Lengths, Replica, closed_loop, disaggregated, engine, open_loop, static_batch
+from twofold.perf import Cluster, ModelShape, device, load_constants, network
 from twofold.rehearse.engine import engine_settings, step_table
 from twofold.twin.serving.disaggregated import DisaggregatedEngine
 from twofold.twin.serving.engine import Engine

@@ -29,10 +29,11 @@ from twofold.device.cases import (
 )
 from twofold.device.fit_software import _llama
 from twofold.device.measuring import Measured
-from twofold.inference import ModelShape, Replica, engine, iteration_s
+from twofold.inference import Replica, engine, iteration_s
 from twofold.perf import (
     Cluster,
     Device,
+    ModelShape,
     all_gather_s,
     all_reduce_s,
     attention_decode_s,

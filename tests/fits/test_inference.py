@@ -17,9 +17,9 @@ from fits.serving_problem import (
     thin,
 )
 from twofold.catalog import Accelerator, Model, load_catalog
-from twofold.inference import engine, model_kind
+from twofold.inference import engine
 from twofold.measure.truth import read_rows
-from twofold.perf import load_constants
+from twofold.perf import load_constants, model_kind
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "inference.csv"
 

@@ -6,16 +6,8 @@ from dataclasses import replace
 import pytest
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.inference import (
-    Hardware,
-    ModelShape,
-    ModelVariant,
-    Replica,
-    default_activation_format,
-    engine,
-    model_kind,
-)
-from twofold.perf import Cluster, Constants, device, load_constants, network
+from twofold.inference import Hardware, ModelVariant, Replica, default_activation_format, engine
+from twofold.perf import Cluster, Constants, ModelShape, device, load_constants, model_kind, network
 
 MakeReplica = Callable[..., Replica]
 

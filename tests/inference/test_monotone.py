@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from twofold.catalog import Accelerator, Model, load_catalog
 from twofold.inference import (
     Lengths,
-    ModelShape,
     Replica,
     Slo,
     TrafficClass,
@@ -22,7 +21,6 @@ from twofold.inference import (
     default_activation_format,
     engine,
     for_class,
-    model_kind,
     open_loop,
     rate_limit,
     relieved,
@@ -30,7 +28,7 @@ from twofold.inference import (
 )
 from twofold.inference.memory import weights_bytes_per_accelerator
 from twofold.inference.slo import load_curve, shared_rate_limit
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 
 RESOURCES = ("bandwidth", "compute", "capacity", "link", "host")
 FACTORS = (1.05, 1.2, 2.0, 10.0)

@@ -14,8 +14,8 @@ from twofold.contracts.results import Simulation
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors
-from twofold.inference import ModelShape, Replica, default_activation_format, engine, iteration_s, model_kind
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.inference import Replica, default_activation_format, engine, iteration_s
+from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 from twofold.perf.software import ENGINES
 from twofold.rehearse.engine import changed_engine, engine_of, engine_settings, step_table, transfer_token_s
 from twofold.rehearse.pools import grouped, planned_replica, pool_world

@@ -122,14 +122,14 @@ def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:
 
 def test_networks_that_reach_a_fiftieth_make_training_wait_for_them() -> None:
     shipped = load_constants()
-    slower = {
-        (row.name, row.scope): row.value / 50
+    slower = [
+        replace(row, value=row.value / 50, low=0.0)
         for row in shipped.rows
         if row.name in ("fabric_efficiency_fraction", "link_efficiency_fraction")
-    }
+    ]
     assert slower
     assert verdict("S1-02").verdict == Verdict.HOLDS
-    waiting = verdict("S1-02", World(load_catalog(), shipped.with_overrides(slower)))
+    waiting = verdict("S1-02", World(load_catalog(), shipped.with_rows(slower)))
     assert waiting.verdict in (Verdict.CONDITIONAL, Verdict.CONTRADICTED)
 
 

@@ -30,10 +30,9 @@ from twofold.inference import (
     iteration_s,
     mean_context_tokens,
     merged_class,
-    model_kind,
     steady_steps,
 )
-from twofold.perf import one
+from twofold.perf import model_kind, one
 
 # What each operator of a step takes from the device and from the constants.
 OPERATORS = {

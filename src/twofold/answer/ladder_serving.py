@@ -25,7 +25,6 @@ from twofold.inference import (
     Hardware,
     HardwareRow,
     Lengths,
-    ModelShape,
     ModelVariant,
     Replica,
     TrafficClass,
@@ -34,9 +33,8 @@ from twofold.inference import (
     default_activation_format,
     hardware_table,
     max_sequences,
-    model_kind,
 )
-from twofold.perf import engine_called, engine_software, one
+from twofold.perf import ModelShape, engine_called, engine_software, model_kind, one
 
 CONTEXTS = (8192, 32768, 131072)
 ANSWER_TOKENS = 256.0

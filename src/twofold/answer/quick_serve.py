@@ -14,7 +14,6 @@ from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, forma
 from twofold.inference import (
     CacheOptions,
     Lengths,
-    ModelShape,
     Replica,
     Served,
     capacity,
@@ -24,10 +23,9 @@ from twofold.inference import (
     engine,
     max_sequences,
     max_throughput,
-    model_kind,
     open_loop,
 )
-from twofold.perf import DEFAULT_ENGINE, Constants, bytes_per_weight, load_constants
+from twofold.perf import DEFAULT_ENGINE, Constants, ModelShape, bytes_per_weight, load_constants, model_kind
 
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
 WIDEST_TENSOR = 64

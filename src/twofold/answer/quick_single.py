@@ -11,11 +11,11 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Model
 from twofold.contracts.results import Machine
 from twofold.core import Estimate, UnknownNameError, ValueRefusedError
-from twofold.inference import ModelShape
 from twofold.perf import (
     Cluster,
     Constants,
     Floats,
+    ModelShape,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,

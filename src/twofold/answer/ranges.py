@@ -9,8 +9,8 @@ from twofold.answer.calibrated import calibrated_spread, run_scope, service_scop
 from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, stretch
 from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
-from twofold.inference import Engine, model_kind, scale_engine
-from twofold.perf import Cluster, Constants, Device, Floats, load_known
+from twofold.inference import Engine, scale_engine
+from twofold.perf import Cluster, Constants, Device, Floats, load_known, model_kind
 from twofold.training import Stack, TrainingJob, software_family
 
 Samples = NDArray[np.float64]  # one per draw

@@ -20,7 +20,6 @@ from twofold.inference import (
     Fleet,
     Hardware,
     Lengths,
-    ModelShape,
     ModelVariant,
     PoolChoice,
     Replica,
@@ -31,7 +30,7 @@ from twofold.inference import (
     engine,
     search,
 )
-from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called
+from twofold.perf import Cluster, Constants, ModelShape, bytes_per_weight, engine_called
 
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 

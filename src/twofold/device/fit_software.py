@@ -5,7 +5,7 @@ what a step loses against kernels alone are free here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from twofold.device.fit import (
     usual_s,
 )
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
-from twofold.inference import Engine, ModelShape, Replica, engine, iteration_s
-from twofold.perf import Cluster, ConstantRow, Constants
+from twofold.inference import Engine, Replica, engine, iteration_s
+from twofold.perf import Cluster, ConstantRow, Constants, ModelShape
 from twofold.training import (
     Layouts,
     TrainingJob,
@@ -79,9 +79,9 @@ class _Cases:
     def take(self, keep: Sequence[int]) -> "_Cases":
         count = len(self.layouts)
         index = np.array(keep)
-        fields = {name: np.asarray(getattr(self.work, name))[index] for name in self.work.__slots__}
+        taken = {f.name: np.asarray(getattr(self.work, f.name))[index] for f in fields(Workload)}
         measured_s = np.concatenate([self.measured_s[index], self.measured_s[count + index]])
-        return _Cases(Workload(**fields), self.layouts.take(index), measured_s)
+        return _Cases(Workload(**taken), self.layouts.take(index), measured_s)
 
 
 def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constants) -> FittedPart | None:

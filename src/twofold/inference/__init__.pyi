@@ -47,8 +47,6 @@ from .selection import cache_switches as cache_switches
 from .selection import chips_needed as chips_needed
 from .selection import communication_bytes_per_token as communication_bytes_per_token
 from .selection import hardware_table as hardware_table
-from .shape import ModelShape as ModelShape
-from .shape import model_kind as model_kind
 from .slo import RESOURCES as RESOURCES
 from .slo import Slo as Slo
 from .slo import TrafficClass as TrafficClass

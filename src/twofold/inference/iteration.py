@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.inference.memory import HALF_BYTES, dense_format, expert_shards
-from twofold.inference.shape import ModelShape, is_mla
+from twofold.inference.memory import expert_shards
 from twofold.inference.types import Iteration, Replica
 from twofold.perf import (
+    HALF_BYTES,
     Floats,
+    ModelShape,
     all_to_all_s,
     attention_decode_s,
     attention_prefill_s,
@@ -119,7 +120,7 @@ def _per_rank(
 
 def dense_compute(replica: Replica) -> tuple[str, str]:
     """(format the maths runs in, format of the weights) of matrices outside the experts."""
-    weights = dense_format(replica.shape, replica.weights_format)
+    weights = replica.shape.dense_format(replica.weights_format)
     activation = replica.activation_format if weights == replica.weights_format else "bf16"
     return replica.cluster.device.compute_format(weights, activation).format, weights
 
@@ -210,7 +211,7 @@ def _mla_projections_s(shape: ModelShape, tp: Floats, product: Callable[..., Flo
 
 def _by_attention(shape: ModelShape, plain: Callable[[], Floats], mla: Callable[[], Floats]) -> Floats:
     """Evaluate what the shapes need: one kind of attention, or both where a sweep mixes models."""
-    latent = is_mla(shape) > 0
+    latent = shape.is_mla > 0
     if np.all(latent):
         return mla()
     return np.where(latent, mla(), plain()) if np.any(latent) else plain()
@@ -232,7 +233,7 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
     shape, device, tp = replica.shape, replica.cluster.device, replica.tp
     heads = shape.heads / tp
     kv_heads = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
-    if engine_software(replica.engine.name).packs_prompts and not np.any(is_mla(shape) > 0):
+    if engine_software(replica.engine.name).packs_prompts and not np.any(shape.is_mla > 0):
         return _packed_attention_s(replica, tokens, heads, kv_heads)
     # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
     query = np.maximum(np.minimum(tokens.prefill_tokens, 2.0 * tokens.prefill_context_tokens), 1e-9)

@@ -1,95 +1,9 @@
-"""What a replica holds in memory: weights by part, buffers, and the KV cache with what it admits."""
-
-from dataclasses import dataclass
+"""What a replica holds in memory: weights, buffers, and the KV cache with what it admits."""
 
 import numpy as np
 
-from twofold.inference.shape import ModelShape, attention_weights, expert_weights, ffn_weights, is_mla
 from twofold.inference.types import CacheOptions, Capacity, Replica
-from twofold.perf import Floats, bytes_per_weight
-
-HALF_BYTES = 2.0  # embeddings, head and norms stay 16-bit in every published checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class WeightsBytes:
-    """Weights of the whole model by part, scales included."""
-
-    embedding_bytes: Floats
-    attention_bytes: Floats
-    ffn_bytes: Floats  # dense and shared FFNs, routers
-    experts_bytes: Floats
-    other_bytes: Floats
-
-    @property
-    def total_bytes(self) -> Floats:
-        """All parts."""
-        return (
-            self.embedding_bytes
-            + self.attention_bytes
-            + self.ffn_bytes
-            + self.experts_bytes
-            + self.other_bytes
-        )
-
-
-def dense_format(shape: ModelShape, weights_format: str) -> str:
-    """The format of matrices outside the experts: published 4-bit MoE checkpoints keep them in 16 bits."""
-    has_experts = bool(np.all(np.asarray(shape.experts) > 0))
-    return "bf16" if has_experts and bytes_per_weight(weights_format) < 1.0 else weights_format
-
-
-def weights_bytes(shape: ModelShape, weights_format: str) -> WeightsBytes:
-    """Bytes of a model's weights in a number format, by part.
-
-    Formula  weights of a part × bytes per weight of its format, scales included
-    Why      quantised checkpoints keep embeddings and head in 16 bits, and 4-bit MoE ones also the attention;
-             one of 32 bits has them in 32.
-    Units    B. Broadcasts over the shape.
-    Source   published quantised checkpoints; gpt-oss and DeepSeek NVFP4 model cards.
-    Limits   a format that mixes widths in another way is off by the part concerned.
-    """
-    inner = bytes_per_weight(dense_format(shape, weights_format))
-    return WeightsBytes(
-        embedding_bytes=shape.embedding_weights * max(HALF_BYTES, inner),
-        attention_bytes=attention_weights(shape) * inner,
-        ffn_bytes=ffn_weights(shape) * inner,
-        experts_bytes=expert_weights(shape) * bytes_per_weight(weights_format),
-        other_bytes=shape.other_weights * inner,
-    )
-
-
-def kv_bytes_per_layer_token(shape: ModelShape, kv_format: str) -> Floats:
-    """Cache bytes of one token in one attention layer: keys and values, or MLA's one latent.
-
-    >>> from types import SimpleNamespace as Shape
-    >>> llama = Shape(kv_heads=8, head_dim=128, mla_kv_rank=0, mla_qk_rope=0)  # Llama-3.1-70B: 80 such layers
-    >>> float(80 * kv_bytes_per_layer_token(llama, "bf16"))
-    327680.0
-    """
-    plain = 2.0 * shape.kv_heads * shape.head_dim
-    numbers = np.where(np.asarray(shape.mla_kv_rank) > 0, shape.mla_kv_rank + shape.mla_qk_rope, plain)
-    return numbers * bytes_per_weight(kv_format)
-
-
-def kv_bytes_per_token(shape: ModelShape, kv_format: str) -> Floats:
-    """Cache bytes of one token in all attention layers, as long as no window is full."""
-    return shape.softmax_layers * kv_bytes_per_layer_token(shape, kv_format)
-
-
-def kv_bytes(shape: ModelShape, kv_format: str, context_tokens: Floats) -> Floats:
-    """Cache bytes of one sequence of `context_tokens`: windows cap their layers, linear layers keep a state.
-
-    Formula  layer-token bytes × ((softmax − sliding)·c + sliding·min(c, window)) + state
-    Units    B per sequence, all accelerators together.
-    Limits   a linear layer's state is taken in 16 bits, without the few inputs that its convolution keeps.
-    """
-    windowed = np.minimum(
-        context_tokens, np.where(np.asarray(shape.sliding_window) > 0, shape.sliding_window, np.inf)
-    )
-    tokens = (shape.softmax_layers - shape.sliding_layers) * context_tokens + shape.sliding_layers * windowed
-    state = shape.linear_layers * shape.linear_state * HALF_BYTES
-    return kv_bytes_per_layer_token(shape, kv_format) * tokens + state
+from twofold.perf import HALF_BYTES, Floats
 
 
 def expert_shards(replica: Replica) -> Floats:
@@ -99,7 +13,7 @@ def expert_shards(replica: Replica) -> Floats:
 
 def kv_shards(replica: Replica) -> Floats:
     """Accelerators that share one sequence's cache: KV heads split over TP, a latent is whole."""
-    heads = np.where(is_mla(replica.shape) > 0, 1.0, np.maximum(replica.shape.kv_heads, 1.0))
+    heads = np.where(replica.shape.is_mla > 0, 1.0, np.maximum(replica.shape.kv_heads, 1.0))
     return np.minimum(replica.tp, heads) * replica.pp
 
 

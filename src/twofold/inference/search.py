@@ -18,7 +18,6 @@ from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, replicas_f
 from twofold.inference.latency import Served
 from twofold.inference.load import max_throughput, open_loop
 from twofold.inference.memory import capacity
-from twofold.inference.shape import ModelShape
 from twofold.inference.slo import (
     RateLimit,
     TrafficClass,
@@ -28,7 +27,7 @@ from twofold.inference.slo import (
     shared_rate_limit,
 )
 from twofold.inference.types import Engine, Replica
-from twofold.perf import Cluster
+from twofold.perf import Cluster, ModelShape
 
 Array = NDArray[np.float64]
 DAY_S = 86400.0

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.iteration import exchange_bytes_per_token
-from twofold.inference.memory import HALF_BYTES, capacity, max_sequences
+from twofold.inference.memory import capacity, max_sequences
 from twofold.inference.search import Hardware, ModelVariant, search
-from twofold.inference.shape import ModelShape
 from twofold.inference.slo import TrafficClass, bottleneck
 from twofold.inference.types import Replica
-from twofold.perf import Floats, bytes_per_weight
+from twofold.perf import HALF_BYTES, Floats, ModelShape, bytes_per_weight
 
 Array = NDArray[np.float64]
 

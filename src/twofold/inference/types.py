@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 
-from twofold.inference.shape import ModelShape
-from twofold.perf import Cluster, Floats
+from twofold.perf import Cluster, Floats, ModelShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import TwofoldError
-from twofold.inference import model_kind
 from twofold.measure.blind import PREDICT, hidden_constants, source_of
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import Sheet, sheets_of
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, Half, Known, load_known
+from twofold.perf import Constants, Half, Known, load_known, model_kind
 
 FEWEST_ROWS = 20  # of one stack in one source
 STACKS_PER_SOURCE = 8

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import InputError
-from twofold.inference import engine_era, model_kind, scale_engine
+from twofold.inference import engine_era, scale_engine
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
 from twofold.measure.predict_training import (
@@ -25,7 +25,7 @@ from twofold.measure.predict_training import (
 )
 from twofold.measure.training_rows import Entry
 from twofold.measure.truth import METRICS, Row, measured_figures, text
-from twofold.perf import Cluster, Constants, Half
+from twofold.perf import Cluster, Constants, Half, model_kind
 from twofold.training import Stack, software_family
 
 Array = NDArray[np.float64]

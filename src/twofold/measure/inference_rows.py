@@ -13,10 +13,10 @@ from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, TwofoldError
-from twofold.inference import NORMAL_P99, model_kind
+from twofold.inference import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, number, read_rows, text
-from twofold.perf import Constants, bytes_per_weight
+from twofold.perf import Constants, bytes_per_weight, model_kind
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 

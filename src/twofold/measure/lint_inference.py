@@ -12,15 +12,13 @@ from functools import cache
 import numpy as np
 
 from twofold.catalog import Catalog, Model
-from twofold.inference import ModelShape
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values, said
 from twofold.measure.lint_units import fastest_flops_per_s
 from twofold.measure.truth import Row, text
-from twofold.perf import Constants, attended_pairs, bytes_per_weight
+from twofold.perf import HALF_BYTES, Constants, ModelShape, attended_pairs, bytes_per_weight
 
 SERVED_IN = ("bf16", "fp16", "fp8", "int8", "fp4")
-HALF_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True)

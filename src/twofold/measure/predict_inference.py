@@ -19,7 +19,6 @@ from twofold.inference import (
     Latency,
     Lengths,
     LimitHabits,
-    ModelShape,
     Replica,
     Served,
     answer_latency,
@@ -31,14 +30,24 @@ from twofold.inference import (
     engine_era,
     held_batch,
     max_throughput,
-    model_kind,
     near_limit_s,
     open_loop,
     static_batch,
 )
 from twofold.measure.inference_rows import Case, layouts, read_cases
 from twofold.measure.truth import METRICS, Row
-from twofold.perf import Cluster, Constants, Known, device, engine_software, format_scope, load_known, network
+from twofold.perf import (
+    Cluster,
+    Constants,
+    Known,
+    ModelShape,
+    device,
+    engine_software,
+    format_scope,
+    load_known,
+    model_kind,
+    network,
+)
 
 Array = NDArray[np.float64]
 ENDS = ("", "_low", "_high", "_low_95", "_high_95")

@@ -14,8 +14,7 @@ from types import MappingProxyType
 
 from twofold.catalog import Catalog, Model
 from twofold.core import InputError, Place, TableError, TwofoldError
-from twofold.inference import model_kind
-from twofold.perf import load_known
+from twofold.perf import load_known, model_kind
 from twofold.training import software_family
 
 Row = dict[str, str]

@@ -12,16 +12,8 @@ from twofold.catalog import Model
 from twofold.contracts.results import LeverRow, ServicePlan
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import (
-    Fleet,
-    ModelShape,
-    ModelVariant,
-    PoolChoice,
-    for_class,
-    rate_limit,
-    static_batch,
-)
-from twofold.perf import bytes_per_weight, one
+from twofold.inference import Fleet, ModelVariant, PoolChoice, for_class, rate_limit, static_batch
+from twofold.perf import ModelShape, bytes_per_weight, one
 from twofold.supply import HYPERSCALERS, MAY_VANISH, Pulled, lever
 
 DRAFT_TOKENS = 3

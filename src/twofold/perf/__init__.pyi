@@ -32,6 +32,9 @@ from .operators import gemm_flops_per_byte as gemm_flops_per_byte
 from .operators import gemm_s as gemm_s
 from .operators import grouped_gemm_s as grouped_gemm_s
 from .operators import quantise_s as quantise_s
+from .shape import HALF_BYTES as HALF_BYTES
+from .shape import ModelShape as ModelShape
+from .shape import model_kind as model_kind
 from .software import DEFAULT_ENGINE as DEFAULT_ENGINE
 from .software import DEFAULT_FRAMEWORK as DEFAULT_FRAMEWORK
 from .software import ENGINES as ENGINES

@@ -14,7 +14,6 @@ from twofold.facility import figure
 from twofold.inference import (
     Hardware,
     MeasuredService,
-    ModelShape,
     ModelVariant,
     Replica,
     ServiceTable,
@@ -24,7 +23,7 @@ from twofold.inference import (
     service_table,
     step_s,
 )
-from twofold.perf import Constants, one
+from twofold.perf import Constants, ModelShape, one
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.engine import engine_of
 from twofold.twin.serving import ReplicaModel, StepTable

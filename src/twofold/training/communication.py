@@ -8,7 +8,6 @@ from twofold.perf import Floats, Network, all_gather_s, all_reduce_s, all_to_all
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute
-from twofold.training.parameters import dense_parameters, expert_parameters, lora_parameters
 
 # Ranks are laid out tensor first, then context, then data (experts among these), then pipeline.
 
@@ -32,8 +31,8 @@ def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Fl
     Formula  gather forward, gather and scatter backward, of 2·mb·s·kv_heads·d/tp values of 2 bytes, 4 in fp32
     Source   Llama 3 (all-gather context parallelism); a ring moves the same bytes.
     """
-    kv_heads = np.maximum(work.kv_heads / layouts.tp, np.minimum(1, work.kv_heads))
-    width = kv_heads * (work.head_dim + work.v_head_dim)
+    kv_heads = np.maximum(work.full_kv_heads / layouts.tp, np.minimum(1, work.full_kv_heads))
+    width = kv_heads * (work.qk_head_dim + work.v_head_dim)
     payload_bytes = work.weight_bytes * layouts.micro_batch * work.sequence_tokens * width
     share = work.softmax_layers / work.layers
     return 3 * share * all_gather_s(network, payload_bytes, layouts.cp, layouts.tp)
@@ -69,19 +68,19 @@ def handoff_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
 
 def stage_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
     """Weights of the fullest stage on one tensor rank without experts: layers and vocabulary tables."""
-    tables = np.where(layouts.pp > 1, 1, work.embedding_copies) * work.vocab * work.hidden
-    return (np.ceil(work.layers / layouts.pp) * dense_parameters(work) + tables) / layouts.tp
+    tables = np.where(layouts.pp > 1, 1, work.embedding_count) * work.vocab * work.hidden
+    return (np.ceil(work.layers / layouts.pp) * work.dense_parameters + tables) / layouts.tp
 
 
 def stage_expert_weights(work: Workload, layouts: Layouts) -> Dimension:
     """Weights of the fullest stage's experts on one rank."""
-    experts = np.ceil(work.layers / layouts.pp) * expert_parameters(work)
+    experts = np.ceil(work.layers / layouts.pp) * work.expert_parameters
     return experts / (layouts.ep * expert_tensor_ranks(work, layouts))
 
 
 def trained_dense_weights(work: Workload, layouts: Layouts) -> Dimension:
     """Of `stage_dense_weights`, those that have a gradient: all, or the adapters alone."""
-    adapters = np.ceil(work.layers / layouts.pp) * lora_parameters(work) / layouts.tp
+    adapters = np.ceil(work.layers / layouts.pp) * work.lora_parameters / layouts.tp
     return np.where(np.asarray(work.lora_rank) > 0, adapters, stage_dense_weights(work, layouts))
 
 

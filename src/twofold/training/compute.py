@@ -15,7 +15,6 @@ from twofold.perf import (
 )
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts
-from twofold.training.parameters import other_parameters
 from twofold.training.stack import Stack
 
 NORM_PASSES = 14  # reads and writes of the residual stream: two norms, two residual sums, rotary in and out
@@ -145,7 +144,7 @@ def layer_kernels(work: Workload, layouts: Layouts, kernels: Kernels) -> LayerKe
         wide=np.asarray(float(kernels.fmt not in NARROW)),
         attention_s=attention_s,
         score_pass_s=score_pass_s,
-        misaligned=np.asarray(np.asarray(work.head_dim) % 8 != 0, float),
+        misaligned=np.asarray(np.asarray(work.qk_head_dim) % 8 != 0, float),
         fused_s=fused_s,
         scan_pass_s=scan_pass_s,
         head=head,
@@ -198,15 +197,15 @@ def _projections(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
     """Query, key, value and output products of a softmax layer, and what the shape does not describe."""
     tokens, tp = rank_tokens(work, layouts), layouts.tp
     heads = work.heads / tp
-    kv_heads = np.maximum(work.kv_heads / tp, np.minimum(1, work.kv_heads))
-    query_width, kv_width = heads * work.head_dim, kv_heads * (work.head_dim + work.v_head_dim)
+    kv_heads = np.maximum(work.full_kv_heads / tp, np.minimum(1, work.full_kv_heads))
+    query_width, kv_width = heads * work.qk_head_dim, kv_heads * (work.qk_head_dim + work.v_head_dim)
     if np.any(np.asarray(work.mla_kv_rank) > 0):
         into = _latent_projections(work, kernels, tokens, heads)
     else:
         into = linear_s(kernels, tokens, work.hidden, query_width + kv_width)
     out = linear_s(kernels, tokens, heads * work.v_head_dim, work.hidden)
     projections = (into + out).scaled(work.softmax_layers / work.layers)
-    rest = other_parameters(work) / work.hidden / tp
+    rest = work.other_parameters / work.hidden / tp
     worth_it = np.asarray(np.asarray(rest) >= SMALLEST_REST * np.asarray(work.hidden) / tp, float)
     if np.any(worth_it):
         projections = projections + linear_s(kernels, tokens, work.hidden, rest).scaled(worth_it)
@@ -216,10 +215,10 @@ def _projections(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
 def _latent_projections(work: Workload, kernels: Kernels, tokens: Dimension, heads: Dimension) -> Product:
     """Multi-head latent attention: down to the ranks on every tensor rank, up to this rank's heads."""
     query_rank = np.where(np.asarray(work.mla_q_rank) > 0, work.mla_q_rank, work.hidden)
-    down_width = work.mla_q_rank + work.mla_kv_rank + work.mla_rope_dim
+    down_width = work.mla_q_rank + work.mla_kv_rank + work.mla_qk_rope
     down = linear_s(kernels, tokens, work.hidden, down_width)
-    query = linear_s(kernels, tokens, query_rank, heads * work.head_dim)
-    key_value_width = heads * (work.head_dim - work.mla_rope_dim + work.v_head_dim)
+    query = linear_s(kernels, tokens, query_rank, heads * work.qk_head_dim)
+    key_value_width = heads * (work.qk_head_dim - work.mla_qk_rope + work.v_head_dim)
     return down + query + linear_s(kernels, tokens, work.mla_kv_rank, key_value_width)
 
 
@@ -246,7 +245,7 @@ def _attention(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Floa
     queries = work.sequence_tokens / layouts.cp
     context = (work.sequence_tokens - queries) / 2
     heads = work.heads / layouts.tp
-    kv_heads = np.maximum(work.kv_heads / layouts.tp, np.minimum(1, work.kv_heads))
+    kv_heads = np.maximum(work.full_kv_heads / layouts.tp, np.minimum(1, work.full_kv_heads))
 
     def attend(window: Dimension) -> Floats:
         return attention_prefill_s(
@@ -256,7 +255,7 @@ def _attention(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Floa
             context,
             heads,
             kv_heads,
-            work.head_dim,
+            work.qk_head_dim,
             kernels.half_fmt,
             window,
             work.v_head_dim,
@@ -315,7 +314,7 @@ def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Fl
     moe_share = work.moe_layers / work.layers
     routed = work.experts_topk * (work.moe_ffn_hidden + 2 * work.expert_input) + work.shared_ffn_hidden
     width = work.dense_ffn_layers / work.layers * work.ffn_hidden + moe_share * routed
-    scanned = work.linear_layers / work.layers * work.linear_width / layouts.tp
+    scanned = work.linear_layers / work.layers * work.linear_hidden / layouts.tp
     moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
     each_bytes = work.weight_bytes * tokens
     return elementwise_s(kernels.device, each_bytes * moved, 0.0), elementwise_s(

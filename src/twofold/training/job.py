@@ -1,6 +1,5 @@
 """What is trained, and its shape as numbers that broadcast: one job, or one per candidate."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -9,12 +8,16 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Model
 from twofold.core import InputError
-from twofold.perf import DEFAULT_FRAMEWORK
+from twofold.perf import DEFAULT_FRAMEWORK, ModelShape
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp4", "int8"]
 Dimension = float | NDArray[np.float64]
 """A count or a size of the model; an array holds one per candidate."""
+
+BYTES_BY_PRECISION = {"fp32": 4.0}
+MASTER_BYTES = {"fp32": 0.0}  # fp32 weights are their own master copy
+MOMENT_BYTES = {"adam": 8.0, "sgd": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +44,30 @@ class TrainingJob:
             )
 
     @property
+    def workload(self) -> "Workload":
+        """The job as numbers."""
+        shape = ModelShape.of(self.model)
+        numbers = {f.name: getattr(shape, f.name) for f in fields(shape)}
+        return Workload(
+            **numbers | {"dense_ffn_layers": float(dense_ffn_layers(self.model))},
+            sequence_tokens=self.sequence_tokens,
+            batch_sequences=self.global_batch_sequences,
+            lora_rank=self.lora_rank,
+            weight_bytes=BYTES_BY_PRECISION.get(self.precision, 2.0),
+            optimizer_bytes=MASTER_BYTES.get(self.precision, 4.0) + MOMENT_BYTES[self.optimizer],
+            optimizer_on_host=float(self.optimizer_place == "host"),
+        )
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens that one optimiser step consumes."""
         return self.sequence_tokens * self.global_batch_sequences
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """The job as numbers. Every dimension is one number or an array over candidates; absent parts are 0."""
+class Workload(ModelShape):
+    """The job as numbers: the model's, and those of its batch. An array holds one per candidate."""
 
-    layers: Dimension
-    hidden: Dimension
-    heads: Dimension
-    kv_heads: Dimension
-    head_dim: Dimension  # of queries and keys
-    v_head_dim: Dimension
-    softmax_layers: Dimension
-    sliding_layers: Dimension
-    sliding_window: Dimension
-    linear_layers: Dimension  # linear-attention and state-space mixers
-    linear_width: Dimension  # channels of one of them
-    moe_layers: Dimension
-    dense_ffn_layers: Dimension
-    ffn_hidden: Dimension
-    ffn_matrices: Dimension
-    experts: Dimension
-    experts_topk: Dimension
-    moe_ffn_hidden: Dimension
-    expert_input: Dimension  # what routed experts read and write: the hidden size, or a narrower latent
-    shared_ffn_hidden: Dimension
-    mla_kv_rank: Dimension
-    mla_q_rank: Dimension
-    mla_rope_dim: Dimension
-    vocab: Dimension
-    embedding_copies: Dimension  # 1 when input and output tables are tied
-    parameters: Dimension
     sequence_tokens: Dimension
     batch_sequences: Dimension
     lora_rank: Dimension
@@ -83,50 +75,85 @@ class Workload:
     optimizer_bytes: Dimension  # of one trained parameter: master copy and moments
     optimizer_on_host: Dimension  # 1 when its states live in host memory
 
+    @property
+    def dense_parameters(self) -> Dimension:
+        """Weights of the average layer that every tensor-parallel group holds whole: attention, dense FFN,
+        shared experts, router, and whatever else the published total holds (linear mixers, biases, norms)."""
+        return self.described_dense_parameters + self.other_parameters
 
-BYTES_BY_PRECISION = {"fp32": 4.0}
-MASTER_BYTES = {"fp32": 0.0}  # fp32 weights are their own master copy
-MOMENT_BYTES = {"adam": 8.0, "sgd": 4.0}
+    @property
+    def described_dense_parameters(self) -> Dimension:
+        """As `dense_parameters`, without what the shape does not explain."""
+        moe_share = self.moe_layers / self.layers
+        dense = self.dense_ffn_layers / self.layers * self.ffn_matrices * self.hidden * self.ffn_hidden
+        shared = moe_share * self.hidden * (self.ffn_matrices * self.shared_ffn_hidden + self.experts)
+        return self.softmax_layers / self.layers * self.layer_attention_weights + dense + shared
 
+    @property
+    def expert_parameters(self) -> Dimension:
+        """Weights of the average layer's routed experts, all of them."""
+        return self.moe_layers / self.layers * self.layer_expert_weights
 
-def workload(job: TrainingJob) -> Workload:
-    """The numbers of one job."""
-    model = job.model
-    latent = model.mla_kv_rank > 0
-    return Workload(
-        layers=model.layers,
-        hidden=model.hidden,
-        heads=model.heads,
-        kv_heads=model.heads if latent else model.kv_heads,
-        head_dim=model.mla_qk_nope + model.mla_qk_rope if latent else model.head_dim,
-        v_head_dim=model.mla_v_head_dim if latent else model.head_dim,
-        softmax_layers=model.softmax_attention_layers,
-        sliding_layers=model.sliding_layers,
-        sliding_window=model.sliding_window,
-        linear_layers=model.linear_layers,
-        linear_width=model.linear_heads * model.linear_head_dim,
-        moe_layers=model.moe_layers,
-        dense_ffn_layers=dense_ffn_layers(model),
-        ffn_hidden=model.ffn_hidden,
-        ffn_matrices=model.ffn_matrices,
-        experts=model.experts,
-        experts_topk=model.experts_topk,
-        moe_ffn_hidden=model.moe_ffn_hidden,
-        expert_input=model.moe_latent or model.hidden,
-        shared_ffn_hidden=model.shared_ffn_hidden,
-        mla_kv_rank=model.mla_kv_rank,
-        mla_q_rank=model.mla_q_rank,
-        mla_rope_dim=model.mla_qk_rope,
-        vocab=model.vocab,
-        embedding_copies=1 if model.tied_embeddings else 2,
-        parameters=model.parameters,
-        sequence_tokens=job.sequence_tokens,
-        batch_sequences=job.global_batch_sequences,
-        lora_rank=job.lora_rank,
-        weight_bytes=BYTES_BY_PRECISION.get(job.precision, 2.0),
-        optimizer_bytes=MASTER_BYTES.get(job.precision, 4.0) + MOMENT_BYTES[job.optimizer],
-        optimizer_on_host=float(job.optimizer_place == "host"),
-    )
+    @property
+    def other_parameters(self) -> Dimension:
+        """Weights per layer that the shape does not describe: the published total less the described."""
+        described = self.layers * (self.described_dense_parameters + self.expert_parameters)
+        rest = (self.parameters_count - described - self.embedding_weights) / self.layers
+        return np.maximum(rest, 0.0)
+
+    @property
+    def lora_parameters(self) -> Dimension:
+        """Adapter weights of the average layer: rank × (inputs + outputs) of attention and FFN matrices.
+
+        Source   Hu et al. 2021. Experts are left without adapters.
+        """
+        hidden, heads = self.hidden, self.heads
+        kv_width = self.full_kv_heads * (self.qk_head_dim + self.v_head_dim)
+        attention = 4 * hidden + 2 * heads * self.qk_head_dim + kv_width
+        return self.lora_rank * (attention + self.ffn_matrices * (hidden + self.ffn_hidden))
+
+    @property
+    def trained_parameters(self) -> Dimension:
+        """Parameters that have a gradient: all, or the adapters alone."""
+        everything = self.layers * (self.dense_parameters + self.expert_parameters)
+        everything = everything + self.embedding_weights
+        return np.where(np.asarray(self.lora_rank) > 0, self.layers * self.lora_parameters, everything)
+
+    @property
+    def model_flops_per_token(self) -> Dimension:
+        """FLOPs that one token needs forward and backward, recomputation not counted.
+
+        Formula  6 × (active matrix weights) + 3 × attention; causal: on average half of the sequence is seen
+        Why      Two FLOPs per weight forward, twice that backward; a table lookup costs none, the head does.
+                 Weights frozen beside adapters need no gradient of their own: 4 instead of 6.
+        Units    FLOP per token.
+        Source   Narayanan et al. 2021, section 5.1, with causal attention.
+        """
+        active = self.dense_parameters + self.expert_parameters * self.expert_share
+        matrices = self.layers * active + self.vocab * self.hidden
+        per_weight = np.where(np.asarray(self.lora_rank) > 0, 4, 6)
+        return per_weight * matrices + 3 * self.softmax_layers * self.attention_flops_per_token
+
+    @property
+    def attention_flops_per_token(self) -> Dimension:
+        """Forward FLOPs of one softmax layer's scores and values for one token, windows counted."""
+        seen = self.sequence_tokens / 2
+        slid = np.minimum(self.sliding_window, seen)
+        share = self.sliding_layers / np.maximum(self.softmax_layers, 1)
+        return 2 * self.heads * (self.qk_head_dim + self.v_head_dim) * (seen * (1 - share) + slid * share)
+
+    @property
+    def expert_share(self) -> Dimension:
+        """Share of the routed experts that one token passes."""
+        return self.experts_topk / np.maximum(self.experts, 1)
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """Bytes of one checkpoint: trained weights as they compute, master copy, moments.
+
+        14 B each in mixed precision with Adam, 12 B in 32 bits, where the weights are their own master copy.
+        """
+        return float(np.max(self.trained_parameters * (self.weight_bytes + self.optimizer_bytes)))
 
 
 def dense_ffn_layers(model: Model) -> int:
@@ -135,10 +162,3 @@ def dense_ffn_layers(model: Model) -> int:
     if model.linear_layers and mixers + model.moe_layers < model.layers:
         return model.layers - mixers - model.moe_layers
     return model.layers - model.moe_layers if model.ffn_hidden else 0
-
-
-def stack_workloads(workloads: Sequence[Workload]) -> Workload:
-    """One workload whose fields are arrays over `workloads`, so that rows of different jobs are one call."""
-    return Workload(
-        **{f.name: np.array([getattr(work, f.name) for work in workloads], float) for f in fields(Workload)}
-    )

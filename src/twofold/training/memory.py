@@ -15,7 +15,6 @@ from twofold.training.communication import (
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, TrainingJob, Workload
 from twofold.training.layouts import Layouts, Recompute
-from twofold.training.parameters import dense_parameters, expert_parameters
 from twofold.training.stack import Stack
 
 GATHERED_LAYERS = 2  # layers whose weights ZeRO-3 holds whole at once: one computes, one is fetched
@@ -123,7 +122,7 @@ def _stage_layers(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Float
     Source   nanotron's `build_model` fills stages by cost; Megatron-Core divides layers evenly.
     """
     even = np.ceil(work.layers / layouts.pp)
-    head = work.vocab * work.hidden / dense_parameters(work)
+    head = work.vocab * work.hidden / work.dense_parameters
     share = (work.layers + head) / layouts.pp
     first = np.minimum(np.floor(share) + 1, work.layers)
     last = np.maximum(work.layers - np.floor(share * (layouts.pp - 1)) - 1, 0)
@@ -155,7 +154,7 @@ def _stage_bytes(
 
     Why      The loss is over when the last layer runs backward: the larger of the two counts.
     """
-    more = (layers - np.ceil(work.layers / layouts.pp)) * dense_parameters(work) / layouts.tp
+    more = (layers - np.ceil(work.layers / layouts.pp)) * work.dense_parameters / layouts.tp
     lora = np.asarray(work.lora_rank) > 0
     whole = stage_dense_weights(work, layouts) + more, stage_expert_weights(work, layouts)
     trained = (
@@ -192,10 +191,10 @@ def _shared(
 
 def _gathered(work: Workload, layouts: Layouts) -> Floats:
     """Whole layers that ZeRO-3 holds while one computes and the next is fetched, and whole tables."""
-    layer = dense_parameters(work) / layouts.tp + expert_parameters(work) / (
+    layer = work.dense_parameters / layouts.tp + work.expert_parameters / (
         layouts.ep * expert_tensor_ranks(work, layouts)
     )
-    tables = work.embedding_copies * work.vocab * work.hidden / layouts.tp
+    tables = work.embedding_weights / layouts.tp
     whole = (GATHERED_LAYERS * layer + tables) * work.weight_bytes
     return np.where(layouts.zero_stage == 3, whole, 0.0)
 
@@ -247,10 +246,10 @@ def layer_activation_bytes(work: Workload, layouts: Layouts) -> Dimension:
     shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
     dropout = np.asarray(work.ffn_matrices) == 2  # gated models are trained without
     copied = np.where(dropout, 10, 8) * work.hidden
-    kv_width = np.maximum(work.kv_heads, np.minimum(layouts.tp, work.heads)) * (
-        work.head_dim + work.v_head_dim
+    kv_width = np.maximum(work.full_kv_heads, np.minimum(layouts.tp, work.heads)) * (
+        work.qk_head_dim + work.v_head_dim
     )
-    attention = 2 * (work.heads * (work.head_dim + work.v_head_dim) + kv_width)
+    attention = 2 * (work.heads * (work.qk_head_dim + work.v_head_dim) + kv_width)
     moe_share = work.moe_layers / work.layers
     per_width = np.where(dropout, 4, 6)
     dense_share = work.dense_ffn_layers / work.layers

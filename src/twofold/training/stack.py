@@ -7,6 +7,7 @@ takes the constants of all.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 
@@ -66,6 +67,19 @@ class Stack:
     fragmentation_fraction: Floats  # of everything held
     memory_spread_factor: Floats  # of what is no state: upper end of the 80 % range over the middle
 
+    def scaled(self, factors: Mapping[str, Floats]) -> Self:
+        """Software with launch times divided by `host`, exposed shares multiplied by `overlap`, and what
+        memory holds beside the states, whose bytes are known, multiplied by `memory_use`; the rest stays.
+        """
+        host, overlap = factors.get("host", 1.0), factors.get("overlap", 1.0)
+        timed = [f.name for f in fields(self) if "host" in f.name and f.name.endswith("_s")]
+        shares = [f.name for f in fields(self) if f.name.endswith("_exposed_fraction")]
+        changed = {name: getattr(self, name) / host for name in timed}
+        changed |= {name: np.minimum(getattr(self, name) * overlap, 1.0) for name in shares}
+        if "memory_use" in factors:
+            changed |= {name: getattr(self, name) * factors["memory_use"] for name in HELD_BESIDE_STATES}
+        return replace(self, **changed)
+
 
 def software_family(framework: str, precision: str = "bf16") -> str:
     """The family whose constants fit a framework's name; `other` for one never heard of.
@@ -84,17 +98,3 @@ def load_stack(
     """The constants of a framework, from the narrowest rows that fit it."""
     scope = {"software": software_family(framework, precision), "family": accelerator_family}
     return Stack(**{f.name: constants.get(f"training_{f.name}", **scope) for f in fields(Stack)})
-
-
-def scale_stack(stack: Stack, factors: Mapping[str, Floats]) -> Stack:
-    """Software with launch times divided by `host`, exposed shares multiplied by `overlap`, and what memory
-    holds beside the states, whose bytes are known, multiplied by `memory_use`; the rest stays.
-    """
-    host, overlap = factors.get("host", 1.0), factors.get("overlap", 1.0)
-    timed = [f.name for f in fields(Stack) if "host" in f.name and f.name.endswith("_s")]
-    shares = [f.name for f in fields(Stack) if f.name.endswith("_exposed_fraction")]
-    changed = {name: getattr(stack, name) / host for name in timed}
-    changed |= {name: np.minimum(getattr(stack, name) * overlap, 1.0) for name in shares}
-    if "memory_use" in factors:
-        changed |= {name: getattr(stack, name) * factors["memory_use"] for name in HELD_BESIDE_STATES}
-    return replace(stack, **changed)

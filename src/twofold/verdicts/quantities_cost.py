@@ -7,16 +7,8 @@ import numpy as np
 
 from twofold.answer import given
 from twofold.core import YEAR_H, InfeasibleError, UnknownNameError
-from twofold.inference import (
-    ModelShape,
-    Replica,
-    default_activation_format,
-    engine,
-    load_axis,
-    model_kind,
-    rate_limit,
-)
-from twofold.perf import DEFAULT_ENGINE
+from twofold.inference import Replica, default_activation_format, engine, load_axis, rate_limit
+from twofold.perf import DEFAULT_ENGINE, ModelShape, model_kind
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_fleet import gpus_for_rate
 from twofold.verdicts.quantities_serving import PROMISED

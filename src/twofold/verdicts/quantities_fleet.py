@@ -5,16 +5,8 @@
 from dataclasses import replace
 
 from twofold.core import InfeasibleError
-from twofold.inference import (
-    CacheOptions,
-    ModelShape,
-    capacity,
-    cold_start_s,
-    max_sequences,
-    replicas_for,
-    throughput_of,
-)
-from twofold.perf import one
+from twofold.inference import CacheOptions, capacity, cold_start_s, max_sequences, replicas_for, throughput_of
+from twofold.perf import ModelShape, one
 from twofold.verdicts.quantities_serving import limit, replica
 from twofold.verdicts.world import World
 
