@@ -8,7 +8,7 @@ import numpy as np
 from twofold.core import InputError
 from twofold.perf import Cluster
 from twofold.policy.cluster import checkpoint_interval_s
-from twofold.training.job import TrainingJob, Workload
+from twofold.training.job import TrainingJob
 
 TOKEN_BYTES = 4.0  # a token id on disk with its share of index
 COMPUTE_UTILISATION_FRACTION = 0.9  # of the dynamic power range that a training step draws
@@ -196,14 +196,6 @@ def lost_work_s(mean_time_between_failures_s: float, stretch_s: float) -> float:
     between = mean_time_between_failures_s
     with np.errstate(over="ignore"):
         return float(between - stretch_s / np.expm1(stretch_s / between))
-
-
-def checkpoint_bytes(work: Workload) -> float:
-    """Bytes of one checkpoint: trained weights as they compute, master copy, moments.
-
-    14 B each in mixed precision with Adam, 12 B in 32 bits, where the weights are their own master copy.
-    """
-    return float(np.max(work.trained_parameters * (work.weight_bytes + work.optimizer_bytes)))
 
 
 def _storage(work: RunWork, step_s: float, write_s: float, reliability: Reliability) -> StoragePlan:
