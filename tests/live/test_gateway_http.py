@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from twofold.live.gateway_http import BoundedHttp
+from twofold.live.gateway import BoundedHttp
 
 HEAD = b"GET / HTTP/1.1\r\nhost: a\r\n"
 Scenario = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

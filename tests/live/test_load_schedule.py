@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core import ValueRefusedError
-from twofold.live.load_schedule import ARRIVAL_LIMIT_COUNT, Shuffled, poisson_arrivals_s
+from twofold.live.loads import ARRIVAL_LIMIT_COUNT, Shuffled, poisson_arrivals_s
 
 
 @given(rate_per_s=st.floats(0.1, 50.0), duration_s=st.floats(0.1, 20.0), seed=st.integers(0, 2**31))

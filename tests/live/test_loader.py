@@ -8,8 +8,8 @@ import pytest
 
 from twofold.contracts.results import LoadPoint
 from twofold.core import ValueRefusedError
-from twofold.live.load_schedule import poisson_arrivals_s
 from twofold.live.loader import Prompt, closed_loop, open_loop
+from twofold.live.loads import poisson_arrivals_s
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")

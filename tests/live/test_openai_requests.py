@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.live.gateway_config import GatewayLimits
-from twofold.live.openai_requests import CHAT, COMPLETIONS, Asked, Problem, input_tokens_of, read_request
+from twofold.live.openai_requests import (
+    CHAT,
+    COMPLETIONS,
+    GenerationRequest,
+    Problem,
+    input_tokens_of,
+    read_request,
+)
 
 LIMITS = GatewayLimits(input_bytes_per_token=4.0, default_output_tokens=99)
 JSON = st.recursive(
@@ -64,10 +71,10 @@ def test_more_work_than_any_replica_does_is_refused() -> None:
 def test_the_newer_name_of_the_limit_goes_before_the_older() -> None:
     said = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "max_completion_tokens": 7}
     read = read_request(CHAT, json.dumps(said).encode(), LIMITS)
-    assert isinstance(read, Asked) and read.output_limit_tokens == 7
+    assert isinstance(read, GenerationRequest) and read.output_limit_tokens == 7
     del said["max_tokens"], said["max_completion_tokens"]
     read = read_request(CHAT, json.dumps(said).encode(), LIMITS)
-    assert isinstance(read, Asked) and read.output_limit_tokens == read.fields["max_tokens"] == 99
+    assert isinstance(read, GenerationRequest) and read.output_limit_tokens == read.fields["max_tokens"] == 99
 
 
 def test_input_is_counted_in_text_and_token_ids_not_in_braces() -> None:
@@ -83,4 +90,4 @@ def test_input_is_counted_in_text_and_token_ids_not_in_braces() -> None:
 def test_a_field_that_engines_refuse_or_abuse_is_left_out() -> None:
     said = {"prompt": "a", "ignore_eos": True, "generation_config": "{}", "top_p": 0.5}
     read = read_request(COMPLETIONS, json.dumps(said).encode(), LIMITS)
-    assert isinstance(read, Asked) and read.fields.keys() == {"prompt", "top_p", "max_tokens"}
+    assert isinstance(read, GenerationRequest) and read.fields.keys() == {"prompt", "top_p", "max_tokens"}

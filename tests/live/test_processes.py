@@ -71,9 +71,9 @@ def test_a_process_that_ignores_being_asked_is_ended(tmp_path: Path) -> None:
 
 def test_what_a_process_was_told_is_known_by_digest(tmp_path: Path) -> None:
     try:
-        told = start(python(WAIT), "replica-0", tmp_path).told
-        assert [child.told for child in running(tmp_path)] == [told] == [digest_of(python(WAIT))]
-        assert told != digest_of([*python(WAIT), ""])
+        digest = start(python(WAIT), "replica-0", tmp_path).digest
+        assert [child.digest for child in running(tmp_path)] == [digest] == [digest_of(python(WAIT))]
+        assert digest != digest_of([*python(WAIT), ""])
     finally:
         stop_all(tmp_path)
 

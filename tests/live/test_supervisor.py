@@ -47,9 +47,9 @@ def listens(port: int) -> bool:
 def test_a_gateway_that_is_still_starting_is_kept_and_waited_for(tmp_path: Path, state: Path) -> None:
     settings = without_replicas(tmp_path, free_port())
     log = state / "gateway" / "events.jsonl"
-    told = digest_of([write_gateway_config(_config(settings, (), log))])
+    digest = digest_of([write_gateway_config(_config(settings, (), log))])
     started = start(
-        [sys.executable, "-c", LATE, str(settings.port)], "gateway", state, told=told, port=settings.port
+        [sys.executable, "-c", LATE, str(settings.port)], "gateway", state, digest=digest, port=settings.port
     )
     bring_up(settings, state)
     assert [child.process_id for child in running(state, "gateway")] == [started.process_id]

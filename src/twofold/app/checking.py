@@ -35,7 +35,7 @@ class Checked(Shown):
         planned = " and ".join(filter(None, parts))
         return [
             f"{self.spec.name}: {planned}; {len(self.defaults)} values are defaults",
-            *(line for verdict in self.nodes for line in _told(verdict)),
+            *(line for verdict in self.nodes for line in _verdict_lines(verdict)),
             *([f"{_counted(self.quotes_count, 'quote')} can be read"] if self.quotes_count else []),
             *(f"  worth a look, `cites`: {note}" for note in self.notes),
         ]
@@ -102,7 +102,7 @@ def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":
     return verdicts
 
 
-def _told(verdict: "NodeVerdict") -> Iterator[str]:
+def _verdict_lines(verdict: "NodeVerdict") -> Iterator[str]:
     """`our-box passes: 9.8 kW of 10 kW by its parts, 8 cards of 400 Gb/s, 4 to a rack in contained air`."""
     gbit = verdict.card_bytes_per_s * 8 / 1e9
     cards = f"{verdict.card_count} card{'s' if verdict.card_count != 1 else ''} of {gbit:.0f} Gb/s"

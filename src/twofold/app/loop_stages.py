@@ -41,12 +41,12 @@ from twofold.measure import diagnose
 from twofold.rehearse import live_gate_settings
 from twofold.report import ShownPlan
 
-Tell = Callable[[str], None]  # hears what is going on, in words
+OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoopRequest:
     """What `up` was asked for, once read."""
 
     spec: Path
@@ -54,15 +54,15 @@ class Asked:
     training: TrainJob  # its zero stage apart
     serving: ServeSettings
     port: int
-    tell: Tell
+    progress: OnProgress
 
 
-def measure_machine(asked: Asked) -> DeviceRecord:
+def measure_machine(request: LoopRequest) -> DeviceRecord:
     """The measured device beside the spec; measured now unless there is a fresh one of this machine.
 
     One that was disturbed is kept, and its plan says so: measuring again would find our own service running.
     """
-    beside, rank_count = asked.spec.resolve().parent, asked.training.rank_count
+    beside, rank_count = request.spec.resolve().parent, request.training.rank_count
     there = device_folder(beside)
     try:
         record = read_device(there)[0] if there else None
@@ -72,25 +72,27 @@ def measure_machine(asked: Asked) -> DeviceRecord:
         identity = this_identity(record.identity.accelerator)
         if not notes_about(replace(record, load_average=0.0), date.today(), identity):
             return record
-    asked.tell("measure this machine")
-    measured = measure_device(beside, rank_count, date.today(), lambda text: asked.tell(f"measure: {text}"))
+    request.progress("measure this machine")
+    measured = measure_device(
+        beside, rank_count, date.today(), lambda text: request.progress(f"measure: {text}")
+    )
     return measured.record
 
 
-def plan_for_it(asked: Asked) -> ShownPlan:
+def plan_for_it(request: LoopRequest) -> ShownPlan:
     """Both halves, planned for the measured device, kept beside it."""
-    asked.tell("plan both halves")
-    planned = plan(asked.spec, date.today())
-    with whole_file(asked.state / "plan.json") as handle:
+    request.progress("plan both halves")
+    planned = plan(request.spec, date.today())
+    with whole_file(request.state / "plan.json") as handle:
         handle.write(plan_to_json(planned))
     return planned
 
 
-def train(asked: Asked, planned: ShownPlan) -> tuple[TrainingMeasured, Path]:
+def train(request: LoopRequest, planned: ShownPlan) -> tuple[TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
-    job = replace(asked.training, zero_stage=planned_zero_stage(planned))
-    record = run_training(job, asked.state, lambda text: asked.tell(f"train: {text}"))
-    return record, published_artefact(job, asked.state)
+    job = replace(request.training, zero_stage=planned_zero_stage(planned))
+    record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
+    return record, published_artefact(job, request.state)
 
 
 def planned_zero_stage(planned: ShownPlan) -> int:
@@ -111,22 +113,22 @@ def other_layout(planned: ShownPlan) -> str:
     return f"planned as {layout.text}; the trainer splits the batch over its ranks and nothing else"
 
 
-def serve(asked: Asked, planned: ShownPlan, artefact: Path) -> Service:
+def serve(request: LoopRequest, planned: ShownPlan, artefact: Path) -> Service:
     """Bring up replicas and gateway. The gate's beliefs are the plan's own times for one request."""
-    asked.tell(f"start {asked.serving.replica_count} replicas and the gateway")
-    return bring_up(service_settings(asked, planned, artefact), asked.state)
+    request.progress(f"start {request.serving.replica_count} replicas and the gateway")
+    return bring_up(service_settings(request, planned, artefact), request.state)
 
 
-def service_settings(asked: Asked, planned: ShownPlan, artefact: Path) -> ServiceSettings:
+def service_settings(request: LoopRequest, planned: ShownPlan, artefact: Path) -> ServiceSettings:
     """What the supervisor is told; of the gate's policies what a scenario that names none would have."""
     classes = planned.serving[0].classes
     percentiles = classes[0].percentiles
     return ServiceSettings(
-        engine=engine_settings(asked.serving, artefact),
-        replica_count=asked.serving.replica_count,
+        engine=engine_settings(request.serving, artefact),
+        replica_count=request.serving.replica_count,
         in_flight_limit=IN_FLIGHT_LIMIT,
-        port=asked.port,
-        input_token_s=percentiles["ttft_p50"].value / asked.serving.input_tokens,
+        port=request.port,
+        input_token_s=percentiles["ttft_p50"].value / request.serving.input_tokens,
         output_token_s=percentiles["tpot_p50"].value,
         gate=live_gate_settings(Policies(), classes),
     )
@@ -139,12 +141,12 @@ def engine_settings(serving: ServeSettings, artefact: Path) -> EngineSettings:
     )
 
 
-def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMeasured:
+def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> ServingMeasured:
     """Closed loops, then an open one at the rate that the class plans for."""
-    wanted, loads = asked.serving, []
+    wanted, loads = request.serving, []
     prompts = prompts_of(artefact, wanted.input_tokens, seed=SEED)
     for clients in wanted.closed_loads:
-        asked.tell(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
+        request.progress(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
         loads.append(
             closed_loop(
                 service.url,
@@ -156,7 +158,7 @@ def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMea
                 warmup_count=clients,
             )
         )
-    asked.tell(f"load: {wanted.rate_per_s:.2g} requests/s at random")
+    request.progress(f"load: {wanted.rate_per_s:.2g} requests/s at random")
     loads.append(
         open_loop(
             service.url,
@@ -180,10 +182,14 @@ def put_under_load(asked: Asked, service: Service, artefact: Path) -> ServingMea
 
 
 def page_of(
-    asked: Asked, planned: ShownPlan, device: DeviceRecord, run: TrainingMeasured, served: ServingMeasured
+    request: LoopRequest,
+    planned: ShownPlan,
+    device: DeviceRecord,
+    run: TrainingMeasured,
+    served: ServingMeasured,
 ) -> LoopPage:
     """Everything on one page, kept beside the plan."""
-    estimates = {load.name: estimate_of(asked, served, load) for load in served.loads if load.finished}
+    estimates = {load.name: estimate_of(request, served, load) for load in served.loads if load.finished}
     known = {name: estimate for name, estimate in estimates.items() if estimate is not None}
     notes = tuple(
         f"the plan says that {name} saturates the replicas: it has no figures there"
@@ -193,25 +199,25 @@ def page_of(
     notes += tuple(filter(None, [other_layout(planned)]))
     notes += notes_on_loads(served, device.rank_count)
     page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
-    with whole_file(asked.state / "page.json") as handle:
+    with whole_file(request.state / "page.json") as handle:
         handle.write(loop_json(page))
     return page
 
 
-def estimate_of(asked: Asked, served: ServingMeasured, load: LoadPoint) -> ServingEstimate | None:
+def estimate_of(request: LoopRequest, served: ServingMeasured, load: LoadPoint) -> ServingEstimate | None:
     """What the plan's models say of one replica's share of a load; None where they say it saturates."""
     clients, rate_per_s, _ = share_of_load(load, served.replica_count)
     engine, _, version = served.engine.partition(" ")
     try:
         answer = estimate_serve(
-            str(asked.training.model_config),
-            Machines(f"1x{MACHINE}", device=asked.state / "device"),
+            str(request.training.model_config),
+            Machines(f"1x{MACHINE}", device=request.state / "device"),
             input_tokens=f"{load.input_tokens:.6g}",
             output_tokens=f"{max(load.output_tokens, 1.0):.6g}",
             concurrency=clients,
             rate=f"{rate_per_s:.6g} /s" if rate_per_s else "",
-            weights=asked.serving.planned_format,
-            kv=asked.serving.planned_format,
+            weights=request.serving.planned_format,
+            kv=request.serving.planned_format,
             engine=f"{engine} {version}",
             chunk=BATCH_TOKENS,
         )

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from twofold.app.loop_page import loop_json
 from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
 from twofold.app.loop_stages import (
-    Asked,
-    Tell,
+    LoopRequest,
+    OnProgress,
     measure_machine,
     page_of,
     plan_for_it,
@@ -90,7 +90,7 @@ class Stopped(Shown):
         return {"stopped_processes": self.stopped_processes, "state_removed": self.state_removed}
 
 
-def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: Tell) -> LoopPage:
+def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: OnProgress) -> LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
     The replicas and the gateway go on serving when it returns; on any error once the work has begun, on
@@ -104,37 +104,37 @@ def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     state = state_of(path)
     training, serving = train_settings(spec, state), serve_settings(spec, load_s)
-    asked = Asked(path, state, training, serving, port, tell)
+    request = LoopRequest(path, state, training, serving, port, tell)
     require_extra("train", "live")
-    if "@" in str(asked.state):
+    if "@" in str(request.state):
         raise ValueRefusedError(
-            f"the engine reads the `@` in `{asked.state}` as the start of a revision",
+            f"the engine reads the `@` in `{request.state}` as the start of a revision",
             hint="move the spec into a folder without `@`",
         )
-    with alone(asked.state), _on_the_processor():
-        need_gateway_port(port, asked.state)  # now, not after minutes; what serves already is left alone
-        return _loop(asked)
+    with alone(request.state), _on_the_processor():
+        need_gateway_port(port, request.state)  # now, not after minutes; what serves already is left alone
+        return _loop(request)
 
 
-def up_page(spec: Path, port: int, load_for: str, tell: Tell) -> LoopShown:
+def up_page(spec: Path, port: int, load_for: str, tell: OnProgress) -> LoopShown:
     """The same, as a page that shows itself."""
     return LoopShown(up(spec, port=port, load_for=load_for, tell=tell))
 
 
-def _loop(asked: Asked) -> LoopPage:
+def _loop(request: LoopRequest) -> LoopPage:
     """Every stage in its order."""
-    with stopping(asked.state):
+    with stopping(request.state):
         stop_all(
-            asked.state, "train-"
+            request.state, "train-"
         )  # left over by an `up` that was killed: it would disturb the measuring
-        if not running(asked.state):
-            need_memory(max(asked.training.rank_count, asked.serving.replica_count), _free_bytes())
-        device = measure_machine(asked)
-        plan = plan_for_it(asked)
-        run, artefact = train(asked, plan)
-        service = serve(asked, plan, artefact)
-        measured = put_under_load(asked, service, artefact)
-        return page_of(asked, plan, device, run, measured)
+        if not running(request.state):
+            need_memory(max(request.training.rank_count, request.serving.replica_count), _free_bytes())
+        device = measure_machine(request)
+        plan = plan_for_it(request)
+        run, artefact = train(request, plan)
+        service = serve(request, plan, artefact)
+        measured = put_under_load(request, service, artefact)
+        return page_of(request, plan, device, run, measured)
 
 
 def down(source: Path, *, keep: bool = False) -> int:

@@ -42,7 +42,7 @@ AS_PLANNED = "as-planned"
 SEED_MAX = 2**32 - 1
 PAIRED_SEEDS = 5  # that two scenarios are compared over
 SWEPT_SEEDS = 3  # that each value of a sweep runs under
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 Rehearsal = TypeVar("Rehearsal", Simulation, Sweep)
 MISSED = 3  # exit code
 VALUES_MAX = 24
@@ -99,7 +99,7 @@ def simulate(
     source: SpecSource | Plan,
     options: SimulateOptions = SimulateOptions(),
     today: date | None = None,
-    tell: Tell = lambda _: None,
+    tell: OnProgress = lambda _: None,
     process_count: int = 1,
 ) -> Simulated[Simulation]:
     """Rehearse a spec, which is planned first, or a plan: the twin under a scenario.
@@ -135,7 +135,7 @@ def simulate_or_sweep(
     compare: str | None,
     sweep: str | None,
     today: date,
-    tell: Tell,
+    tell: OnProgress,
     **options: Any,  # fields of SimulateOptions, under their own names
 ) -> Simulated[Simulation] | Simulated[Sweep]:
     """A rehearsal, or one for each value of a sweep, from the words of a command line."""
@@ -230,7 +230,7 @@ def simulate_sweep(
     axis: SweepAxis,
     options: SimulateOptions = SimulateOptions(),
     today: date | None = None,
-    tell: Tell = lambda _: None,
+    tell: OnProgress = lambda _: None,
     process_count: int = 1,
 ) -> Simulated[Sweep]:
     """One key of a packaged scenario or a file at several values, each under the same seeds.
@@ -266,7 +266,7 @@ def _all(
     given: Rehearsable,
     runs: Sequence[tuple[Scenario, int]],
     options: SimulateOptions,
-    tell: Tell,
+    tell: OnProgress,
     workers: Workers,
 ) -> list[Simulation]:
     """Scenarios each under a seed, all runs of all of them side by side."""
@@ -280,7 +280,7 @@ def _comparison(
     options: SimulateOptions,
     first: Scenario,
     second: Scenario,
-    tell: Tell,
+    tell: OnProgress,
     workers: Workers,
 ) -> Simulation:
     """Both scenarios under the same seeds; the first one's run with the first seed is the one shown."""
@@ -295,7 +295,9 @@ def _comparison(
     return replace(made[0], comparison=compared(made[: len(seeds)], made[len(seeds) :]))
 
 
-def _training(given: Rehearsable, scenario: Scenario, options: SimulateOptions, tell: Tell) -> Simulation:
+def _training(
+    given: Rehearsable, scenario: Scenario, options: SimulateOptions, tell: OnProgress
+) -> Simulation:
     """The cluster in this process, each job told as it ends."""
     _check_training(scenario, options)
     plan, tables = given.plan, given.tables

@@ -73,8 +73,8 @@ def silence() -> Iterator[Callable[[str], None]]:
     yield lambda _: None
 
 
-Told = Callable[[], AbstractContextManager[Callable[[str], None]]]
-PROGRESS: Mapping[Progress, Told] = {
+OpenedBar = Callable[[], AbstractContextManager[Callable[[str], None]]]
+PROGRESS: Mapping[Progress, OpenedBar] = {
     Progress.NONE: silence,
     Progress.PATIENT: patient_bar,
     Progress.STAGES: stage_bar,

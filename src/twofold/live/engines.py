@@ -84,9 +84,9 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
     One that runs already and was told the same is kept; one that was told something else is replaced.
     """
     command = engine_command(settings)
-    told = digest_of([*command, str(settings.thread_count), engine_name()])
+    digest = digest_of([*command, str(settings.thread_count), engine_name()])
     there = [child for child in running(state, replica_id) if child.role == replica_id]
-    if there and there[0].told == told and there[0].port and is_open(there[0].port):
+    if there and there[0].digest == digest and there[0].port and is_open(there[0].port):
         return there[0], False
     stop(there)
     port = free_port()
@@ -101,7 +101,7 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
             [*command, "--port", str(port)],
             replica_id,
             state,
-            told=told,
+            digest=digest,
             port=port,
             environment=environment,
         ),

@@ -30,7 +30,7 @@ class GateLog:
     def __init__(self, path: Path, limit_bytes: int, file_count: int) -> None:
         self.path, self._limit_bytes, self._file_count = path, limit_bytes, file_count
         self.lost_lines = 0
-        self._told_lost_lines = 0
+        self._reported_lost_lines = 0
         self._waiting: list[str] = []
         self._unwritten = b""  # of a write that the disk took in part only
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,9 +55,9 @@ class GateLog:
         """Write the lines of this turn."""
         if not self._waiting and not self._unwritten:
             return
-        if self.lost_lines > self._told_lost_lines:
+        if self.lost_lines > self._reported_lost_lines:
             self._waiting.insert(0, _line("lost", lines=self.lost_lines))
-            self._told_lost_lines = self.lost_lines
+            self._reported_lost_lines = self.lost_lines
         data = self._unwritten + "".join(f"{line}\n" for line in self._waiting).encode()
         self._waiting.clear()
         try:
@@ -76,7 +76,7 @@ class GateLog:
         begun, _, dropped = self._unwritten.partition(b"\n")
         self.lost_lines += dropped.count(b"\n") - dropped.count(LOST_LINE)
         self._unwritten = begun + b"\n"
-        self._told_lost_lines = 0  # the note may have been among what was dropped
+        self._reported_lost_lines = 0  # the note may have been among what was dropped
 
     def _rotate(self) -> None:
         """log → log.1 → log.2 …, the oldest deleted; a new file begins with a `continued` line."""

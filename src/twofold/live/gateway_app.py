@@ -12,10 +12,16 @@ from typing import Any
 
 import aiohttp
 
-from twofold.live.gateway_clients import Asker, Askers
 from twofold.live.gateway_config import HEALTH_PATH, GatewayKey, GatewayLimits, GatewayReplica
 from twofold.live.gateway_driver import Decider
-from twofold.live.openai_requests import PASSED_FIELDS, Asked, Problem, read_request
+from twofold.live.openai_requests import (
+    PASSED_FIELDS,
+    Caller,
+    Callers,
+    GenerationRequest,
+    Problem,
+    read_request,
+)
 from twofold.live.sse import SseTally
 from twofold.live.upstream import Upstream, UpstreamFailed, read_some
 from twofold.policy.gate import events
@@ -43,7 +49,7 @@ SPOKEN_REASONS = {
     events.RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
-TOLD = (HEALTH_PATH, "/state", "/v1/models")
+READ_PATHS = (HEALTH_PATH, "/state", "/v1/models")
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -146,28 +152,28 @@ class GatewayApp:
     ) -> None:
         self.decider, self.upstream, self.replicas = decider, upstream, replicas
         self.limits, self.model_name = limits, model_name
-        self._askers = Askers(keys)
+        self._callers = Callers(keys)
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
         client, path, method = Client(receive, send), scope["path"], scope["method"]
-        if path not in PASSED_FIELDS and path not in TOLD:
+        if path not in PASSED_FIELDS and path not in READ_PATHS:
             await client.refuse(Problem(404, f"There is nothing at {path}"))
             return
         if method not in (("POST",) if path in PASSED_FIELDS else ("GET", "HEAD")):
             await client.refuse(Problem(405, f"{path} does not take {method}"))
             return
         if path == HEALTH_PATH:
-            await self._tell(path, client)
+            await self._report(path, client)
             return
-        asker = self._askers.of(scope["headers"])
-        if not isinstance(asker, Asker):
-            await client.refuse(asker)
-        elif path in TOLD:
-            await self._tell(path, client)
+        caller = self._callers.of(scope["headers"])
+        if not isinstance(caller, Caller):
+            await client.refuse(caller)
+        elif path in READ_PATHS:
+            await self._report(path, client)
         else:
-            await self._generate(path, client, asker)
+            await self._generate(path, client, caller)
 
-    async def _tell(self, path: str, client: Client) -> None:
+    async def _report(self, path: str, client: Client) -> None:
         status, data = 200, self.decider.state()
         if path == HEALTH_PATH:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
@@ -178,16 +184,16 @@ class GatewayApp:
             data = {"object": "list", "data": [model]}
         await client.answer(status, json.dumps(data).encode())
 
-    async def _generate(self, path: str, client: Client, asker: Asker) -> None:
+    async def _generate(self, path: str, client: Client, caller: Caller) -> None:
         body = await client.body(self.limits)
         if body is None:
             return
-        asked = body if isinstance(body, Problem) else read_request(path, body, self.limits)
-        if isinstance(asked, Problem):
-            await client.refuse(asked)
+        request = body if isinstance(body, Problem) else read_request(path, body, self.limits)
+        if isinstance(request, Problem):
+            await client.refuse(request)
             return
         decision = await self.decider.arrived(
-            asked.input_tokens, asked.output_limit_tokens, asker.retry_count, asker.tenant
+            request.input_tokens, request.output_limit_tokens, caller.retry_count, caller.tenant
         )
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
@@ -196,7 +202,7 @@ class GatewayApp:
         assert task is not None
         client.watch(task)
         try:
-            await self._send_until_answered(asked, await self._released(decision), client)
+            await self._send_until_answered(request, await self._released(decision), client)
         except asyncio.CancelledError:
             self.decider.left(decision.request_id)
             if not client.left:  # the process ends, and its grace is over
@@ -212,11 +218,13 @@ class GatewayApp:
         """A request that is held waits here; its client may leave meanwhile."""
         return await self.decider.held(decision.request_id) if isinstance(decision, events.Hold) else decision
 
-    async def _send_until_answered(self, asked: Asked, decision: events.Released, client: Client) -> None:
+    async def _send_until_answered(
+        self, request: GenerationRequest, decision: events.Released, client: Client
+    ) -> None:
         """Attempt after attempt, as the decider wants it, to the answer's last byte."""
         while isinstance(decision, events.Send):
             try:
-                output_tokens, rest = await self._attempt(asked, decision, client)
+                output_tokens, rest = await self._attempt(request, decision, client)
             except UpstreamFailed as failure:
                 decision = await self.decider.failed(decision.request_id, failure.cause)
                 continue
@@ -230,18 +238,20 @@ class GatewayApp:
             return
         await client.refuse(Problem(502, SPOKEN_CAUSES[decision.cause].capitalize(), code="replica_failed"))
 
-    async def _attempt(self, asked: Asked, sent: events.Send, client: Client) -> tuple[int, bytes]:
+    async def _attempt(
+        self, request: GenerationRequest, sent: events.Send, client: Client
+    ) -> tuple[int, bytes]:
         """Pass one answer through, all but its end. Returns its output tokens, and that end.
 
         Raises UpstreamFailed, and CancelledError when it is the client that does not read on.
         """
         replica, limits = self.replicas[sent.replica_id], self.limits
-        first_s = limits.first_byte_timeout_s if asked.stream else limits.whole_answer_timeout_s
+        first_s = limits.first_byte_timeout_s if request.stream else limits.whole_answer_timeout_s
         response: aiohttp.ClientResponse | None = None
         try:
             async with asyncio.timeout(first_s) as clock:
                 response = await self.upstream.post(
-                    replica, asked.path, asked.body(replica.model, sent.output_limit_tokens)
+                    replica, request.path, request.body(replica.model, sent.output_limit_tokens)
                 )
                 if response.status >= 500:
                     raise UpstreamFailed(events.Cause.ERROR)

@@ -9,12 +9,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from twofold.contracts.results import LoadPoint
-from twofold.core import MissingExtraError, ValueRefusedError
-from twofold.live.load_figures import Answer, Held, Load, Outcome, load_point
-from twofold.live.load_schedule import Shuffled, poisson_arrivals_s
+from twofold.core import FileError, MissingExtraError, ValueRefusedError
+from twofold.live.corpus import source_texts
+from twofold.live.loads import Answer, Held, Load, Outcome, Shuffled, load_point, poisson_arrivals_s
 from twofold.live.sse import SseTally
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ REFUSED_STATUS = (429, 503)
 BACK_OFF_MAX_S = 1.0  # of a closed loop's client that was refused or failed
 WARM_UP_CLIENTS = 2  # of an open loop
 READ_BUFFER_BYTES = 1 << 16
+PROMPT_COUNT = 64
+TEXT_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +212,21 @@ def _run(
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def prompts_of(artefact: Path, input_tokens: int, seed: int, count: int = PROMPT_COUNT) -> tuple[Prompt, ...]:
+    """`count` different prompts of about `input_tokens` by the artefact's own tokenizer.
+
+    Slices of the standard library's sources from random places, so that no two share a prefix. Raises
+    FileError when the artefact has no tokenizer.
+    """
+    from tokenizers import Tokenizer
+
+    path = artefact / "tokenizer.json"
+    if not path.is_file():
+        raise FileError(f"`{artefact}` has no tokenizer.json", hint="train it again")
+    tokenizer = Tokenizer.from_file(str(path))
+    tokens = tokenizer.encode("\n".join(source_texts(TEXT_BYTES))).ids
+    starts = np.random.default_rng(seed).integers(0, len(tokens) - input_tokens, count)
+    texts = [tokenizer.decode(tokens[start : start + input_tokens]) for start in map(int, starts)]
+    return tuple(Prompt(text, len(tokenizer.encode(text).ids)) for text in texts)

@@ -1,11 +1,13 @@
 """What clients send in the OpenAI protocol, as far as a gateway must understand it, and its errors."""
 
+import hashlib
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twofold.live.gateway_config import GatewayLimits
+from twofold.live.gateway_config import GatewayKey, GatewayLimits
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 _COMMON = {
@@ -26,10 +28,14 @@ PASSED_FIELDS = {
 }
 LIMIT_FIELDS = {CHAT: ("max_completion_tokens", "max_tokens"), COMPLETIONS: ("max_tokens",)}
 KINDS = {404: "not_found_error", 413: "invalid_request_error", 429: "rate_limit_error"}
+RETRIES_HEADER = b"x-stainless-retry-count"  # the usual clients of this interface say by it what they repeat
+TENANT_HEADER = b"x-tenant"
+KEY_HEADER, KEY_SCHEME = b"authorization", b"bearer "
+TENANT_LIMIT = 128  # bytes of a name
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GenerationRequest:
     """A request that may be passed on."""
 
     path: str
@@ -67,7 +73,7 @@ class Problem:
         return b"data: " + self.body() + b"\n\n"
 
 
-def read_request(path: str, body: bytes, limits: GatewayLimits) -> Asked | Problem:
+def read_request(path: str, body: bytes, limits: GatewayLimits) -> GenerationRequest | Problem:
     """A client's body. Only what the gateway acts on is judged here; the rest is the engine's to judge."""
     try:
         data = json.loads(body)
@@ -96,7 +102,7 @@ def read_request(path: str, body: bytes, limits: GatewayLimits) -> Asked | Probl
         input_tokens = input_tokens_of(data[wanted], limits)
     except RecursionError:  # the reader goes deeper than we do
         return Problem(400, "The body is nested too deeply")
-    return Asked(path, fields, bool(stream), input_tokens, limit_tokens)
+    return GenerationRequest(path, fields, bool(stream), input_tokens, limit_tokens)
 
 
 def input_tokens_of(prompt: Any, limits: GatewayLimits) -> int:
@@ -119,3 +125,52 @@ def _text_bytes(value: Any) -> int:
     if isinstance(value, dict):
         return _text_bytes(value.get("content")) + _text_bytes(value.get("text"))
     return 0
+
+
+NO_KEY = Problem(401, "The key is missing or unknown", code="invalid_api_key")
+LONG_TENANT = Problem(400, f"`x-tenant` is at most {TENANT_LIMIT} bytes of text", "x-tenant")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What the gate is told of who asks.
+
+    With keys configured a request carries one, and counts for the tenant whose key it is, whatever else it
+    says: nobody asks in another's name. Without keys nobody is known, and clients are taken at their word.
+    """
+
+    tenant: str  # "": nobody said
+    retry_count: int  # that the client says; 0: new, or it says no such number
+
+
+class Callers:
+    """The tenants by their keys; only digests of keys are kept."""
+
+    def __init__(self, keys: Sequence[GatewayKey]) -> None:
+        self._tenants = {bytes.fromhex(key.sha256): key.tenant for key in keys}
+
+    def of(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | Problem:
+        """Who asks, or why the request is refused; of a header given twice the first one counts."""
+        key = said_tenant = said_count = None
+        for name, value in headers:
+            if name == RETRIES_HEADER:
+                said_count = value if said_count is None else said_count
+            elif name == KEY_HEADER:
+                key = value if key is None else key
+            elif name == TENANT_HEADER:
+                said_tenant = value if said_tenant is None else said_tenant
+        retry_count = int(said_count) if said_count and said_count.isdigit() and len(said_count) < 4 else 0
+        if self._tenants:
+            tenant = self._tenants.get(_digest(key or b""))
+            return NO_KEY if tenant is None else Caller(tenant, retry_count)
+        name = (said_tenant or b"").strip()
+        if len(name) > TENANT_LIMIT:
+            return LONG_TENANT
+        return Caller(name.decode("latin-1"), retry_count)
+
+
+def _digest(header: bytes) -> bytes:
+    """Of the key in an `authorization` header; of another scheme nothing that any key has."""
+    if header[: len(KEY_SCHEME)].lower() != KEY_SCHEME:
+        return b""
+    return hashlib.sha256(header[len(KEY_SCHEME) :].strip()).digest()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from twofold.core import PortError, RunError
 
-STATE, ROLE, TOLD, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_TOLD", "TWOFOLD_PORT"
+STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "TWOFOLD_PORT"
 GRACE_S = 5.0  # between asking a process to end and ending it
 LOG_TAIL_LINES = 8
 PORT_PATIENCE_S = 1.0
@@ -26,11 +26,11 @@ PORT_PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process of ours. `told` is the digest of its command: equal ones need no restart."""
+    """A process of ours. `digest` is of its command: equal ones need no restart."""
 
     process_id: int
     role: str  # train, replica-0, gateway …
-    told: str
+    digest: str
     port: int | None
 
 
@@ -44,7 +44,7 @@ def start(
     role: str,
     state: Path,
     *,
-    told: str = "",
+    digest: str = "",
     port: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Child:
@@ -52,8 +52,8 @@ def start(
 
     A session of its own: Ctrl-C reaches us alone, and we decide what ends.
     """
-    told = told or digest_of(command)
-    marks = {STATE: str(state.resolve()), ROLE: role, TOLD: told, PORT: str(port or "")}
+    digest = digest or digest_of(command)
+    marks = {STATE: str(state.resolve()), ROLE: role, DIGEST: digest, PORT: str(port or "")}
     log = log_path(state, role)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -66,7 +66,7 @@ def start(
             start_new_session=True,
         )
     process.returncode = 0  # it may outlive us: nobody waits for it, and Python need not warn of that
-    return Child(process.pid, role, told, port)
+    return Child(process.pid, role, digest, port)
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
@@ -104,8 +104,8 @@ def running(state: Path, role: str = "") -> list[Child]:
             continue
         if process.pid != os.getpid() and marks.get(ROLE, "").startswith(role):
             port = marks.get(PORT, "")
-            told = marks.get(TOLD, "")
-            found.append(Child(process.pid, marks[ROLE], told, int(port) if port.isdigit() else None))
+            digest = marks.get(DIGEST, "")
+            found.append(Child(process.pid, marks[ROLE], digest, int(port) if port.isdigit() else None))
     return found
 
 

@@ -92,16 +92,16 @@ def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], sta
     folder = state / "gateway"
     folder.mkdir(parents=True, exist_ok=True)
     text = write_gateway_config(_config(settings, replicas, folder / "events.jsonl"))
-    told = digest_of([text])
+    digest = digest_of([text])
     there = [child for child in running(state, "gateway") if child.role == "gateway"]
-    if [child.told for child in there] == [told] and _answers(settings.port, there[0], state):
+    if [child.digest for child in there] == [digest] and _answers(settings.port, there[0], state):
         return
     stop(there)
     need_free_port(settings.port)
     path = folder / "config.json"
     path.write_text(text, "utf-8")
     command = python_module("twofold.live.gateway", str(path))
-    child = start(command, "gateway", state, told=told, port=settings.port)
+    child = start(command, "gateway", state, digest=digest, port=settings.port)
     wait_until_open(settings.port, child, log_path(state, "gateway"), GATEWAY_START_S)
 
 
