@@ -163,7 +163,9 @@ def catalog_rows(
     found = catalog.table(name)
     by_name = {column.name: column for column in (*found.columns, *DERIVED.get(name, ()))}
     for column in columns:
-        _known(column, by_name)
+        if column not in by_name:
+            listed = f"columns: {', '.join(by_name)}"
+            raise UnknownKeyError(f"`{column}` is not a column", hint=did_you_mean(column, by_name, listed))
     everything = _with_derived(found.rows, name, catalog, today or date.today())
     rows = select(everything, where)
     shown = list(columns) or _fitting([*VIEWS.get(name, "").split(), *by_name], rows)
@@ -231,12 +233,6 @@ def _fitting(columns: Iterable[str], rows: Sequence[Row]) -> list[str]:
             break
         shown.append(column)
     return shown
-
-
-def _known(name: str, columns: Iterable[str]) -> None:
-    if name not in columns:
-        listed = f"columns: {', '.join(columns)}"
-        raise UnknownKeyError(f"`{name}` is not a column", hint=did_you_mean(name, columns, listed))
 
 
 def _text(cell: Cell) -> str:

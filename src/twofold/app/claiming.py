@@ -137,7 +137,9 @@ def _chosen(only: Sequence[str], topic: str) -> "list[Claim]":
     known = {claim.id: claim for claim in load_claims()}
     for name in only:
         if name.upper() not in known:
-            raise UnknownNameError(f"`{name}` is not a claim", hint=_near(name.upper(), list(known)))
+            first, *_, last = known
+            hint = did_you_mean(name.upper(), list(known), f"ids run from {first} to {last}")
+            raise UnknownNameError(f"`{name}` is not a claim", hint=hint)
     topics = sorted({claim.topic for claim in known.values()})
     if topic and topic not in topics:
         raise UnknownNameError(
@@ -146,7 +148,3 @@ def _chosen(only: Sequence[str], topic: str) -> "list[Claim]":
         )
     named = [known[name.upper()] for name in only] if only else list(known.values())
     return [claim for claim in named if not topic or claim.topic == topic]
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    return did_you_mean(name, known, f"ids run from {known[0]} to {known[-1]}")

@@ -58,8 +58,9 @@ def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:
     planned = plan.training[0]
     step, parts = planned.step_s, _grouped(planned.step_parts)
     measured = run.parts
-    compute_s = measured.forward_s + measured.backward_s
+    tokens, compute_s = run.tokens_per_step, measured.forward_s + measured.backward_s
     size_bytes = planned.run.checkpoints.size_bytes
+    rate = Estimate(tokens / step.value, tokens / step.high, tokens / step.low, "tok/s", step.source)
     return (
         _row("training", "step", "s", step, run.step_s_p50),
         _row("training", "· compute", "s", parts.get("compute"), compute_s),
@@ -68,7 +69,7 @@ def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:
         _row("training", "· waiting for data", "s", parts.get("data"), measured.data_s),
         _row("training", "· saving", "s", None, measured.checkpoint_s),
         _row("training", "· the rest", "s", None, measured.other_s),
-        _row("training", "rate", "tok/s", _rate(step, run.tokens_per_step), _tokens_per_s(run)),
+        _row("training", "rate", "tok/s", rate, tokens / run.step_s_p50),
         _row("training", "memory of a rank", "memory B", planned.memory_bytes, float(run.peak_memory_bytes)),
         _row(
             "training",
@@ -168,11 +169,3 @@ def _sum(values: Sequence[Estimate]) -> Estimate:
     return Estimate(
         middle, low, high, values[0].unit, max((each.source for each in values), key=WEAKEST_LAST.index)
     )
-
-
-def _rate(step: Estimate, tokens: float) -> Estimate:
-    return Estimate(tokens / step.value, tokens / step.high, tokens / step.low, "tok/s", step.source)
-
-
-def _tokens_per_s(run: TrainingMeasured) -> float:
-    return run.tokens_per_step / run.step_s_p50

@@ -128,7 +128,10 @@ def _loop(request: LoopRequest) -> LoopPage:
             request.state, "train-"
         )  # left over by an `up` that was killed: it would disturb the measuring
         if not running(request.state):
-            need_memory(max(request.training.rank_count, request.serving.replica_count), _free_bytes())
+            import psutil
+
+            free_bytes = int(psutil.virtual_memory().available)
+            need_memory(max(request.training.rank_count, request.serving.replica_count), free_bytes)
         device = measure_machine(request)
         plan = plan_for_it(request)
         run, artefact = train(request, plan)
@@ -204,12 +207,6 @@ def need_memory(process_count: int, free_bytes: int) -> None:
 def state_of(source: Path) -> Path:
     """The folder that holds everything of a spec's loop; it need not be there."""
     return spec_path(source).resolve().parent / STATE_FOLDER
-
-
-def _free_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 @contextmanager

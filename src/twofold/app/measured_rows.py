@@ -19,9 +19,6 @@ from twofold.measure import (
     FACETS,
     NEEDED,
     PREDICT,
-    Data,
-    Evidence,
-    Gate,
     compare,
     gate_figures,
     gather,
@@ -84,7 +81,8 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
                 writer.writerow([*given[0], *columns])
             for row, answer in zip(given, answers, strict=True):
                 writer.writerow([*row.values(), *(answer[name] for name in columns)])
-            counts.update(map(_outcome, answers))
+            # `stated` or `assumed`, or the code that the row was refused with
+            counts.update(each["pred_error"].partition(":")[0] or each["pred_basis"] for each in answers)
             tell(f"read {raw.tell()} of {rows.stat().st_size} bytes")
         if not counts:
             raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
@@ -142,11 +140,6 @@ def _header(names: list[str], half: Half, path: Path) -> list[str]:
     return names
 
 
-def _outcome(answer: Row) -> str:
-    """`stated` or `assumed`, or the code that the row was refused with."""
-    return answer["pred_error"].partition(":")[0] or answer["pred_basis"]
-
-
 def validate(
     half: str = "",
     data: Path | str | None = None,
@@ -173,6 +166,7 @@ def validate(
             hint="compare in a checkout, whose `fits/blind.csv` holds all of them",
         )
     evidence = gather(found, tell, process_count=process_count)
+    committed = "truth" if path else "sample"
     return Validated(
         data=found.name,
         row_counts={name: len(rows) for name, rows in found.rows.items()},
@@ -181,7 +175,9 @@ def validate(
         goals=judge(evidence),
         groups=tuple(line for part in evidence.parts.values() for line in lines_of(part, by)),
         refusals=evidence.refusals,
-        gate=_gate(path, found, evidence) if gate else None,
+        gate=compare(read_figures(committed, found.rows), gate_figures(committed, evidence))
+        if gate
+        else None,
         unkept=evidence.unkept,
     )
 
@@ -220,11 +216,6 @@ def _check(half: str, by: Sequence[str]) -> None:
     for name in by:
         if name not in FACETS:
             raise ValueRefusedError(f"rows cannot be grouped by `{name}`", hint="by " + ", ".join(FACETS))
-
-
-def _gate(path: Path | None, found: Data, evidence: Evidence) -> Gate:
-    name = "truth" if path else "sample"
-    return compare(read_figures(name, found.rows), gate_figures(name, evidence))
 
 
 @dataclass(frozen=True, slots=True)

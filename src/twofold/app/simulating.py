@@ -192,9 +192,12 @@ def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> 
             "the plan serves nothing, so no request can be sent",
             hint="write `serving:`, or rehearse its training: `--scenario training-week`",
         )
+    known = tuple(_class_names(given.plan))
     for name in (*(options.traces or {}), *([options.only] if options.only else [])):
-        _check_class(name, given.plan)
-    known = tuple(each.name for service in services for each in service.classes)
+        if name and name not in known:
+            raise UnknownNameError(
+                f"`{name}` is not a class of the plan", hint=f"classes: {', '.join(known)}"
+            )
     traces = _traces_by_class(options.traces or {}, known[0])
     # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
     halved = options.compare is not None
@@ -217,12 +220,6 @@ def _traces_by_class(traces: Mapping[str, Path], first: str) -> Mapping[str, Pat
             hint="give each class one trace",
         )
     return {name or first: path for name, path in traces.items()}
-
-
-def _check_class(name: str, plan: Plan) -> None:
-    known = [each.name for service in plan.serving for each in service.classes]
-    if name and name not in known:
-        raise UnknownNameError(f"`{name}` is not a class of the plan", hint=f"classes: {', '.join(known)}")
 
 
 def simulate_sweep(

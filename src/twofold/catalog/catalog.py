@@ -323,10 +323,6 @@ def record_builder(kind: type[T], table: Table) -> Callable[[Row], T]:
     return build
 
 
-def _complete_accelerator(values: dict[str, Any]) -> None:
-    values["memory_bytes"] = values.pop("memory_visible_bytes") or values["memory_nominal_bytes"]
-
-
 def _complete_price(values: dict[str, Any]) -> None:
     share = values["usd_per_h"] / values["accelerator_count"]
     values["usd_per_accelerator_h"] = values["usd_per_accelerator_h"] or share
@@ -335,7 +331,9 @@ def _complete_price(values: dict[str, Any]) -> None:
 
 # Fields that follow from others where a row leaves them empty.
 _COMPLETIONS: dict[type, Callable[[dict[str, Any]], None]] = {
-    Accelerator: _complete_accelerator,
+    Accelerator: lambda values: values.update(
+        memory_bytes=values.pop("memory_visible_bytes") or values["memory_nominal_bytes"]
+    ),
     Price: _complete_price,
 }
 

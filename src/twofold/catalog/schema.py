@@ -98,7 +98,9 @@ class Column:
             number = int(text) if self.type == "int" else float(text)
         except ValueError:
             raise ValueError(f"`{text}` is not {self.expected()}") from None
-        if not -LARGEST <= number <= LARGEST or (self.range and not _inside(number, self.range)):
+        low, high, low_is_outside = _limits(self.range) if self.range else (-LARGEST, LARGEST, False)
+        is_inside = low <= number <= high and not (low_is_outside and number == low)
+        if not -LARGEST <= number <= LARGEST or not is_inside:
             raise ValueError(f"`{text}` is out of range; write {self.expected()}")
         return number
 
@@ -128,11 +130,6 @@ def _bounds_in_words(bounds: str) -> str:
     if ".." in bounds:
         return "from " + bounds.replace("..", " to ")
     return f"{bounds[2:]} or more" if bounds.startswith(">=") else f"above {bounds[1:]}"
-
-
-def _inside(number: float, bounds: str) -> bool:
-    low, high, low_is_outside = _limits(bounds)
-    return low <= number <= high and not (low_is_outside and number == low)
 
 
 @cache

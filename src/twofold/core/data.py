@@ -73,7 +73,9 @@ def reader_of(hint: Any, more: bool = False, finite: bool = True) -> Reader:
         return _row([reader_of(part, more, finite) for part in parts])
     if origin in (tuple, dict):
         inner = reader_of(parts[0] if origin is tuple else parts[1], more, finite)
-        return _series(inner) if origin is tuple else _mapping(inner)
+        if origin is dict:
+            return _mapping(inner)
+        return lambda data: tuple(_each((key, inner, item) for key, item in enumerate(_list(data))))
     if origin is Literal:
         return _choice(dict(zip(parts, parts, strict=True)))
     if hint is float:
@@ -120,10 +122,6 @@ def _each(parts: Iterable[tuple[object, Reader, Any]]) -> list[Any]:
         except DataError as error:
             raise error.below(key) from None
     return found
-
-
-def _series(reader: Reader) -> Reader:
-    return lambda data: tuple(_each((key, reader, item) for key, item in enumerate(_list(data))))
 
 
 def _row(readers: list[Reader]) -> Reader:

@@ -1,7 +1,6 @@
 from .blind import PREDICT as PREDICT
 from .calibration import calibrate as calibrate
 from .doctor import diagnose as diagnose
-from .evidence import Evidence as Evidence
 from .evidence import gather as gather
 from .gate import Gate as Gate
 from .gate import compare as compare
@@ -12,14 +11,12 @@ from .goals import Reached as Reached
 from .goals import judge as judge
 from .lint import lint as lint
 from .lint_table import RowFinding as RowFinding
-from .scores import Score as Score
 from .truth import FACETS as FACETS
 from .truth import NEEDED as NEEDED
 from .truth import half_of as half_of
 from .truth import read_rows as read_rows
 from .validation import FIGURES as FIGURES
 from .validation import Column as Column
-from .validation import Data as Data
 from .validation import Line as Line
 from .validation import Refusals as Refusals
 from .validation import lines_of as lines_of

@@ -20,13 +20,14 @@ def building_block(building: Building) -> list[str]:
         f"BUILDING   for the fleets above, {servers:,} server{'s' if servers != 1 else ''}: "
         f"{racks:,} rack{'s' if racks != 1 else ''}, {format_si(power.it_w, 'W')} of IT"
     )
+    bill = f"{len(building.bill)} lines, {format_usd(building.bill_usd)} with what a year of energy costs"
     right = f"{format_si(power.meter_w, 'W')} at the meter, PUE {power.pue_ratio:.2f}"
     return [
         *both_ends(left, right),
         *_racks(building),
         *field("year", year_pieces(building)[:1]),
         *field("sites", _sites(building)),
-        *_bill(building),
+        *field("bill", [bill] if building.bill else []),
         *field("warning", building.warnings),
     ]
 
@@ -151,10 +152,3 @@ def _sites(building: Building) -> list[str]:
     if texts and 0 < len(runs) < len(building.racks):
         texts[0] = f"for {', '.join(runs) if len(runs) < 3 else 'what trains'}: {texts[0]}"
     return texts
-
-
-def _bill(building: Building) -> list[str]:
-    if not building.bill:
-        return []
-    lines = f"{len(building.bill)} lines, {format_usd(building.bill_usd)} with what a year of energy costs"
-    return field("bill", [lines])

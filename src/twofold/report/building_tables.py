@@ -24,7 +24,10 @@ def building_tables(building: Building) -> list[list[str]]:
         _hours(building),
         _sites(building),
         _users(building),
-        _provider(building),
+        [
+            "PROVIDER     what rented machines need",
+            *table(("of", "needed"), [[each.what, each.value] for each in building.requirements]),
+        ],
         _bill(building),
     ]
     return [block for block in made if len(block) > 2 or (block and block[0].startswith("CARBON"))]
@@ -205,11 +208,6 @@ def _users(building: Building) -> list[str]:
         pieces.append(f"goals leave {room}: {', '.join(building.split)} would do")
     headings = ["users", "served in", "RTT", "TTFT p95 with it"]
     return [*heading("USERS", pieces), *table(headings, rows, numbers=(2, 3))]
-
-
-def _provider(building: Building) -> list[str]:
-    rows = [[each.what, each.value] for each in building.requirements]
-    return ["PROVIDER     what rented machines need", *table(("of", "needed"), rows)]
 
 
 def _bill(building: Building) -> list[str]:

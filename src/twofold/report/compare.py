@@ -77,7 +77,8 @@ def comparison_lines(answer: Comparison | Ladders) -> list[str]:
         return stacked([*blocks, note_lines(answer.warnings)])
     if not answer.rows:
         return [*both_ends(answer.name, "each half on the other's fleet"), *note_lines(answer.warnings)]
-    rows = [_crossed_cells(row) for row in answer.rows]
+    cells = [{cell.fleet: cell.text for cell in (row.own, row.other)} for row in answer.rows]
+    rows = [(row.name, own["training"], own["serving"]) for row, own in zip(answer.rows, cells, strict=True)]
     return [
         *both_ends(answer.name, "each half on the other's fleet"),
         *field("training", [f"{fleet} fleet" for fleet in answer.training_fleets]),
@@ -88,11 +89,6 @@ def comparison_lines(answer: Comparison | Ladders) -> list[str]:
         *(line for row in answer.rows for line in heading(VERBS[row.half], _penalty(row))),
         *note_lines(answer.warnings),
     ]
-
-
-def _crossed_cells(row: Crossed) -> tuple[str, str, str]:
-    cells = {cell.fleet: cell.text for cell in (row.own, row.other)}
-    return row.name, cells["training"], cells["serving"]
 
 
 def _penalty(row: Crossed) -> list[str]:

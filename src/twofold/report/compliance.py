@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from twofold.contracts.results import (
     Compliance,
     ComplianceItem,
-    Control,
     LogPlan,
     Mandate,
-    TransferPlan,
     Uplift,
 )
 from twofold.core import format_bytes, format_seconds, format_si, format_usd
@@ -33,19 +31,24 @@ def compliance_lines(rules: Compliance) -> list[str]:
         )
     lines += field("uplift", [*_uplifts(rules)[:1], *_uplifts(rules)[1:][-1:]])
     if rules.transfer is not None:
-        lines += field("one-way", _transfer(rules.transfer))
-    return [*lines, *field("controls", _controls(rules)), *_slow_log(rules.logs)]
-
-
-def _slow_log(logs: LogPlan) -> list[str]:
-    """Where a request waits longer for its record than the goals leave: that decides."""
-    return [] if logs.synchronous_fits in (True, None) else field("logs", _logs(logs))
+        every = f"every {rules.transfer.update_every_days:.0f} d"
+        updates = f"updates of {format_bytes(rules.transfer.update_bytes)} {every}"
+        lines += field("one-way", [f"first load {format_seconds(rules.transfer.first_s)}", updates])
+    lines += field("controls", _controls(rules))
+    # Where a request waits longer for its record than the goals leave: that decides.
+    return [*lines, *field("logs", _logs(rules.logs) if rules.logs.synchronous_fits is False else [])]
 
 
 def more_compliance_lines(rules: Compliance) -> list[str]:
     """What `--details` says first of rules."""
+    enclaves = [
+        f"{each.name} {each.node_count} node{'s' if each.node_count > 1 else ''}"
+        if each.node_count
+        else each.name
+        for each in rules.enclaves
+    ]
     lines = ["MORE RULES", *field("uplift", _uplifts(rules))]
-    lines += field("enclaves", [_enclave(each.name, each.node_count) for each in rules.enclaves])
+    lines += field("enclaves", enclaves)
     keys = rules.keys
     offline = f" + {keys.offline_count} offline" if keys.offline_count else ""
     lines += field(
@@ -88,17 +91,6 @@ def _size(uplift: Uplift) -> str:
     return f"{uplift.accelerator_count:,} accelerators {100 * fraction.value:.0f} % {spread}"
 
 
-def _enclave(name: str, nodes: int) -> str:
-    return f"{name} {nodes} node{'s' if nodes > 1 else ''}" if nodes else name
-
-
-def _transfer(transfer: TransferPlan) -> list[str]:
-    return [
-        f"first load {format_seconds(transfer.first_s)}",
-        f"updates of {format_bytes(transfer.update_bytes)} every {transfer.update_every_days:.0f} d",
-    ]
-
-
 def _logs(logs: LogPlan) -> list[str]:
     volume = f"{format_bytes(logs.bytes_per_year.value)} a year, kept {logs.retention_days:.0f} d"
     if logs.bytes_per_request is None or logs.synchronous_s is None:
@@ -116,16 +108,12 @@ def _controls(rules: Compliance) -> list[str]:
     for control in rules.controls:
         by[control.implementer] += 1
     gaps = [control for control in rules.controls if control.status == "gap"]
+    named = ", ".join(control.id for control in gaps[:SHOWN_GAPS]) + (" …" if len(gaps) > SHOWN_GAPS else "")
     shares = ", ".join(f"{who} {count}" for who, count in by.items())
     return [
         f"{len(rules.controls)} of the {rules.baseline} baseline: {shares}",
-        f"product's gaps {len(gaps)}: {_named(gaps)}",
+        f"product's gaps {len(gaps)}: {named}",
     ]
-
-
-def _named(gaps: Sequence[Control]) -> str:
-    names = ", ".join(control.id for control in gaps[:SHOWN_GAPS])
-    return names + (" …" if len(gaps) > SHOWN_GAPS else "")
 
 
 def _mandates(register: Sequence[Mandate]) -> list[str]:
@@ -147,7 +135,13 @@ def bill_blocks(rules: Compliance) -> list[list[str]]:
         _bill(rules),
         _boundaries(rules),
         _keys(rules),
-        _otherwise(rules),
+        [
+            "OTHERWISE",
+            *table(
+                ("what", "usually", "here"),
+                [(each.what, each.usually, each.here) for each in rules.differences],
+            ),
+        ],
         _families(rules),
         _ended(rules),
     ]
@@ -183,11 +177,6 @@ def _keys(rules: Compliance) -> list[str]:
         for each in rules.keys.points
     ]
     return ["KEYS", *table(("used for", "protects", "controls", "by", "1/s"), rows, numbers=(4,))]
-
-
-def _otherwise(rules: Compliance) -> list[str]:
-    rows = [(each.what, each.usually, each.here) for each in rules.differences]
-    return ["OTHERWISE", *table(("what", "usually", "here"), rows)]
 
 
 def _families(rules: Compliance) -> list[str]:

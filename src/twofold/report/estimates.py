@@ -173,6 +173,8 @@ def _hours(run: RunEstimate, unit: str) -> list[str]:
 def collective_lines(answer: CollectiveEstimate) -> list[str]:
     """Time on an idle network beside the ring formula's, and the tail that jitter makes."""
     ring = f"{answer.formula} = {format_seconds(answer.ring_s)}"
+    against = answer.ring_difference_fraction
+    signed = f"{100 * against:+.2g} %" if abs(against) >= 5e-4 else "0.0 %"
     tail = [f"{name} {ranged(value)}" for name, value in answer.tail_s.items()]
     return [
         *both_ends(
@@ -180,14 +182,10 @@ def collective_lines(answer: CollectiveEstimate) -> list[str]:
             f"{machine_text(answer.machine)}{DOT}{answer.machine.fabric}",
         ),
         *field("idle", [ranged(answer.idle_s), f"{format_si(answer.bus_bytes_per_s, 'B/s')} on each link"]),
-        *field("ring", [ring, f"idle takes {_signed(answer.ring_difference_fraction)} against it"]),
+        *field("ring", [ring, f"idle takes {signed} against it"]),
         *field("jitter", [f"{percent(answer.jitter_fraction)} of one rank, all wait for the slowest", *tail]),
         *note_lines(answer.warnings),
     ]
-
-
-def _signed(fraction: float) -> str:
-    return f"{100 * fraction:+.2g} %" if abs(fraction) >= 5e-4 else "0.0 %"
 
 
 def compute_lines(answer: ComputeEstimate) -> list[str]:

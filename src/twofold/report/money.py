@@ -40,7 +40,12 @@ def money_lines(money: Money) -> list[str]:
 def more_money_lines(money: Money) -> list[str]:
     """What `--details` and `--money` add: how the total follows, queries, watts, lifetime, owning, ratios."""
     lines = field("adds up", [money.difference] if money.difference else [])
-    queries = [_class_text(one) for service in money.services for one in service.classes]
+    queries = [
+        f"{one.name} {thousand_queries(one)}"
+        + (f", {one.usd_per_mtok.value:.3g} $/Mtok" if one.usd_per_mtok else "")
+        for service in money.services
+        for one in service.classes
+    ]
     lines += field("1k queries", [*queries, "at the goals above"]) if queries else []
     rates = _per_watt(money)
     lines += field("tok/s/W", [*rates, "at the meter"]) if rates else []
@@ -76,12 +81,6 @@ def _kinds(money: Money) -> list[str]:
     return (
         [*words, terms] if money.discount_fraction or money.tax_fraction else [*words, "no discount, no tax"]
     )
-
-
-def _class_text(one: ClassMoney) -> str:
-    """`chat 0.92 $ [0.68–1.75] f, 0.671 $/Mtok`."""
-    tokens = f", {one.usd_per_mtok.value:.3g} $/Mtok" if one.usd_per_mtok else ""
-    return f"{one.name} {thousand_queries(one)}{tokens}"
 
 
 def thousand_queries(one: ClassMoney) -> str:

@@ -52,7 +52,8 @@ def portfolio_lines(portfolio: Portfolio, bill: PortfolioBill | None = None) -> 
         rest = rows[SHOWN_LEASES:]
         noun = "lease" if len(rest) == 1 else "leases"
         lines += field("and", [f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}"])
-    lines += field("bill", _billed(bill))
+    differs = [f"against the fleets above: {bill.difference or 'the same'}"] if bill else []
+    lines += field("bill", differs)
     lines += field("instead", _instead(portfolio.options))
     lines += field("released", _released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
@@ -85,13 +86,6 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     materials = [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
     lines += field("to buy", materials)
     return [[*lines, *field("note", portfolio.notes)]]
-
-
-def _billed(bill: PortfolioBill | None) -> list[str]:
-    """By which kinds of lines it differs from the bill of the fleets."""
-    if bill is None:
-        return []
-    return [f"against the fleets above: {bill.difference or 'the same'}"]
 
 
 def _instead(options: tuple[FleetOption, ...]) -> list[str]:

@@ -111,7 +111,7 @@ def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
     own = (latency_class.name, peak), (replicas, holds)
     for slo in latency_class.slos:
         (name, rate), rest = own
-        yield name, rate, _goal(slo), _predicted(slo), *rest
+        yield name, rate, f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}", _predicted(slo), *rest
         own = ("", ""), ("", "")
 
 
@@ -120,11 +120,6 @@ def _predicted(slo: SloOutcome) -> str:
     if slo.predicted is None or slo.met is None:
         return "not measured"
     return f"{ranged(slo.predicted)} {'✓' if slo.met else '✗'}"
-
-
-def _goal(slo: SloOutcome) -> str:
-    """`TTFT p95 ≤ 500 ms`."""
-    return f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:

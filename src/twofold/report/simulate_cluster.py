@@ -24,7 +24,14 @@ def training_lines(training: TrainingFigures) -> list[str]:
     lines += [
         *field("step", _step_pieces(training)),
         *field("hours", _hour_pieces(training)),
-        *field("goodput", _goodput_pieces(training)),
+        *field(
+            "goodput",
+            [
+                f"{percent(training.goodput_fraction)} of the time that jobs held accelerators",
+                f"cluster {percent(training.utilisation_fraction)} in use",
+                f"{training.accelerator_h.get('lost', 0.0):,.0f} accelerator-h lost",
+            ],
+        ),
         *field("queue p95", waits or ["no job started"]),
         *field("placement", _placement_pieces(training)),
         *field("failures", _failure_pieces(training)),
@@ -77,14 +84,6 @@ def _hour_pieces(training: TrainingFigures) -> list[str]:
     total = sum(hours for _, hours in used)
     shares = [f"{use} {percent(hours / max(total, 1e-9))}" for use, hours in used]
     return [f"{total:,.0f} accelerator-h", *shares]
-
-
-def _goodput_pieces(training: TrainingFigures) -> list[str]:
-    return [
-        f"{percent(training.goodput_fraction)} of the time that jobs held accelerators",
-        f"cluster {percent(training.utilisation_fraction)} in use",
-        f"{training.accelerator_h.get('lost', 0.0):,.0f} accelerator-h lost",
-    ]
 
 
 def _placement_pieces(training: TrainingFigures) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, ClassVar
 
-from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Refusals, RowFinding, Score
+from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Refusals, RowFinding
 from twofold.report.answers import Shown
 from twofold.report.lines import WIDTH, both_ends, field, table
 
@@ -195,7 +195,7 @@ def _errors(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
         NONE if score.bias is None else f"{100 * score.bias:+.1f}",
         NONE if score.spearman is None else f"{score.spearman:.2f}",
         within,
-        *(_percent(_mean(line.scores, each), 1) for each in others),
+        *(_percent(line.scores[each].mean_error if each in line.scores else None, 1) for each in others),
     ]
 
 
@@ -208,10 +208,6 @@ def _ranges(line: Line, head: Column) -> list[str]:
 
 def _name(line: Line) -> tuple[str, str]:
     return " · ".join(each or NONE for each in line.group), line.basis[:1]
-
-
-def _mean(scores: Mapping[Column, Score], column: Column) -> float | None:
-    return scores[column].mean_error if column in scores else None
 
 
 def _percent(fraction: float | None, places: int = 0) -> str:

@@ -147,25 +147,17 @@ def read_log(lines: Iterable[str], file: str) -> tuple[Trace, str]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             place = Place(file, number, 1)
-            record = _record(line, place)
-            statistics.add(_arrival(record, place))
+            try:
+                record = flat_record(line)
+            except ValueError as error:
+                raise InferenceSourceError(str(error), place=place) from error
+            arrival, sent, answered = (
+                _value(record, spellings, place) for spellings in (ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES)
+            )
+            statistics.add(Arrival(seconds(arrival, place), tokens(sent, place), tokens(answered, place)))
             if isinstance(record.get("model"), str) and len(models) < MODEL_LIMIT:
                 models[record["model"]] += 1
     return statistics.summary(file), models.most_common(1)[0][0] if models else ""
-
-
-def _record(line: str, place: Place) -> dict[str, Any]:
-    try:
-        return flat_record(line)
-    except ValueError as error:
-        raise InferenceSourceError(str(error), place=place) from error
-
-
-def _arrival(record: dict[str, Any], place: Place) -> Arrival:
-    arrival, sent, answered = (
-        _value(record, spellings, place) for spellings in (ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES)
-    )
-    return Arrival(seconds(arrival, place), tokens(sent, place), tokens(answered, place))
 
 
 def _value(record: dict[str, Any], spellings: tuple[str, ...], place: Place) -> str:

@@ -93,14 +93,10 @@ def numbered_arrivals(path: Path) -> Iterator[tuple[int, Arrival]]:
         if first.lstrip().startswith("{"):
             yield from _of_json(rows, file)
         else:
-            yield from _of_csv(rows, file)
-
-
-def _of_csv(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
-    header, rows = csv_table(lines, file, _columns_hint())
-    read_row = _row_reader(_columns(header, file), header.keys() >= MOONCAKE)
-    for line, cells in rows:
-        yield line, read_row(cells, Place(file, line, 1))
+            header, numbered = csv_table(rows, file, _columns_hint())
+            read_row = _row_reader(_columns(header, file), header.keys() >= MOONCAKE)
+            for line, cells in numbered:
+                yield line, read_row(cells, Place(file, line, 1))
 
 
 def csv_table(

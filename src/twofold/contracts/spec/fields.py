@@ -185,11 +185,6 @@ def _known(*tables: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _listed(value: object) -> object:
-    """One value is a list of one."""
-    return [value] if isinstance(value, (str, dict)) else value
-
-
 def _shown(value: object) -> str:
     text = str(value) if not isinstance(value, (dict, list)) else "…"
     return text if len(text) <= 64 else text[:63] + "…"
@@ -238,4 +233,5 @@ OfferName = Annotated[str, _known("providers", "accelerators")]  # what a shop m
 FrameworkName = Annotated[str, _known("frameworks")]
 MandateName = Annotated[str, _known("mandates")]
 FilePath = Annotated[Path, BeforeValidator(_path)]
-Listed = BeforeValidator(_listed)  # for tuples: one value is a list of one
+# For tuples: one value is a list of one.
+Listed = BeforeValidator(lambda value: [value] if isinstance(value, (str, dict)) else value)

@@ -113,7 +113,9 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) ->
     if kind == "extra_forbidden":
         return _unknown_key(where, root, part, whole)
     if kind == "missing":
-        return _missing_key(where, root, whole)
+        owner, hint = _found(where[:-1], root), f"write `{where[-1]}:` below it"
+        message = f"{_owner(owner, whole)} needs `{where[-1]}`"
+        return MissingKeyError(message, place=owner.key_place, hint=hint)
     found = _found(where, root)
     place, key, shown = _place(where, found), found.key, _shown(found.node)
     carried = details.get("ctx", {}).get("error")
@@ -167,12 +169,6 @@ def _switch_hint(key: str, owner: _Found, part: type[Part] | None) -> str:
     texts = [each.text for each in listed if isinstance(each, Scalar)]
     said = [f"`{name}: {key}`" for name in texts if name in names]
     return f"write {', '.join(said)}" if said else f"write `NAME: {key}`, NAME one of {', '.join(names)}"
-
-
-def _missing_key(where: Location, root: Node, whole: str) -> InputError:
-    owner = _found(where[:-1], root)
-    hint = f"write `{where[-1]}:` below it"
-    return MissingKeyError(f"{_owner(owner, whole)} needs `{where[-1]}`", place=owner.key_place, hint=hint)
 
 
 def _owner(found: _Found, whole: str) -> str:

@@ -43,7 +43,8 @@ class Spec(Part):
         for key in ("training", "serving"):
             if key in value:
                 entries = value[key] if isinstance(value[key], (list, tuple)) else [value[key]]
-                long[key] = [_with_model(entry, value.get("model")) for entry in entries]
+                model = {} if value.get("model") is None else {"model": value["model"]}
+                long[key] = [{**model, **each} if isinstance(each, dict) else each for each in entries]
         return long
 
     @model_validator(mode="after")
@@ -59,7 +60,3 @@ class Spec(Part):
                     "give each its own `name`",
                 )
         return self
-
-
-def _with_model(entry: Any, model: Any) -> Any:
-    return {"model": model, **entry} if isinstance(entry, dict) and model is not None else entry
