@@ -1,6 +1,7 @@
 """After a failure: a spare, a smaller gang, a new start, or the queue; and which nodes fail too often."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 from twofold.policy.cluster.attempts import again, end, halt, kept_pieces, move, pause, to_queue
@@ -43,11 +44,10 @@ def recommended_spare_count(
     3
     """
     mean_count = node_count * failures_per_node_s * repair_s
-    spare_count, below = 0, math.exp(-mean_count)
+    spare_count, below = 0, _poisson_fraction(mean_count, 0)
     while below < confidence_fraction and spare_count < node_count:
         spare_count += 1
-        log_chance = spare_count * math.log(mean_count) - mean_count - math.lgamma(spare_count + 1)
-        below += math.exp(log_chance)
+        below += _poisson_fraction(mean_count, spare_count)
     return spare_count
 
 
@@ -100,16 +100,9 @@ def replacement_for(
 
 def spare_to_keep(free: FreeNodes, spares: Mapping[str, Node]) -> Node | None:
     """The whole free node to set aside next: of the domain with the fewest spares, then the most room."""
-    spare_counts: dict[tuple[str, ...], int] = {}
-    for node in spares.values():
-        spare_counts[node.domain] = spare_counts.get(node.domain, 0) + 1
-    best: Node | None = None
-    best_key = (0, 0)
-    for domain, whole_count, node in free.leaves():
-        key = (spare_counts.get(domain, 0), -whole_count)
-        if best is None or key < best_key:
-            best, best_key = node, key
-    return best
+    spare_counts = Counter(node.domain for node in spares.values())
+    found = min(free.leaves(), key=lambda leaf: (spare_counts[leaf[0]], -leaf[1]), default=None)
+    return None if found is None else found[2]
 
 
 def _poisson_fraction(mean_count: float, k: int) -> float:

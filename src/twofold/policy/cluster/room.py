@@ -13,8 +13,10 @@ Source  Lifka 1995, the ANL/IBM SP scheduling system; Mu'alem and Feitelson 2001
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import chain
 
 from twofold.policy.cluster.events import Placement
@@ -123,22 +125,10 @@ def expected_ends(view: ClusterView, now_s: float) -> Iterator[tuple[float, Job]
 
     One that is overdue is expected to be late once more by as much as it is late already.
     """
-    overdue = []
-    for end_s, _, job in view.ends:
-        if end_s >= now_s:
-            break
-        overdue.append((2.0 * now_s - end_s, job.sequence, job))
-    overdue.sort()
-    late = iter(overdue)
-    waiting = next(late, None)
-    for end_s, sequence, job in view.ends[len(overdue) :]:
-        while waiting is not None and waiting[:2] < (end_s, sequence):
-            yield waiting[0], waiting[2]
-            waiting = next(late, None)
+    count = bisect_left(view.ends, (now_s,))
+    overdue = sorted((2.0 * now_s - end_s, sequence, job) for end_s, sequence, job in view.ends[:count])
+    for end_s, _, job in merge(overdue, view.ends[count:]):
         yield end_s, job
-    while waiting is not None:
-        yield waiting[0], waiting[2]
-        waiting = next(late, None)
 
 
 def expected_end_s(job: Job, size_count: int, now_s: float) -> float:

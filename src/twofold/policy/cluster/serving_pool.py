@@ -5,6 +5,7 @@ elastic jobs can spare, then whole jobs, the cheapest first, each after its chec
 """
 
 from collections.abc import Iterable
+from itertools import chain, islice
 from math import ceil
 
 from twofold.policy.cluster.attempts import make_room
@@ -18,7 +19,7 @@ from twofold.policy.cluster.events import (
 )
 from twofold.policy.cluster.placement import Node, NodeUse
 from twofold.policy.cluster.room import Need, as_many_victims, candidates_for_serving
-from twofold.policy.cluster.sharing import Cut, DayProfile, planned_cuts
+from twofold.policy.cluster.sharing import DayProfile, planned_cuts
 from twofold.policy.cluster.view import ClusterView, Due
 
 
@@ -66,19 +67,18 @@ def cut(view: ClusterView, now_s: float) -> list[ClusterEffect]:
     for name, profile in view.part_demands.items():
         profile.advance(now_s)
         wanted[name] = ceil(max(profile.demand_count, profile.forecast_count(now_s, ahead_s)) - 1e-9)
-    owners = [node for node in view.serving.values() for _ in range(node.accelerator_count)]
-    before: list[Cut] = []
-    for node in view.serving.values():
-        before += view.cuts.get(node.node_id, ((),) * node.accelerator_count)
-    plan = planned_cuts(view.settings.partitions, wanted, before)
-    layouts: dict[str, tuple[Cut, ...]] = {}
-    for node, layout in zip(owners, plan.cuts, strict=True):
-        layouts[node.node_id] = (*layouts.get(node.node_id, ()), layout)
+    before = {
+        node.node_id: view.cuts.get(node.node_id, ((),) * node.accelerator_count)
+        for node in view.serving.values()
+    }
+    plan = planned_cuts(view.settings.partitions, wanted, list(chain.from_iterable(before.values())))
     effects: list[ClusterEffect] = []
-    for node_id, layout_of_node in layouts.items():
-        if layout_of_node != view.cuts.get(node_id, ((),) * len(layout_of_node)):
-            view.cuts[node_id] = layout_of_node
-            effects.append(PartitionNode(node_id, layout_of_node))
+    cuts = iter(plan.cuts)
+    for node_id, was in before.items():
+        layout = tuple(islice(cuts, len(was)))
+        if layout != was:
+            view.cuts[node_id] = layout
+            effects.append(PartitionNode(node_id, layout))
     news = [refused for refused in plan.refused if refused not in view.parts_refused]
     view.parts_refused = plan.refused
     return [*effects, *(RefusePartition(name, reason) for name, reason in news)]

@@ -158,49 +158,31 @@ def planned_cuts(
     rows = {row.profile: row for row in profiles}
     refused = [(name, _unknown(rows)) for name in sorted(demand_counts) if name not in rows]
     missing = Counter({name: count for name, count in demand_counts.items() if name in rows and count > 0})
-    wanted: list[list[str]] = []
-    for cut in cuts:
-        kept = [name for name in cut if missing[name] > 0 and _used(missing, name)]
-        wanted.append(kept)
+    wanted: list[list[str]] = [[] for _ in cuts]
+    for kept, cut in zip(wanted, cuts, strict=True):
+        for name in cut:
+            if missing[name] > 0:
+                missing[name] -= 1
+                kept.append(name)
     changed: set[int] = set()
     new = [list(cut) for cut in cuts]
     for name in sorted(missing.elements(), key=lambda name: (-rows[name].memory_slices, name)):
-        at = _where(rows, name, new, wanted, changed)
-        if at is None:
+        places = []
+        for index, parts in enumerate(new):
+            beside = _fits(rows, [*parts, name])
+            if beside or _fits(rows, [*wanted[index], name]):
+                # Packed onto those already cut, so that whole accelerators stay whole.
+                places.append((index in changed, beside and bool(parts), len(wanted[index]), -index))
+        if not places:
             refused.append((name, _full(rows, name, wanted)))
             continue
+        at = -max(places)[3]
         if not _fits(rows, [*new[at], name]):
             new[at] = list(wanted[at])
         new[at].append(name)
         wanted[at].append(name)
         changed.add(at)
     return PartitionPlan(tuple(tuple(sorted(cut)) for cut in new), tuple(dict.fromkeys(refused)))
-
-
-def _used(missing: Counter[str], name: str) -> bool:
-    missing[name] -= 1
-    return True
-
-
-def _where(
-    rows: Mapping[str, Partition],
-    name: str,
-    cuts: Sequence[Sequence[str]],
-    wanted: Sequence[Sequence[str]],
-    changed: set[int],
-) -> int | None:
-    """The accelerator for one more part: changed already, then the one that keeps the most wanted parts."""
-    best: int | None = None
-    best_key = (False, False, 0)
-    for index, cut in enumerate(cuts):
-        beside = _fits(rows, [*cut, name])
-        if not beside and not _fits(rows, [*wanted[index], name]):
-            continue
-        # Packed onto those already cut, so that whole accelerators stay whole.
-        key = (index in changed, beside and bool(cut), len(wanted[index]))
-        if best is None or key > best_key:
-            best, best_key = index, key
-    return best
 
 
 def _fits(rows: Mapping[str, Partition], names: Sequence[str]) -> bool:
