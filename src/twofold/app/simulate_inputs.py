@@ -24,8 +24,7 @@ from twofold.twin.serving import FleetResult, RequestRecord, TimelineRow
 
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
 Record = Callable[[RequestRecord], None]
-Placed = tuple[tuple[str, int], ...]  # node and accelerators on it
-JobNote = Callable[[JobRecord, Placed], None]
+JobNote = Callable[[JobRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +149,23 @@ def request_table(path: Path | None) -> Iterator[Record | None]:
 
 @contextmanager
 def job_table(path: Path | None) -> Iterator[JobNote | None]:
-    """A function that writes a job as it ends, with where it stood last; None where no table is wanted."""
-    with _table(path, JobRecord, "placement") as write:
-        yield write and (
-            lambda job, placement: write(job, " ".join(f"{node}:{count}" for node, count in placement))
-        )
+    """A function that writes a job as it ends; None where no table is wanted."""
+    with _table(path, JobRecord) as write:
+        yield write
 
 
 @contextmanager
-def _table(path: Path | None, kind: type, *more: str) -> Iterator[Callable[..., None] | None]:
-    """What writes a value of a kind as a row, with what stands in further columns."""
+def _table(path: Path | None, kind: type) -> Iterator[Callable[..., None] | None]:
+    """What writes a value of a kind as a row."""
     if path is None:
         yield None
         return
     with whole_file(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow([*(field.name for field in fields(kind)), *more])
+        writer.writerow(field.name for field in fields(kind))
 
-        def write(value: Any, *cells: str) -> None:
-            writer.writerow([*("" if each is None else each for each in astuple(value)), *cells])
+        def write(value: Any) -> None:
+            writer.writerow("" if each is None else each for each in astuple(value))
 
         yield write
 

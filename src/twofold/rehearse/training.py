@@ -10,7 +10,7 @@ from twofold.contracts.results import SplitFigures, TrainingFigures, TrainingPla
 from twofold.contracts.spec import ClusterChange, Scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError, format_seconds
 from twofold.perf import Constants
-from twofold.policy.cluster import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster import CadenceSettings, ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
 from twofold.rehearse.traffic import SPAN_S_MAX
 from twofold.rehearse.training_figures import (
     OnJob,
@@ -24,7 +24,6 @@ from twofold.twin.cluster import (
     ClusterResult,
     ClusterWorld,
     JobArrival,
-    JobRecord,
     NodeGroup,
     simulate_cluster,
 )
@@ -49,14 +48,15 @@ def rehearse_training(
     change = scenario.cluster
     assert change is not None
     site = _site(Site(runs[0] if runs else None, change))
-    watch = Watch(_settings(site), PLAN_TEAM, on_job)
+    watch = Watch(PLAN_TEAM, on_job)
     horizon_s = scenario.horizon_s or HORIZON_S
     if horizon_s > SPAN_S_MAX:
         raise ValueRefusedError(
             f"a cluster over {format_seconds(horizon_s)} would not end: a year is the most",
             hint="write a shorter `horizon`",
         )
-    world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, watch.new_brain)
+    new_brain = partial(ClusterBrain, _settings(site))
+    world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, new_brain)
     check_cluster_ends(world, change)
     split, jobs = None, partial(jobs_of, site, world)
     if change.against_split:
@@ -133,7 +133,7 @@ def _check_split(world: ClusterWorld) -> None:
 def compare_pool(
     world: ClusterWorld,
     jobs: Callable[[], Iterable[JobArrival]],
-    on_job: Callable[[JobRecord], None] | None = None,
+    on_job: OnJob | None = None,
 ) -> tuple[SplitFigures, tuple[ClusterResult, ClusterResult, ClusterResult]]:
     """One pool against two fleets of its size, training's and serving's (R-091): figures, then its runs.
 

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from twofold.contracts.results import RunFigures, SplitFigures, StepFigures, TrainingFigures, TrainingPlan
 from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, events
 from twofold.rehearse.figures import UNANSWERED_FRACTION_MAX
 from twofold.twin.cluster import (
     CheckpointModel,
     CheckpointStore,
-    ClusterMachine,
     ClusterResult,
     JobRecord,
     Ring,
@@ -19,76 +17,22 @@ from twofold.twin.cluster import (
     step_parts,
 )
 
-OnJob = Callable[[JobRecord, events.Placement], None]
-
-
-class WatchedBrain:
-    """A brain; what it orders is noted. Mutable."""
-
-    def __init__(self, brain: ClusterMachine) -> None:
-        self._brain = brain
-        self._needs: dict[str, tuple[int, int]] = {}  # fewest and most accelerators
-        self._held: dict[str, events.Placement] = {}
-        self.partial_count = 0  # orders that gave a job neither all it needs nor as few as would do
-
-    def handle(self, event: events.ClusterEvent, now_s: float) -> list[events.ClusterEffect]:
-        """What the brain answers."""
-        if isinstance(event, events.JobSubmitted):
-            self._needs[event.job_id] = event.minimum_count, event.accelerator_count
-        effects = self._brain.handle(event, now_s)
-        for effect in effects:
-            if isinstance(effect, events.NewAttempt) and effect.job_id in self._needs:
-                self._placed(effect)
-        return effects
-
-    def _placed(self, effect: events.NewAttempt) -> None:
-        if isinstance(effect, events.SwapNode):
-            self._held[effect.job_id] = tuple(
-                (effect.spare_node_id if node == effect.failed_node_id else node, count)
-                for node, count in self._held[effect.job_id]
-            )
-            return
-        least, most = self._needs[effect.job_id]
-        given = sum(count for _, count in effect.placement)
-        self.partial_count += not least <= given <= most
-        self._held[effect.job_id] = effect.placement
-
-    def wake_at_s(self) -> float | None:
-        """As the brain says."""
-        return self._brain.wake_at_s()
-
-    def forget(self, job_id: str) -> events.Placement:
-        """A job is over: where it stood last, empty if it never ran."""
-        self._needs.pop(job_id, None)
-        return self._held.pop(job_id, ())
+OnJob = Callable[[JobRecord], None]
 
 
 class Watch:
-    """All that is noted of one rehearsal. Mutable; memory grows with the plan's own runs alone."""
+    """All that is noted of a rehearsal's jobs. Mutable; memory grows with the plan's own runs alone."""
 
-    def __init__(self, settings: ClusterSettings, own_team: str, on_job: OnJob | None) -> None:
-        self._settings, self._own_team, self._on_job = settings, own_team, on_job
-        self._brain: WatchedBrain | None = None
+    def __init__(self, own_team: str, on_job: OnJob | None) -> None:
+        self._own_team, self._on_job = own_team, on_job
         self.own: list[JobRecord] = []
         self.largest_count = 0
         self.preempted_lost_s_max: float | None = None
         self.worked_s = 0.0
         self.checkpoint_count = 0
 
-    def new_brain(self) -> WatchedBrain:
-        """A brain; the first one is the one that is watched, others run beside it for comparison."""
-        made = WatchedBrain(ClusterBrain(self._settings))
-        self._brain = self._brain or made
-        return made
-
-    @property
-    def partial_count(self) -> int:
-        """Orders that gave a job some of its accelerators, not all."""
-        return self._brain.partial_count if self._brain else 0
-
     def note(self, record: JobRecord) -> None:
         """A job has ended, or the run has."""
-        placement = self._brain.forget(record.job_id) if self._brain else ()
         self.largest_count = max(self.largest_count, record.accelerator_count)
         if record.team == self._own_team:
             self.own.append(record)
@@ -99,7 +43,7 @@ class Watch:
             lost_s = record.lost_s / record.accelerator_count / record.preempted_count
             self.preempted_lost_s_max = max(self.preempted_lost_s_max or 0.0, lost_s)
         if self._on_job:
-            self._on_job(record, placement)
+            self._on_job(record)
 
 
 RANKS_MAX = 256  # of the simulated ring; beyond, the slowest of so many stands for all
@@ -267,7 +211,6 @@ def training_figures(
             watch.worked_s / watch.checkpoint_count if watch.checkpoint_count else None
         ),
         preempted_lost_s_max=watch.preempted_lost_s_max,
-        partial_gang_count=watch.partial_count,
         split=split,
         alarms=(*job_alarms(result.figures), *_alarms(result, step, files)),
         missed=missed_goals(result.figures, watch.own, run),

@@ -29,6 +29,7 @@ from twofold.policy.cluster.events import (
     StartJob,
     StopJob,
     StopReason,
+    SwapNode,
 )
 from twofold.training.run import failing_time_ratio, lost_work_s
 from twofold.twin.cluster import (
@@ -409,3 +410,30 @@ def test_gangs_across_borders_slow_each_other_and_those_inside_do_not() -> None:
     assert both["j1"].ended_s == pytest.approx(300 + 1000 * 1.25, rel=0.01)
     inside = run(across, JobArrival(0.0, 1000.0, 16), JobArrival(0.0, 1000.0, 16))[1]
     assert inside["j1"].ended_s == pytest.approx(300 + 1000)
+
+
+@dataclass
+class Careless:
+    """Gives a gang as much as it was made with, and swaps its first node."""
+
+    given_count: int
+
+    def wake_at_s(self) -> float | None:
+        return None
+
+    def handle(self, event: ClusterEvent, now_s: float) -> list[ClusterEffect]:
+        if not isinstance(event, JobSubmitted) or now_s:
+            return []
+        nodes = tuple((f"n{number}", 8) for number in range(self.given_count // 8))
+        return [StartJob(event.job_id, nodes, 1), SwapNode(event.job_id, "n0", "n9", 2)]
+
+
+@pytest.mark.parametrize(("given", "partial_count"), [(16, 0), (8, 1), (24, 1)])
+def test_a_gang_that_is_given_a_part_or_too_much_is_counted(given: int, partial_count: int) -> None:
+    records: list[JobRecord] = []
+    world = ClusterWorld((NodeGroup("n", 10),), partial(Careless, given), horizon_s=9_000.0)
+    result = simulate_cluster(world, [JobArrival(0.0, 3_000.0, 16)], records.append)
+    assert result.figures.partial_gang_count == partial_count
+    (record,) = records
+    assert record.placement.startswith("n9:8")  # where the swap left it
+    assert len(record.placement.split()) == given // 8

@@ -17,7 +17,7 @@ from twofold.contracts.results import TeamFigures, TrainingFigures
 from twofold.policy import Woke
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import begin, end, save, stop, transferred
-from twofold.twin.cluster.figures import ServingAccount
+from twofold.twin.cluster.figures import ServingAccount, placed_text
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.node_events import NodeEvents
@@ -177,6 +177,9 @@ class _Run:
         state = self.state
         match effect:
             case events.StartJob() | events.ResizeJob():
+                most = job.arrival.accelerator_count
+                given_count = sum(count for _, count in effect.placement)
+                state.figures.partial_count += not (job.arrival.minimum_count or most) <= given_count <= most
                 begin(state, job, effect.placement, effect.attempt)
             case events.SaveCheckpoint():
                 save(state, job)
@@ -199,11 +202,7 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
     """Fold what still runs into the figures, and read them; `more`: jobs have not even arrived."""
     now_s, figures, world = state.now_s, state.figures, state.world
     waiting_for = _waiting_for(state, more)
-    placement = {
-        job.job_id: " ".join(f"{node_id}:{count}" for node_id, count in job.placement)
-        for job in state.jobs.values()
-        if job.placement
-    }
+    placement = {job.job_id: placed_text(job.placement) for job in state.jobs.values() if job.placement}
     for job in state.jobs.values():
         figures.paced(job, now_s)
         job.sync(state.nodes, now_s)
@@ -249,6 +248,7 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
             pace_setters={name: waited_s / 3600 for name, waited_s in setters[:PACE_SETTERS_COUNT]},
             checkpoint_interval_s_mean=None,  # as the next one, of jobs that only a rehearsal looks at
             preempted_lost_s_max=None,
+            partial_gang_count=figures.partial_count,
             deadlock_count=sum(map(_is_deadlock, rows)),
             placement=placement,
             failures_by_cause=dict(sorted(figures.failures_by_cause.items())),

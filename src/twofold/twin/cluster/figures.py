@@ -180,6 +180,7 @@ class ClusterFigures:
         self.effects: Counter[str] = Counter()
         self.event_count = self.decision_count = 0
         self.restart_count = self.preempted_count = 0
+        self.partial_count = 0  # attempts that gave a job neither all it needs nor as few as would do
         self.node_failure_count = self.checkpoint_failed_count = 0
         self.checkpoints, self.losses, self.recoveries = Tally(), Tally(), Tally()
         self.paced_s = self.paced_factor_s = 0.0
@@ -291,4 +292,10 @@ def _record(job: Job, outcome: str, now_s: float) -> JobRecord:
         slowest_node=job.pace_setter,
         tokens_per_s=rates[0],
         samples_per_s=rates[1],
+        placement=placed_text(job.stood),
     )
+
+
+def placed_text(placement: events.Placement) -> str:
+    """Such as `n0:8 n1:4`."""
+    return " ".join(f"{node_id}:{count}" for node_id, count in placement)

@@ -48,6 +48,7 @@ class Job:
     lost_s: float = 0.0
     phase: Phase = Phase.WAITING
     placement: events.Placement = ()
+    stood: events.Placement = ()  # the latest, also when it is given back
     held_count: int = 0
     attempt: int = 0
     rate: float = 0.0
@@ -87,7 +88,8 @@ class Job:
         """Begin an attempt on these accelerators; it must hold none."""
         assert not self.placement, self.job_id
         nodes.hold(self.job_id, placement, RESTARTING, now_s)
-        self.placement, self.phase, self.since_s = placement, Phase.LAUNCHING, now_s
+        self.placement = self.stood = placement
+        self.phase, self.since_s = Phase.LAUNCHING, now_s
         self.held_count = sum(count for _, count in placement)
 
     def release(self, phase: Phase, nodes: Nodes, now_s: float) -> None:

@@ -234,6 +234,7 @@ class JobRecord:
     slowest_node: str  # that set its pace last; "": none did
     tokens_per_s: float | None  # from its first start to its end
     samples_per_s: float | None
+    placement: str  # where it stood last, as in `n0:8 n1:4`; "": it never ran
 
 
 @dataclass(frozen=True, slots=True)
