@@ -12,29 +12,7 @@ from twofold.contracts import QUANTILES
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
 from twofold.contracts.spec import FleetChange, Policies, Scenario
 from twofold.core import ValueRefusedError
-from twofold.policy.gate import (
-    AdmissionSettings,
-    CanarySettings,
-    ClassKind,
-    ClassSettings,
-    DegradationSettings,
-    ForecastSettings,
-    GateSettings,
-    HedgeSettings,
-    LimitSettings,
-    OutlierSettings,
-    PoolRules,
-    PoolScaling,
-    QueueSettings,
-    Rate,
-    RetryBudgetSettings,
-    RolloutSettings,
-    Routing,
-    RoutingSettings,
-    ScalingSettings,
-    WarmSettings,
-    ZoneSettings,
-)
+from twofold.policy.gate import settings
 from twofold.rehearse.faults import BASE_VERSION, WorldPool
 
 AS_PLANNED = "leave `pools` out of `fleet`: then each pool of the plan is rehearsed behind a gate of its own"
@@ -45,7 +23,7 @@ class PoolGroup:
     """Pools that one gate serves from, and by which rules it chooses between two."""
 
     pools: tuple[Pool, ...]
-    rules: PoolRules | None = None
+    rules: settings.PoolRules | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -74,7 +52,7 @@ def pool_groups(service: ServicePlan, pools: Sequence[Pool], change: FleetChange
         latency_pool, bulk_pool = _one(waited, service), _one(bulk, service)
         if not _alike(latency_pool, bulk_pool):
             raise _different(service)
-        rules = PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
+        rules = settings.PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
         return (PoolGroup((latency_pool, bulk_pool), rules),)
     return (PoolGroup((_one([*waited, *bulk], service),)),)
 
@@ -128,7 +106,7 @@ class GateScope:
     pools: tuple[WorldPool, ...]
     classes: tuple[ClassPlan, ...]
     start_s: float  # from a decision to a ready replica, as planned
-    routes: RoutingSettings
+    routes: settings.RoutingSettings
 
     @property
     def has_zones(self) -> bool:
@@ -136,31 +114,31 @@ class GateScope:
         return any(len(pool.zones) > 1 for pool in self.pools)
 
 
-def gate_settings(scenario: Scenario, gated: GateScope) -> GateSettings:
+def gate_settings(scenario: Scenario, gated: GateScope) -> settings.GateSettings:
     """What is on, with the promises of the pools' classes and limits from their peak."""
     policies = scenario.policies
     on = {name: made(scenario, gated) for name, made in SETTINGS.items() if getattr(policies, name).is_on}
-    return GateSettings(
-        routing=Routing(policies.routing),
+    return settings.GateSettings(
+        routing=settings.Routing(policies.routing),
         routes=gated.routes,
         classes=tuple(
             _class_settings(each, policies, alike=scenario.fleet.pools == "shared") for each in gated.classes
         ),
-        rollout=RolloutSettings() if policies.canary.is_on else None,
+        rollout=settings.RolloutSettings() if policies.canary.is_on else None,
         **on,
     )
 
 
-def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> GateSettings:
+def live_gate_settings(policies: Policies, classes: Sequence[ClassPlan]) -> settings.GateSettings:
     """The same for a gateway in front of one pool on this machine: who waits, in what order, who may repeat.
 
     Limits   what would refuse by a limit or a prediction, shorten, move or double requests is left out: `up`
              measures what it sends. A queue that is full, and repeats beyond their budget, are still refused.
     """
-    return GateSettings(
-        routing=Routing(policies.routing),
+    return settings.GateSettings(
+        routing=settings.Routing(policies.routing),
         classes=tuple(_class_settings(each, policies, alike=False) for each in classes),
-        queue=QueueSettings() if policies.queue.is_on else None,
+        queue=settings.QueueSettings() if policies.queue.is_on else None,
         retry_budget=_retry_budget(policies) if policies.retry_budget.is_on else None,
     )
 
@@ -189,15 +167,15 @@ def policies_on(policies: Policies) -> tuple[str, ...]:
     return (f"{policies.routing} routing", "breaker", *named)
 
 
-def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> ClassSettings:
+def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> settings.ClassSettings:
     """A class's promises and its place in the queue; `alike`: the gate tells no bulk work from the rest."""
     limits = limits_of(planned)
     bulk = is_bulk(planned)
     later = bulk and not alike
     shortest = policies.degradation.shortest_fraction if policies.degradation.is_on else 1.0
-    return ClassSettings(
+    return settings.ClassSettings(
         name=planned.name,
-        kind=ClassKind.BULK if later else ClassKind.LATENCY,
+        kind=settings.ClassKind.BULK if later else settings.ClassKind.LATENCY,
         priority=1 if later else 0,
         ttft_slo_s=limits.get("ttft"),
         e2e_slo_s=limits.get("e2e"),
@@ -208,49 +186,49 @@ def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> C
     )
 
 
-def _retry_budget(policies: Policies) -> RetryBudgetSettings:
-    return RetryBudgetSettings(attempts_fraction=policies.retry_budget.fraction)
+def _retry_budget(policies: Policies) -> settings.RetryBudgetSettings:
+    return settings.RetryBudgetSettings(attempts_fraction=policies.retry_budget.fraction)
 
 
-def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> LimitSettings:
+def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> settings.LimitSettings:
     """What is stated; where nothing is, a tenant may ask for twice its fair share of the peak."""
     stated = scenario.policies.limits
     known = {each.name for each in classes}
     by_class = tuple(
-        (each.class_name, Rate(each.requests_per_s, each.tokens_per_s))
+        (each.class_name, settings.Rate(each.requests_per_s, each.tokens_per_s))
         for each in stated.classes
         if each.class_name in known
     )
     if stated.requests_per_s is None and stated.tokens_per_s is None and not stated.classes:
         peak_per_s = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
         sharing = max(1, len(scenario.traffic.tenants))
-        return LimitSettings(tenant=Rate(requests_per_s=LIMIT_RATIO * peak_per_s / sharing))
-    tenant = Rate(stated.requests_per_s, stated.tokens_per_s)
+        return settings.LimitSettings(tenant=settings.Rate(requests_per_s=LIMIT_RATIO * peak_per_s / sharing))
+    tenant = settings.Rate(stated.requests_per_s, stated.tokens_per_s)
     is_limited = stated.requests_per_s is not None or stated.tokens_per_s is not None
-    return LimitSettings(tenant=tenant if is_limited else None, classes=by_class)
+    return settings.LimitSettings(tenant=tenant if is_limited else None, classes=by_class)
 
 
-def _scaling(scenario: Scenario, gated: GateScope) -> ScalingSettings:
+def _scaling(scenario: Scenario, gated: GateScope) -> settings.ScalingSettings:
     """Bounds around the planned replicas; starts take as long as the plan says."""
     scaling, traffic = scenario.policies.scaling, scenario.traffic
-    season_s = traffic.day_s if traffic.arrivals == "diurnal" else ForecastSettings().season_s
-    forecast = ForecastSettings(season_s=season_s, bin_s=min(60.0, season_s / 24))
+    season_s = traffic.day_s if traffic.arrivals == "diurnal" else settings.ForecastSettings().season_s
+    forecast = settings.ForecastSettings(season_s=season_s, bin_s=min(60.0, season_s / 24))
     pools = []
     for pool in gated.pools:
         most = scaling.most or SCALED_RATIO * pool.replica_count
         least = min(scaling.least, most)
         held = pool.in_flight_limit
-        pools.append(PoolScaling(pool.name, least, most, "", BASE_VERSION, pool.zones, held))
-    return ScalingSettings(
+        pools.append(settings.PoolScaling(pool.name, least, most, "", BASE_VERSION, pool.zones, held))
+    return settings.ScalingSettings(
         pools=tuple(pools),
         start_s=gated.start_s,
         forecast=forecast if scaling.kind == "predictive" else None,
     )
 
 
-def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> CanarySettings:
+def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> settings.CanarySettings:
     """Stages as shared as they must be for their requests to come within `STAGE_S` each."""
-    usual = CanarySettings()
+    usual = settings.CanarySettings()
     rate = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
     stages = (
         replace(
@@ -262,21 +240,23 @@ def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> CanarySettings:
     return replace(usual, stages=tuple(sorted(stages, key=lambda stage: stage.share_fraction)))
 
 
-def _warm(policies: Policies) -> WarmSettings:
+def _warm(policies: Policies) -> settings.WarmSettings:
     count = policies.warm.replicas
-    return WarmSettings() if count is None else WarmSettings(max_count=count, min_count=count)
+    return (
+        settings.WarmSettings() if count is None else settings.WarmSettings(max_count=count, min_count=count)
+    )
 
 
 # What each policy of a scenario comes to where it is on, by its name there and in `GateSettings`.
 SETTINGS: Mapping[str, Callable[[Scenario, GateScope], Any]] = {
     "limits": lambda scenario, gated: _limits(scenario, gated.classes),
-    "admission": lambda *_: AdmissionSettings(),
-    "queue": lambda *_: QueueSettings(),
-    "degradation": lambda *_: DegradationSettings(),
+    "admission": lambda *_: settings.AdmissionSettings(),
+    "queue": lambda *_: settings.QueueSettings(),
+    "degradation": lambda *_: settings.DegradationSettings(),
     "retry_budget": lambda scenario, _: _retry_budget(scenario.policies),
-    "hedge": lambda *_: HedgeSettings(),
-    "outliers": lambda *_: OutlierSettings(),
-    "zones": lambda _, gated: ZoneSettings(spare_zones_count=1) if gated.has_zones else None,
+    "hedge": lambda *_: settings.HedgeSettings(),
+    "outliers": lambda *_: settings.OutlierSettings(),
+    "zones": lambda _, gated: settings.ZoneSettings(spare_zones_count=1) if gated.has_zones else None,
     "scaling": _scaling,
     "warm": lambda scenario, _: _warm(scenario.policies),
     "canary": lambda scenario, gated: _canary(scenario, gated.classes),

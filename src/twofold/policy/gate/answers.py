@@ -2,15 +2,7 @@
 
 from typing import assert_never
 
-from twofold.policy.gate.events import (
-    Cancel,
-    ClientLeft,
-    Effect,
-    GiveUp,
-    ResponseEnded,
-    ResponseFailed,
-    ResponseStarted,
-)
+from twofold.policy.gate import events
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.health import Health
 from twofold.policy.gate.request_path import RequestPath
@@ -39,7 +31,7 @@ def learn(view: FleetView, replica: Replica, tpot_s: float, slo_s: float, attain
         replica.in_flight_limit = limit
 
 
-Answered = ResponseStarted | ResponseEnded | ResponseFailed
+Answered = events.ResponseStarted | events.ResponseEnded | events.ResponseFailed
 
 
 class Answers:
@@ -50,20 +42,20 @@ class Answers:
     ) -> None:
         self._view, self._path, self._health, self._steering = view, path, health, steering
 
-    def handle(self, event: Answered | ClientLeft, now_s: float) -> list[Effect]:
+    def handle(self, event: Answered | events.ClientLeft, now_s: float) -> list[events.Effect]:
         """Of a request that has ended, and of an attempt that was cancelled, nothing is heard any more."""
         assert 1 <= event.request_id <= self._path.given_ids, event
         request = self._view.requests.get(event.request_id)
-        if isinstance(event, ClientLeft):
+        if isinstance(event, events.ClientLeft):
             return self._left(request, event.request_id, now_s)
         if request is None or not self._takes_up(request, event.attempt):
             return self._ignored()
         match event:
-            case ResponseStarted():
+            case events.ResponseStarted():
                 return self._ignored() if request.started else self._started(request, now_s)
-            case ResponseEnded():
+            case events.ResponseEnded():
                 return self._ended(request, event, now_s)
-            case ResponseFailed():
+            case events.ResponseFailed():
                 return self._failed(request, event, now_s)
             case _:
                 assert_never(event)
@@ -77,7 +69,7 @@ class Answers:
         self._view.swap(request)
         return True
 
-    def _started(self, request: Request, now_s: float) -> list[Effect]:
+    def _started(self, request: Request, now_s: float) -> list[events.Effect]:
         had_rival = request.rival is not None
         effects = self._begun(request, now_s)
         self._learn_begin(request, now_s, had_rival)
@@ -88,14 +80,14 @@ class Answers:
         effects += self._health.proven(request, now_s)
         return effects
 
-    def _begun(self, request: Request, now_s: float) -> list[Effect]:
+    def _begun(self, request: Request, now_s: float) -> list[events.Effect]:
         """It was the first of its attempts to answer: the other is cancelled."""
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         path = self._path
         if request.rival is not None:
             loser = self._view.drop_rival(request)
             request.late = loser if loser.number < request.attempt else None
-            effects.append(Cancel(request.request_id, loser.replica_id, loser.number))
+            effects.append(events.Cancel(request.request_id, loser.replica_id, loser.number))
             effects += path.drained(now_s, 1)
         if path.hedger is not None:
             path.hedger.began(request.request_id, now_s)
@@ -112,8 +104,8 @@ class Answers:
             late_s = now_s - request.arrived_s - request.predicted_s
             pace.waited(request.kind.name, late_s, request.spread_s)
 
-    def _ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
-        effects: list[Effect] = []
+    def _ended(self, request: Request, event: events.ResponseEnded, now_s: float) -> list[events.Effect]:
+        effects: list[events.Effect] = []
         path = self._path
         if not request.started:
             effects = self._begun(request, now_s)
@@ -138,10 +130,10 @@ class Answers:
             replica = self._view.replica_of(request)
             learn(self._view, replica, wrote_s / (tokens - 1), slo_s, admission.attained_fraction)
 
-    def _left(self, request: Request | None, request_id: int, now_s: float) -> list[Effect]:
+    def _left(self, request: Request | None, request_id: int, now_s: float) -> list[events.Effect]:
         if request is not None:
             self._view.counts.left += 1
-            effects: list[Effect] = []
+            effects: list[events.Effect] = []
             if not request.started:
                 if request.rival is not None and request.rival.number < request.attempt:
                     self._view.swap(request)  # the first of two waited longer
@@ -154,10 +146,10 @@ class Answers:
             self._view.counts.left += 1
             request = self._path.unheld(request_id)
             self._path.settled(request, request.charged_tokens)
-            return [Cancel(request_id, "", 0)]
+            return [events.Cancel(request_id, "", 0)]
         return self._ignored()
 
-    def _failed(self, request: Request, event: ResponseFailed, now_s: float) -> list[Effect]:
+    def _failed(self, request: Request, event: events.ResponseFailed, now_s: float) -> list[events.Effect]:
         effects = self._health.failed(request, event.cause, now_s)
         if self._steering is not None:
             effects += self._steering.failed(request, now_s)
@@ -173,7 +165,7 @@ class Answers:
             self._path.settled(request, request.charged_tokens - request.input_tokens)
         effects += self._health.unheard(request, now_s)
         self._view.counts.gave_up += 1
-        return [*effects, GiveUp(request.request_id, event.cause), *self._path.drained(now_s, 1)]
+        return [*effects, events.GiveUp(request.request_id, event.cause), *self._path.drained(now_s, 1)]
 
     def _released(self, request: Request, now_s: float) -> None:
         """No attempt of it runs: its places are free."""
@@ -183,6 +175,6 @@ class Answers:
             self._path.hedger.ended(request.request_id)
         self._view.release(request)
 
-    def _ignored(self) -> list[Effect]:
+    def _ignored(self) -> list[events.Effect]:
         self._view.counts.ignored += 1
         return []

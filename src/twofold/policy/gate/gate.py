@@ -8,26 +8,8 @@ import math
 from typing import assert_never
 
 from twofold.policy import Machine, Woke
+from twofold.policy.gate import events
 from twofold.policy.gate.answers import Answers
-from twofold.policy.gate.events import (
-    BeliefsChanged,
-    ClientLeft,
-    Degrade,
-    Effect,
-    Event,
-    ProbeAnswered,
-    ProbeFailed,
-    ReleaseOffered,
-    ReleaseWithdrawn,
-    ReplicaAdded,
-    ReplicaRemoved,
-    ReplicaReported,
-    ReplicaStartFailed,
-    RequestArrived,
-    ResponseEnded,
-    ResponseFailed,
-    ResponseStarted,
-)
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.health import Health
 from twofold.policy.gate.request_path import RequestPath
@@ -36,7 +18,7 @@ from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.policy.gate.steering import Steering, steers
 
 
-class Gate(Machine[Event, Effect]):
+class Gate(Machine[events.Event, events.Effect]):
     """For one fleet of equal replicas. `view` is for reading; only events change it.
 
     Time starts at 0 and never runs backwards inside: an event is handled at the latest time seen, and a time
@@ -55,49 +37,54 @@ class Gate(Machine[Event, Effect]):
         self._answers = Answers(self.view, self._path, self._health, self._steering)
         self._seen_s = 0.0
 
-    def handle(self, event: Event, now_s: float) -> list[Effect]:
+    def handle(self, event: events.Event, now_s: float) -> list[events.Effect]:
         """Fold one event in; an arrival is answered by exactly one Send, Hold or Refuse of its own."""
         if self._seen_s < now_s < math.inf:
             self._seen_s = now_s
         now_s = self._seen_s
         match event:
-            case RequestArrived():
+            case events.RequestArrived():
                 effects = self._path.arrived(event, now_s)
                 if self._steering is not None and not self.view.place_count and self.view.held:
                     effects += self._steering.wanted(now_s)
                 return effects
-            case ResponseStarted() | ResponseEnded() | ResponseFailed() | ClientLeft():
+            case (
+                events.ResponseStarted()
+                | events.ResponseEnded()
+                | events.ResponseFailed()
+                | events.ClientLeft()
+            ):
                 return self._answers.handle(event, now_s)
-            case ProbeAnswered() | ProbeFailed():
+            case events.ProbeAnswered() | events.ProbeFailed():
                 return self._probed(event, now_s)
             case Woke():
                 return self._woke(now_s)
-            case ReplicaAdded():
+            case events.ReplicaAdded():
                 return self._added(event, now_s)
-            case ReplicaRemoved():
+            case events.ReplicaRemoved():
                 return self._removed(event)
-            case ReplicaReported():
+            case events.ReplicaReported():
                 return self._reported(event)
-            case BeliefsChanged():
+            case events.BeliefsChanged():
                 self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s, event.first_token_s)
                 return []
-            case ReplicaStartFailed() | ReleaseOffered() | ReleaseWithdrawn():
+            case events.ReplicaStartFailed() | events.ReleaseOffered() | events.ReleaseWithdrawn():
                 return self._steered(event, now_s)
             case _:
                 assert_never(event)
 
     def _steered(
-        self, event: ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn, now_s: float
-    ) -> list[Effect]:
+        self, event: events.ReplicaStartFailed | events.ReleaseOffered | events.ReleaseWithdrawn, now_s: float
+    ) -> list[events.Effect]:
         steering = self._steering
-        effects: list[Effect] | None = None
+        effects: list[events.Effect] | None = None
         if steering is not None:
             match event:
-                case ReplicaStartFailed():
+                case events.ReplicaStartFailed():
                     effects = [] if steering.start_failed(event.replica_id, now_s) else None
-                case ReleaseOffered():
+                case events.ReleaseOffered():
                     effects = steering.offered(event.version, event.pool, now_s)
-                case ReleaseWithdrawn():
+                case events.ReleaseWithdrawn():
                     effects = steering.withdrawn(event.version, now_s)
                 case _:
                     assert_never(event)
@@ -117,7 +104,7 @@ class Gate(Machine[Event, Effect]):
             return due_s
         return steering.next_due_s if due_s is None or steering.next_due_s < due_s else due_s
 
-    def _woke(self, now_s: float) -> list[Effect]:
+    def _woke(self, now_s: float) -> list[events.Effect]:
         """Ends and hedges that are due, and what steers the fleet; the rest as often as probes are."""
         effects = self._path.expired(now_s) + self._path.hedged(now_s)
         if self._steering is not None and now_s >= self._steering.next_due_s:
@@ -131,17 +118,17 @@ class Gate(Machine[Event, Effect]):
         if ladder:
             taken_count = len(self.view.requests)
             if ladder.tick(len(self.view.held), taken_count, self.view.place_count, now_s):
-                effects.append(Degrade(ladder.level))
+                effects.append(events.Degrade(ladder.level))
         return effects + self._path.drained(now_s)
 
-    def _probed(self, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
+    def _probed(self, event: events.ProbeAnswered | events.ProbeFailed, now_s: float) -> list[events.Effect]:
         replica = self.view.replicas.get(event.replica_id)
         if replica is None or event.number not in replica.probe_eras:
             return self._ignored()
         effects = self._health.probed(replica, event, now_s)
         return effects + self._path.drained(now_s) if effects else effects
 
-    def _added(self, event: ReplicaAdded, now_s: float) -> list[Effect]:
+    def _added(self, event: events.ReplicaAdded, now_s: float) -> list[events.Effect]:
         assert event.in_flight_limit >= 1, event
         if not self.view.active_count:
             self._health.probe_at_s = now_s
@@ -151,7 +138,7 @@ class Gate(Machine[Event, Effect]):
         self._fleet_changed()
         return self._path.drained(now_s)
 
-    def _removed(self, event: ReplicaRemoved) -> list[Effect]:
+    def _removed(self, event: events.ReplicaRemoved) -> list[events.Effect]:
         replica = self.view.replicas.get(event.replica_id)
         if replica is None or replica.draining:
             return self._ignored()
@@ -159,7 +146,7 @@ class Gate(Machine[Event, Effect]):
         self._fleet_changed(replica.replica_id)
         return []
 
-    def _reported(self, event: ReplicaReported) -> list[Effect]:
+    def _reported(self, event: events.ReplicaReported) -> list[events.Effect]:
         replica = self.view.replicas.get(event.replica_id)
         if replica is None or (replica.report and replica.report.observed_s > event.observed_s):
             return self._ignored()
@@ -170,6 +157,6 @@ class Gate(Machine[Event, Effect]):
         self._router.fleet_changed(gone_id)
         self.view.count_places()
 
-    def _ignored(self) -> list[Effect]:
+    def _ignored(self) -> list[events.Effect]:
         self.view.counts.ignored += 1
         return []

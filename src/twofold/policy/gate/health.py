@@ -1,16 +1,7 @@
 """Whose fault a failure is, and which circuits that opens: the gate's side towards its replicas."""
 
-from twofold.policy.gate import breaker
+from twofold.policy.gate import breaker, events
 from twofold.policy.gate.breaker import Circuit
-from twofold.policy.gate.events import (
-    Cause,
-    CloseCircuit,
-    Effect,
-    OpenCircuit,
-    Probe,
-    ProbeAnswered,
-    ProbeFailed,
-)
 from twofold.policy.gate.fleet_view import UNREPORTED_PROBES_MAX, Doubt, FleetView, Replica, Request
 from twofold.policy.gate.outliers import Outliers
 from twofold.policy.gate.routing import Router
@@ -29,16 +20,16 @@ class Health:
         self.probe_at_s = 0.0
         self._turn_number = 0  # never twice, so that a probe of a replica that is gone is nobody's
 
-    def failed(self, request: Request, cause: Cause, now_s: float) -> list[Effect]:
+    def failed(self, request: Request, cause: events.Cause, now_s: float) -> list[events.Effect]:
         """The request's attempt failed: its replica is to blame, or in doubt."""
         doubt = Doubt(self._view.replica_of(request), request.era, cause)
-        if request.started or cause is Cause.REFUSED:
+        if request.started or cause is events.Cause.REFUSED:
             return self._blamed(doubt, now_s)
         request.doubts = (*request.doubts, doubt)
         doubt.replica.doubted_count += 1
         return []
 
-    def proven(self, request: Request, now_s: float) -> list[Effect]:
+    def proven(self, request: Request, now_s: float) -> list[events.Effect]:
         """A replica answers the request: nothing is wrong with it, and who failed it before is to blame."""
         here = self._view.replica_of(request)
         here.doubted_count = 0
@@ -47,11 +38,11 @@ class Health:
         doubts, request.doubts = request.doubts, ()
         return [e for doubt in doubts if doubt.replica is not here for e in self._blamed(doubt, now_s)]
 
-    def unheard(self, request: Request, now_s: float) -> list[Effect]:
+    def unheard(self, request: Request, now_s: float) -> list[events.Effect]:
         """Given up where one replica alone was asked: its silence counts against it, its error does not."""
         if len({doubt.replica.replica_id for doubt in request.doubts}) != 1:
             return []
-        silent = [doubt for doubt in request.doubts if doubt.cause is not Cause.ERROR]
+        silent = [doubt for doubt in request.doubts if doubt.cause is not events.Cause.ERROR]
         return [effect for doubt in silent for effect in self._blamed(doubt, now_s)]
 
     def ended(self, request: Request) -> None:
@@ -60,10 +51,12 @@ class Health:
         if replica.circuit.opened_count:
             replica.circuit = breaker.after_response_ended(replica.circuit, request.era)
 
-    def probed(self, replica: Replica, event: ProbeAnswered | ProbeFailed, now_s: float) -> list[Effect]:
+    def probed(
+        self, replica: Replica, event: events.ProbeAnswered | events.ProbeFailed, now_s: float
+    ) -> list[events.Effect]:
         """One of a replica's unreported probes ended; they end in any order, as after a time-out."""
         era = replica.probe_eras.pop(event.number)
-        if isinstance(event, ProbeAnswered):
+        if isinstance(event, events.ProbeAnswered):
             if replica.circuit.until_s is None:
                 return []  # it is closed, and stays so
             circuit = breaker.after_probe_answered(replica.circuit, era, now_s)
@@ -72,29 +65,29 @@ class Health:
             circuit = breaker.after_probe_failed(replica.circuit, era, event.cause, now_s, settings)
         return self._switched(replica, circuit)
 
-    def probes(self, now_s: float) -> list[Effect]:
+    def probes(self, now_s: float) -> list[events.Effect]:
         """Probe everyone; the next turn is due from now on, so that a clock's leap causes no burst."""
         self.probe_at_s = now_s + self._view.settings.probe_every_s
         self._turn_number += 1
         number = self._turn_number
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         for replica in self._view.replicas.values():
             if not replica.draining:
                 eras = replica.probe_eras
                 if len(eras) == UNREPORTED_PROBES_MAX:
                     del eras[next(iter(eras))]
                 eras[number] = replica.circuit.era
-                effects.append(Probe(replica.replica_id, number))
+                effects.append(events.Probe(replica.replica_id, number))
         return effects
 
-    def _blamed(self, doubt: Doubt, now_s: float) -> list[Effect]:
+    def _blamed(self, doubt: Doubt, now_s: float) -> list[events.Effect]:
         replica, settings = doubt.replica, self._view.settings
         if self._outliers is not None:
             self._outliers.observe(replica.replica_id, now_s, failed=True)
         circuit = breaker.after_request_failed(replica.circuit, doubt.era, doubt.cause, now_s, settings)
         return self._switched(replica, circuit)
 
-    def _switched(self, replica: Replica, circuit: Circuit) -> list[Effect]:
+    def _switched(self, replica: Replica, circuit: Circuit) -> list[events.Effect]:
         """Give a replica its new circuit, and say whether it opened or closed; of a removed one, nothing."""
         before, replica.circuit = replica.circuit, circuit
         if replica.draining or circuit.until_s == before.until_s:
@@ -102,7 +95,7 @@ class Health:
         self._view.count_places()
         if circuit.until_s is None:
             self._router.fleet_changed()
-            return [CloseCircuit(replica.replica_id)]
+            return [events.CloseCircuit(replica.replica_id)]
         # A process that died comes back with an empty cache; of one that only failed, little is lost.
         self._router.fleet_changed(replica.replica_id)
-        return [OpenCircuit(replica.replica_id, circuit.until_s)]
+        return [events.OpenCircuit(replica.replica_id, circuit.until_s)]

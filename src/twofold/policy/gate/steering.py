@@ -7,17 +7,8 @@ into the view and into what the router knows. A part that is not set is not ther
 
 from collections import Counter
 
+from twofold.policy.gate import events
 from twofold.policy.gate.canary import Canary, Outcome
-from twofold.policy.gate.events import (
-    Effect,
-    EjectReplica,
-    FailOverZone,
-    ReadmitReplica,
-    ReplicaAdded,
-    ResponseEnded,
-    RestoreZone,
-    StopReplica,
-)
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.outliers import Outliers, ZoneWatch
 from twofold.policy.gate.rollout import Rollout
@@ -86,7 +77,7 @@ class Steering:
             late, slow = now_s - request.arrived_s > limit_s, now_s - request.sent_s > limit_s
             self.scaler.observe_first_token(self._pool_of(request), late, slow)
 
-    def ended(self, request: Request, event: ResponseEnded, now_s: float) -> list[Effect]:
+    def ended(self, request: Request, event: events.ResponseEnded, now_s: float) -> list[events.Effect]:
         """An answer ended, before its places are freed."""
         replica = self._view.replica_of(request)
         ttft_s = request.started_s - request.sent_s if request.started else None
@@ -116,7 +107,7 @@ class Steering:
         )
         return self._judged(replica, outcome, now_s)
 
-    def failed(self, request: Request, now_s: float) -> list[Effect]:
+    def failed(self, request: Request, now_s: float) -> list[events.Effect]:
         """An attempt failed, before its places are freed. A repeat tries no release."""
         replica = self._view.replica_of(request)
         request.version = None
@@ -124,7 +115,7 @@ class Steering:
             return []
         return self._judged(replica, Outcome(failed=True), now_s)
 
-    def left(self, request: Request, now_s: float) -> list[Effect]:
+    def left(self, request: Request, now_s: float) -> list[events.Effect]:
         """A client left before its first token, and before its places are freed.
 
         Why     A release that hangs is left by everybody: were that no outcome, nothing would judge it. Who
@@ -138,7 +129,7 @@ class Steering:
             return []
         return self._judged(self._view.replica_of(request), Outcome(failed=True), now_s)
 
-    def added(self, event: ReplicaAdded, now_s: float) -> None:
+    def added(self, event: events.ReplicaAdded, now_s: float) -> None:
         """A replica is in the view."""
         if self.scaler is not None:
             self.scaler.replica_added(event.replica_id, now_s)
@@ -153,7 +144,7 @@ class Steering:
         machines = (self.scaler, self.rollout)
         return any(machine is not None and machine.start_failed(replica_id, now_s) for machine in machines)
 
-    def offered(self, version: str, pool: str, now_s: float) -> list[Effect] | None:
+    def offered(self, version: str, pool: str, now_s: float) -> list[events.Effect] | None:
         """A release is to be tried; None: nobody tries releases here."""
         if self.canary is None:
             return None
@@ -163,29 +154,29 @@ class Steering:
         effects = self.canary.offered(version, pool, now_s)
         return self._folded(effects + self._rolled_out(now_s))
 
-    def withdrawn(self, version: str, now_s: float) -> list[Effect] | None:
+    def withdrawn(self, version: str, now_s: float) -> list[events.Effect] | None:
         """A trial is called off; None: there is none."""
         effects = self.canary.withdrawn(version) if self.canary is not None else []
         return self._folded(effects + self._rolled_out(now_s)) if effects else None
 
     # --- by the clock ---
 
-    def tick(self, now_s: float) -> list[Effect]:
+    def tick(self, now_s: float) -> list[events.Effect]:
         """Whatever is due, each part from now on anew."""
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         for name, due_s in self._due_s.items():
             if now_s >= due_s:
                 effects += self._acted(name, now_s)
         self.next_due_s = min(self._due_s.values())
         return effects
 
-    def wanted(self, now_s: float) -> list[Effect]:
+    def wanted(self, now_s: float) -> list[events.Effect]:
         """A request is held and no replica is there: do not wait for the scaler's turn."""
         if self.scaler is None or any(state.starts.pending for state in self.scaler.pools.values()):
             return []
         return self._acted("scaling", now_s)
 
-    def _acted(self, name: str, now_s: float) -> list[Effect]:
+    def _acted(self, name: str, now_s: float) -> list[events.Effect]:
         view = self._view
         settings = view.settings
         if name == "outliers" and self.outliers is not None and settings.outliers is not None:
@@ -210,7 +201,7 @@ class Steering:
         kept = self._router.trial_versions
         return self._folded(self.scaler.tick(view, now_s, held, lost, versions, kept))
 
-    def _rolled_out(self, now_s: float) -> list[Effect]:
+    def _rolled_out(self, now_s: float) -> list[events.Effect]:
         if self.rollout is None or self.canary is None or not self.rollout.courses:
             return []
         trials = self.canary.trials.values()
@@ -218,29 +209,29 @@ class Steering:
         scaled = self.scaler.pools if self.scaler is not None else ()
         return self.rollout.tick(self._view, now_s, shares, self.canary.promoted.values(), scaled)
 
-    def _judged(self, replica: Replica, outcome: Outcome, now_s: float) -> list[Effect]:
+    def _judged(self, replica: Replica, outcome: Outcome, now_s: float) -> list[events.Effect]:
         assert self.canary is not None
         pool = replica.added.pool if self._rules is not None else ""
         if not self.canary.observe(pool, replica.added.version, outcome, now_s):
             return []
         return self._folded(self.canary.tick(now_s))
 
-    def _folded(self, effects: list[Effect]) -> list[Effect]:
+    def _folded(self, effects: list[events.Effect]) -> list[events.Effect]:
         """What the effects mean for the view and for the router."""
         view = self._view
         for effect in effects:
             match effect:
-                case EjectReplica():
+                case events.EjectReplica():
                     view.replicas[effect.replica_id].ejected_until_s = effect.until_s
-                case ReadmitReplica():
+                case events.ReadmitReplica():
                     view.replicas[effect.replica_id].ejected_until_s = None
-                case StopReplica() if effect.replica_id in view.replicas:  # else it is not ready yet
+                case events.StopReplica() if effect.replica_id in view.replicas:  # else it is not ready yet
                     view.remove_replica(view.replicas[effect.replica_id])
                     self._router.fleet_changed(effect.replica_id)
-                case FailOverZone() | RestoreZone():
+                case events.FailOverZone() | events.RestoreZone():
                     for replica in view.replicas.values():
                         if replica.added.zone == effect.zone:
-                            replica.zone_lost = isinstance(effect, FailOverZone)
+                            replica.zone_lost = isinstance(effect, events.FailOverZone)
                 case _:
                     pass
         if effects:
