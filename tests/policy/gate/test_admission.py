@@ -51,7 +51,7 @@ def view() -> FleetView:
 def fill(view: FleetView, name: str, tokens: list[int]) -> None:
     view.add_replica(ReplicaAdded(name, len(tokens)))
     for number, output_tokens in enumerate(tokens):
-        view.place(Request(100 + number, RequestArrived(0, output_tokens)), view.replicas[name])
+        view.place(Request(100 + number, RequestArrived(0, output_tokens)), view.replicas[name], 0.0)
 
 
 def test_room_on_any_healthy_replica_is_enough(view: FleetView) -> None:

@@ -240,14 +240,16 @@ class GateAgainstModel(RuleBasedStateMachine):
         counts = {k: v for k, v in asdict(view.counts).items() if k not in ("arrived", "ignored")}
         assert view.counts.arrived == sum(counts.values()) + len(view.requests)
         assert counts == {name: self.ended[name] for name in counts}
-        assert {r.request_id: r.replica_id for r in view.requests.values()} == self.where
+        assert {r.request_id: r.attempt.replica.replica_id for r in view.requests.values()} == self.where
 
     @invariant()
     def nothing_is_kept_of_what_is_over(self) -> None:
         view = self.gate.view
         assert view.replicas.keys() == self.seen.keys()
         for name, replica in view.replicas.items():
-            here = [request for request in view.requests.values() if request.replica_id == name]
+            here = [
+                request for request in view.requests.values() if request.attempt.replica.replica_id == name
+            ]
             assert replica.in_flight_count == len(here) and replica.probe_eras.keys() == {
                 probe.number for probe, _ in self.probes if probe.replica_id == name
             }

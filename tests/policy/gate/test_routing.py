@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twofold.policy.gate import Beliefs, GateSettings, PoolRules
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
-from twofold.policy.gate.fleet_view import FleetView, Replica, Request
+from twofold.policy.gate.fleet_view import Attempt, FleetView, Replica, Request
 from twofold.policy.gate.routing import TIERS_MAX, Router
 from twofold.policy.gate.settings import Routing, RoutingSettings
 
@@ -49,9 +49,16 @@ def fleet(count: int, limit: int = 8) -> FleetView:
 def send(view: FleetView, routed: Router, request: Request) -> str:
     replica = routed.route(view, request, 0.0)
     assert replica is not None
-    view.place(request, replica)
+    view.place(request, replica, 0.0)
     routed.placed(request, replica)
     return replica.replica_id
+
+
+def failed(replica_id: str) -> Request:
+    """A request whose only attempt so far failed there."""
+    return Request(
+        1, RequestArrived(5, 5), attempt=Attempt(1, Replica(ReplicaAdded(replica_id, 3))), sent_count=1
+    )
 
 
 @given(REPLICAS)
@@ -86,7 +93,7 @@ def test_a_repeat_goes_elsewhere_unless_nowhere_else_is_healthy(
     rule: Routing, replicas: Rows, failed_at: str
 ) -> None:
     view = view_of(replicas)
-    chosen = router(rule).route(view, Request(1, RequestArrived(5, 5), replica_id=failed_at, attempt=1), 1.0)
+    chosen = router(rule).route(view, failed(failed_at), 1.0)
     others = {name: row for name, row in replicas.items() if name != failed_at}
     if any(until_s is None and not draining for _, _, until_s, draining in others.values()):
         assert chosen == router().route(view_of(others), Request(1, RequestArrived(5, 5)), 1.0)
@@ -100,7 +107,7 @@ def test_an_answer_that_has_begun_weighs_less_than_one_that_has_not() -> None:
     for name, started in (("a", False), ("b", True)):
         view.add_replica(ReplicaAdded(name, 4))
         request = Request(len(view.requests) + 1, RequestArrived(1000, 10))
-        view.place(request, view.replicas[name])
+        view.place(request, view.replicas[name], 0.0)
         if started:
             view.start(request)
     assert router().route(view, Request(3, RequestArrived(1000, 10)), 0.0) is view.replicas["b"]
@@ -109,7 +116,7 @@ def test_an_answer_that_has_begun_weighs_less_than_one_that_has_not() -> None:
 def test_of_repeats_the_least_doubted_replica_comes_first() -> None:
     view = view_of({"a": (0, 0, None, False), "b": (1, 2, None, False), "c": (1, 3, None, False)})
     view.replicas["a"].doubted_count = 2
-    chosen = router().route(view, Request(1, RequestArrived(5, 5), replica_id="c", attempt=1), 0.0)
+    chosen = router().route(view, failed("c"), 0.0)
     assert chosen is view.replicas["b"]
 
 
@@ -147,7 +154,7 @@ def test_a_prompt_goes_to_who_has_read_its_beginning() -> None:
 def test_a_cached_prompt_does_not_go_where_the_queue_is_longer_than_the_prompt() -> None:
     view, routed = fleet(2), router(Routing.PREFIX, RoutingSettings(prefix_block_tokens=100))
     send(view, routed, Request(1, RequestArrived(200, 1, prefix_blocks=(1, 2))))  # r00
-    view.place(Request(2, RequestArrived(1000, 1)), view.replicas["r00"])
+    view.place(Request(2, RequestArrived(1000, 1)), view.replicas["r00"], 0.0)
     assert send(view, routed, Request(3, RequestArrived(200, 1, prefix_blocks=(1, 2)))) == "r01"
 
 
@@ -175,7 +182,7 @@ def test_a_session_stays_spills_when_its_home_is_overloaded_and_comes_back() -> 
     home = send(view, routed, Request(1, RequestArrived(1, 1, session_id="s")))
     crowd = [Request(number, RequestArrived(1, 1)) for number in range(2, 12)]
     for request in crowd:
-        view.place(request, view.replicas[home])
+        view.place(request, view.replicas[home], 0.0)
     assert send(view, routed, Request(20, RequestArrived(1, 1, session_id="s"))) != home
     for request in crowd:
         view.release(request)

@@ -62,7 +62,7 @@ class Answers:
 
     def _takes_up(self, request: Request, attempt: int) -> bool:
         """Make the attempt that is spoken of the request's; False: it does not run."""
-        if attempt in (0, request.attempt):
+        if attempt in (0, request.attempt.number):
             return True
         if request.rival is None or request.rival.number != attempt:
             return False
@@ -86,8 +86,8 @@ class Answers:
         path = self._path
         if request.rival is not None:
             loser = self._view.drop_rival(request)
-            request.late = loser if loser.number < request.attempt else None
-            effects.append(events.Cancel(request.request_id, loser.replica_id, loser.number))
+            request.late = loser if loser.number < request.attempt.number else None
+            effects.append(events.Cancel(request.request_id, loser.replica.replica_id, loser.number))
             effects += path.drained(now_s, 1)
         if path.hedger is not None:
             path.hedger.began(request.request_id, now_s)
@@ -99,7 +99,7 @@ class Answers:
         if pace is None:
             return
         if not had_rival:
-            pace.began(request.believed_s, now_s - request.sent_s)
+            pace.began(request.believed_s, now_s - request.attempt.sent_s)
         if request.predicted_s is not None:
             late_s = now_s - request.arrived_s - request.predicted_s
             pace.waited(request.kind.name, late_s, request.spread_s)
@@ -127,7 +127,7 @@ class Answers:
     def _learn_places(self, request: Request, tokens: int, wrote_s: float | None) -> None:
         admission, slo_s = self._view.settings.admission, request.kind.tpot_slo_s
         if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
-            replica = self._view.replica_of(request)
+            replica = request.attempt.replica
             learn(self._view, replica, wrote_s / (tokens - 1), slo_s, admission.attained_fraction)
 
     def _left(self, request: Request | None, request_id: int, now_s: float) -> list[events.Effect]:
@@ -135,7 +135,7 @@ class Answers:
             self._view.counts.left += 1
             effects: list[events.Effect] = []
             if not request.started:
-                if request.rival is not None and request.rival.number < request.attempt:
+                if request.rival is not None and request.rival.number < request.attempt.number:
                     self._view.swap(request)  # the first of two waited longer
                 if self._steering is not None:
                     effects = self._steering.left(request, now_s)
@@ -170,7 +170,7 @@ class Answers:
     def _released(self, request: Request, now_s: float) -> None:
         """No attempt of it runs: its places are free."""
         if self._path.pace:
-            self._path.pace.freed(request.charged_tokens, now_s - request.sent_s)
+            self._path.pace.freed(request.charged_tokens, now_s - request.attempt.sent_s)
         if self._path.hedger is not None:
             self._path.hedger.ended(request.request_id)
         self._view.release(request)

@@ -14,73 +14,6 @@ UNREPORTED_PROBES_MAX = 64  # of one replica; beyond, the driver lost one and th
 ANY_CLASS = ClassSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """An attempt that failed before its first byte: the replica's fault, or the request's own?"""
-
-    replica: "Replica"
-    era: int
-    cause: Cause
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One of two attempts of the same request that run at once."""
-
-    number: int
-    replica_id: str
-    era: int
-    hit_tokens: int
-    sent_s: float
-    ahead_tokens: int
-    beside_count: int
-
-
-@dataclass(slots=True)
-class Request:
-    """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
-
-    request_id: int
-    arrival: RequestArrived  # as its client asked
-    arrived_s: float = 0.0
-    kind: ClassSettings = ANY_CLASS  # of its class, or of the one that stands for it
-    replica_id: str | None = None  # of its attempt; None before the first
-    attempt: int = 0  # the number of that attempt
-    sent_count: int = 0  # attempts so far
-    era: int = 0  # of that replica's circuit when the attempt was sent
-    sent_s: float = 0.0
-    ahead_tokens: int = 0  # that its replica had to read when it was sent, its own included
-    beside_count: int = 0  # requests that its replica had then, this one included
-    started: bool = False  # the first byte of the answer came
-    started_s: float = 0.0
-    rival: Attempt | None = None  # another attempt that runs beside it
-    late: Attempt | None = None  # its first attempt, where a hedge answered sooner
-    doubts: tuple[Doubt, ...] = ()  # at most one per attempt
-    version: str | None = None  # the release that it is to try; None: what runs by now
-    hit_tokens: int = 0  # of its input, believed to be cached where the latest attempt is
-    charged_tokens: int = 0  # its input and its output limit when it came
-    shortened_tokens: int | None = None  # the output limit that it was given instead of its own
-    smaller_model: str = ""  # that it was given instead of its own
-    queued: bool = False  # it was held, and charged to its tenant's flow
-    believed_s: float = 0.0  # from sending to its first token, as beliefs have it
-    predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
-    spread_s: float = 1.0  # … and how far off that usually is
-    input_tokens: int = field(init=False)
-    output_limit_tokens: int = field(init=False)  # as it is now, and so are the next two
-    model: str = field(init=False)
-    deadline_s: float | None = field(init=False)  # by when its last token is due
-
-    def __post_init__(self) -> None:
-        arrival = self.arrival
-        self.input_tokens, self.output_limit_tokens = arrival.input_tokens, arrival.output_limit_tokens
-        self.model, self.deadline_s = arrival.model, arrival.deadline_s
-
-    @property
-    def unread_tokens(self) -> int:
-        """Of its input, what the replica of its latest attempt still has to read before the first byte."""
-        return self.input_tokens - self.hit_tokens
-
-
 @dataclass(slots=True)
 class Replica:
     """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
@@ -128,6 +61,66 @@ class Replica:
             self.unread_input_tokens * beliefs.input_token_s
             + self.output_limit_tokens * beliefs.output_token_s
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An attempt that failed before its first byte: the replica's fault, or the request's own?"""
+
+    replica: Replica
+    era: int
+    cause: Cause
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One sending of a request to a replica."""
+
+    number: int  # among those of its request, from 1
+    replica: Replica
+    era: int = 0  # of the replica's circuit when it was sent
+    hit_tokens: int = 0  # of the input, believed to be cached there
+    sent_s: float = 0.0
+    ahead_tokens: int = 0  # that the replica had to read then, its own included
+    beside_count: int = 0  # requests that the replica had then, this one included
+
+
+NOT_SENT = Attempt(0, Replica(ReplicaAdded("", 1)))
+
+
+@dataclass(slots=True)
+class Request:
+    """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
+
+    request_id: int
+    arrival: RequestArrived  # as its client asked
+    arrived_s: float = 0.0
+    kind: ClassSettings = ANY_CLASS  # of its class, or of the one that stands for it
+    attempt: Attempt = NOT_SENT  # the latest, or of two that run the one that was spoken of last
+    sent_count: int = 0  # attempts so far
+    started: bool = False  # the first byte of the answer came
+    started_s: float = 0.0
+    rival: Attempt | None = None  # another attempt that runs beside it
+    late: Attempt | None = None  # its first attempt, where a hedge answered sooner
+    doubts: tuple[Doubt, ...] = ()  # at most one per attempt
+    version: str | None = None  # the release that it is to try; None: what runs by now
+    hit_tokens: int = 0  # of its input, believed to be cached where it was routed to last
+    charged_tokens: int = 0  # its input and its output limit when it came
+    shortened_tokens: int | None = None  # the output limit that it was given instead of its own
+    smaller_model: str = ""  # that it was given instead of its own
+    queued: bool = False  # it was held, and charged to its tenant's flow
+    believed_s: float = 0.0  # from sending to its first token, as beliefs have it
+    predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
+    spread_s: float = 1.0  # … and how far off that usually is
+    input_tokens: int = field(init=False)
+    output_limit_tokens: int = field(init=False)  # as it is now, and so are the next two
+    model: str = field(init=False)
+    deadline_s: float | None = field(init=False)  # by when its last token is due
+
+    def __post_init__(self) -> None:
+        arrival = self.arrival
+        self.input_tokens, self.output_limit_tokens = arrival.input_tokens, arrival.output_limit_tokens
+        self.model, self.deadline_s = arrival.model, arrival.deadline_s
 
 
 @dataclass(slots=True)
@@ -181,73 +174,56 @@ class FleetView:
         """Count the healthy replicas' places anew: health changed, or may have."""
         self.place_count = sum(r.in_flight_limit for r in self.replicas.values() if r.healthy)
 
-    def place(self, request: Request, replica: Replica) -> None:
+    def place(self, request: Request, replica: Replica, now_s: float) -> None:
         """The next attempt of a request is at this replica."""
-        request.replica_id, request.era = replica.replica_id, replica.circuit.era
         request.sent_count += 1
-        request.attempt = request.sent_count
         self.requests[request.request_id] = request
         replica.in_flight_count += 1
         replica.unread_input_tokens += request.input_tokens - request.hit_tokens
         replica.output_limit_tokens += request.output_limit_tokens
-        request.ahead_tokens, request.beside_count = replica.unread_input_tokens, replica.in_flight_count
+        request.attempt = Attempt(
+            request.sent_count,
+            replica,
+            replica.circuit.era,
+            request.hit_tokens,
+            now_s,
+            replica.unread_input_tokens,
+            replica.in_flight_count,
+        )
 
     def start(self, request: Request) -> None:
         """The first byte came: the input is read."""
         request.started = True
-        self.replica_of(request).unread_input_tokens -= request.input_tokens - request.hit_tokens
+        attempt = request.attempt
+        attempt.replica.unread_input_tokens -= request.input_tokens - attempt.hit_tokens
 
     def release(self, request: Request) -> None:
         """No attempt runs any more: neither the fleet nor a replica has the request."""
         if request.rival is not None:
             self.drop_rival(request)
         del self.requests[request.request_id]
-        self._free(request)
-
-    def set_rival(self, request: Request) -> None:
-        """The request's attempt runs on beside the next one."""
-        assert request.replica_id is not None, request
-        request.rival = Attempt(
-            request.attempt,
-            request.replica_id,
-            request.era,
-            request.hit_tokens,
-            request.sent_s,
-            request.ahead_tokens,
-            request.beside_count,
-        )
+        self._free(request, request.attempt)
 
     def swap(self, request: Request) -> None:
         """Of two attempts that run at once, the other is the request's."""
         rival = request.rival
         assert rival is not None, request
-        self.set_rival(request)
-        request.attempt, request.replica_id = rival.number, rival.replica_id
-        request.era, request.hit_tokens, request.sent_s = rival.era, rival.hit_tokens, rival.sent_s
-        request.ahead_tokens, request.beside_count = rival.ahead_tokens, rival.beside_count
+        request.attempt, request.rival = rival, request.attempt
 
     def drop_rival(self, request: Request) -> Attempt:
         """The attempt beside the request's is over; neither had begun."""
-        assert not request.started, request
-        self.swap(request)
-        self._free(request)
-        self.swap(request)
         rival, request.rival = request.rival, None
-        assert rival is not None
+        assert rival is not None and not request.started, request
+        self._free(request, rival)
         return rival
 
-    def _free(self, request: Request) -> None:
-        replica = self.replica_of(request)
+    def _free(self, request: Request, attempt: Attempt) -> None:
+        replica = attempt.replica
         replica.in_flight_count -= 1
         replica.output_limit_tokens -= request.output_limit_tokens
         if not request.started:
-            replica.unread_input_tokens -= request.input_tokens - request.hit_tokens
+            replica.unread_input_tokens -= request.input_tokens - attempt.hit_tokens
         self._forget_if_drained(replica)
-
-    def replica_of(self, request: Request) -> Replica:
-        """Where the latest attempt is; a replica is not forgotten before its requests."""
-        assert request.replica_id is not None, request
-        return self.replicas[request.replica_id]
 
     def _forget_if_drained(self, replica: Replica) -> None:
         if replica.draining and not replica.in_flight_count:

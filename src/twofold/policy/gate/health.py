@@ -22,7 +22,7 @@ class Health:
 
     def failed(self, request: Request, cause: events.Cause, now_s: float) -> list[events.Effect]:
         """The request's attempt failed: its replica is to blame, or in doubt."""
-        doubt = Doubt(self._view.replica_of(request), request.era, cause)
+        doubt = Doubt(request.attempt.replica, request.attempt.era, cause)
         if request.started or cause is events.Cause.REFUSED:
             return self._blamed(doubt, now_s)
         request.doubts = (*request.doubts, doubt)
@@ -31,7 +31,7 @@ class Health:
 
     def proven(self, request: Request, now_s: float) -> list[events.Effect]:
         """A replica answers the request: nothing is wrong with it, and who failed it before is to blame."""
-        here = self._view.replica_of(request)
+        here = request.attempt.replica
         here.doubted_count = 0
         if not request.doubts:
             return []
@@ -47,9 +47,9 @@ class Health:
 
     def ended(self, request: Request) -> None:
         """An answer ended well."""
-        replica = self._view.replica_of(request)
+        replica = request.attempt.replica
         if replica.circuit.opened_count:
-            replica.circuit = breaker.after_response_ended(replica.circuit, request.era)
+            replica.circuit = breaker.after_response_ended(replica.circuit, request.attempt.era)
 
     def probed(
         self, replica: Replica, event: events.ProbeAnswered | events.ProbeFailed, now_s: float

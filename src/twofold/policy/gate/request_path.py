@@ -222,15 +222,12 @@ class RequestPath:
             request = view.requests[request_id]
             if request.sent_count >= view.settings.attempt_limit:
                 continue
-            first_id, hit_tokens = request.replica_id, request.hit_tokens
             replica = self._router.route(view, request, now_s)
-            request.hit_tokens, other_hit_tokens = hit_tokens, request.hit_tokens
-            if replica is None or replica.replica_id == first_id:
+            if replica is None or replica is request.attempt.replica:
                 continue
             if self._budget is not None and not self._budget.take(now_s):
                 continue
-            view.set_rival(request)
-            request.hit_tokens = other_hit_tokens
+            request.rival = request.attempt  # it runs on beside the next one
             effects.append(self._sent(request, replica, now_s))
         return effects
 
@@ -328,13 +325,12 @@ class RequestPath:
             unread_tokens = replica.unread_input_tokens + request.input_tokens - request.hit_tokens
             beliefs = self._view.beliefs
             request.believed_s = unread_tokens * beliefs.input_token_s + beliefs.first_token_s
-        request.sent_s = now_s
-        self._view.place(request, replica)
+        self._view.place(request, replica, now_s)
         self._router.placed(request, replica)
         return Send(
             request.request_id,
             replica.replica_id,
-            request.attempt,
+            request.sent_count,
             request.shortened_tokens,
             request.smaller_model,
         )

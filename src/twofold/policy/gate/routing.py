@@ -130,8 +130,8 @@ class Router:
 
     def _chosen(self, view: FleetView, request: Request, group: Group) -> Replica | None:
         request.hit_tokens = 0
-        if request.replica_id is not None:
-            return _elsewhere(group.replicas, request.replica_id, view.beliefs)
+        if request.sent_count:
+            return _elsewhere(group.replicas, request.attempt.replica.replica_id, view.beliefs)
         return self._choose(view, request, group)
 
     def _in_turn(self, _view: FleetView, _request: Request, group: Group) -> Replica | None:

@@ -66,7 +66,7 @@ class Steering:
         """An answer began."""
         if self.canary is not None and self.canary.trials:
             begun_s, requests = self._begun_s, self._view.requests
-            begun_s[request.request_id] = self._load_s(self._view.replica_of(request), now_s)
+            begun_s[request.request_id] = self._load_s(request.attempt.replica, now_s)
             if len(begun_s) > len(requests) + BEGUN_SPARE:
                 self._begun_s = {name: at_s for name, at_s in begun_s.items() if name in requests}
         limit_s = request.kind.ttft_slo_s
@@ -74,18 +74,18 @@ class Steering:
         # On an idle replica, as is believed: more replicas make none faster.
         alone_s = request.input_tokens * beliefs.input_token_s + beliefs.first_token_s
         if self.scaler is not None and limit_s is not None and alone_s < limit_s:
-            late, slow = now_s - request.arrived_s > limit_s, now_s - request.sent_s > limit_s
+            late, slow = now_s - request.arrived_s > limit_s, now_s - request.attempt.sent_s > limit_s
             self.scaler.observe_first_token(self._pool_of(request), late, slow)
 
     def ended(self, request: Request, event: events.ResponseEnded, now_s: float) -> list[events.Effect]:
         """An answer ended, before its places are freed."""
-        replica = self._view.replica_of(request)
-        ttft_s = request.started_s - request.sent_s if request.started else None
+        replica = request.attempt.replica
+        ttft_s = request.started_s - request.attempt.sent_s if request.started else None
         tpot_s = None
         if request.started and event.output_tokens > 1:
             tpot_s = (now_s - request.started_s) / (event.output_tokens - 1)
         if self.scaler is not None:
-            residence_s = now_s - request.sent_s
+            residence_s = now_s - request.attempt.sent_s
             pool, work_s = self._pool_of(request), self._work_s(request)
             self.scaler.observe_finished(pool, work_s, residence_s, replica.in_flight_count)
         if self.outliers is not None:
@@ -93,7 +93,7 @@ class Steering:
         if self.canary is None or not self.canary.trials:
             return []
         # A hedge hides how late the first attempt was, and a release on few replicas is hardly ever hedged.
-        asked = request.late or request
+        asked = request.late or request.attempt
         outcome = Outcome(
             False,
             request.started_s - asked.sent_s if request.started else None,
@@ -103,13 +103,13 @@ class Steering:
             request.input_tokens,
             asked.beside_count,
             asked.ahead_tokens,
-            now_s - request.sent_s,
+            now_s - request.attempt.sent_s,
         )
         return self._judged(replica, outcome, now_s)
 
     def failed(self, request: Request, now_s: float) -> list[events.Effect]:
         """An attempt failed, before its places are freed. A repeat tries no release."""
-        replica = self._view.replica_of(request)
+        replica = request.attempt.replica
         request.version = None
         if self.canary is None or not self.canary.trials:
             return []
@@ -124,10 +124,10 @@ class Steering:
         """
         if self.canary is None or not self.canary.trials:
             return []
-        beliefs = self._view.beliefs
-        if now_s - request.sent_s <= request.ahead_tokens * beliefs.input_token_s + beliefs.first_token_s:
+        beliefs, attempt = self._view.beliefs, request.attempt
+        if now_s - attempt.sent_s <= attempt.ahead_tokens * beliefs.input_token_s + beliefs.first_token_s:
             return []
-        return self._judged(self._view.replica_of(request), Outcome(failed=True), now_s)
+        return self._judged(attempt.replica, Outcome(failed=True), now_s)
 
     def added(self, event: events.ReplicaAdded, now_s: float) -> None:
         """A replica is in the view."""
