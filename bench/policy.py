@@ -5,21 +5,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twofold.policy import Entry
-from twofold.policy.gate import (
+from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate.events import ReplicaAdded, RequestArrived, ResponseEnded, ResponseStarted, to_line
+from twofold.policy.gate.settings import (
     AdmissionSettings,
-    Beliefs,
     ClassKind,
     ClassSettings,
     DegradationSettings,
-    Gate,
-    GateSettings,
     HedgeSettings,
     LimitSettings,
     QueueSettings,
     Rate,
     RetryBudgetSettings,
 )
-from twofold.policy.gate.events import ReplicaAdded, RequestArrived, ResponseEnded, ResponseStarted, to_line
 
 FLEETS = (1, 8, 64)
 REQUESTS = 60

@@ -9,14 +9,13 @@ from typing import Any
 
 from bench.twin_engine import step_table
 from twofold.policy import Machine
-from twofold.policy.gate import (
+from twofold.policy.gate import Beliefs, Gate, GateSettings, Routing
+from twofold.policy.gate.events import Effect, Event
+from twofold.policy.gate.settings import (
     AdmissionSettings,
-    Beliefs,
     CanarySettings,
     ClassSettings,
     DegradationSettings,
-    Gate,
-    GateSettings,
     HedgeSettings,
     LimitSettings,
     OutlierSettings,
@@ -25,12 +24,10 @@ from twofold.policy.gate import (
     Rate,
     RetryBudgetSettings,
     RolloutSettings,
-    Routing,
     RoutingSettings,
     ScalingSettings,
     ZoneSettings,
 )
-from twofold.policy.gate.events import Effect, Event
 from twofold.twin.serving import (
     Arrival,
     ClassModel,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench.canary import GATE, KINDS, Trial, bounds, line, tried
-from twofold.policy.gate import CanarySettings
-from twofold.policy.gate.settings import Stage
+from twofold.policy.gate.settings import CanarySettings, Stage
 
 SMALL = replace(GATE, canary=CanarySettings((Stage(0.25, 100), Stage(0.5, 200))))
 

@@ -20,6 +20,7 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 import aiohttp
 
+from bench.worlds.replay import replay
 from twofold.live.gate_log import read_gate_log
 from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import (
@@ -32,7 +33,7 @@ from twofold.live.gateway_config import (
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.live.upstream import CLOSED_WITHIN_S
-from twofold.policy.gate import Beliefs, ClassSettings, Gate, GateSettings, QueueSettings, RetryBudgetSettings
+from twofold.policy.gate import Beliefs, Gate, GateSettings
 from twofold.policy.gate.events import (
     Probe,
     RequestArrived,
@@ -41,7 +42,7 @@ from twofold.policy.gate.events import (
     Send,
     entry_from_line,
 )
-from twofold.policy.gate.replay import replay
+from twofold.policy.gate.settings import ClassSettings, QueueSettings, RetryBudgetSettings
 
 PATH = "/v1/completions"
 STREAM = {"prompt": "once upon", "stream": True, "max_tokens": 4}

@@ -10,8 +10,7 @@ from twofold.contracts.results import ClassPlan
 from twofold.contracts.results.parts import Part
 from twofold.contracts.spec import Scenario
 from twofold.core import Estimate
-from twofold.rehearse import belief_factors
-from twofold.rehearse.run import PoolTask
+from twofold.rehearse.run import PoolTask, belief_factors
 
 ONE = Estimate(1.0, 1.0, 1.0, "1/s")
 CHAT = ClassPlan("chat", 20.0, 40.0, 500.0, 100.0, {}, (), 1, ONE, ONE, None, None, ())

@@ -18,7 +18,7 @@ from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts.results import Plan, plan_to_json
 from twofold.contracts.spec import ModelReference, Spec, Supply
 from twofold.core import UnknownNameError, UsageError, ValueRefusedError
-from twofold.rehearse import PoolTask, RehearsalTables, measured_note, measured_services
+from twofold.rehearse import RehearsalRuns, RehearsalTables, measured_services
 from twofold.twin.cluster import JobRecord
 from twofold.twin.serving import FleetResult, RequestRecord, TimelineRow
 
@@ -46,10 +46,10 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
         return _of_plan(source)
     own = ready(source, today)
     plan = own.planned().plan
-    rows = measured_services(own.spec.services)
+    rows, notes = measured_services(own.spec.services)
     models = _models_of(own.spec, own.catalog)
     made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, models, rows)
-    return Rehearsable(plan, _digest(plan), made_of, measured_note(rows))
+    return Rehearsable(plan, _digest(plan), made_of, notes)
 
 
 def _is_plan(source: object) -> bool:
@@ -170,11 +170,11 @@ def _table(path: Path | None, kind: type) -> Iterator[Callable[..., None] | None
         yield write
 
 
-def timeline_table(path: Path, tasks: Sequence[PoolTask], results: Sequence[FleetResult]) -> None:
+def timeline_table(path: Path, runs: RehearsalRuns, results: Sequence[FleetResult]) -> None:
     """The run over time, every pool one after the other."""
     with whole_file(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(["service", "pool", *(field.name for field in fields(TimelineRow))])
-        for task, result in zip(tasks, results, strict=True):
+        for task, result in zip(runs.tasks, results, strict=True):
             where = [task.service.name, task.pool.pool.name]
             writer.writerows([*where, *astuple(row)] for row in result.timeline)

@@ -20,17 +20,13 @@ from twofold.app.simulate_inputs import (
 from twofold.app.sources import SpecSource
 from twofold.contracts.results import Plan, Simulation, Sweep
 from twofold.contracts.spec import Scenario, find_scenario
-from twofold.core import EmptyError, UnknownNameError, UsageError, ValueRefusedError, to_data
+from twofold.core import UnknownNameError, UsageError, ValueRefusedError, to_data
 from twofold.rehearse import (
-    PoolTask,
     RehearsalRuns,
-    RehearsalSettings,
     WorkEngine,
     Workers,
-    belief_factors,
     compared,
-    policies_on,
-    pool_tasks,
+    fleet_rehearsal,
     rehearsed,
     swept,
     training_rehearsal,
@@ -120,13 +116,12 @@ def simulate(
             f"`{scenario.name}` is of serving: no job is submitted there",
             hint="leave `--jobs` out, or name a scenario of a cluster, such as training-week",
         )
-    runs = _rehearsal_runs(given, scenario, options)
-    runs = replace(runs, factors=belief_factors(scenario, runs.tasks))
+    runs = _rehearsal_runs(given, scenario, options).with_beliefs()
     with request_table(options.requests) as record:
         (made,) = rehearsed([runs], tell, workers, record)
     if options.timeline:
-        timeline_table(options.timeline, runs.tasks, made.results)
-    return Simulated(_signed(made.simulation, given, scenario))
+        timeline_table(options.timeline, runs, made.results)
+    return Simulated(_signed(made.simulation, given))
 
 
 def simulate_or_sweep(
@@ -184,44 +179,6 @@ def _scenario(text: str | Scenario, classes: Sequence[str]) -> Scenario:
     return text if isinstance(text, Scenario) else find_scenario(text, classes)
 
 
-def _tasks(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> tuple[PoolTask, ...]:
-    """What is to be run. A trace without a class is the first class's of the first service."""
-    services = given.plan.serving
-    if not services:
-        raise EmptyError(
-            "the plan serves nothing, so no request can be sent",
-            hint="write `serving:`, or rehearse its training: `--scenario training-week`",
-        )
-    known = tuple(_class_names(given.plan))
-    for name in (*(options.traces or {}), *([options.only] if options.only else [])):
-        if name and name not in known:
-            raise UnknownNameError(
-                f"`{name}` is not a class of the plan", hint=f"classes: {', '.join(known)}"
-            )
-    traces = _traces_by_class(options.traces or {}, known[0])
-    # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
-    halved = options.compare is not None
-    settings = RehearsalSettings(scenario, options.seed, known=known, only=options.only, halved=halved)
-    tasks: list[PoolTask] = []
-    for service in services:
-        names = [each.name for each in service.classes]
-        if options.only is not None and options.only not in names:
-            continue
-        tasks += pool_tasks(service, replace(settings, traces=traces), given.tables)
-    return tuple(tasks)
-
-
-def _traces_by_class(traces: Mapping[str, Path], first: str) -> Mapping[str, Path]:
-    """A trace without a class is the first one's, which may not have another."""
-    if "" in traces and first in traces:
-        raise ValueRefusedError(
-            f"two traces for class {first}: `{traces[''].name}`, as no class is named, and"
-            f" `{traces[first].name}`",
-            hint="give each class one trace",
-        )
-    return {name or first: path for name, path in traces.items()}
-
-
 def simulate_sweep(
     source: SpecSource | Plan,
     axis: SweepAxis,
@@ -256,7 +213,18 @@ def _rehearsal_runs(given: Rehearsable, scenario: Scenario, options: SimulateOpt
     if scenario.cluster is not None:
         _check_training(scenario, options)
         return training_rehearsal(name, scenario, options.seed, given.plan.training, given.tables)
-    return RehearsalRuns(name, scenario, options.seed, _tasks(given, scenario, options))
+    # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
+    halved, traces = options.compare is not None, options.traces or {}
+    return fleet_rehearsal(
+        name,
+        scenario,
+        options.seed,
+        given.plan.serving,
+        given.tables,
+        traces,
+        only=options.only,
+        halved=halved,
+    )
 
 
 def _all(
@@ -269,7 +237,7 @@ def _all(
     """Scenarios each under a seed, all runs of all of them side by side."""
     prepared = [_rehearsal_runs(given, scenario, replace(options, seed=seed)) for scenario, seed in runs]
     made = rehearsed(prepared, tell, workers)
-    return [_signed(one.simulation, given, scenario) for one, (scenario, _) in zip(made, runs, strict=True)]
+    return [_signed(one.simulation, given) for one in made]
 
 
 def _comparison(
@@ -301,7 +269,7 @@ def _training(
     with job_table(options.jobs) as note:
         runs = training_rehearsal(plan.name, scenario, options.seed, plan.training, tables, note)
         (made,) = rehearsed([runs], tell)
-    return _signed(made.simulation, given, scenario)
+    return _signed(made.simulation, given)
 
 
 def _check_training(scenario: Scenario, options: SimulateOptions) -> None:
@@ -312,8 +280,7 @@ def _check_training(scenario: Scenario, options: SimulateOptions) -> None:
         )
 
 
-def _signed(simulation: Simulation, given: Rehearsable, scenario: Scenario) -> Simulation:
+def _signed(simulation: Simulation, given: Rehearsable) -> Simulation:
     """With the plan's digest, and what to know."""
-    on = simulation.policies or policies_on(scenario.policies)
     notes = (*given.notes, *simulation.notes)
-    return replace(simulation, twofold=__version__, plan_digest=given.digest, policies=on, notes=notes)
+    return replace(simulation, twofold=__version__, plan_digest=given.digest, notes=notes)

@@ -6,7 +6,15 @@ from itertools import pairwise
 from math import sqrt
 
 from twofold.contracts import metric_text
-from twofold.contracts.results import AfterFault, BrokeFirst, ClassFigures, ClassPlan, FleetFigures, SloKept
+from twofold.contracts.results import (
+    AfterFault,
+    BrokeFirst,
+    ClassFigures,
+    ClassPlan,
+    FleetFigures,
+    ServicePlan,
+    SloKept,
+)
 from twofold.core import format_seconds
 from twofold.rehearse.pools import PoolWorld
 from twofold.twin.serving import FleetResult, FleetWorld, ReplicaModel, TimelineRow, fault_span_s, fault_types
@@ -60,15 +68,21 @@ def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | 
 
 
 def fleet_figures(
-    service: str, accelerator: str, pool: PoolWorld, result: FleetResult, world: FleetWorld
+    service: ServicePlan,
+    pool: PoolWorld,
+    result: FleetResult,
+    world: FleetWorld,
+    classes: Sequence[ClassFigures],
 ) -> FleetFigures:
-    """One pool over the whole run."""
+    """One pool over the whole run; if no limit was seen to break, a missed goal broke first."""
     watts = power_w(result, pool.model)
+    own = [each for each in classes if (each.service, each.pool) == (service.name, pool.pool.name)]
     return replace(
         result.figures,
-        service=service,
+        service=service.name,
         pool=pool.pool.name,
-        accelerator=accelerator,
+        accelerator=service.machine.accelerator,
+        broke_first=result.figures.broke_first or missed_goal(own, world),
         power_w_max=max(watts, default=0.0),
         power_ramp_w_per_s=max((abs(b - a) / POWER_S for a, b in pairwise(watts)), default=0.0),
         after_fault=after_fault(result, world),

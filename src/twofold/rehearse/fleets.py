@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from twofold.answer import Context, ServingChoice, model_of, with_fleet
 from twofold.contracts import metric_text
@@ -18,10 +19,9 @@ from twofold.contracts.spec import Scenario
 from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables
-from twofold.rehearse.run import RehearsalSettings, pool_tasks, run_all
+from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
 from twofold.rehearse.simulation import simulation_of
-from twofold.rehearse.workers import Tell, Workers
-from twofold.twin.serving import FleetResult
+from twofold.rehearse.workers import Tell, Workers, run_calls
 
 # Of a class and point: more than the 2,000 that a p95 is judged by, and more where these leave it open.
 FINISHED_COUNTS = (2500, 10_000)
@@ -153,7 +153,8 @@ def on_twin(
             for task in pool_tasks(plan, RehearsalSettings(scenario, finished_count=count), tables)
             if not only or task.pool.pool.name in only
         ]
-        results: list[FleetResult] = run_all([(task, 1.0) for task in tasks], lambda _: None, WORKERS)
+        calls = [partial(tallied_run, task.world, task.traffic, 1.0) for task in tasks]
+        results = [run.result for run in run_calls(calls, lambda _: None, WORKERS)]
         classes = simulation_of("", scenario, 0, tasks, {1.0: results}).classes
         found |= {each.name: each for each in classes}
         only = {each.pool for each in found.values() if not _decided(each)}

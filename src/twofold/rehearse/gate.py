@@ -114,6 +114,18 @@ class GateScope:
         return any(len(pool.zones) > 1 for pool in self.pools)
 
 
+def routes_of(
+    cache_tokens: float, block_tokens: int, seed: int, rules: settings.PoolRules | None
+) -> settings.RoutingSettings:
+    """How the gate remembers prefixes: in the traffic's blocks, as many as a replica's cache holds."""
+    return settings.RoutingSettings(
+        seed=seed,
+        prefix_block_tokens=block_tokens,
+        prefix_blocks_per_replica_count=max(1, round(cache_tokens // block_tokens)),
+        pools=rules,
+    )
+
+
 def gate_settings(scenario: Scenario, gated: GateScope) -> settings.GateSettings:
     """What is on, with the promises of the pools' classes and limits from their peak."""
     policies = scenario.policies

@@ -1,6 +1,6 @@
 """Pools of a service that is given by measured rows: the twin serves batches as long as the rows say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import ceil
 
@@ -25,13 +25,21 @@ START_S = 30.0  # no row says how long a replica takes to start
 MOST_FRACTION = 0.95  # of what a replica carries at most, where beliefs are still finite
 
 
-def measured_services(services: Sequence[Service]) -> dict[str, MeasuredService]:
-    """The rows of those services of a spec that are measured, by name. Raises as `read_service_rows`."""
-    return {
+def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredService], tuple[str, ...]]:
+    """The rows of those services of a spec that are measured, by name, and what they leave open.
+
+    Raises as `read_service_rows`.
+    """
+    found = {
         service.name: measured_service(read_service_rows(service.model.measured))
         for service in services
         if service.model.measured
     }
+    notes = (
+        f"`{name}` is measured rows: a start is taken to last {START_S:g} s, tokens and caches are left out"
+        for name in found
+    )
+    return found, tuple(notes)
 
 
 def is_measured_pool(pool: Pool) -> bool:
@@ -111,12 +119,4 @@ def measured_beliefs(service: ServicePlan, pool: Pool, rows: MeasuredService) ->
         input_token_s=request_s / (sum(inputs) / len(inputs)),
         output_token_s=0.0,
         first_token_s=one(answered.mean_s),
-    )
-
-
-def measured_note(measured: Mapping[str, MeasuredService]) -> tuple[str, ...]:
-    """What the rows leave open."""
-    return tuple(
-        f"`{name}` is measured rows: a start is taken to last {START_S:g} s, tokens and caches are left out"
-        for name in measured
     )

@@ -1,16 +1,24 @@
 """Rehearsals before they happen: the runs that each needs, all of them at once, and what they make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results import FleetFigures, Simulation, TenantFigures, TrainingFigures, TrainingPlan
+from twofold.contracts.results import FleetFigures, ServicePlan, Simulation, TrainingFigures, TrainingPlan
 from twofold.contracts.spec import Scenario
+from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.rehearse.pools import RehearsalTables
-from twofold.rehearse.run import PoolTask, TalliedRun, tallied_run
+from twofold.rehearse.run import (
+    PoolTask,
+    RehearsalSettings,
+    TalliedRun,
+    belief_factors,
+    pool_tasks,
+    tallied_run,
+)
 from twofold.rehearse.simulation import simulation_of
-from twofold.rehearse.tenants import TenantTally
 from twofold.rehearse.training import HORIZON_S, left_out, rehearse_training
 from twofold.rehearse.training_figures import OnJob
 from twofold.rehearse.workers import HERE, Call, Tell, Workers, run_calls
@@ -42,6 +50,10 @@ class RehearsalRuns:
             for task in self.tasks
         )
 
+    def with_beliefs(self) -> "RehearsalRuns":
+        """Also under the beliefs that the scenario puts off."""
+        return replace(self, factors=belief_factors(self.scenario, self.tasks))
+
     def _tallied_from_s(self) -> float | None:
         """From when on tenants are told apart, where the scenario names some."""
         if not self.scenario.traffic.tenants:
@@ -55,6 +67,49 @@ class RehearsalOutcome:
 
     simulation: Simulation
     results: tuple[FleetResult, ...]  # with perfect beliefs, by task
+
+
+def fleet_rehearsal(
+    name: str,
+    scenario: Scenario,
+    seed: int,
+    services: Sequence[ServicePlan],
+    tables: RehearsalTables,
+    traces: Mapping[str, Path],
+    *,
+    only: str | None,
+    halved: bool,
+) -> RehearsalRuns:
+    """A rehearsal of services with perfect beliefs. A trace without a class is of the first service's first.
+
+    `only`: the one class that sends requests; `halved`: of each trace a half, drawn anew for each seed.
+    """
+    if not services:
+        raise EmptyError(
+            "the plan serves nothing, so no request can be sent",
+            hint="write `serving:`, or rehearse its training: `--scenario training-week`",
+        )
+    known = tuple(each.name for service in services for each in service.classes)
+    for each in (*traces, only):
+        if each and each not in known:
+            raise UnknownNameError(
+                f"`{each}` is not a class of the plan", hint=f"classes: {', '.join(known)}"
+            )
+    if "" in traces and known[0] in traces:
+        raise ValueRefusedError(
+            f"two traces for class {known[0]}: `{traces[''].name}`, as no class is named, and"
+            f" `{traces[known[0]].name}`",
+            hint="give each class one trace",
+        )
+    by_class = {each or known[0]: path for each, path in traces.items()}
+    settings = RehearsalSettings(scenario, seed, by_class, known, only, halved)
+    tasks = [
+        task
+        for service in services
+        if only is None or only in {each.name for each in service.classes}
+        for task in pool_tasks(service, settings, tables)
+    ]
+    return RehearsalRuns(name, scenario, seed, tuple(tasks))
 
 
 def training_rehearsal(
@@ -102,7 +157,10 @@ def _outcome(one: RehearsalRuns, results: Sequence[Any]) -> RehearsalOutcome:
     }
     made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
     fleets = (_with_release(fleet, run) for fleet, run in zip(made.fleets, runs[:count], strict=True))
-    tenants = _tenants([run.tenants for run in runs[:count] if run.tenants is not None])
+    tallies = [run.tenants for run in runs[:count] if run.tenants is not None]
+    for tally in tallies[1:]:  # of all pools together
+        tallies[0].add(tally)
+    tenants = tallies[0].figures() if tallies else ()
     return RehearsalOutcome(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
 
 
@@ -111,16 +169,6 @@ def _with_release(fleet: FleetFigures, run: TalliedRun) -> FleetFigures:
     if after is None:
         return fleet
     return replace(fleet, after_fault=replace(after, release_p95_s=dict(run.release_p95_s)))
-
-
-def _tenants(tallies: Sequence[TenantTally]) -> tuple[TenantFigures, ...]:
-    """Of all pools together."""
-    if not tallies:
-        return ()
-    whole = TenantTally(tallies[0].warm_up_s)
-    for tally in tallies:
-        whole.add(tally)
-    return whole.figures()
 
 
 def _of_training(one: RehearsalRuns, figures: TrainingFigures) -> Simulation:

@@ -5,16 +5,15 @@ The gate's beliefs are put off as a scenario says, else as far as the plan may b
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 
 from twofold.contracts.results import ClassPlan, Pool, ServicePlan
 from twofold.contracts.spec import Scenario
 from twofold.core import Estimate
-from twofold.policy.gate import PoolRules, RoutingSettings
+from twofold.policy.gate import PoolRules
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
-from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups
+from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups, routes_of
 from twofold.rehearse.measured import is_measured_pool, measured_pools, measured_world
 from twofold.rehearse.pools import PoolWorld, RehearsalTables, pool_world
 from twofold.rehearse.tenants import TenantTally, decided_s, rollout_tally
@@ -29,7 +28,6 @@ from twofold.rehearse.traffic import (
     drawn_parts,
     scan_trace,
 )
-from twofold.rehearse.workers import Tell, Workers, run_calls
 from twofold.twin.serving import (
     ClassModel,
     ClientModel,
@@ -100,7 +98,7 @@ def pool_tasks(
             change = settings.scenario.engine
             make = measured_world if is_measured_pool(together.pools[0]) else pool_world
             worlds = tuple(make(service, pool, tables, change) for pool in together.pools)
-            tasks.append(_task(service, classes, GatedWorlds(worlds, together.rules), settings))
+            tasks.append(_task(service, classes, worlds, together.rules, settings))
     return tuple(tasks)
 
 
@@ -129,23 +127,16 @@ def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GatedWorlds:
-    """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
-
-    worlds: tuple[PoolWorld, ...]
-    rules: PoolRules | None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """In the twin: the only pool needs none."""
-        return ("",) if self.rules is None else tuple(world.pool.name for world in self.worlds)
-
-
 def _task(
-    service: ServicePlan, classes: tuple[ClassPlan, ...], behind: GatedWorlds, settings: RehearsalSettings
+    service: ServicePlan,
+    classes: tuple[ClassPlan, ...],
+    worlds: Sequence[PoolWorld],
+    rules: PoolRules | None,
+    settings: RehearsalSettings,
 ) -> PoolTask:
-    first = behind.worlds[0]
+    """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
+    first = worlds[0]
+    names = ("",) if rules is None else tuple(world.pool.name for world in worlds)  # the only one needs none
     parts, origins, end_s, notes = _traffic(service, classes, first, settings)
     scenario = settings.scenario
     horizon_s, warm_up_s = _span_s(classes, end_s, settings)
@@ -157,16 +148,16 @@ def _task(
             replica_groups(world.pool, service.zones, scenario.fleet, name),
             world.model.in_flight_limit,
         )
-        for name, world in zip(behind.names, behind.worlds, strict=True)
+        for name, world in zip(names, worlds, strict=True)
     )
     scope = GateScope(
         pools,
         classes,
         service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s,
-        replace(_routes(first, parts, settings.seed), pools=behind.rules),
+        routes_of(first.cache_tokens, _block_tokens(parts), settings.seed, rules),
     )
     world = FleetWorld(
-        models={(name, ""): each.model for name, each in zip(behind.names, behind.worlds, strict=True)},
+        models={(name, ""): each.model for name, each in zip(names, worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
         gate=gate_settings(scenario, scope),
         beliefs=first.beliefs,
@@ -184,7 +175,7 @@ def _task(
     ramp = scenario.fleet.ramp_w_per_min
     shown = replace(
         first,
-        pool=replace(first.pool, name=" + ".join(each.pool.name for each in behind.worlds)),
+        pool=replace(first.pool, name=" + ".join(each.pool.name for each in worlds)),
         ramp_w_per_s=None if ramp is None else ramp / 60.0,
     )
     return PoolTask(
@@ -227,15 +218,6 @@ def _traffic(
         parts += drawn_parts(planned, settings.scenario, longest, tokens, stream)
         origins[planned.name] = f"drawn, {scenario.arrivals}"
     return tuple(parts), origins, end_s, tuple(notes)
-
-
-def _routes(pool: PoolWorld, parts: Iterable[Traffic], seed: int) -> RoutingSettings:
-    """How the gate remembers prefixes: in the traffic's blocks, as many as a replica's cache holds."""
-    tokens = _block_tokens(parts)
-    held = pool.cache_tokens // tokens
-    return RoutingSettings(
-        seed=seed, prefix_block_tokens=tokens, prefix_blocks_per_replica_count=max(1, round(held))
-    )
 
 
 def _block_tokens(parts: Iterable[Traffic]) -> int:
@@ -289,16 +271,6 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
     )
 
 
-def run_world(
-    world: FleetWorld,
-    traffic: TrafficMix,
-    belief_factor: float,
-    record: Callable[[RequestRecord], None] | None = None,
-) -> FleetResult:
-    """One run as plain data, which another process can send back. The same world gives the same result."""
-    return simulate_fleet(replace(world, belief_factor=belief_factor), traffic.arrivals(), record)
-
-
 @dataclass(frozen=True, slots=True)
 class TalliedRun:
     """What a run came to, as plain data that another process can send back."""
@@ -312,10 +284,13 @@ def tallied_run(
     world: FleetWorld,
     traffic: TrafficMix,
     belief_factor: float,
-    tallied_from_s: float | None,
+    tallied_from_s: float | None = None,
     record: Callable[[RequestRecord], None] | None = None,
 ) -> TalliedRun:
-    """One run, what tenants got from a time on (None: nobody asks), and what a release did to latencies."""
+    """One run as plain data, which another process can send back: the same world gives the same result.
+
+    With what tenants got from a time on (None: nobody asks), and what a release did to latencies.
+    """
     tenants = None if tallied_from_s is None else TenantTally(tallied_from_s)
     rollout = rollout_tally(world)
     told = [each for each in (tenants and tenants.record, rollout and rollout.record, record) if each]
@@ -324,14 +299,9 @@ def tallied_run(
         for each in told:
             each(request)
 
-    result = run_world(world, traffic, belief_factor, tell_all if told else None)
+    believed = replace(world, belief_factor=belief_factor)
+    result = simulate_fleet(believed, traffic.arrivals(), tell_all if told else None)
     return TalliedRun(result, tenants, rollout.p95_s(decided_s(result)) if rollout else {})
-
-
-def run_all(tasks: Sequence[tuple[PoolTask, float]], tell: Tell, workers: Workers) -> list[FleetResult]:
-    """The results of tasks with their belief factors, in their order, whatever finishes first."""
-    calls = [partial(run_world, task.world, task.traffic, factor) for task, factor in tasks]
-    return run_calls(calls, tell, workers)
 
 
 def belief_factors(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[float, ...]:

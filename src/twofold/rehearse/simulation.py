@@ -1,7 +1,6 @@
 """Runs of all pools put together: one simulation, its beliefs beside each other, and two scenarios paired."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import isclose, sqrt
 from statistics import fmean, stdev
 
@@ -12,12 +11,11 @@ from twofold.contracts.results import (
     ClassFigures,
     Comparison,
     Difference,
-    FleetFigures,
     Simulation,
 )
 from twofold.contracts.spec import Scenario
 from twofold.rehearse.figure_table import flat_figures
-from twofold.rehearse.figures import class_figures, fleet_figures, missed_goal
+from twofold.rehearse.figures import class_figures, fleet_figures
 from twofold.rehearse.gate import policies_on
 from twofold.rehearse.run import PoolTask
 from twofold.twin.serving import FleetResult
@@ -36,11 +34,7 @@ def simulation_of(
     results = runs[1.0]
     classes = _classes(tasks, results)
     fleets = tuple(
-        _named(
-            fleet_figures(task.service.name, task.service.machine.accelerator, task.pool, result, task.world),
-            classes,
-            task,
-        )
+        fleet_figures(task.service, task.pool, result, task.world, classes)
         for task, result in zip(tasks, results, strict=True)
     )
     broken = [fleet.broke_first for fleet in fleets if fleet.broke_first is not None]
@@ -55,7 +49,7 @@ def simulation_of(
         horizon_s=max((task.world.horizon_s for task in tasks), default=0.0),
         warm_up_s=max((task.world.warm_up_s for task in tasks), default=0.0),
         traffic={each: origin for task in tasks for each, origin in task.origins.items()},
-        policies=policies_on(scenario.policies) if tasks else (),
+        policies=policies_on(scenario.policies),
         classes=classes,
         fleets=fleets,
         beliefs=tuple(_belief_run(factor, tasks, found) for factor, found in runs.items()) if tasks else (),
@@ -74,12 +68,6 @@ def _classes(tasks: Sequence[PoolTask], results: Results) -> tuple[ClassFigures,
         for task, result in zip(tasks, results, strict=True)
         for planned, counted in zip(task.classes, result.classes, strict=True)
     )
-
-
-def _named(fleet: FleetFigures, classes: Sequence[ClassFigures], task: PoolTask) -> FleetFigures:
-    """With what broke first where a goal is missed: if no limit was seen to break, that goal."""
-    own = [each for each in classes if (each.service, each.pool) == (fleet.service, fleet.pool)]
-    return replace(fleet, broke_first=fleet.broke_first or missed_goal(own, task.world))
 
 
 def _met(classes: Sequence[ClassFigures]) -> bool:

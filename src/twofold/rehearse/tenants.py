@@ -8,6 +8,7 @@ from twofold.contracts.results import TenantFigures
 from twofold.twin.serving import FleetResult, FleetWorld, RequestRecord, fault_types
 
 FINISHED = "finished"
+Answer = tuple[float | None, float, int]  # seconds to its first token and to its last, tokens with the prompt
 
 
 @dataclass(slots=True)
@@ -15,67 +16,52 @@ class TenantTally:
     """Requests by tenant as they end. Mutable; takes memory with each request."""
 
     warm_up_s: float
-    _arrived: dict[str, int] = field(default_factory=dict)
-    _ttft_s: dict[str, list[float]] = field(default_factory=dict)
-    _e2e_s: dict[str, list[float]] = field(default_factory=dict)
-    _served_tokens: dict[str, int] = field(default_factory=dict)
+    _seen: dict[str, list[Answer | None]] = field(default_factory=dict)  # None: it was not answered
 
     def record(self, request: RequestRecord) -> None:
         """One request ended; what arrived in the warm-up is left out."""
-        if request.arrival_s < self.warm_up_s:
-            return
-        name = request.tenant
-        self._arrived[name] = self._arrived.get(name, 0) + 1
-        if request.outcome == FINISHED:
-            self._e2e_s.setdefault(name, []).append(request.e2e_s)
+        if request.arrival_s >= self.warm_up_s:
             tokens = request.input_tokens + request.output_tokens
-            self._served_tokens[name] = self._served_tokens.get(name, 0) + tokens
-            if request.ttft_s is not None:
-                self._ttft_s.setdefault(name, []).append(request.ttft_s)
+            answer = (request.ttft_s, request.e2e_s, tokens) if request.outcome == FINISHED else None
+            self._seen.setdefault(request.tenant, []).append(answer)
 
     def add(self, other: "TenantTally") -> None:
         """What another counted of other requests."""
-        counted = ((self._arrived, other._arrived), (self._served_tokens, other._served_tokens))
-        for counts, more in counted:
-            for name, count in more.items():
-                counts[name] = counts.get(name, 0) + count
-        for own, theirs in ((self._ttft_s, other._ttft_s), (self._e2e_s, other._e2e_s)):
-            for name, values in theirs.items():
-                own.setdefault(name, []).extend(values)
+        for name, seen in other._seen.items():
+            self._seen.setdefault(name, []).extend(seen)
 
     def figures(self) -> tuple[TenantFigures, ...]:
-        """By name."""
-        fair_tokens = fair_shares(self._asked_tokens(), float(sum(self._served_tokens.values())))
-        return tuple(
-            TenantFigures(
-                name,
-                count,
-                len(self._e2e_s.get(name, [])),
-                p95(self._ttft_s.get(name, [])),
-                p95(self._e2e_s.get(name, [])),
-                self._served_tokens.get(name, 0),
-                self._served_tokens.get(name, 0) / fair_tokens[name] if fair_tokens[name] else None,
-            )
-            for name, count in sorted(self._arrived.items())
-        )
+        """By name; what each was served stands against its fair share of what all were.
 
-    def _asked_tokens(self) -> dict[str, float]:
-        """What each asked for, by name: those that were not answered as long as its answered ones.
+        Who was not answered has asked for as much as its answered requests did, in the mean.
 
         Why      nobody had less than its share because it asks for little at once, nor more because for much:
                  where all are answered, each has exactly what it asked for.
         Limits   a tenant of whom nothing was answered counts with the mean of all.
         """
-        answered_count = sum(len(values) for values in self._e2e_s.values())
-        common_tokens = sum(self._served_tokens.values()) / max(1, answered_count)
-        asked_tokens: dict[str, float] = {}
-        for name, count in self._arrived.items():
-            own_count = len(self._e2e_s.get(name, []))
-            # Multiplied first: who was answered all has asked for exactly what it was served.
-            asked_tokens[name] = (
-                self._served_tokens[name] * count / own_count if own_count else common_tokens * count
+        answered = {name: [each for each in seen if each] for name, seen in self._seen.items()}
+        served = {name: sum(tokens for _, _, tokens in each) for name, each in answered.items()}
+        common_tokens = sum(served.values()) / max(1, sum(map(len, answered.values())))
+        asked = {}
+        for (
+            name,
+            seen,
+        ) in self._seen.items():  # multiplied first: exact where all was answered
+            own_count = len(answered[name])
+            asked[name] = served[name] * len(seen) / own_count if own_count else common_tokens * len(seen)
+        fair_tokens = fair_shares(asked, float(sum(served.values())))
+        return tuple(
+            TenantFigures(
+                name,
+                len(seen),
+                len(answered[name]),
+                p95([ttft_s for ttft_s, _, _ in answered[name] if ttft_s is not None]),
+                p95([e2e_s for _, e2e_s, _ in answered[name]]),
+                served[name],
+                served[name] / fair_tokens[name] if fair_tokens[name] else None,
             )
-        return asked_tokens
+            for name, seen in sorted(self._seen.items())
+        )
 
 
 def fair_shares(asked: Mapping[str, float], served: float) -> dict[str, float]:

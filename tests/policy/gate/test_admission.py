@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.gate import (
-    AdmissionSettings,
-    Beliefs,
-    ClassKind,
-    ClassSettings,
-    DegradationSettings,
-    Gate,
-    GateSettings,
-    QueueSettings,
-)
+from twofold.policy.gate import Beliefs, Gate, GateSettings
 from twofold.policy.gate.admission import (
     Ladder,
     expires_s,
@@ -38,6 +29,13 @@ from twofold.policy.gate.events import (
 )
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.pace import Pace
+from twofold.policy.gate.settings import (
+    AdmissionSettings,
+    ClassKind,
+    ClassSettings,
+    DegradationSettings,
+    QueueSettings,
+)
 
 SETTINGS = GateSettings(open_s=2.0, probe_every_s=0.5, retry_after_s_max=60.0)
 NEW = Request(9, RequestArrived(10, 10))

@@ -7,20 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.gate import (
-    AdmissionSettings,
-    Beliefs,
-    CanarySettings,
-    ClassSettings,
-    Gate,
-    GateSettings,
-    HedgeSettings,
-    LimitSettings,
-    QueueSettings,
-    Rate,
-    RetryBudgetSettings,
-    Routing,
-)
+from twofold.policy.gate import Beliefs, Gate, GateSettings, Routing
 from twofold.policy.gate.answers import LEAST_FRACTION, learn
 from twofold.policy.gate.events import (
     Cancel,
@@ -45,7 +32,17 @@ from twofold.policy.gate.events import (
     StageRelease,
 )
 from twofold.policy.gate.fleet_view import FleetView
-from twofold.policy.gate.settings import Stage
+from twofold.policy.gate.settings import (
+    AdmissionSettings,
+    CanarySettings,
+    ClassSettings,
+    HedgeSettings,
+    LimitSettings,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+    Stage,
+)
 
 BELIEFS = Beliefs(0.001, 0.01)
 ASKED = RequestArrived(5, 5)

@@ -12,18 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from twofold.policy.gate import (
+from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate.fair_queue import FairQueue
+from twofold.policy.gate.settings import (
     AdmissionSettings,
-    Beliefs,
     ClassKind,
     ClassSettings,
-    Gate,
-    GateSettings,
     LimitSettings,
     QueueSettings,
     Rate,
 )
-from twofold.policy.gate.fair_queue import FairQueue
 
 CLASSES = (
     ClassSettings("chat", weight=3),

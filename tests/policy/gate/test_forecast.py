@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import WarmSettings
 from twofold.policy.gate.forecast import SAMPLES_MAX, Forecast, Rises, warm_count
-from twofold.policy.gate.settings import ForecastSettings
+from twofold.policy.gate.settings import ForecastSettings, WarmSettings
 
 SETTINGS = ForecastSettings(bin_s=60.0, season_s=3600.0)
 

@@ -8,25 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bench.worlds.replay import replay
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import (
-    AdmissionSettings,
-    Beliefs,
-    ClassKind,
-    ClassSettings,
-    DegradationSettings,
-    Gate,
-    GateSettings,
-    HedgeSettings,
-    LimitSettings,
-    PoolRules,
-    PoolScaling,
-    QueueSettings,
-    Rate,
-    RetryBudgetSettings,
-    RoutingSettings,
-    ScalingSettings,
-)
+from twofold.policy.gate import Beliefs, Gate, GateSettings, PoolRules
 from twofold.policy.gate.events import (
     Cancel,
     Cause,
@@ -52,7 +36,20 @@ from twofold.policy.gate.events import (
     Send,
     to_line,
 )
-from twofold.policy.gate.replay import replay
+from twofold.policy.gate.settings import (
+    AdmissionSettings,
+    ClassKind,
+    ClassSettings,
+    DegradationSettings,
+    HedgeSettings,
+    LimitSettings,
+    PoolScaling,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+    RoutingSettings,
+    ScalingSettings,
+)
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 CHAT = ClassSettings(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import HedgeSettings, RetryBudgetSettings
 from twofold.policy.gate.retry import KNOWN_COUNT, TENANT_COUNT_MAX, ClientBudget, Hedger, RetryBudget
+from twofold.policy.gate.settings import HedgeSettings, RetryBudgetSettings
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.1, 5.0, 1e6])), max_size=200))

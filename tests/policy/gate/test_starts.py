@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import RolloutSettings
+from twofold.policy.gate.settings import RolloutSettings
 from twofold.policy.gate.starts import Starts
 
 SETTINGS = RolloutSettings(start_backoff_s=10.0, start_backoff_s_max=100.0, start_s_max=60.0)

@@ -12,28 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.worlds.replay import replay
 from twofold.core import from_data
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import (
-    Beliefs,
-    CanarySettings,
-    ClassSettings,
-    ForecastSettings,
-    Gate,
-    GateSettings,
-    LimitSettings,
-    OutlierSettings,
-    PoolRules,
-    PoolScaling,
-    QueueSettings,
-    Rate,
-    RolloutSettings,
-    Routing,
-    RoutingSettings,
-    ScalingSettings,
-    WarmSettings,
-    ZoneSettings,
-)
+from twofold.policy.gate import Beliefs, Gate, GateSettings, PoolRules, Routing
 from twofold.policy.gate.events import (
     BeliefsChanged,
     Cause,
@@ -64,8 +46,22 @@ from twofold.policy.gate.events import (
     StopReplica,
     to_line,
 )
-from twofold.policy.gate.replay import replay
-from twofold.policy.gate.settings import Stage
+from twofold.policy.gate.settings import (
+    CanarySettings,
+    ClassSettings,
+    ForecastSettings,
+    LimitSettings,
+    OutlierSettings,
+    PoolScaling,
+    QueueSettings,
+    Rate,
+    RolloutSettings,
+    RoutingSettings,
+    ScalingSettings,
+    Stage,
+    WarmSettings,
+    ZoneSettings,
+)
 
 BELIEFS = Beliefs(0.0001, 0.02)
 LIMIT = 8

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from twofold.policy.gate import Beliefs, CanarySettings, GateSettings, HedgeSettings, RolloutSettings, Routing
-from twofold.policy.gate.settings import Stage
+from twofold.policy.gate import Beliefs, GateSettings, Routing
+from twofold.policy.gate.settings import CanarySettings, HedgeSettings, RolloutSettings, Stage
 from twofold.twin.serving import (
     Engine,
     EngineSettings,

@@ -108,17 +108,6 @@ def test_who_leaves_is_gone_wherever_it_was():
     assert engine.report() == (0, 0, 0.0)
 
 
-def test_a_crash_loses_all_that_was_not_told():
-    engine, out, work = pair(), [], jobs(5, 20.0)
-    for at_s, each in work[:40]:
-        out += engine.advance(at_s)
-        engine.submit(each, at_s)
-    lost = engine.crash(work[40][0])
-    out += engine.advance(work[40][0])
-    assert sorted([*lost, *(each.key for each in out if isinstance(each, Finished))]) == list(range(40))
-    assert engine.next_at_s() is None
-
-
 def test_a_first_token_waits_until_the_answer_has_room():
     work = [(0.0, EngineWork(key, 900, 60)) for key in range(4)]
     narrow = replace(DECODE, kv_tokens=2000, watermark_fraction=0.0)

@@ -237,18 +237,6 @@ def test_who_leaves_takes_nothing_along(kind: str, longest: int) -> None:
     assert engine.report() == (0, 0, 0.0)
 
 
-def test_a_crash_loses_what_was_inside_and_nothing_else() -> None:
-    engine, jobs, out = Engine(TABLE, KINDS["prefix cache"]), jobs_of(7), []
-    for at_s, work in jobs[:30]:
-        out += engine.advance(at_s)
-        engine.submit(work, at_s)
-    lost = engine.crash(jobs[30][0])
-    out += engine.advance(jobs[30][0])
-    assert sorted([*lost, *finishes(out)]) == list(range(30)) and lost
-    assert engine.next_at_s() is None and engine.report() == (0, 0, 0.0)
-    assert len(finishes(serve(engine, jobs[30:]))) == 30
-
-
 def test_what_can_never_fit_is_turned_away_at_once() -> None:
     engine = Engine(TABLE, KINDS["short of cache"])
     engine.submit(EngineWork(1, 1500, 200), 1.0)

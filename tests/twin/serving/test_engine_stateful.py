@@ -83,13 +83,6 @@ class EngineInAWorld(RuleBasedStateMachine):
     def change_speed(self, factor: float) -> None:
         self.engine.set_speed(factor, self.now_s)
 
-    @rule()
-    def crash(self) -> None:
-        lost = self.engine.crash(self.now_s)
-        assert len(lost) == len(set(lost)) and self.inside <= set(lost)
-        self.inside.clear()
-        assert self.engine.next_at_s() is None
-
     def hear(self, outputs, after_s: float) -> None:
         times = [each.at_s for each in outputs]
         assert times == sorted(times) and all(after_s - 1e-9 <= at_s <= self.now_s for at_s in times)

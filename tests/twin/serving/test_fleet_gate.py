@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import (
+from twofold.policy.gate import GateSettings, Routing
+from twofold.policy.gate.settings import (
     AdmissionSettings,
     CanarySettings,
     ClassSettings,
     DegradationSettings,
     ForecastSettings,
-    GateSettings,
     HedgeSettings,
     LimitSettings,
     OutlierSettings,
@@ -22,11 +22,10 @@ from twofold.policy.gate import (
     Rate,
     RetryBudgetSettings,
     RolloutSettings,
-    Routing,
     ScalingSettings,
+    Stage,
     ZoneSettings,
 )
-from twofold.policy.gate.settings import Stage
 from twofold.twin.serving import (
     Arrival,
     ClassModel,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import ClassSettings, GateSettings, QueueSettings
+from twofold.policy.gate import GateSettings
+from twofold.policy.gate.settings import ClassSettings, QueueSettings
 from twofold.twin.serving import (
     Arrival,
     ClassModel,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged
 from twofold.twin.serving.profiles import hourly_weights
-from twofold.twin.serving.traffic import faster, sampled, shifted, spliced, until
 
 
 def times(model: TrafficModel, until_s: float, seed: int = 1) -> np.ndarray:
@@ -117,18 +116,5 @@ def some(*times_s: float) -> list[Arrival]:
     return [Arrival(s, 10, 5, prefix_blocks=(1, 2), session_id="s") for s in times_s]
 
 
-def test_streams_are_merged_scaled_cut_and_spliced() -> None:
+def test_streams_are_merged_in_order_of_time() -> None:
     assert [a.arrival_s for a in merged(some(1, 4), some(2, 3))] == [1, 2, 3, 4]
-    assert [a.arrival_s for a in faster(some(2, 4), 2.0)] == [1, 2]
-    assert [a.arrival_s for a in shifted(some(2, 4), -3.0)] == [1]
-    assert [a.arrival_s for a in until(some(2, 4), 4.0)] == [2]
-    assert [a.arrival_s for a in spliced(some(2, 4), some(0, 9), 3.0)] == [2, 3, 12]
-
-
-def test_a_sample_keeps_the_day_and_its_copies_share_nothing() -> None:
-    many = some(*range(1000))
-    assert len(list(sampled(many, 0.3, 1))) == pytest.approx(300, abs=60)
-    double = list(sampled(many, 2.0, 1))
-    assert len(double) == 2000 and double[0] == many[0]
-    assert not set(double[0].prefix_blocks) & set(double[1].prefix_blocks)
-    assert double[0].session_id != double[1].session_id

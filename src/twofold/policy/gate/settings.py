@@ -250,8 +250,17 @@ class PoolScaling:
         assert self.zones and self.in_flight_limit_count >= 1, self
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings:
+    """When a start has failed, and when to ask again; what starts replicas is set to."""
+
+    start_s_max: float = 1800.0  # a start that takes longer has failed
+    start_backoff_s: float = 10.0  # after a failed start; doubled with each in a row …
+    start_backoff_s_max: float = 600.0  # … up to this
+
+
 @dataclass(frozen=True, slots=True)
-class ScalingSettings:
+class ScalingSettings(StartSettings):
     """How a fleet follows its load. Without `forecast` it only reacts."""
 
     pools: tuple[PoolScaling, ...] = (PoolScaling(),)
@@ -270,9 +279,6 @@ class ScalingSettings:
     idle_s: float = 600.0  # without a request, until a pool with `min_count` 0 is stopped
     sick_s: float = 30.0  # until a replica with an open circuit counts as absent
     start_s: float = 120.0  # that a replica takes to be ready, believed until one was
-    start_s_max: float = 1800.0  # a start that takes longer has failed
-    start_backoff_s: float = 10.0  # after a failed start; doubled with each in a row …
-    start_backoff_s_max: float = 600.0  # … up to this
     forecast: ForecastSettings | None = None
 
     def __post_init__(self) -> None:
@@ -355,14 +361,12 @@ class CanarySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutSettings:
+class RolloutSettings(StartSettings):
     """How the replicas of a release come and go. Without it, the driver brings and ends them."""
 
     tick_s: float = 5.0
     surge_fraction: float = 0.25  # of the pool, at least one: starts under way at once
-    start_s_max: float = 1800.0  # a start that takes longer has failed
-    start_backoff_s: float = 30.0  # after a failed start; doubled with each in a row …
-    start_backoff_s_max: float = 600.0  # … up to this
+    start_backoff_s: float = 30.0
 
     def __post_init__(self) -> None:
         assert self.tick_s > 0 and 0 < self.surge_fraction <= 1, self

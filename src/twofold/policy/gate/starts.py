@@ -6,22 +6,10 @@ Law  After a failed start nothing is started for `start_backoff_s`, twice as lon
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from twofold.policy.gate.settings import StartSettings
 
 DOUBLINGS_MAX = 64  # far beyond any start_backoff_s_max; keeps 2**n finite
-
-
-class StartSettings(Protocol):
-    """What settings of machines that start replicas have in common."""
-
-    @property
-    def start_backoff_s(self) -> float: ...
-
-    @property
-    def start_backoff_s_max(self) -> float: ...
-
-    @property
-    def start_s_max(self) -> float: ...
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from .traffic import TrafficModel as TrafficModel
 from .traffic import generate as generate
 from .traffic import merged as merged
 from .types import Arrival as Arrival
+from .types import Berth as Berth
 from .types import ClassModel as ClassModel
 from .types import ClientModel as ClientModel
 from .types import FleetResult as FleetResult

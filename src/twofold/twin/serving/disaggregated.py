@@ -93,18 +93,6 @@ class DisaggregatedEngine:
         for each in self._prefill + self._decode:
             each.set_speed(factor, now_s)
 
-    def crash(self, now_s: float) -> list[int]:
-        """Lose everything; the keys of requests that were not told to be finished."""
-        self._reach(now_s)
-        unsaid = [each.key for _, _, each in self._out if isinstance(each, Finished)]
-        lost = list(self._works) + [key for key in unsaid if key not in self._works]
-        for each in self._prefill + self._decode:
-            each.crash(now_s)
-        for key in list(self._works):
-            self._forget(key)
-        self._moving, self._out = [], []
-        return lost
-
     def report(self) -> tuple[int, int, float]:
         """Running and waiting requests, those under way among the waiting; the fullest worker's cache."""
         reports = [each.report() for each in self._prefill + self._decode]

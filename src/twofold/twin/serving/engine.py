@@ -179,22 +179,6 @@ class Engine:
         if self._run_steps:
             self._end_s = now_s + (self._end_s - now_s) * self._slowness / before
 
-    def crash(self, now_s: float) -> list[int]:
-        """Lose everything, the prefix cache too; the keys of requests that were not told to be finished."""
-        self._reach(now_s)
-        # A finish that had not left yet is lost with the rest.
-        unsaid = [each.key for each in self._out if isinstance(each, Finished)]
-        lost = list(self._known) + [key for key in unsaid if key not in self._known]
-        for running in self._known.values():
-            running.place = GONE
-        for held in (self._known, self._out, self._waiting, self._outside, self._prefilling):
-            held.clear()
-        self._finishing, self._chunks = [], []
-        self._run_steps = self._decoding = self._base_tokens = self._host_tokens = self._gone_count = 0
-        self._memory.clear()
-        self._at_s, self._blocked, self._extra_s = now_s, False, 0.0
-        return lost
-
     def report(self) -> tuple[int, int, float]:
         """Running and waiting requests, and the used fraction of the cache, at the last boundary."""
         waiting = len(self._waiting) - self._gone_count + len(self._outside)

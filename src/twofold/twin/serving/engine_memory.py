@@ -143,11 +143,6 @@ class PrefixCache:
         while len(idle) > idle_count:
             idle.popitem(last=False)
 
-    def clear(self) -> None:
-        """Forget everything: the engine ended."""
-        self._users.clear()
-        self._idle.clear()
-
 
 WAITING, PREFILLING, DECODING, SWAPPED, HANDED, GONE = range(6)  # where a request is
 
@@ -295,13 +290,6 @@ class EngineMemory:
         if cache is not None and self._per_hash:
             cache.shrink(min(kv.total_count - kv.held_count, self._idle_limit) // self._per_hash)
             kv.idle_count = cache.idle_count * self._per_hash
-
-    def clear(self) -> None:
-        """The engine ended: nothing is held, nothing is cached."""
-        settings, total = self._settings, self.kv.total_count
-        self.kv = KvBlocks(total * settings.block_tokens, settings.block_tokens)
-        if self._cache is not None:
-            self._cache = PrefixCache()
 
     def _whole_blocks(self, running: Running) -> tuple[int, ...]:
         """The hashes of blocks that the prompt fills to their end."""

@@ -36,7 +36,7 @@ class Struck:
 
 def check(world: FleetWorld) -> None:
     """Raises ValueRefusedError where a fault can never be what it says."""
-    zones = {group.zone for group in world.replicas} | _later_zones(world)
+    zones = {group.berth.zone for group in world.replicas} | _later_zones(world)
     known = {f"r{number}" for number in range(sum(group.count for group in world.replicas))}
     for number, fault in enumerate(world.faults, 1):
         what = f"fault {number}, {type(fault).__name__}"
@@ -169,8 +169,8 @@ def end(fleet: Fleet, number: int, fault: Fault, now_s: float) -> Struck:
                 if not replica.cut:
                     struck.freed.append(replica)
         case Drain():
-            for place, replica_id in fleet.drained.pop(number, []):
-                fleet.start(events.StartReplica(replica_id, *place), now_s)
+            for asked in fleet.drained.pop(number, []):
+                fleet.start(asked, now_s)
         case StorageBrownout():
             fleet.brown_out(number, None, now_s)
         case Release():
@@ -208,8 +208,8 @@ def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck
     drained = []
     for replica in _in_zone(fleet, fault.zone):
         struck.signs.append(events.ReplicaRemoved(replica.replica_id))
-        place = (replica.pool, replica.zone, replica.model_name, replica.version)
-        drained.append((place, f"{replica.replica_id}-again"))
+        zone, pool, model, version = replica.berth
+        drained.append(events.StartReplica(f"{replica.replica_id}-again", pool, zone, model, version))
         fleet.stop(replica, now_s)
     fleet.drained[number] = drained
 

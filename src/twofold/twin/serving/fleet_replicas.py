@@ -9,7 +9,7 @@ from twofold.twin import Heap, SharedStore
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, unit
-from twofold.twin.serving.types import FleetWorld, ReplicaModel, Start
+from twofold.twin.serving.types import Berth, FleetWorld, ReplicaModel, Start
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.
@@ -53,9 +53,7 @@ class Fleet:
         self.throttles: dict[int, tuple[str, float]] = {}  # zone and factor by fault
         self.lost_zones: dict[str, float] = {}  # until when
         self.cut_zones: dict[str, int] = {}
-        self.drained: dict[
-            int, list[tuple[tuple[str, str, str, str], str]]
-        ] = {}  # by fault: place and next id
+        self.drained: dict[int, list[events.StartReplica]] = {}  # by fault: what is to come back
         self.max_count = 0
         self._given_numbers = 0
         shares = world.storage.bytes_per_s < inf
@@ -69,9 +67,8 @@ class Fleet:
         """The replicas that are ready when the run begins."""
         told: list[events.Event] = []
         for group in self._world.replicas:
-            place = (group.zone, group.pool, group.model, group.version)
             for _ in range(group.count):
-                replica = self._granted(f"r{self._given_numbers}", place, 0.0)
+                replica = self._granted(f"r{self._given_numbers}", group.berth, 0.0)
                 if group.start is Start.READY:
                     told += self._up(replica, 0.0)
                 else:
@@ -86,8 +83,8 @@ class Fleet:
             at_s = now_s + self._world.connect_timeout_s
             self._heap.push(at_s, Kind.EVENTS, [events.ReplicaStartFailed(asked.replica_id)])
             return
-        place = (asked.zone, asked.pool, asked.model, asked.version)
-        self._start(self._granted(asked.replica_id, place, now_s), now_s, reads=True)
+        berth = Berth(asked.zone, asked.pool, asked.model, asked.version)
+        self._start(self._granted(asked.replica_id, berth, now_s), now_s, reads=True)
 
     def read(self, now_s: float) -> None:
         """The store finished somebody's weights: it warms up, and may pass them on to its peers."""
@@ -131,16 +128,16 @@ class Fleet:
         if self.lost_zones.get(zone, inf) <= now_s:
             del self.lost_zones[zone]
 
-    def _granted(self, replica_id: str, place: tuple[str, str, str, str], now_s: float) -> Replica:
-        model = model_of(self._world, place[1], place[2])
-        replica = Replica(replica_id, self._given_numbers, model, place, now_s)
+    def _granted(self, replica_id: str, berth: Berth, now_s: float) -> Replica:
+        model = model_of(self._world, berth.pool, berth.model)
+        replica = Replica(replica_id, self._given_numbers, model, berth, now_s)
         self._given_numbers += 1
         self.replicas[replica_id] = replica
         self.max_count = max(self.max_count, len(self.replicas))
         replica.cut = self.cut_zones.get(replica.zone, 0)
         replica.factors[WORLD] = self._world.world_factor
-        if replica.version in self.releases:
-            replica.factors[VERSION] = self.releases[replica.version].step_factor
+        if replica.berth.version in self.releases:
+            replica.factors[VERSION] = self.releases[replica.berth.version].step_factor
         for number, (zone, factor) in self.throttles.items():
             if zone in ("", replica.zone):
                 replica.factors[number] = factor
@@ -175,13 +172,12 @@ class Fleet:
             self.spent.started_count += 1
             self.spent.start_s += now_s - replica.asked_s
         for number, fault in enumerate(self.crashes):
-            if fault.pool in ("", replica.pool):
+            if fault.pool in ("", replica.berth.pool):
                 self._draw_crash(replica, number, fault, now_s)
         self._share(now_s)
         if known:
             return []
-        place = (replica.zone, replica.pool, replica.model_name, replica.version)
-        return [events.ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *place)]
+        return [events.ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *replica.berth)]
 
     def _draw_crash(self, replica: Replica, number: int, fault: RandomCrashes, now_s: float) -> None:
         chance = unit(self._world.seed + number, Purpose.CRASH, replica.number, replica.lives)

@@ -11,7 +11,7 @@ from typing import Final
 
 from twofold.policy.gate import GOLDEN, scrambled
 from twofold.twin.serving.engine_types import Output
-from twofold.twin.serving.types import Arrival, ReplicaModel, ServingEngine, Turn
+from twofold.twin.serving.types import Arrival, Berth, ReplicaModel, ServingEngine, Turn
 
 
 class Kind:
@@ -53,6 +53,7 @@ class Replica:
     __slots__ = (
         "asked_s",
         "attempts",
+        "berth",
         "cut",
         "engine",
         "factors",
@@ -61,9 +62,7 @@ class Replica:
         "life",
         "lives",
         "model",
-        "model_name",
         "number",
-        "pool",
         "reads",
         "replica_id",
         "seeds",
@@ -72,7 +71,6 @@ class Replica:
         "timer",
         "timer_s",
         "up_s",
-        "version",
         "zone",
     )  # fmt: skip
 
@@ -81,13 +79,14 @@ class Replica:
         replica_id: str,
         number: int,
         model: ReplicaModel,
-        place: tuple[str, str, str, str],
+        berth: Berth,
         now_s: float,
     ) -> None:
         self.replica_id = replica_id
         self.number = number
         self.model = model
-        self.zone, self.pool, self.model_name, self.version = place
+        self.berth = berth
+        self.zone = berth.zone
         self.granted_s = self.asked_s = self.up_s = now_s
         self.life = Life.STARTING
         self.lives = 0

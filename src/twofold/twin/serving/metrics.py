@@ -4,7 +4,7 @@ Its course is told in a bounded number of buckets: when they run out, neighbours
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,23 +192,6 @@ ARRIVAL_WIDTH, ANSWER_WIDTH = 2, 6  # numbers that are noted of each
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Whole answers in the order of their ends, one array per figure."""
-
-    arrivals_s: Numbers
-    ended_s: Numbers
-    ttft_s: Numbers
-    tpot_s: Numbers  # 0 of an answer of one token
-    e2e_s: Numbers
-    input_tokens: Numbers
-    output_tokens: Numbers
-
-    def where(self, mask: NDArray[np.bool_]) -> "Answers":
-        """Some of them."""
-        return Answers(*(getattr(self, each.name)[mask] for each in fields(self)))
-
-
 @dataclass(slots=True)
 class ClassTally:
     """One class, of visits after the warm-up. Mutable."""
@@ -225,28 +208,27 @@ class ClassTally:
     output_tokens: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
 
-    def settle(self, answers: Answers, warm_up_s: float, timeline: Timeline) -> int:
-        """Count answers of this class. Returns how many of those measured are within all limits."""
+    def settle(self, rows: Numbers, warm_up_s: float, timeline: Timeline) -> int:
+        """Count answers of this class, noted one a row. Returns how many measured are within all limits."""
+        _, arrivals_s, begun_s, ended_s, outputs, inputs = rows.T
+        ttft_s, e2e_s = begun_s - arrivals_s, ended_s - arrivals_s
+        tpot_s = (ended_s - begun_s) / np.maximum(outputs - 1.0, 1.0)  # 0 of an answer of one token
         model = self.model
-        limits = (model.ttft_s, model.tpot_s, model.e2e_s)
-        figures = (answers.ttft_s, answers.tpot_s, answers.e2e_s)
         late = [
             np.zeros(len(figure), bool) if limit_s is None else figure > limit_s
-            for figure, limit_s in zip(figures, limits, strict=True)
+            for figure, limit_s in ((ttft_s, model.ttft_s), (tpot_s, model.tpot_s), (e2e_s, model.e2e_s))
         ]
         within = ~(late[0] | late[1] | late[2])
-        timeline.add_answers(self.number, answers.ended_s, answers.ttft_s, answers.e2e_s, within, late)
-        measured = answers.arrivals_s >= warm_up_s
-        if not measured.all():
-            answers, within = answers.where(measured), within[measured]
-        within_count = int(np.count_nonzero(within))
-        self.finished += len(within)
+        timeline.add_answers(self.number, ended_s, ttft_s, e2e_s, within, late)
+        measured = arrivals_s >= warm_up_s
+        within_count = int(np.count_nonzero(within & measured))
+        self.finished += int(np.count_nonzero(measured))
         self.within += within_count
-        self.input_tokens += int(answers.input_tokens.sum())
-        self.output_tokens += int(answers.output_tokens.sum())
-        self.ttft.add(answers.ttft_s)
-        self.tpot.add(answers.tpot_s[answers.output_tokens > 1.0])
-        self.e2e.add(answers.e2e_s)
+        self.input_tokens += int(inputs[measured].sum())
+        self.output_tokens += int(outputs[measured].sum())
+        self.ttft.add(ttft_s[measured])
+        self.tpot.add(tpot_s[measured & (outputs > 1.0)])
+        self.e2e.add(e2e_s[measured])
         return within_count
 
 
@@ -343,27 +325,16 @@ class Metrics:
         if not len(rows):
             return
         self._answers.clear()
-        numbers, arrivals_s, begun_s, ended_s, outputs, inputs = rows.T
-        answers = Answers(
-            arrivals_s=arrivals_s,
-            ended_s=ended_s,
-            ttft_s=begun_s - arrivals_s,
-            tpot_s=(ended_s - begun_s) / np.maximum(outputs - 1.0, 1.0),
-            e2e_s=ended_s - arrivals_s,
-            input_tokens=inputs,
-            output_tokens=outputs,
-        )
-        self.visit_s += float(answers.e2e_s.sum())
+        numbers, arrivals_s, _, ended_s, outputs, inputs = rows.T
+        self.visit_s += float((ended_s - arrivals_s).sum())
         self.ended_arrivals_s += float(arrivals_s.sum())
         self.input_tokens += int(inputs.sum())
         self.output_tokens += int(outputs.sum())
         self.timeline.reach(float(ended_s.max()))
         for tally in self.classes:
             own = numbers == tally.number
-            if own.all():
-                self.within += tally.settle(answers, self._warm_up_s, self.timeline)
-            elif own.any():
-                self.within += tally.settle(answers.where(own), self._warm_up_s, self.timeline)
+            if own.any():
+                self.within += tally.settle(rows[own], self._warm_up_s, self.timeline)
 
     def refused_at(self, now_s: float) -> None:
         """A request was refused; its client may ask again."""

@@ -135,15 +135,24 @@ class Start(Enum):
     COLD = "cold"  # all are started at time 0, and read their weights at once
 
 
+class Berth(NamedTuple):
+    """Where a replica stands, and what it runs."""
+
+    zone: str = ""
+    pool: str = ""
+    model: str = ""
+    version: str = ""
+
+
+ANY_BERTH = Berth()
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
     """Replicas that the run begins with: r0, r1, … counted over all groups."""
 
     count: int
-    zone: str = ""
-    pool: str = ""
-    model: str = ""
-    version: str = ""
+    berth: Berth = ANY_BERTH
     start: Start = Start.READY
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from twofold.policy import Entry, Machine
-from twofold.policy.gate.events import Effect, Event, entry_from_line
+from twofold.policy.gate import events
 
 EventT = TypeVar("EventT")
 EffectT = TypeVar("EffectT")
@@ -21,12 +21,14 @@ class Difference(Generic[EventT, EffectT]):
     replayed: tuple[EffectT, ...]
 
 
-def replay(machine: Machine[Event, Effect], lines: Iterable[str]) -> Difference[Event, Effect] | None:
+def replay(
+    machine: Machine[events.Event, events.Effect], lines: Iterable[str]
+) -> Difference[events.Event, events.Effect] | None:
     """Feed a fresh gate the entries of one run, in order; None when all answers are equal.
 
     Raises ShapeError at a line that is no entry.
     """
-    return first_difference(machine, map(entry_from_line, lines))
+    return first_difference(machine, map(events.entry_from_line, lines))
 
 
 def first_difference(
