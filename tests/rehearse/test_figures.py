@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from twofold.policy.gate import Beliefs, GateSettings
 from twofold.rehearse.figures import after_fault, power_w
 from twofold.twin.serving import (
-    Berth,
     ClassModel,
     FleetResult,
     FleetWorld,
     ReplicaGroup,
     ReplicaModel,
     TimelineRow,
+    replica_order,
     simulate_fleet,
 )
 from twofold.twin.serving.engine_types import EngineSpent
@@ -41,7 +41,7 @@ def rows(*changes: dict[str, float]) -> tuple[TimelineRow, ...]:
 def world(*faults: Fault, horizon_s: float = 200.0) -> FleetWorld:
     return FleetWorld(
         {("", ""): MODEL},
-        (ReplicaGroup(2, Berth("a")), ReplicaGroup(2, Berth("b"))),
+        (ReplicaGroup(2, replica_order("a")), ReplicaGroup(2, replica_order("b"))),
         GateSettings(),
         Beliefs(0.001, 0.01),
         (ClassModel(""),),

@@ -20,10 +20,10 @@ from twofold.rehearse.faults import WorldPool
 from twofold.rehearse.gate import GateScope, gate_settings, live_gate_settings, pool_groups
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
-from twofold.twin.serving import Berth, ReplicaGroup
+from twofold.twin.serving import ReplicaGroup, replica_order
 from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
 
-POOL = WorldPool("", (), (ReplicaGroup(2, Berth("a")),), 16)
+POOL = WorldPool("", (), (ReplicaGroup(2, replica_order("a")),), 16)
 SAID = [
     {},
     {"retry_budget": {"fraction": "25 %"}, "queue": {"depth": 7, "wait": "3 s"}},
@@ -157,7 +157,7 @@ def test_a_fault_of_a_pool_leaves_the_others_alone(made: tuple[ServicePlan, Rehe
     (task,) = tasks(made, f"fleet: {{pools: split}}\n{text}")
     before = plan.pools[0].replica_count
     assert task.world.faults == (ReplicaCrash(10.0, f"r{before}", "process", None),)
-    assert sum(group.count for group in task.world.replicas if group.berth.pool == "chat") == before
+    assert sum(group.count for group in task.world.replicas if group.order.pool == "chat") == before
     (task,) = tasks(made, "fleet: {pools: split}\nfaults: [{kind: random-crashes, rate: 60 /h, pool: night}]")
     assert [fault.pool for fault in task.world.faults if isinstance(fault, RandomCrashes)] == ["night"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from twofold.policy.gate import Beliefs, GateSettings
-from twofold.twin.serving import Arrival, Berth, FleetWorld, ReplicaGroup, ReplicaModel
+from twofold.twin.serving import Arrival, FleetWorld, ReplicaGroup, ReplicaModel, replica_order
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Finished, FirstToken, Output
 
 
@@ -118,7 +118,7 @@ def _fixed_world(count: int = 2, zones: tuple[str, ...] = ("",), **changes: obje
     names = {"start_s": "warm_up_s", "weight_bytes": "weight_bytes", "in_flight_limit": "in_flight_limit"}
     model = {names[k]: changes.pop(k) for k in names if k in changes}
     replica = ReplicaModel(partial(FixedEngine, **engine), **{"in_flight_limit": 64, **model})  # type: ignore[arg-type]
-    groups = tuple(ReplicaGroup(count // len(zones), Berth(zone)) for zone in zones)
+    groups = tuple(ReplicaGroup(count // len(zones), replica_order(zone)) for zone in zones)
     given = {"gate": GateSettings(), "beliefs": Beliefs(0.0001, 0.01)} | changes
     return FleetWorld(models={("", ""): replica}, replicas=groups, **given)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from twofold.contracts.spec import ClusterChange, FaultEvent, FleetChange, Scena
 from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
 from twofold.policy.cluster import events
 from twofold.twin.cluster import FaultRates, NodeLoss, SlowNode
-from twofold.twin.serving import Berth, ReplicaGroup, fault_types
+from twofold.twin.serving import ReplicaGroup, fault_types, replica_order
 
 BASE_VERSION = "base"
 REPLICAS_MAX = 20_000  # of a pool: all of them are scraped and routed to
@@ -32,7 +32,7 @@ class WorldPool:
     @property
     def zones(self) -> tuple[str, ...]:
         """In which it has replicas."""
-        return tuple(group.berth.zone for group in self.groups)
+        return tuple(group.order.zone for group in self.groups)
 
 
 def replica_groups(
@@ -59,7 +59,7 @@ def replica_groups(
     zones = min(change.zones or planned_zones, count)
     each, more = divmod(count, zones)
     return tuple(
-        ReplicaGroup(each + (zone < more), Berth(zone_name(zone + 1), name, version=BASE_VERSION))
+        ReplicaGroup(each + (zone < more), replica_order(zone_name(zone + 1), name, version=BASE_VERSION))
         for zone in range(zones)
     )
 

@@ -11,12 +11,12 @@ from twofold.policy.gate.events import ReplicaStartFailed, StartReplica
 from twofold.twin.heap import Heap
 from twofold.twin.serving import (
     Arrival,
-    Berth,
     ClassModel,
     FleetResult,
     FleetWorld,
     RequestRecord,
     Storage,
+    replica_order,
     simulate_fleet,
 )
 from twofold.twin.serving.fault_types import (
@@ -224,7 +224,7 @@ def test_a_start_in_a_lost_zone_is_no_start(fixed_world: Worlds, steady: Request
     world = cold(fixed_world(1, ("a",), weight_bytes=LONG, start_s=1.0), 1)
     world = replace(
         world,
-        replicas=(world.replicas[0], replace(world.replicas[1], berth=Berth("b"))),
+        replicas=(world.replicas[0], replace(world.replicas[1], order=replica_order("b"))),
         faults=(ZoneLoss(0.5, "b", None),),
     )
     result, _ = run(world, steady(60, 0.1))

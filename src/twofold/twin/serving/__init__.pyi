@@ -17,7 +17,6 @@ from .traffic import TrafficModel as TrafficModel
 from .traffic import generate as generate
 from .traffic import merged as merged
 from .types import Arrival as Arrival
-from .types import Berth as Berth
 from .types import ClassModel as ClassModel
 from .types import ClientModel as ClientModel
 from .types import FleetResult as FleetResult
@@ -29,3 +28,4 @@ from .types import Retry as Retry
 from .types import ServingEngine as ServingEngine
 from .types import Storage as Storage
 from .types import TimelineRow as TimelineRow
+from .types import replica_order as replica_order

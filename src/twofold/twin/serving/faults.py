@@ -1,7 +1,7 @@
 """What goes wrong in a serving world, when, and what of it the gate's events show."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from twofold.core import ValueRefusedError
@@ -36,7 +36,7 @@ class Struck:
 
 def check(world: FleetWorld) -> None:
     """Raises ValueRefusedError where a fault can never be what it says."""
-    zones = {group.berth.zone for group in world.replicas} | _later_zones(world)
+    zones = {group.order.zone for group in world.replicas} | _later_zones(world)
     known = {f"r{number}" for number in range(sum(group.count for group in world.replicas))}
     for number, fault in enumerate(world.faults, 1):
         what = f"fault {number}, {type(fault).__name__}"
@@ -208,8 +208,7 @@ def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck
     drained = []
     for replica in _in_zone(fleet, fault.zone):
         struck.signs.append(events.ReplicaRemoved(replica.replica_id))
-        zone, pool, model, version = replica.berth
-        drained.append(events.StartReplica(f"{replica.replica_id}-again", pool, zone, model, version))
+        drained.append(replace(replica.order, replica_id=f"{replica.replica_id}-again"))
         fleet.stop(replica, now_s)
     fleet.drained[number] = drained
 

@@ -102,7 +102,7 @@ def _check(world: FleetWorld) -> None:
             "a fleet of no replicas serves nothing", hint="give it a replica, or let the gate scale"
         )
     for group in world.replicas:
-        model_of(world, group.berth.pool, group.berth.model)
+        model_of(world, group.order.pool, group.order.model)
     for pool in scaling.pools if scaling is not None else ():
         model_of(world, pool.pool, pool.model)
     names = [model.name for model in world.classes]

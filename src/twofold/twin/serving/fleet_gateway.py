@@ -165,7 +165,7 @@ class Gateway:
         replica = self.fleet.replicas.get(effect.replica_id)
         if replica is None:
             replica = self.fleet.ended[effect.replica_id]
-        self.since_fault.sends(replica.berth.version)
+        self.since_fault.sends(replica.order.version)
         attempt = Attempt(key, visit, effect.attempt, replica, tokens)
         visit.attempts.append(attempt)
         visit.replica_id = effect.replica_id
@@ -344,7 +344,7 @@ class Gateway:
 
     def _is_error(self, attempt: Attempt, replica: Replica) -> bool:
         fraction = self.world.error_fraction
-        release = self.fleet.releases.get(replica.berth.version)
+        release = self.fleet.releases.get(replica.order.version)
         if release is not None:
             fraction += release.error_fraction
         visit = attempt.visit
@@ -353,6 +353,6 @@ class Gateway:
         )
 
     def _score(self, visit: Visit, replica: Replica) -> float:
-        world, release = self.world, self.fleet.releases.get(replica.berth.version)
+        world, release = self.world, self.fleet.releases.get(replica.order.version)
         mean = world.quality_mean - (release.quality_drop if release is not None else 0.0)
         return score(world.seed, visit.number, min(max(mean, 0.0), 1.0), world.quality_spread)

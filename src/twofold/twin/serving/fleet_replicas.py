@@ -1,6 +1,6 @@
 """The replicas of a serving world: how they start, slow down, end and come back, and what they cost."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from twofold.core import ValueRefusedError
@@ -9,7 +9,7 @@ from twofold.twin import Heap, SharedStore
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, unit
-from twofold.twin.serving.types import Berth, FleetWorld, ReplicaModel, Start
+from twofold.twin.serving.types import FleetWorld, ReplicaModel, Start
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.
@@ -68,7 +68,7 @@ class Fleet:
         told: list[events.Event] = []
         for group in self._world.replicas:
             for _ in range(group.count):
-                replica = self._granted(f"r{self._given_numbers}", group.berth, 0.0)
+                replica = self._granted(replace(group.order, replica_id=f"r{self._given_numbers}"), 0.0)
                 if group.start is Start.READY:
                     told += self._up(replica, 0.0)
                 else:
@@ -83,8 +83,7 @@ class Fleet:
             at_s = now_s + self._world.connect_timeout_s
             self._heap.push(at_s, Kind.EVENTS, [events.ReplicaStartFailed(asked.replica_id)])
             return
-        berth = Berth(asked.zone, asked.pool, asked.model, asked.version)
-        self._start(self._granted(asked.replica_id, berth, now_s), now_s, reads=True)
+        self._start(self._granted(asked, now_s), now_s, reads=True)
 
     def read(self, now_s: float) -> None:
         """The store finished somebody's weights: it warms up, and may pass them on to its peers."""
@@ -128,16 +127,16 @@ class Fleet:
         if self.lost_zones.get(zone, inf) <= now_s:
             del self.lost_zones[zone]
 
-    def _granted(self, replica_id: str, berth: Berth, now_s: float) -> Replica:
-        model = model_of(self._world, berth.pool, berth.model)
-        replica = Replica(replica_id, self._given_numbers, model, berth, now_s)
+    def _granted(self, order: events.StartReplica, now_s: float) -> Replica:
+        model = model_of(self._world, order.pool, order.model)
+        replica = Replica(order, self._given_numbers, model, now_s)
         self._given_numbers += 1
-        self.replicas[replica_id] = replica
+        self.replicas[order.replica_id] = replica
         self.max_count = max(self.max_count, len(self.replicas))
         replica.cut = self.cut_zones.get(replica.zone, 0)
         replica.factors[WORLD] = self._world.world_factor
-        if replica.berth.version in self.releases:
-            replica.factors[VERSION] = self.releases[replica.berth.version].step_factor
+        if replica.order.version in self.releases:
+            replica.factors[VERSION] = self.releases[replica.order.version].step_factor
         for number, (zone, factor) in self.throttles.items():
             if zone in ("", replica.zone):
                 replica.factors[number] = factor
@@ -172,12 +171,14 @@ class Fleet:
             self.spent.started_count += 1
             self.spent.start_s += now_s - replica.asked_s
         for number, fault in enumerate(self.crashes):
-            if fault.pool in ("", replica.berth.pool):
+            if fault.pool in ("", replica.order.pool):
                 self._draw_crash(replica, number, fault, now_s)
         self._share(now_s)
         if known:
             return []
-        return [events.ReplicaAdded(replica.replica_id, replica.model.in_flight_limit, *replica.berth)]
+        order, limit = replica.order, replica.model.in_flight_limit
+        place = order.zone, order.pool, order.model, order.version
+        return [events.ReplicaAdded(replica.replica_id, limit, *place)]
 
     def _draw_crash(self, replica: Replica, number: int, fault: RandomCrashes, now_s: float) -> None:
         chance = unit(self._world.seed + number, Purpose.CRASH, replica.number, replica.lives)

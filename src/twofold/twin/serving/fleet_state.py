@@ -9,9 +9,9 @@ from enum import IntEnum
 from math import inf
 from typing import Final
 
-from twofold.policy.gate import GOLDEN, scrambled
+from twofold.policy.gate import GOLDEN, events, scrambled
 from twofold.twin.serving.engine_types import Output
-from twofold.twin.serving.types import Arrival, Berth, ReplicaModel, ServingEngine, Turn
+from twofold.twin.serving.types import Arrival, ReplicaModel, ServingEngine, Turn
 
 
 class Kind:
@@ -53,7 +53,6 @@ class Replica:
     __slots__ = (
         "asked_s",
         "attempts",
-        "berth",
         "cut",
         "engine",
         "factors",
@@ -63,6 +62,7 @@ class Replica:
         "lives",
         "model",
         "number",
+        "order",
         "reads",
         "replica_id",
         "seeds",
@@ -74,19 +74,12 @@ class Replica:
         "zone",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        replica_id: str,
-        number: int,
-        model: ReplicaModel,
-        berth: Berth,
-        now_s: float,
-    ) -> None:
-        self.replica_id = replica_id
+    def __init__(self, order: events.StartReplica, number: int, model: ReplicaModel, now_s: float) -> None:
+        self.replica_id = order.replica_id
         self.number = number
         self.model = model
-        self.berth = berth
-        self.zone = berth.zone
+        self.order = order
+        self.zone = order.zone
         self.granted_s = self.asked_s = self.up_s = now_s
         self.life = Life.STARTING
         self.lives = 0

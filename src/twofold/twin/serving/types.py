@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from twofold.contracts.results import ClassFigures, FleetFigures
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate import Beliefs, GateSettings, events
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Output
 from twofold.twin.serving.fault_types import Fault
 
@@ -135,16 +135,12 @@ class Start(Enum):
     COLD = "cold"  # all are started at time 0, and read their weights at once
 
 
-class Berth(NamedTuple):
-    """Where a replica stands, and what it runs."""
-
-    zone: str = ""
-    pool: str = ""
-    model: str = ""
-    version: str = ""
+ANY_REPLICA = events.StartReplica("", "", "", "", "")
 
 
-ANY_BERTH = Berth()
+def replica_order(zone: str = "", pool: str = "", model: str = "", version: str = "") -> events.StartReplica:
+    """An order for a replica there; what grants it gives the name."""
+    return events.StartReplica("", pool, zone, model, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,7 @@ class ReplicaGroup:
     """Replicas that the run begins with: r0, r1, … counted over all groups."""
 
     count: int
-    berth: Berth = ANY_BERTH
+    order: events.StartReplica = ANY_REPLICA  # as for each of them
     start: Start = Start.READY
 
 
