@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 
-from twofold.supply import (
+from twofold.portfolio.check import violations
+from twofold.portfolio.problem import (
     Batch,
     Campaign,
     CampaignOption,
@@ -15,9 +16,8 @@ from twofold.supply import (
     Demand,
     PortfolioProblem,
     ServingRate,
-    solve,
-    violations,
 )
+from twofold.portfolio.solve import solve
 
 OFFERS, WEEKS = 60, 52
 KINDS = {"A": (10.0, 30.0), "B": (16.0, 42.0), "C": (24.0, 60.0), "D": (4.0, 9.0)}  # speed, USD/h

@@ -24,7 +24,6 @@ FLOORS = {
     "policy.cluster": 4,
     "training": 5,
     "inference": 5,
-    "supply": 5,
     "facility": 5,
     "twin": 5,
     "twin.serving": 6,
@@ -214,7 +213,7 @@ def test_help_loads_neither_numpy_nor_pydantic() -> None:
 # What `plan` loads of the rooms; the twin and its scenarios only where something is rehearsed.
 ROOMS_OF_A_PLAN = {
     *("core", "catalog", "contracts", "contracts.results", "contracts.rows", "contracts.spec", "perf"),
-    *("training", "inference", "supply", "facility", "answer", "portfolio", "money", "building", "planner"),
+    *("training", "inference", "facility", "answer", "portfolio", "money", "building", "planner"),
     *("report", "app", "cli"),
 }
 LIGHT_MODULES_OF_A_PLAN = {"policy.cluster.cadence", "twin.serving.profiles"}  # formulas that plans share

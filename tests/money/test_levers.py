@@ -1,12 +1,15 @@
 """Levers: where machines are bought, within what the shop allows and what waits for them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.spec import parse_spec
 from twofold.money.levers import sourcing
+from twofold.money.run_levers import Pulled, best_interval_s, checkpoint_overhead_fraction, lever, ranked
 from twofold.perf import load_constants
 
 PART = "H100-SXM5-80GB"
@@ -53,3 +56,21 @@ def test_a_provider_that_the_shop_leaves_out_is_no_source(shop: str) -> None:
 def test_a_region_of_the_shop_binds_the_sources() -> None:
     free, bound = (ways("training", WAITED, shop)[0] for shop in ("{}", "{regions: [eu-north-1]}"))
     assert free != bound
+
+
+def test_the_largest_saving_stands_first_whether_open_or_in_use() -> None:
+    levers = [
+        lever("batch", "serve", Pulled.IN_USE, 5.0, 10.0, ""),
+        lever("cache", "serve", Pulled.OPEN, -1.0, 10.0, ""),
+        lever("source", "serve", Pulled.OPEN, 7.0, 10.0, ""),
+    ]
+    assert [each.name for each in ranked(levers)] == ["source", "batch", "cache"]
+    assert levers[0].saves_fraction == 0.5
+
+
+@given(st.floats(1.0, 600.0), st.floats(1e5, 1e7), st.floats(0.1, 10.0))
+def test_no_cadence_beats_the_best(write_s: float, between_s: float, factor: float) -> None:
+    best = best_interval_s(write_s, between_s)
+    least = checkpoint_overhead_fraction(best, write_s, between_s)
+    assert checkpoint_overhead_fraction(best * factor, write_s, between_s) >= least * (1 - 1e-12)
+    assert least == pytest.approx(2 * write_s / best)

@@ -12,7 +12,7 @@ from twofold.building.entries import training_token_bytes
 from twofold.catalog import load_catalog
 from twofold.contracts.results import LineItem, Money, Plan, total_usd
 from twofold.contracts.spec import parse_spec
-from twofold.money.side import with_money
+from twofold.money.first_year import with_money
 from twofold.perf import load_constants
 from twofold.training.run import TOKEN_BYTES
 

@@ -7,9 +7,9 @@ import pytest
 from twofold.catalog import load_catalog
 from twofold.contracts.results import MoneyDetail, Plan, total_usd
 from twofold.contracts.spec import parse_spec
+from twofold.money.detail import Billed, detailed_money
 from twofold.perf import load_constants
-from twofold.planner import build_plan, with_money_detail
-from twofold.planner.money_detail import Billed
+from twofold.planner import build_plan
 
 SPEC = """
 name: both
@@ -45,7 +45,8 @@ supply: {own: {node: DGX-H100, count: 8}}
 
 def detailed(text: str) -> Plan:
     spec, catalog, constants = parse_spec(text, "twofold.yaml"), load_catalog(), load_constants()
-    return with_money_detail(build_plan(spec, catalog, constants, spec_digest="0"))
+    made = build_plan(spec, catalog, constants, spec_digest="0")
+    return detailed_money(made.plan, made.runs, made.services, made.context)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,11 @@ import pytest
 
 from twofold.contracts.results import LineItem
 from twofold.portfolio.bill import bill, by_lease
+from twofold.portfolio.check import paid_usd
+from twofold.portfolio.problem import Campaign, CampaignOption, CapacityOffer, PortfolioProblem
+from twofold.portfolio.solve import solve
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.portfolio.tables import leases
-from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, paid_usd, solve
 
 TAX = 0.19
 

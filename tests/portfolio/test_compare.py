@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from twofold.portfolio.compare import fleet_options, late_runs, year_scenarios
-from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
-from twofold.portfolio.tables import calendar
-from twofold.supply import (
+from twofold.portfolio.problem import (
     Campaign,
     CampaignOption,
     CapacityOffer,
@@ -17,8 +15,10 @@ from twofold.supply import (
     Placement,
     PortfolioProblem,
     ServingRate,
-    solve,
 )
+from twofold.portfolio.solve import solve
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
+from twofold.portfolio.tables import calendar
 
 WALL_H = 4 * 168.0
 

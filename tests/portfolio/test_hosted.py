@@ -1,5 +1,6 @@
 """Hosted interfaces are offers of a portfolio where the spec asks for them and its rules allow them."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -7,12 +8,12 @@ import pytest
 from twofold.answer.context import Context
 from twofold.answer.serving_choice import choose_serving
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Catalog
+from twofold.catalog import ApiPrice, Catalog, load_catalog
 from twofold.contracts.spec import parse_spec
 from twofold.perf import Constants
 from twofold.portfolio.demand import class_demands
-from twofold.portfolio.hosted import hosted
-from twofold.supply import CapacityOffer, ServingRate
+from twofold.portfolio.hosted import api_model, api_offers, hosted, known_names
+from twofold.portfolio.problem import CapacityOffer, ServingRate
 
 SERVING = """serving:
   name: desk
@@ -60,3 +61,48 @@ def check(offers: tuple[CapacityOffer, ...], rates: tuple[ServingRate, ...]) -> 
     assert prices == sorted(prices) and min(prices) > 0
     assert all(rate.demand == "desk.chat" and rate.rate_per_unit_per_s == inf for rate in rates)
     assert all(offer.tenure == "api" and offer.date for offer in offers)
+
+
+CATALOG = load_catalog()
+PRICES = CATALOG.rows(ApiPrice)
+KNOWN = known_names(CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("meta.llama3-3-70b-instruct-v1:0", "llama-3.3-70b"),
+        ("llama-v3p1-405b-instruct", "llama-3.1-405b"),
+        ("Meta-Llama-3.1-8B-Instruct-Turbo", "llama-3.1-8b"),
+        ("Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+        ("Llama-4-Maverick-17B-128E-Instruct-FP8", "llama-4-maverick"),
+        ("openai.gpt-oss-120b-1:0", "gpt-oss-120b"),
+    ],
+)
+def test_a_providers_spelling_is_the_catalogues_model(name: str, model: str) -> None:
+    price = replace(PRICES[0], model=name, open_weights=True)
+    found = api_model(price, CATALOG, KNOWN)
+    assert found is not None and found.name == model
+
+
+def test_closed_and_unknown_models_have_no_shape() -> None:
+    assert api_model(replace(PRICES[0], model="llama-3.1-8b", open_weights=False), CATALOG, KNOWN) is None
+    assert api_model(replace(PRICES[0], model="no-such-model-7", open_weights=True), CATALOG, KNOWN) is None
+
+
+def test_most_open_models_are_known() -> None:
+    known = [bool(api_model(price, CATALOG, KNOWN)) for price in PRICES if price.open_weights]
+    assert sum(known) / len(known) > 0.75
+
+
+def test_offers_come_by_price_and_carry_their_date() -> None:
+    offers = api_offers(CATALOG.model("llama-3.1-8b"), CATALOG)
+    assert len(offers) > 2 and all(offer.same_model and offer.price.date for offer in offers)
+    asked = [offer.price.input_usd_per_mtok + offer.price.output_usd_per_mtok for offer in offers]
+    assert asked == sorted(asked)
+
+
+def test_a_model_that_nobody_hosts_is_compared_with_one_as_large() -> None:
+    offers = api_offers(CATALOG.model("llama-3.1-70b"), CATALOG)
+    assert offers and not any(offer.same_model for offer in offers)
+    assert {offer.model for offer in offers} == {"llama-3.3-70b"}

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from twofold.portfolio.problem import CapacityOffer, Demand, PortfolioProblem, ServingRate
 from twofold.portfolio.rehearse import LEAST_SHARE, ROUNDS_MAX, Rounds, TwinCheck, rounds
-from twofold.supply import CapacityOffer, Demand, Effort, PortfolioProblem, ServingRate, solve
+from twofold.portfolio.solve import Effort, solve
 
 PRICES = {"cheap": 1.0, "middle": 2.0, "dear": 3.0, "dearest": 4.0}
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from twofold.core import TwofoldError
+from twofold.portfolio.problem import Campaign, CampaignOption, CapacityOffer, PortfolioProblem
 from twofold.portfolio.report import portfolio_of
+from twofold.portfolio.solve import solve
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
-from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, solve
 
 
 def test_an_answer_that_breaks_a_rule_is_an_error_of_ours_with_the_rule_in_words() -> None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from twofold.portfolio.problem import Campaign, CampaignOption, CapacityOffer, PortfolioProblem
+from twofold.portfolio.solve import solve
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.portfolio.tables import leases, trained_shares
-from twofold.supply import Campaign, CampaignOption, CapacityOffer, PortfolioProblem, solve
 
 WHERE = ("prov", "machines", "H100-SXM5-80GB", 8, "")
 

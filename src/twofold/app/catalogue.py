@@ -8,6 +8,7 @@ from textwrap import wrap
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from twofold.app.fetched import fetched_prices
 from twofold.app.where import select, unmatched
 from twofold.catalog import (
     Catalog,
@@ -21,7 +22,6 @@ from twofold.catalog import (
 )
 from twofold.core import InputError, UnknownKeyError, UsageError
 from twofold.report import WIDTH, Shown, table
-from twofold.supply import fetched_prices
 
 SCHEMA = "twofold/catalog/1"
 STALE_DAYS = 365.25

@@ -67,7 +67,7 @@ def _quotes_count(spec: Spec, catalog: Catalog, today: date | None) -> int | Non
     """How many quotes the spec's file has. Raises CatalogError or InputErrors with what is wrong in it."""
     if spec.supply.quotes is None:
         return None
-    from twofold.supply import read_quotes  # brings the solver's arrays
+    from twofold.portfolio import read_quotes
 
     return len(read_quotes(spec.supply.quotes, catalog, today))
 

@@ -12,8 +12,9 @@ from twofold.catalog import Catalog
 from twofold.contracts.results import Plan, read_plan
 from twofold.contracts.spec import Spec
 from twofold.core import DataError, InputError, from_data, to_data
+from twofold.money import detailed_money
 from twofold.perf import Constants
-from twofold.planner import Planned, PlanOptions, Rehearse, build_plan, with_money_detail
+from twofold.planner import Planned, PlanOptions, Rehearse, build_plan
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
 from twofold.report import Difference, Explanation, ShownData, ShownPlan, screen_lines
@@ -96,7 +97,7 @@ def plan_screen(
 ) -> ShownData[Plan]:
     """A plan with the screens that were asked for, one below the other."""
     made = _rehearsed(spec, today, tell) if rehearse else ready(spec, today).planned()
-    answer = with_money_detail(made) if money else made.plan
+    answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
     lines = screen_lines(answer, str(spec), details=details, money=money, defaults=show_defaults)
     return ShownData(answer, tuple(lines))
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from twofold.answer import Context, cheapest, node_of_size, priced
 from twofold.building.compliance_derive import compliance_derivations
 from twofold.building.entries import training_token_bytes
-from twofold.catalog import Catalog, HardwarePrice, Price
+from twofold.catalog import Catalog, HardwarePrice, Price, economic_by_provider
 from twofold.contracts.results import Compliance, Machine, Plan, PriceUsed, ServicePlan, TrainingPlan
 from twofold.contracts.spec import Spec
 from twofold.core import YEAR_H
 from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
-from twofold.supply import economic_by_provider
 
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up

@@ -1,5 +1,7 @@
 from .catalog import Catalog as Catalog
 from .catalog import load_catalog as load_catalog
+from .figures import HYPERSCALERS as HYPERSCALERS
+from .figures import economic_by_provider as economic_by_provider
 from .geography import distance_m as distance_m
 from .model_config import read_model_config as read_model_config
 from .names import canonical as canonical

@@ -16,7 +16,7 @@ from twofold.building import (
     own_year_lines,
     own_years,
 )
-from twofold.catalog import Storage
+from twofold.catalog import Storage, economic_by_provider
 from twofold.contracts.results import (
     Compliance,
     LineItem,
@@ -31,9 +31,9 @@ from twofold.contracts.results import (
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_H, YEAR_S, format_usd
 from twofold.facility import OF_RENT
+from twofold.money.economics import energy_usd
 from twofold.money.terms import cited, price_instead
 from twofold.portfolio import moved_weights_tb
-from twofold.supply import economic_by_provider, energy_usd
 
 MONTH_S = YEAR_S / 12
 TB, TIB = 1e12, 2.0**40

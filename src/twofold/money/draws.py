@@ -1,6 +1,6 @@
 """The first year under draws of all that is not known: how wide it is, what moves and what narrows it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -24,7 +24,6 @@ from twofold.answer import (
 )
 from twofold.contracts.results import MeasuringRow, Plan, ServicePlan, SwingRow, TrainingPlan
 from twofold.core import Estimate
-from twofold.supply import Distribution, distribution, tornado, value_of_measuring
 from twofold.training import run_work
 
 Samples = NDArray[np.float64]
@@ -50,6 +49,21 @@ MEASUREMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "failures of your fleet": ("reliability.csv beside the spec", ("failure_rate",)),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A figure over its draws."""
+
+    mean: float
+    low: float  # 10th percentile
+    median: float
+    high: float  # 90th percentile
+    over_limit_fraction: float | None  # of the draws; None: there is no limit
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +205,24 @@ def swings(priced: PricedHalves, left: Residuals, context: Context) -> tuple[Swi
             ends[name] = (float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma)))
     values = _at_ends(ends, priced, context)
 
-    def figure(changed: Mapping[str, float]) -> float:
-        ((name, value),) = changed.items()
-        return values[name, value]
+    return tornado(lambda name, value: values[name, value], ends)
 
-    return tuple(
-        SwingRow(bar.name.replace("_", " "), bar.low_input, bar.high_input, bar.at_low, bar.at_high)
-        for bar in tornado(figure, ends)
-    )
+
+def tornado(
+    figure: Callable[[str, float], float], ranges: Mapping[str, tuple[float, float]], most: int = 10
+) -> tuple[SwingRow, ...]:
+    """The inputs that move a figure most, longest bar first.
+
+    Formula  bar = figure(input at its low end), figure(at its high end), the others at 1 or their middle
+    Why      One at a time: what each unknown alone is worth knowing.
+    Units    those of the figure, which takes the input that differs from its middle, and its value.
+    """
+    bars = [
+        SwingRow(name, low, high, figure(name, low), figure(name, high))
+        for name, (low, high) in ranges.items()
+    ]
+    bars.sort(key=lambda bar: (-abs(bar.at_high_usd - bar.at_low_usd), bar.name))
+    return tuple(replace(bar, name=bar.name.replace("_", " ")) for bar in bars[:most])
 
 
 def _at_ends(
@@ -252,13 +276,37 @@ def monte_carlo(
 
 def measuring(priced: PricedHalves, left: Residuals, context: Context) -> tuple[MeasuringRow, ...]:
     """Which measurement narrows the first year most; those that pin nothing of this plan are left out."""
-    asked: dict[str, Sequence[str]] = {name: pins for name, (_, pins) in MEASUREMENTS.items()}
+    asked = dict(MEASUREMENTS)
     if not priced.runs:
         del asked["steps of your run"]
     if not priced.services:
         del asked["answers of your service"], asked["a trace of your requests"]
-    rows = value_of_measuring(lambda held: drawn_first_year(priced, left, context, held), asked)
-    return tuple(
-        MeasuringRow(row.name, MEASUREMENTS[row.name][0], row.pins, row.width_before, row.width_after)
-        for row in rows
-    )
+    return value_of_measuring(lambda held: drawn_first_year(priced, left, context, held), asked)
+
+
+def distribution(samples: Samples, limit: float | None = None) -> Distribution:
+    """Mean, median, deciles, and the share of draws above a limit."""
+    low, middle, high = np.percentile(samples, (10.0, 50.0, 90.0))
+    over = None if limit is None else float(np.mean(samples > limit))
+    return Distribution(float(np.mean(samples)), float(low), float(middle), float(high), over)
+
+
+def value_of_measuring(
+    figure: Callable[[frozenset[str]], Samples], measurements: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> tuple[MeasuringRow, ...]:
+    """Which measurement narrows a figure most, the best first.
+
+    `figure` gives the samples with the named inputs held at their middle and the others as drawn.
+
+    Formula  narrowing = width of the 80 % range with all inputs drawn − width with the measured ones held
+    Why      Knowing an input exactly takes its part of the spread away. Widths do not add: two measurements
+             together take away more than either, less than both.
+    Units    those of the figure.
+    Limits   What the draws cannot resolve counts as nothing: no measurement widens a range.
+    """
+    before = distribution(figure(frozenset())).width
+    rows = [
+        MeasuringRow(name, command, pins, before, min(before, distribution(figure(frozenset(pins))).width))
+        for name, (command, pins) in measurements.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-(row.before_usd - row.after_usd), row.name)))

@@ -8,13 +8,14 @@ from statistics import NormalDist
 import numpy as np
 
 from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, priced, search_fleet
-from twofold.catalog import Model
+from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import LeverRow, ServicePlan
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
 from twofold.inference import Fleet, ModelVariant, PoolChoice, for_class, rate_limit, static_batch
+from twofold.money.run_levers import Pulled, lever
 from twofold.perf import ModelShape, bytes_per_weight, one
-from twofold.supply import HYPERSCALERS, MAY_VANISH, Pulled, lever
+from twofold.portfolio import MAY_VANISH
 
 DRAFT_TOKENS = 3
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache

@@ -11,9 +11,12 @@ from twofold.building import (
     COLLECTED,
     DEMAND_SOURCE,
     MONTHS,
+    Entry,
     OwnYear,
+    networks,
     own_years,
     place_of,
+    placed,
     training_token_bytes,
 )
 from twofold.catalog import HardwarePrice, Node, Region, Storage
@@ -31,19 +34,19 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.core import YEAR_H, YEAR_S
-from twofold.money.network import network_price
-from twofold.money.terms import facility_value, owning_terms, pue_ratio, rent_of
-from twofold.supply import (
+from twofold.facility import NodeList, node_power
+from twofold.money.bought import (
     Bought,
     OwningTerms,
     Standing,
     cash_flow,
-    cost_ratio,
     crossing_utilisation,
     once_usd,
     owned_lines,
     present_usd,
 )
+from twofold.money.economics import cost_ratio
+from twofold.money.terms import facility_value, owning_terms, pue_ratio, rent_of
 
 TB = 1e12
 IDLE = "node, 8-GPU idle (of nameplate)"
@@ -323,3 +326,34 @@ def _build_usd(fleet: Fleet) -> float:
 
 def _per_accelerator(fleet: Fleet) -> float:
     return _build_usd(fleet) / fleet.bought.accelerator_count
+
+
+def network_price(
+    half: str, node: Node, servers: int, part: TrainingPlan | ServicePlan, context: Context
+) -> tuple[UnitCost, str]:
+    """Switches, optics and cables over the servers, and what to know where a part of it has no price.
+
+    Formula  (bill of every network that the building gives these servers) / servers
+    Limits   services that share machines count with the largest one's flows.
+    """
+    machine = replace(
+        part.machine,
+        node=node.name,
+        node_count=servers,
+        accelerators_per_node=node.accelerator_count,
+        accelerator_count=servers * node.accelerator_count,
+        fabric=node.fabric,
+    )
+    listed = NodeList(part.name, "training" if half == "training" else "serving", node, servers)
+    entry = Entry(listed, node_power(context.catalog, node), machine, True, None, 1.0, part)
+    built = networks((entry,), placed((entry,), context).racks, context)
+    known = [each for each in built if each.usd is not None]
+    switches = ", ".join(each.switch.split(" (")[0] for each in known) or "one server, no switch"
+    usd = sum(each.usd or 0.0 for each in known) / servers
+    lacks = [each for each in built if each.usd is None]
+    told = (
+        f"{servers} × {node.name}: the network is not in it, {lacks[0].note or 'it has no price'}"
+        if lacks
+        else ""
+    )
+    return UnitCost(usd, f"network.csv {switches}; as the building's bill has it", COLLECTED), told

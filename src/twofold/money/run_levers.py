@@ -1,14 +1,15 @@
 """Levers of a training run, each priced with the models that planned it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from enum import Enum
+from math import sqrt
 
 import numpy as np
 
 from twofold.answer import Context, TrainingChoice, trial
 from twofold.contracts.results import LeverRow, TrainingPlan
 from twofold.core import ValueRefusedError
-from twofold.supply import Pulled, checkpoint_overhead_fraction, lever
 from twofold.training import load_stack, price_layouts
 
 USUAL_INTERVAL_S = 4 * 3600.0  # between checkpoints, where nobody chose
@@ -99,3 +100,44 @@ def _precision(
     pulled = Pulled.IN_USE if used else Pulled.OPEN
     how = f"fp8 matrix products: {with_it / without:.2f} of the accelerator-hours of bf16"
     yield lever("quantise", run.name, pulled, without - with_it, without, how)
+
+
+class Pulled(Enum):
+    """Whether the plan rests on a lever already."""
+
+    IN_USE = "in use"
+    OPEN = "open"
+
+
+def lever(
+    name: str, of: str, pulled: Pulled, saving_usd_per_year: float, base_usd_per_year: float, how: str
+) -> LeverRow:
+    """One optimisation of a run or service, with what it saves of what the same costs without it."""
+    share = saving_usd_per_year / base_usd_per_year if base_usd_per_year else 0.0
+    return LeverRow(name, of, pulled.value, saving_usd_per_year, share, how)
+
+
+def ranked(levers: Iterable[LeverRow]) -> tuple[LeverRow, ...]:
+    """The largest saving first; of equals by name."""
+    return tuple(sorted(levers, key=lambda each: (-each.saves_usd_per_year, each.of, each.name)))
+
+
+def checkpoint_overhead_fraction(interval_s: float, write_s: float, between_failures_s: float) -> float:
+    """Part of a run that checkpoints and repeated work take.
+
+    Formula  δ/τ + τ/(2M)
+    Why      Each interval pays one write; a failure loses half an interval on average.
+    Units    seconds: τ between checkpoints, δ of a write, M between failures.
+    Source   Young 1974; Daly 2006, first order.
+    Limits   τ much shorter than M.
+    """
+    return write_s / interval_s + interval_s / (2.0 * between_failures_s)
+
+
+def best_interval_s(write_s: float, between_failures_s: float) -> float:
+    """The interval at which that overhead is least: √(2δM).
+
+    >>> best_interval_s(60.0, 7200.0 * 60.0)
+    7200.0
+    """
+    return sqrt(2.0 * write_s * between_failures_s)

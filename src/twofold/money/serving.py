@@ -19,23 +19,20 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.core import YEAR_H, YEAR_S, InputError
-from twofold.money.terms import downtime
-from twofold.money.units import class_money, least_fraction, tokens_per_w
-from twofold.supply import (
-    ApiOffer,
+from twofold.money.economics import (
     Failing,
     OwnCost,
-    TokenMix,
-    api_offers,
     break_even_months,
     break_even_mtok_per_month,
     cheapest_redundancy,
     energy_usd,
     nines,
-    query_price_usd,
     redundancy_steps,
     usd_per_mtok,
 )
+from twofold.money.terms import downtime
+from twofold.money.units import class_money, least_fraction, tokens_per_w
+from twofold.portfolio import ApiOffer, api_offers, usd_per_request
 
 MTOK, MONTHS_PER_YEAR = 1e6, 12.0
 
@@ -126,14 +123,10 @@ def _model(service: ServicePlan, context: Context) -> Model | None:
 
 
 def _api_usd_per_year(offer: ApiOffer, service: ServicePlan) -> float:
-    price = offer.price
     return YEAR_S * sum(
         one.rate_per_s
-        * query_price_usd(
-            TokenMix(one.input_tokens or 0.0, one.output_tokens or 0.0, one.shared_prefix_fraction),
-            price.input_usd_per_mtok,
-            price.output_usd_per_mtok,
-            price.cached_input_usd_per_mtok,
+        * usd_per_request(
+            offer.price, one.input_tokens or 0.0, one.output_tokens or 0.0, one.shared_prefix_fraction
         )
         for one in service.classes
     )

@@ -8,7 +8,7 @@ from twofold.building import electricity, is_owned, place_of
 from twofold.catalog import EconomicFigure, Region, best_price
 from twofold.contracts.results import Machine, PriceUsed, UnitCost
 from twofold.core import Estimate, Source, UnknownNameError
-from twofold.supply import OwningTerms
+from twofold.money.bought import OwningTerms
 
 W_PER_MW = 1e6
 

@@ -17,9 +17,9 @@ from twofold.contracts.results import (
 )
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_S, Estimate, format_seconds
+from twofold.money.economics import lifetime_curve
 from twofold.money.terms import inverted
 from twofold.portfolio import first_day
-from twofold.supply import lifetime_curve
 
 CURVE_RATIOS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the plan's own requests a day
 

@@ -8,4 +8,3 @@ from .compare import compare_halves as compare_halves
 from .explained import Change as Change
 from .explained import diff as diff
 from .explained import explain as explain
-from .money_detail import with_money_detail as with_money_detail

@@ -9,8 +9,9 @@ from twofold.answer import Context, ServingChoice, TrainingChoice, Trial
 from twofold.core import InputError
 from twofold.inference import Fleet, PoolChoice, replicas_for
 from twofold.portfolio.demand import ClassDemand
+from twofold.portfolio.listed import MAY_VANISH, kept_fraction
 from twofold.portfolio.offers import NodeOffer, stands_in
-from twofold.supply import MAY_VANISH, CampaignOption, CapacityOffer, ServingRate, kept_fraction
+from twofold.portfolio.problem import CampaignOption, CapacityOffer, ServingRate
 
 # a: an offer whose place nobody states is taken to be as far from users as another continent.
 UNPLACED_RTT_S = 0.15

@@ -7,25 +7,12 @@ from math import inf
 import numpy as np
 
 from twofold.contracts.results import FleetOption, MonthDemand, Restriction, YearScenario
-from twofold.portfolio.missed import NOT_PROMISED
-from twofold.portfolio.solved import LEAST_UNITS, WEEK_H, SolvedPortfolio
+from twofold.portfolio.alternatives import Fleet, break_even_ratio, one_cluster, two_fleets
+from twofold.portfolio.problem import CapacityOffer, PortfolioAnswer, PortfolioProblem, is_hourly
+from twofold.portfolio.prune import part_of, pruned
+from twofold.portfolio.solve import Effort, Leased, bound_usd, solve
+from twofold.portfolio.solved import LEAST_UNITS, NOT_PROMISED, WEEK_H, SolvedPortfolio
 from twofold.portfolio.tables import calendar
-from twofold.supply import (
-    CapacityOffer,
-    Effort,
-    Fleet,
-    Leased,
-    PortfolioAnswer,
-    PortfolioProblem,
-    bound_usd,
-    break_even_ratio,
-    is_hourly,
-    one_cluster,
-    part_of,
-    pruned,
-    solve,
-    two_fleets,
-)
 
 LIMIT_S = 60.0  # a guard: effort ends each question much sooner, and the same everywhere
 YEAR_GAP = 0.02  # of another year, which is only compared

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from twofold.answer import ClassLoad, ServingChoice
 from twofold.contracts.spec import MonthName, Service, Spec, TrainingRun
 from twofold.core import DAY_S
-from twofold.supply import Batch, Demand
+from twofold.portfolio.problem import Batch, Demand
 from twofold.twin.serving import Profile, hourly_weights
 
 Floats = NDArray[np.float64]

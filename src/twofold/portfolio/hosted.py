@@ -1,16 +1,120 @@
 """Hosted interfaces as offers of a portfolio: requests are paid for, nothing is held, no latency promised."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from twofold.answer import Context, ServingChoice, asked_regions, may_host
-from twofold.catalog import Model
+from twofold.catalog import ApiPrice, Catalog, Model, canonical
 from twofold.core import InputError
 from twofold.portfolio.demand import ClassDemand
-from twofold.supply import ApiOffer, CapacityOffer, ServingRate, api_offer, api_offers, api_usd_per_request
+from twofold.portfolio.problem import CapacityOffer, ServingRate
 
 KEPT = 3  # cheapest of a class: what they answer has no limit, so others lose
+SAME_SIZE = 0.1  # two open models whose parameters differ by less, all and active, cost alike to serve
+# What providers put behind a model's name: revisions, formats, sizes that the name repeats, service words.
+_ENDINGS = (
+    r"-v?\d+:\d+$",
+    r"-(maas|turbo|fp8|latest|versatile|instant|instruct|it|chat)$",
+    r"-\d{4}$",
+    r"-17b(-\d+e)?$",
+    r"-0+\d+$",
+)
+_MAKERS = ("meta.", "meta-", "openai.", "openai-", "qwen.", "mistral.", "google.", "accounts/")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOffer:
+    """One provider's price for a model's tokens, and whether it is this very model."""
+
+    price: ApiPrice
+    model: str  # the catalogue's name
+    same_model: bool  # False: another open model of the same size
+
+
+def api_model(price: ApiPrice, catalog: Catalog, known: set[str]) -> Model | None:
+    """The catalogue's model behind a provider's name; None for closed models and for unknown ones.
+
+    Raises nothing: a name that fits no row is no error, the table names far more models than have shapes.
+    """
+    if not price.open_weights:
+        return None
+    name = next((name for name in _spellings(price.model) if canonical(name) in known), None)
+    return catalog.model(name) if name else None
+
+
+def known_names(catalog: Catalog) -> set[str]:
+    """Names and aliases of models that mean one row: asking for any other would search for near misses."""
+    aliases = [
+        canonical(str(row["alias"])) for row in catalog.table("aliases").rows if row["kind"] == "model"
+    ]
+    once = {alias for alias in aliases if aliases.count(alias) == 1}
+    return once | {canonical(model.name) for model in catalog.rows(Model)}
+
+
+def _spellings(text: str) -> Iterator[str]:
+    """From the provider's name to ever plainer ones: `meta.llama3-3-70b-instruct-v1:0` is `llama-3.3-70b`."""
+    name = text.lower().rsplit("/", 1)[-1]
+    yield name
+    for maker in _MAKERS:
+        name = name.removeprefix(maker)
+    name = re.sub(r"^llama-?v?(\d)", r"llama-\1", name)
+    name = name.replace("deepseek.", "deepseek-")
+    name = re.sub(r"(\d)p(\d)", r"\1.\2", name)  # `llama-3p1`, `kimi-k2p6`
+    name = re.sub(r"^llama-(\d)-(\d)-", r"llama-\1.\2-", name)
+    yield name
+    shorter = name
+    while shorter:
+        ending = next((found for each in _ENDINGS if (found := re.search(each, shorter))), None)
+        if ending is None:
+            return
+        shorter = shorter[: ending.start()]
+        yield shorter
+
+
+def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
+    """Every hosted offer of a model, by price; where none names it, those of open models of its size."""
+    names = known_names(catalog)
+    known = [
+        (price, found) for price in catalog.rows(ApiPrice) if (found := api_model(price, catalog, names))
+    ]
+    own = [ApiOffer(price, found.name, True) for price, found in known if found.name == model.name]
+    alike = [ApiOffer(price, found.name, False) for price, found in known if _alike(found, model)]
+    return tuple(
+        sorted(
+            own or alike,
+            key=lambda each: (
+                each.price.input_usd_per_mtok + each.price.output_usd_per_mtok,
+                each.price.provider,
+                each.price.model_id,
+            ),
+        )
+    )
+
+
+def _alike(other: Model, model: Model) -> bool:
+    return all(
+        abs(getattr(other, count) / getattr(model, count) - 1) < SAME_SIZE
+        for count in ("parameters", "parameters_active")
+    )
+
+
+def usd_per_request(
+    price: ApiPrice, input_tokens: float, output_tokens: float, cached_fraction: float
+) -> float:
+    """What a hosted interface asks for one request.
+
+    Formula  (input · ((1 − c)·p_in + c·p_cached) + output · p_out) / 1e6
+    Why      Providers bill input and output apart, and input that their cache holds at a price of its own.
+    Units    tokens of one request; USD per 1e6 tokens.
+    Limits   without a price for cached input it costs what other input costs.
+    """
+    cached = price.cached_input_usd_per_mtok
+    cached_usd = price.input_usd_per_mtok if cached is None else cached
+    read = input_tokens * ((1 - cached_fraction) * price.input_usd_per_mtok + cached_fraction * cached_usd)
+    return (read + output_tokens * price.output_usd_per_mtok) / 1e6
 
 
 def hosted(
@@ -36,8 +140,15 @@ def hosted(
         if asked_regions(choice.entry, context.spec.supply):
             notes.append(f"{each.name}: no hosted interface, for none says in which region it answers")
             continue
+        lengths, shared = each.load.traffic.lengths, each.load.traffic.shared_prefix_fraction
+        sent, got = (
+            float(np.max(np.asarray(one, float))) for one in (lengths.input_tokens, lengths.output_tokens)
+        )
         priced = sorted(
-            ((_usd_per_request(found, each), found) for found in _found(choice.model, context)),
+            (
+                (usd_per_request(found.price, sent, got, shared), found)
+                for found in _found(choice.model, context)
+            ),
             key=lambda one: (one[0], one[1].price.provider, one[1].price.model_id),
         )
         if not priced:
@@ -70,11 +181,19 @@ def _found(model: Model, context: Context) -> tuple[ApiOffer, ...]:
     )
 
 
-def _usd_per_request(found: ApiOffer, each: ClassDemand) -> float:
-    lengths = each.load.traffic.lengths
-    return api_usd_per_request(
-        found.price,
-        float(np.max(np.asarray(lengths.input_tokens, float))),
-        float(np.max(np.asarray(lengths.output_tokens, float))),
-        each.load.traffic.shared_prefix_fraction,
+def api_offer(price: ApiPrice, work: str) -> CapacityOffer:
+    """A hosted interface for one class: nothing is held, requests are paid for."""
+    return CapacityOffer(
+        name=f"{price.provider} {price.model_id} · {work}",
+        provider=price.provider,
+        instance=price.model_id,
+        accelerator="hosted API",
+        accelerator_count=0,
+        region="",
+        term="api",
+        tenure="api",
+        usd_per_unit_h=0.0,
+        source=f"api_prices: {price.source}",
+        date=price.date,
+        confidence=price.confidence,
     )

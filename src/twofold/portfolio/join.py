@@ -14,22 +14,21 @@ from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, tr
 from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
 from twofold.portfolio.hosted import hosted
 from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes
-from twofold.portfolio.rehearse import Rehearsing, rehearsed
-from twofold.portfolio.report import portfolio_of
-from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
-from twofold.supply import (
+from twofold.portfolio.problem import (
     Batch,
     Campaign,
     CampaignOption,
     Demand,
-    Effort,
-    Known,
     PortfolioAnswer,
     PortfolioProblem,
     ServingRate,
-    conflict,
-    solve,
 )
+from twofold.portfolio.programme import Known
+from twofold.portfolio.prune import cheapest_usd_per_request
+from twofold.portfolio.rehearse import Rehearsing, rehearsed
+from twofold.portfolio.report import portfolio_of
+from twofold.portfolio.solve import Effort, is_possible, solve
+from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 
 LIMIT_S = 120.0  # a guard: effort ends the search much sooner, and the same on every machine
 # What a request that nobody can serve counts, so that as few as possible stay unserved.
@@ -186,3 +185,37 @@ def _campaigns(
 def _is_dense(choice: TrainingChoice, options: tuple[CampaignOption, ...]) -> bool:
     short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
     return choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short
+
+
+def unserved(problem: PortfolioProblem) -> tuple[str, ...]:
+    """Demands and runs that no offer can take at all, whatever it costs: they conflict with nothing else."""
+    alone = [
+        f"class {each.name}"
+        for each in problem.demands
+        if each.rate_per_s.max() > 0 and cheapest_usd_per_request(problem, each.name) == float("inf")
+    ]
+    alone += [
+        f"batch {each.name}"
+        for each in problem.batches
+        if each.requests_per_day.max() > 0 and cheapest_usd_per_request(problem, each.name) == float("inf")
+    ]
+    return (*alone, *(f"run {each.name}" for each in problem.campaigns if not each.options))
+
+
+def conflict(problem: PortfolioProblem) -> tuple[str, ...]:
+    """Requirements of which every one is needed for the contradiction; () where there is none.
+
+    Deletion filter: each is dropped in turn, and for good where the rest still contradicts itself. What is
+    left is minimal: without any one of its members the others can be met.
+    """
+    lonely = unserved(problem)
+    if lonely:
+        return lonely[:1]
+    if is_possible(problem):
+        return ()
+    left = problem
+    for requirement in problem.requirements:
+        without = left.without(requirement)
+        if not is_possible(without):
+            left = without
+    return left.requirements

@@ -18,15 +18,9 @@ from twofold.answer import (
 from twofold.catalog import Node, Observation
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.facility import authorises, find_regime, refusal_reason
-from twofold.supply import (
-    CapacityOffer,
-    Quote,
-    interruptions_by_place,
-    offer_of_price,
-    offer_of_quote,
-    own_offer,
-    read_quotes,
-)
+from twofold.portfolio.listed import interruptions_by_place, offer_of_price, own_offer
+from twofold.portfolio.problem import CapacityOffer
+from twofold.portfolio.quotes import Quote, offer_of_quote, read_quotes
 
 KEPT_PER_KIND = 3  # cheapest of an accelerator, size, place and way to pay: others lose whatever is asked
 SHOWN_REFUSED = 3  # quotes that rules forbid

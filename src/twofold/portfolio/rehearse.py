@@ -17,8 +17,8 @@ from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, replicas_for
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.portfolio.demand import ClassDemand
+from twofold.portfolio.problem import PortfolioAnswer, PortfolioProblem
 from twofold.portfolio.solved import HOUR_S, LEAST_UNITS
-from twofold.supply import PortfolioAnswer, PortfolioProblem
 
 if TYPE_CHECKING:
     from twofold.contracts.results import ClassFigures

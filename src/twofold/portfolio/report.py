@@ -6,7 +6,9 @@ from twofold.answer import Context, wider_notes
 from twofold.contracts.results import Lease, Portfolio, YearScenario
 from twofold.core import TwofoldError, format_usd
 from twofold.portfolio.bill import bill
+from twofold.portfolio.check import paid_usd, violations
 from twofold.portfolio.compare import considered, fleet_options, restrictions, year_scenarios
+from twofold.portfolio.problem import PortfolioAnswer, PortfolioProblem, unit_usd_per_h
 from twofold.portfolio.solved import WEEK_H, SolvedPortfolio
 from twofold.portfolio.tables import (
     calendar,
@@ -18,7 +20,6 @@ from twofold.portfolio.tables import (
     trained_shares,
     window_costs,
 )
-from twofold.supply import PortfolioAnswer, PortfolioProblem, paid_usd, unit_usd_per_h, violations
 
 LEAST_GAP = 0.001  # of other years, that is worth saying
 HOSTED = "hosted interfaces promise no latency: their answers are taken to be in time, which nothing shows"

@@ -6,10 +6,11 @@ from datetime import date, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.contracts.results import RehearsedMachine
+from twofold.contracts.results import Portfolio, RehearsedMachine
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.offers import NodeOffer
-from twofold.supply import CapacityOffer, Known, PortfolioAnswer, PortfolioProblem, ServingRate
+from twofold.portfolio.problem import CapacityOffer, PortfolioAnswer, PortfolioProblem, ServingRate
+from twofold.portfolio.programme import Known
 
 Floats = NDArray[np.float64]
 WEEK_H, DAYS, HOUR_S = 168.0, 7, 3600.0
@@ -98,3 +99,24 @@ def weeks_of(used: Floats) -> tuple[int, int]:
     """First week and number of weeks from the first to the last in which something is used."""
     where = np.flatnonzero(used > LEAST_UNITS)
     return (0, 0) if not len(where) else (int(where[0]), int(where[-1] - where[0] + 1))
+
+
+NOT_PROMISED = "not promised"
+
+
+def uncorrected(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
+    """Machines that still serve and miss what is promised, at every rate that there is a portfolio for.
+
+    A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again.
+    """
+    return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "misses")
+
+
+def unseen(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
+    """Machines that serve since the last correction, which no round was left to look at."""
+    return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "unseen")
+
+
+def unpromised(portfolio: Portfolio) -> tuple[str, ...]:
+    """Classes that hosted interfaces answer, with whose: they promise no latency."""
+    return tuple(f"{each.what} by {each.provider}" for each in portfolio.leases if each.term == "api")

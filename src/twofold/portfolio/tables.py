@@ -19,8 +19,8 @@ from twofold.contracts.results import (
 )
 from twofold.portfolio.capacity import way_s
 from twofold.portfolio.demand import MONTHS, month_of
+from twofold.portfolio.problem import CapacityOffer, Placement, is_hourly, unit_usd_per_h
 from twofold.portfolio.solved import DAYS, HOUR_S, LEAST_UNITS, WEEK_H, SolvedPortfolio, weeks_of
-from twofold.supply import CapacityOffer, Placement, is_hourly, unit_usd_per_h
 
 RANKED_MAX = 12
 LEAST_SHARE = 1e-4  # of a class or a run: less is the solver's rounding

@@ -1,0 +1,372 @@
+"""Makes a problem smaller without changing its answer: offers that another beats, hours and weeks alike.
+
+An offer falls only to one that is as cheap, as quick, as short, as long to be had and without a limit. Units
+by the hour serve and train apart, so each of the two falls alone; a unit may fall to several smaller ones.
+Hours are merged where every demand is equal in every week; weeks where nothing that lasts can begin or end.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+import numpy as np
+
+from twofold.portfolio.problem import (
+    DAY_H,
+    WEEK_H,
+    Campaign,
+    CampaignOption,
+    CapacityOffer,
+    Demand,
+    PortfolioProblem,
+    ServingRate,
+    admitted,
+    end_of,
+    is_hourly,
+    is_metered,
+    unit_usd_per_h,
+)
+
+MEAN_HOURS = 6  # kinds of hours of a rough problem
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Weeks and hours of a problem, each merged with those that are equal to it."""
+
+    blocks: tuple[tuple[int, int], ...]  # (first week, weeks)
+    alike: tuple[int, ...]  # by block: a number that blocks share whose hours are served alike
+    hour_groups: tuple[tuple[int, ...], ...]
+
+
+def pruned(problem: PortfolioProblem, held: Collection[str] = ()) -> PortfolioProblem:
+    """With the best variant for each demand, without offers that another beats or none needs.
+
+    An offer by the hour that no longer serves may still train, and one that no longer trains may serve.
+    `held` names offers that stay whatever beats them: they are leased already.
+    """
+    rates = _serving_kept(problem, _best_variants(admitted(problem)))
+    campaigns = tuple(_with_best_options(each, problem) for each in problem.campaigns)
+    used = {rate.offer for rate in rates} | {option.offer for each in campaigns for option in each.options}
+    small = replace(
+        problem,
+        offers=tuple(offer for offer in problem.offers if offer.name in used),
+        rates=rates,
+        campaigns=campaigns,
+    )
+    kept: list[_Table] = []
+    for table in _by_price(small):
+        if table.offer.name in held or not any(_beats(other, table, problem) for other in kept):
+            kept.append(table)
+    return part_of(small, {table.offer.name for table in kept})
+
+
+def part_of(problem: PortfolioProblem, names: set[str]) -> PortfolioProblem:
+    """The same problem with these offers only."""
+    return replace(
+        problem,
+        offers=tuple(offer for offer in problem.offers if offer.name in names),
+        rates=tuple(rate for rate in problem.rates if rate.offer in names),
+        campaigns=tuple(
+            replace(each, options=tuple(option for option in each.options if option.offer in names))
+            for each in problem.campaigns
+        ),
+    )
+
+
+def _by_price(problem: PortfolioProblem) -> list["_Table"]:
+    tables = [_Table(offer, problem.rates, problem) for offer in problem.offers]
+    return sorted(tables, key=lambda each: (unit_usd_per_h(each.offer), each.offer.name))
+
+
+def _serving_kept(problem: PortfolioProblem, rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
+    """Without the rates of offers by the hour that whole units of another, together as cheap, do as well."""
+    kept: list[_Table] = []
+    beaten = set()
+    for table in _by_price(replace(problem, rates=rates)):
+        if not table.rates or is_metered(table.offer):
+            continue
+        if is_hourly(table.offer) and any(_serves_better(other, table, problem) for other in kept):
+            beaten.add(table.offer.name)
+        elif is_hourly(table.offer) and table.offer.unit_limit is None:
+            kept.append(table)
+    return tuple(rate for rate in rates if rate.offer not in beaten)
+
+
+def _serves_better(one: "_Table", other: "_Table", problem: PortfolioProblem) -> bool:
+    """Whether so many units of the one as carry what a unit of the other does cost no more than it."""
+    a, b = one.offer, other.offer
+    if not _is_of_kind(a, b, problem) or not _is_there(a, b, problem):
+        return False
+    ratios = [
+        min(
+            (
+                rate.rate_per_unit_per_s / mine.rate_per_unit_per_s
+                for mine in one.rates
+                if mine.demand == rate.demand and mine.usd_per_request <= rate.usd_per_request
+            ),
+            default=inf,
+        )
+        for rate in other.rates
+    ]
+    most = max(ratios)
+    return most < inf and max(1, ceil(most - 1e-9)) * unit_usd_per_h(a) <= unit_usd_per_h(b)
+
+
+def _is_of_kind(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
+    """Whether the one may stand for the other where kinds are counted."""
+    return (problem.platform_limit is None or a.accelerator == b.accelerator) and (
+        problem.provider_limit is None or a.provider == b.provider
+    )
+
+
+def _is_there(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
+    """Whether the one is to be had in every week in which the other is."""
+    weeks = problem.week_count
+    return a.first_week <= b.first_week and end_of(a, weeks) >= end_of(b, weeks)
+
+
+def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaign:
+    """A campaign without the options that rented hours without a limit make needless.
+
+    Hours without a limit disturb nobody: of those that end in time the cheapest of its kind is as good as any
+    other by the hour. On held units, more of them for longer and for more money are never better.
+    """
+    offers = {offer.name: offer for offer in problem.offers}
+    options = [option for option in campaign.options if option.offer in offers]
+    free = [
+        option
+        for option in options
+        if is_hourly(offers[option.offer])
+        and offers[option.offer].unit_limit is None
+        and _ends_in_time(campaign, option, offers[option.offer], problem.week_count)
+    ]
+
+    def usd(option: CampaignOption) -> float:
+        return unit_usd_per_h(offers[option.offer]) * option.unit_h + option.extra_usd
+
+    free.sort(key=lambda option: (usd(option), option.offer, option.units))
+    cheapest: list[CampaignOption] = []  # of each kind, where kinds count
+    for option in free:
+        if not any(_is_of_kind(offers[other.offer], offers[option.offer], problem) for other in cheapest):
+            cheapest.append(option)
+    chosen = set(cheapest)
+    kept: list[CampaignOption] = []
+    for option in options:
+        own = offers[option.offer]
+        if option in chosen:
+            kept.append(option)
+        elif is_hourly(own):
+            if not any(
+                _is_of_kind(offers[other.offer], own, problem) and usd(other) <= usd(option)
+                for other in cheapest
+            ):
+                kept.append(option)
+        elif not any(
+            other is not option and other.offer == option.offer and _is_smaller(other, option, campaign)
+            for other in kept
+        ):
+            kept.append(option)
+    return replace(campaign, options=tuple(kept))
+
+
+def _is_smaller(one: CampaignOption, other: CampaignOption, campaign: Campaign) -> bool:
+    """Whether an option takes no more of a held offer's units than another, in no more time."""
+    if one.extra_usd > other.extra_usd or one.wall_h > other.wall_h:
+        return False
+    return one.units <= other.units if campaign.dense else one.unit_h <= other.unit_h
+
+
+def _ends_in_time(campaign: Campaign, option: CampaignOption, offer: CapacityOffer, week_count: int) -> bool:
+    """Whether it may be done on the offer from its first to its last hour within the window."""
+    first = max(campaign.first_week, offer.first_week)
+    if campaign.dense:
+        return campaign.last_start(option, end_of(offer, week_count)) >= first
+    end = min(int(campaign.end_week), end_of(offer, week_count))
+    return end > first and option.wall_h <= WEEK_H * (end - first)
+
+
+def calendar_of(problem: PortfolioProblem) -> Calendar:
+    """Hours with equal demand together; weeks too, where no lease or dense campaign could tell them apart."""
+    columns = [np.zeros((1, DAY_H)), *(each.rate_per_s for each in problem.demands)]
+    columns += [np.isin(np.arange(DAY_H), each.hours)[None, :].astype(float) for each in problem.batches]
+    stacked = np.concatenate(columns)
+    groups: dict[bytes, list[int]] = {}
+    for hour in range(DAY_H):
+        groups.setdefault(np.ascontiguousarray(stacked[:, hour]).tobytes(), []).append(hour)
+    starts = _block_starts(problem)
+    ends = [*starts[1:], problem.week_count]
+    return Calendar(
+        tuple((start, end - start) for start, end in zip(starts, ends, strict=True)),
+        _alike(problem, starts),
+        tuple(tuple(hours) for hours in groups.values()),
+    )
+
+
+def with_mean_hours(problem: PortfolioProblem) -> PortfolioProblem:
+    """Hours that ask alike with the mean of each demand: about `MEAN_HOURS` kinds of hours are left.
+
+    Hours in which a batch may run stay apart from those in which it may not.
+    """
+    busy = np.zeros(DAY_H)
+    for each in problem.demands:
+        busy += each.rate_per_s.mean(axis=0) / max(float(each.rate_per_s.mean()), 1e-12)
+    sides: dict[tuple[bool, ...], list[int]] = {}
+    for hour in np.argsort(busy, kind="stable"):
+        sides.setdefault(tuple(hour in each.hours for each in problem.batches), []).append(int(hour))
+    groups = [
+        part
+        for hours in sides.values()
+        for part in np.array_split(hours, max(1, round(MEAN_HOURS * len(hours) / DAY_H)))
+    ]
+
+    def meant(demand: Demand) -> Demand:
+        rates = demand.rate_per_s.copy()
+        for group in groups:
+            rates[:, group] = rates[:, group].mean(axis=1, keepdims=True)
+        return replace(demand, rate_per_s=rates)
+
+    return replace(problem, demands=tuple(meant(each) for each in problem.demands))
+
+
+def _block_starts(problem: PortfolioProblem) -> list[int]:
+    weeks = problem.week_count
+    if any(0 < offer.minimum_weeks < weeks for offer in problem.offers):
+        return list(range(weeks))  # a lease may end inside any run of equal weeks
+    edges = {0}
+    for campaign in problem.campaigns:
+        if not is_contested(problem, campaign):
+            continue  # wherever it is put, nothing else changes
+        inside = range(campaign.first_week, ceil(campaign.end_week) + 1)
+        edges |= set(inside) if campaign.dense else {inside[0], inside[-1]}
+    for offer in problem.offers:
+        edges |= {offer.first_week, end_of(offer, weeks)}
+    for week in range(1, weeks):
+        same = all(
+            np.array_equal(each.rate_per_s[week], each.rate_per_s[week - 1]) for each in problem.demands
+        )
+        same &= all(
+            each.requests_per_day[week] == each.requests_per_day[week - 1] for each in problem.batches
+        )
+        edges |= set() if same else {week}
+    return sorted(edge for edge in edges if 0 <= edge < weeks)
+
+
+def is_contested(problem: PortfolioProblem, campaign: Campaign) -> bool:
+    """Whether some of its machines are held, or limited and wanted: units that something else may want."""
+    names = {option.offer for option in campaign.options}
+    return any(
+        not is_hourly(offer)
+        or (campaign.dense and offer.unit_limit is not None and _is_wanted(problem, campaign, offer))
+        for offer in problem.offers
+        if offer.name in names
+    )
+
+
+def _is_wanted(problem: PortfolioProblem, campaign: Campaign, offer: CapacityOffer) -> bool:
+    """Whether anything but this campaign may use the offer."""
+    return any(rate.offer == offer.name for rate in problem.rates) or any(
+        option.offer == offer.name
+        for each in problem.campaigns
+        if each.dense and each.name != campaign.name
+        for option in each.options
+    )
+
+
+def _alike(problem: PortfolioProblem, starts: list[int]) -> tuple[int, ...]:
+    """Blocks of equal demand whose held units are equal whatever is decided: one answer serves them all.
+
+    Where a dense run may take held or limited units, a block stands alone. A run that may pause changes
+    nothing: an hour rented for it costs what an hour more for serving does.
+    """
+    weeks = problem.week_count
+    if any(0 < offer.minimum_weeks < weeks for offer in problem.offers):
+        return tuple(range(len(starts)))
+    numbers: dict[tuple[object, ...], int] = {}
+    found = []
+    for start in starts:
+        contested = any(
+            campaign.dense
+            and campaign.first_week <= start < campaign.end_week
+            and is_contested(problem, campaign)
+            for campaign in problem.campaigns
+        )
+        key: tuple[object, ...] = (
+            start if contested else -1,
+            *[each.rate_per_s[start].tobytes() for each in problem.demands],
+            *[float(each.requests_per_day[start]) for each in problem.batches],
+            *[offer.first_week <= start < end_of(offer, weeks) for offer in problem.offers],
+        )
+        found.append(numbers.setdefault(key, len(numbers)))
+    return tuple(found)
+
+
+def _best_variants(rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
+    """Of an offer's variants for one demand those that no other beats in rate and money."""
+    kept: list[ServingRate] = []
+    for rate in sorted(
+        rates, key=lambda each: (-each.rate_per_unit_per_s, each.usd_per_request, each.variant)
+    ):
+        same = [other for other in kept if (other.offer, other.demand) == (rate.offer, rate.demand)]
+        if not any(other.usd_per_request <= rate.usd_per_request for other in same):
+            kept.append(rate)
+    return tuple(kept)
+
+
+class _Table:
+    """One offer with what it can do, for comparing."""
+
+    def __init__(
+        self, offer: CapacityOffer, rates: tuple[ServingRate, ...], problem: PortfolioProblem
+    ) -> None:
+        self.offer = offer
+        self.rates = [rate for rate in rates if rate.offer == offer.name]
+        self.options: list[tuple[str, CampaignOption]] = [
+            (each.name, option)
+            for each in problem.campaigns
+            for option in each.options
+            if option.offer == offer.name
+        ]
+
+
+def _beats(one: _Table, other: _Table, problem: PortfolioProblem) -> bool:
+    a, b = one.offer, other.offer
+    if a.unit_limit is not None or is_metered(a) != is_metered(b) or a.tenure == "owned":
+        return False
+    if not _is_of_kind(a, b, problem) or not _is_there(a, b, problem):
+        return False
+    # By the hour, a campaign's hours are billed as they are; by the week, whole weeks: hours beat weeks.
+    longer = not is_hourly(a) and (is_hourly(b) or a.minimum_weeks > b.minimum_weeks)
+    if longer or b.tenure == "owned" or unit_usd_per_h(a) > unit_usd_per_h(b):
+        return False
+    return all(
+        any(
+            mine.demand == rate.demand
+            and mine.rate_per_unit_per_s >= rate.rate_per_unit_per_s
+            and mine.usd_per_request <= rate.usd_per_request
+            for mine in one.rates
+        )
+        for rate in other.rates
+    ) and all(
+        any(
+            name == campaign
+            and mine.units == option.units
+            and mine.wall_h <= option.wall_h
+            and mine.extra_usd <= option.extra_usd
+            for name, mine in one.options
+        )
+        for campaign, option in other.options
+    )
+
+
+def cheapest_usd_per_request(problem: PortfolioProblem, demand: str) -> float:
+    """The least that a request costs on any offer, used without a break; infinite where none can."""
+    prices = {offer.name: unit_usd_per_h(offer) for offer in problem.offers}
+    return min(
+        (
+            rate.usd_per_request + prices[rate.offer] / 3600.0 / rate.rate_per_unit_per_s
+            for rate in admitted(problem)
+            if rate.demand == demand and rate.offer in prices
+        ),
+        default=inf,
+    )

@@ -1,0 +1,313 @@
+"""A user's own quotes: one CSV of offers, every mistake in it told with file, line and column in one pass."""
+
+import csv
+import io
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+
+from twofold.catalog import Catalog, Cell, Column, canonical, did_you_mean, economic_by_provider, region_names
+from twofold.core import CatalogError, InputError, InputErrors, Place, UnknownNameError
+from twofold.portfolio.listed import (
+    TERM_WEEKS,
+    interruptions_per_h,
+    offer_name,
+    place_of,
+    stated_region,
+    tenure_of,
+)
+from twofold.portfolio.problem import CapacityOffer
+
+FILE_LIMIT_BYTES = 4 * 2**20
+ROWS_MAX = 5000
+SHOWN_ERRORS = 10
+FUTURE_DAYS, DAY = timedelta(days=366), timedelta(days=1)
+TERMS = "on_demand|spot|reserved_1y|reserved_3y|community|lease"
+
+
+def _column(name: str, kind: str, default: str, bounds: str, meaning: str) -> Column:
+    return Column(name, name, 0, kind, "", default, bounds, meaning)
+
+
+# What a row may say; a default of `none` leaves the cell, and the column, optional.
+COLUMNS = (
+    _column("provider", "text", "", "", "Who offers it"),
+    _column("instance", "text", "", "", "What one unit is called"),
+    _column("accelerator", "text", "", "", "Its accelerator, as the catalogue names it"),
+    _column("accelerator_count", "int", "", ">0", "Accelerators in one unit"),
+    _column("region", "text", "all", "", "Provider's region; `all` where it does not matter"),
+    _column("term", TERMS, "", "", "How it is bought; `lease` is for so many weeks at least"),
+    _column("usd_per_h", "float", "", ">0", "One unit, list price"),
+    _column("units_max", "int", "none", ">=1", "Units that can be had; empty: as many as wanted"),
+    _column("minimum_weeks", "int", "none", ">=0", "The least that a lease lasts; empty: what the term says"),
+    _column("from", "date", "none", "", "First day on which it can be had; empty: at once"),
+    _column("until", "date", "none", "", "Last day on which it can be had; empty: without end"),
+    _column("discount_fraction", "float", "none", "0..1", "Off the list price"),
+    _column("support_fraction", "float", "none", "0..1", "Of the rent, for support"),
+    _column("egress_usd_per_tb", "float", "none", ">=0", "Traffic out"),
+    _column("quoted", "date", "", "", "Day of the quote"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """One offer that was made to the user."""
+
+    offer: CapacityOffer  # from the plan's first week to its last
+    region: str  # as the quote names it
+    first_day: date | None
+    last_day: date | None
+    place: Place
+
+
+def offer_of_quote(quote: Quote, start: date | None) -> CapacityOffer:
+    """A quote in weeks of the plan: its days count from the plan's first."""
+    return replace(
+        quote.offer,
+        first_week=_weeks_until(quote.first_day, start, up=True) or 0,
+        until_week=_weeks_until(quote.last_day and quote.last_day + DAY, start, up=False),
+    )
+
+
+def _weeks_until(day: date | None, start: date | None, *, up: bool) -> int | None:
+    """Whole weeks from the plan's first day to another; None where either is not stated."""
+    if day is None or start is None:
+        return None
+    days = (day - start).days
+    return max(0, -(-days // 7) if up else days // 7)
+
+
+def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tuple[Quote, ...]:
+    """Every row of a file of quotes. Raises CatalogError, or InputErrors: the first ten and their count.
+
+    With `today` also for a quote that was made more than a year later: no clock is that wrong.
+    """
+    lines = _lines(path)
+    if not lines:
+        raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=_header_hint())
+    slots = _slots(lines[0][1], _Row(str(path), lines[0][0], lines[0][2]))
+    if len(lines) == 1:
+        hint = "write an offer a row, or leave `supply: quotes:` out"
+        raise CatalogError("the file holds no quote", place=Place(str(path), 1, 1), hint=hint)
+    quotes: list[Quote] = []
+    errors: list[InputError] = []
+    for number, cells, raw in lines[1 : ROWS_MAX + 1]:
+        row = _Row(str(path), number, raw)
+        values, wrong = _values(slots, cells, row, catalog)
+        wrong += _made_later(values, slots, row, today)
+        if wrong:
+            errors += wrong
+        else:
+            quotes.append(_quote(values, row, catalog))
+    errors += _overlaps(quotes)
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputErrors(_first(errors, path))
+    return tuple(quotes)
+
+
+def _first(errors: list[InputError], path: Path) -> list[InputError]:
+    """The first mistakes, and how many more there are."""
+    more = len(errors) - SHOWN_ERRORS
+    if more <= 0:
+        return errors
+    return [
+        *errors[:SHOWN_ERRORS],
+        CatalogError(f"{more} more mistakes in '{path}'", hint="mend these first"),
+    ]
+
+
+def _header_hint() -> str:
+    return f"columns: {', '.join(column.name for column in COLUMNS)}"
+
+
+def _lines(path: Path) -> list[tuple[int, list[str], str]]:
+    """(line, cells, the line as it stands) of every line that is not empty."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+    if len(data) > FILE_LIMIT_BYTES or b"\0" in data:
+        raise CatalogError("this is no table of quotes", place=Place(str(path), 1, 1))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise CatalogError("this is not UTF-8 text", place=Place(str(path), 1, 1)) from None
+    found = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        if raw.strip():
+            cells = next(csv.reader(io.StringIO(raw)), [])
+            found.append((number, [cell.strip() for cell in cells], raw))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    file: str
+    line: int
+    raw: str
+
+    def place(self, index: int) -> Place:
+        """Where a cell begins; past the end of the row where it has none."""
+        starts = _starts(self.raw)
+        return Place(self.file, self.line, starts[index] if index < len(starts) else len(self.raw) + 1)
+
+
+def _starts(raw: str) -> list[int]:
+    """The columns, from 1, at which a row's cells begin; commas in quotation marks part nothing."""
+    starts, quoted = [1], False
+    for column, letter in enumerate(raw, 1):
+        quoted ^= letter == '"'
+        if letter == "," and not quoted:
+            starts.append(column + 1)
+    return [start + len(raw[start - 1 :]) - len(raw[start - 1 :].lstrip(" ")) for start in starts]
+
+
+def _slots(header: list[str], row: _Row) -> dict[str, int]:
+    known = [column.name for column in COLUMNS]
+    errors: list[InputError] = [
+        CatalogError(
+            f"`{name}` is not a column of quotes",
+            place=row.place(index),
+            hint=did_you_mean(name, known) or _header_hint(),
+        )
+        for index, name in enumerate(header)
+        if name not in known
+    ]
+    slots = {name: index for index, name in enumerate(header)}
+    errors = errors or [  # what is missing may be what is misspelt
+        CatalogError(f"column `{column.name}` is missing", place=row.place(0), hint=_header_hint())
+        for column in COLUMNS
+        if not column.default and column.name not in slots
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputErrors(errors)
+    return slots
+
+
+def _values(
+    slots: dict[str, int], cells: list[str], row: _Row, catalog: Catalog
+) -> tuple[dict[str, Cell], list[InputError]]:
+    """The cells of a row as their columns read them, and everything that is wrong with them."""
+    if len(cells) != len(slots):
+        error = CatalogError(f"the row has {len(cells)} cells, the header {len(slots)}", place=row.place(0))
+        return {}, [error]
+    values: dict[str, Cell] = {}
+    errors: list[InputError] = []
+    for column in COLUMNS:
+        index = slots.get(column.name)
+        text = "" if index is None else cells[index]
+        try:
+            values[column.name] = _cell(column, text, catalog)
+        except InputError as error:
+            errors.append(CatalogError(error.message, place=row.place(index or 0), hint=error.hint))
+    first, last = values.get("from"), values.get("until")
+    if first and last and str(last) < str(first):
+        text = f"it ends on {last}, before it begins on {first}"
+        errors.append(CatalogError(text, place=row.place(slots["until"])))
+    return values, errors
+
+
+def _made_later(
+    values: dict[str, Cell], slots: dict[str, int], row: _Row, today: date | None
+) -> list[InputError]:
+    """The day of a quote, where it lies far ahead."""
+    made = values.get("quoted")
+    if today is None or made is None or str(made) <= str(today + FUTURE_DAYS):
+        return []
+    hint = f"today is {today}; `from` is the first day on which it can be had"
+    return [CatalogError(f"it was quoted on {made}", place=row.place(slots["quoted"]), hint=hint)]
+
+
+def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
+    """One cell. Raises InputError with what is wrong and what to write."""
+    if not text:
+        if not column.default:
+            raise InputError(f"`{column.name}` is missing", hint=column.meaning)
+        return None if column.default == "none" else column.default
+    try:
+        value = column.read(text)
+    except ValueError as error:
+        near = did_you_mean(text, column.type.split("|")) if "|" in column.type else ""
+        raise InputError(str(error), hint=near or f"{column.name}: {column.meaning}") from None
+    if column.name == "accelerator":
+        return catalog.accelerator(text).name
+    if column.name == "region":
+        _check_region(text, catalog)
+    if column.type == "date" and column.default == "none":
+        _check_day(text)
+    return value
+
+
+def _quote(values: dict[str, Cell], row: _Row, catalog: Catalog) -> Quote:
+    """A row without mistakes."""
+    provider, instance, region, term = (
+        str(values[name]) for name in ("provider", "instance", "region", "term")
+    )
+    first_day, place, weeks = _day(values["from"]), row.place(0), values["minimum_weeks"]
+    egress = values["egress_usd_per_tb"]
+    base = offer_name(provider, instance, region, term)
+    offer = CapacityOffer(
+        name=f"{base} from {first_day}" if first_day else base,
+        provider=provider,
+        instance=instance,
+        accelerator=str(values["accelerator"]),
+        accelerator_count=int(values["accelerator_count"] or 1),
+        region=place_of(provider, region, catalog),
+        term=term,
+        tenure=tenure_of(term, False),
+        usd_per_unit_h=float(values["usd_per_h"] or 0.0),
+        minimum_weeks=TERM_WEEKS[term] if weeks is None else int(weeks),
+        unit_limit=None if values["units_max"] is None else int(values["units_max"]),
+        interruptions_per_unit_h=interruptions_per_h(term),
+        egress_usd_per_tb=(
+            economic_by_provider("egress from", provider, catalog).value if egress is None else float(egress)
+        ),
+        support_fraction=float(values["support_fraction"] or 0.0),
+        discount_fraction=float(values["discount_fraction"] or 0.0),
+        source=f"quote {place.file}:{place.line}",
+        date=str(values["quoted"]),
+        stated_region=stated_region(region),
+    )
+    return Quote(offer, region, first_day, _day(values["until"]), place)
+
+
+def _check_region(name: str, catalog: Catalog) -> None:
+    """A region of the catalogue's, a price's, a country, or `all`. Raises UnknownNameError for another."""
+    known = region_names(catalog)
+    if name.lower() not in {each.lower() for each in known} | {"all"}:
+        hint = did_you_mean(name, known) or "`twofold catalog regions` lists them"
+        raise UnknownNameError(f"unknown region `{name}`", hint=hint)
+
+
+def _check_day(text: str) -> None:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"`{text}` is not a day", hint="write 2027-01-31") from None
+
+
+def _day(value: Cell) -> date | None:
+    return None if value is None else date.fromisoformat(str(value))
+
+
+def _overlaps(quotes: list[Quote]) -> list[InputError]:
+    """Two rows for the same thing whose days overlap: which of them would hold?"""
+    errors: list[InputError] = []
+    seen: dict[tuple[str, ...], list[Quote]] = {}
+    for quote in quotes:
+        offer = quote.offer
+        key = (offer.provider, offer.instance, offer.accelerator, quote.region, offer.term)
+        same = seen.setdefault(tuple(canonical(part) for part in key), [])
+        for other in same:
+            begins = max(quote.first_day or date.min, other.first_day or date.min)
+            if begins <= min(quote.last_day or date.max, other.last_day or date.max):
+                errors.append(
+                    CatalogError(
+                        f"its days overlap with those of line {other.place.line}, the same offer",
+                        place=quote.place,
+                        hint="end one with `until` on the day before the other's `from`",
+                    )
+                )
+                break
+        same.append(quote)
+    return errors
