@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, default_activation_format, engine, open_loop, service_table
+from twofold.inference import Lengths, Replica, ServiceTable, engine, regimes
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 from twofold.policy.gate import Beliefs, GateSettings, Routing
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
@@ -78,7 +78,7 @@ def replica_of(case: Case) -> Replica:
     software = engine(
         constants, "vllm", "0.15", family=part.family, model=model_kind(model), weights_format=case.weights
     )
-    activation = default_activation_format(cluster.device, case.weights)
+    activation = cluster.device.default_activation_format(case.weights)
     made = Replica(ModelShape.of(model), cluster, software, case.weights, activation, tp=case.tp)
     return replace(made, chunk_tokens=case.chunk_tokens, max_batch=case.max_batch)
 
@@ -97,7 +97,7 @@ def lengths_of(case: Case, spread: float) -> Lengths:
 def rate_of(case: Case, load: float) -> float:
     """Requests/s at a share of what carries prompts that are all alike."""
     alike = replace(lengths_of(case, 0.0), output_spread=0.0)
-    return load / float(open_loop(replica_of(case), alike, 1.0).utilisation_fraction)
+    return load / float(regimes.open_loop(replica_of(case), alike, 1.0).utilisation_fraction)
 
 
 def drawn(mean: float, spread: float, count: int, random: np.random.Generator) -> Sequence[int]:
@@ -114,7 +114,7 @@ def drawn(mean: float, spread: float, count: int, random: np.random.Generator) -
 def beliefs_of(case: Case) -> Beliefs:
     """What its gate believes of it: the truth."""
     replica = replica_of(case)
-    return true_beliefs(replica, service_table(replica))
+    return true_beliefs(replica, ServiceTable.of(replica))
 
 
 def seen(
@@ -181,7 +181,9 @@ def figure_of(values: Array, which: str) -> float:
 def told(case: Case, spread: float, load: float, replica_count: int = 1) -> list[float]:
     """`FIGURES` of the closed form."""
     rate = rate_of(case, load)
-    found = open_loop(replica_of(case), lengths_of(case, spread), rate, fleet_per_s=replica_count * rate)
+    found = regimes.open_loop(
+        replica_of(case), lengths_of(case, spread), rate, fleet_per_s=replica_count * rate
+    )
     named = (figure.split(" ") for figure in FIGURES)
     return [float(getattr(getattr(found, metric), f"{which}_s")) for metric, which in named]
 

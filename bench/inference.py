@@ -9,18 +9,15 @@ from twofold.inference import (
     Lengths,
     ModelVariant,
     Replica,
+    ServiceTable,
     Slo,
     TrafficClass,
-    closed_loop,
-    default_activation_format,
     engine,
     iteration_s,
     load_axis,
-    open_loop,
     rate_limit,
+    regimes,
     search,
-    service_table,
-    step_s,
 )
 from twofold.perf import Cluster, ModelShape, device, load_constants, network
 
@@ -43,7 +40,7 @@ def main() -> None:
     offers = [offer(name) for name in PARTS]
     random = np.random.default_rng(0)
     first = offers[1]
-    activation = default_activation_format(first.cluster.device, "fp8")
+    activation = first.cluster.device.default_activation_format("fp8")
     tp, batch = 2.0 ** random.integers(0, 4, SWEEP), random.uniform(1.0, 256.0, SWEEP)
     swept = Replica(model, first.cluster, first.engine, "fp8", activation, tp=tp)
     one = Replica(model, first.cluster, first.engine, "fp8", activation, tp=4.0)
@@ -53,19 +50,19 @@ def main() -> None:
     multiply_s = best_s(lambda: tp * batch)
     runs = {
         "iteration_s": lambda: iteration_s(swept, 1024.0, 512.0, batch, 2000.0),
-        "closed_loop": lambda: closed_loop(swept, chat.lengths, batch),
-        "open_loop": lambda: open_loop(swept, chat.lengths, 0.1 * tp),
+        "closed_loop": lambda: regimes.closed_loop(swept, chat.lengths, batch),
+        "open_loop": lambda: regimes.open_loop(swept, chat.lengths, 0.1 * tp),
         "rate_limit (a curve)": lambda: rate_limit(load_axis(swept), chat),
     }
     print(f"{'estimate, sweep of 10,000':28}{'us each':>10}{'x multiply':>12}")
     for name, run in runs.items():
         seconds = best_s(run, 2)
         print(f"{name:28}{seconds / SWEEP * 1e6:10.2f}{seconds / multiply_s:12.0f}")
-    table = service_table(one)
+    table = ServiceTable.of(one)
     lone = {
-        "one open_loop": lambda: open_loop(one, chat.lengths, 2.0),
-        "service_table": lambda: service_table(one),
-        "step_s of a table": lambda: step_s(table, 500.0, 32.0, 1500.0),
+        "one open_loop": lambda: regimes.open_loop(one, chat.lengths, 2.0),
+        "service_table": lambda: ServiceTable.of(one),
+        "step_s of a table": lambda: table.step_s(500.0, 32.0, 1500.0),
         "search, 10 accelerators": lambda: search(
             [ModelVariant("llama-3.1-70b", model)], [chat, files], offers, zones=3
         ),

@@ -7,11 +7,9 @@ import numpy as np
 
 from twofold.catalog import load_catalog
 from twofold.perf import (
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
     attention_decode_s,
     attention_prefill_s,
+    collectives,
     device,
     elementwise_s,
     gemm_s,
@@ -19,9 +17,7 @@ from twofold.perf import (
     load_constants,
     mla_decode_s,
     network,
-    point_to_point_s,
     quantise_s,
-    serving_all_reduce_s,
 )
 
 CANDIDATE_COUNT = 100_000
@@ -54,11 +50,11 @@ def main() -> None:
         "mla_decode_s": lambda: mla_decode_s(one, a, b, 128, 512, 64, "bf16"),
         "elementwise_s": lambda: elementwise_s(one, a, b),
         "quantise_s": lambda: quantise_s(one, a, b),
-        "all_reduce_s": lambda: all_reduce_s(links, a, ranks),
-        "all_gather_s": lambda: all_gather_s(links, a, ranks),
-        "all_to_all_s": lambda: all_to_all_s(links, a, ranks),
-        "point_to_point_s": lambda: point_to_point_s(links, a, ranks),
-        "serving_all_reduce_s": lambda: serving_all_reduce_s(links, a, ranks),
+        "all_reduce_s": lambda: collectives.all_reduce_s(links, a, ranks),
+        "all_gather_s": lambda: collectives.all_gather_s(links, a, ranks),
+        "all_to_all_s": lambda: collectives.all_to_all_s(links, a, ranks),
+        "point_to_point_s": lambda: collectives.point_to_point_s(links, a, ranks),
+        "serving_all_reduce_s": lambda: collectives.serving_all_reduce_s(links, a, ranks),
     }
     multiply_s = best_s(operators["multiply"])
     print(f"{'operator':24}{'M/s':>8}{'ms per 100k':>13}{'× multiply':>12}")

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from twofold.catalog import load_catalog
-from twofold.inference import Replica, default_activation_format, engine, service_table
+from twofold.inference import Replica, ServiceTable, engine
 from twofold.perf import Cluster, ModelShape, device, load_constants, network
 from twofold.twin.serving import Engine, EngineSettings, StepTable
 from twofold.twin.serving.engine_types import EngineWork
@@ -24,9 +24,9 @@ def step_table() -> tuple[StepTable, int]:
     cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
     software = engine(constants, "vllm", "0.15", family=part.family)
     shape = ModelShape.of(catalog.model("llama-3.1-8b"))
-    activation = default_activation_format(cluster.device, "bf16")
+    activation = cluster.device.default_activation_format("bf16")
     replica = Replica(shape, cluster, software, "bf16", activation, tp=1.0, max_batch=512.0)
-    return StepTable.from_service_table(service_table(replica)), int(replica.chunk_tokens)
+    return StepTable.from_service_table(ServiceTable.of(replica)), int(replica.chunk_tokens)
 
 
 def jobs(rate_per_s: float, prefix_count: int) -> list[tuple[float, EngineWork]]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fits.fitted import Fitted
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Estimate, Source, TwofoldError
-from twofold.inference import engine_era
 from twofold.measure.blind import (
     ALL,
     FOLD_COUNT,
@@ -31,7 +30,7 @@ from twofold.measure.blind import (
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_training import seen_model
 from twofold.measure.truth import Row, measured_figures, number, read_rows, text
-from twofold.perf import ConstantRow, Constants, Half, Known, format_scope, read_scope
+from twofold.perf import ConstantRow, Constants, Half, Known, engine_software, format_scope, read_scope
 from twofold.perf.known import Seen, known_of
 from twofold.training import software_family
 
@@ -136,7 +135,7 @@ def _identity(half: Half, row: Row, catalog: Catalog, constants: Constants) -> t
     try:
         if half == "inference":
             case = read_case(row, catalog, constants)
-            software = f"{case.engine} {engine_era(case.engine, case.version)}".strip()
+            software = f"{case.engine} {engine_software(case.engine).era_of(case.version)}".strip()
             return case.model.name, case.accelerator.name, software
         accelerator = catalog.benchmark_accelerator(text(row, "gpu"))
     except TwofoldError:

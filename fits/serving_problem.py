@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.inference import Engine, engine_era
+from twofold.inference import Engine
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
 from twofold.measure.truth import METRICS, Row, measured_figures, number, text
-from twofold.perf import Constants, model_kind
+from twofold.perf import Constants, engine_software, model_kind
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]  # name and scope of a constant
@@ -125,7 +125,7 @@ def _used(cases: Sequence[Case], keys: tuple[Key, ...], constants: Constants) ->
     for case in cases:
         asked = {
             "engine": case.engine,
-            "era": engine_era(case.engine, case.version),
+            "era": engine_software(case.engine).era_of(case.version),
             "family": case.accelerator.family,
             "model": model_kind(case.model),
             "format": case.weights_format,

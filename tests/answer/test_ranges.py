@@ -14,7 +14,7 @@ from twofold.answer.ranges import (
 )
 from twofold.answer.uncertainty import Spread, draw_factors
 from twofold.catalog import Catalog
-from twofold.inference import engine, scale_engine
+from twofold.inference import engine
 from twofold.perf import Constants, device
 from twofold.training import TrainingJob, load_stack
 
@@ -58,9 +58,7 @@ def test_a_faster_host_and_less_overlap_change_software_alone(constants: Constan
     exposed = stack.scaled({"overlap": 1e6})
     assert exposed.tp_exposed_fraction == 1.0
     served = engine(constants, "vllm")
-    assert scale_engine(served, {"host": 2.0}).host_step_s == pytest.approx(
-        np.asarray(served.host_step_s) / 2
-    )
+    assert served.scaled({"host": 2.0}).host_step_s == pytest.approx(np.asarray(served.host_step_s) / 2)
     assert stack.scaled(draw_factors(constants)).host_layer_s.shape == (200, 1)  # type: ignore[union-attr]
 
 

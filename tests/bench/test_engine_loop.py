@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import LoopFigures, run_requests
 from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, closed_loop, disaggregated, engine, open_loop, static_batch
+from twofold.inference import Lengths, Replica, engine, regimes
 from twofold.perf import Cluster, ModelShape, device, load_constants, network
 from twofold.rehearse.engine import engine_settings, step_table
 from twofold.twin.serving.disaggregated import DisaggregatedEngine
@@ -47,7 +47,7 @@ def run(replica: Replica, prompt: int, answer: int, clients: int) -> LoopFigures
 )
 def test_a_closed_loop_agrees_with_the_closed_form(replica, prompt, answer, clients):
     figures = run(replica, prompt, answer, clients)
-    form = closed_loop(replica, Lengths(float(prompt), float(answer), 0.06, 0.06), float(clients))
+    form = regimes.closed_loop(replica, Lengths(float(prompt), float(answer), 0.06, 0.06), float(clients))
     assert figures.tpot.mean_s == pytest.approx(float(form.tpot.mean_s), rel=0.06)
     assert figures.e2e.mean_s == pytest.approx(float(form.e2e.mean_s), rel=0.06)
     assert figures.ttft.mean_s == pytest.approx(float(form.ttft.mean_s), rel=0.2)
@@ -59,7 +59,7 @@ def test_open_arrivals_agree_with_the_closed_form(replica, rate_per_s):
     table, random = step_table(replica), np.random.default_rng(2)
     at_s = np.cumsum(random.exponential(1 / rate_per_s, 800)).tolist()
     figures = run_requests(Engine(table, engine_settings(replica, table)), [(1155, 211)] * 800, 10_000, at_s)
-    form = open_loop(replica, Lengths(1155.0, 211.0), rate_per_s)
+    form = regimes.open_loop(replica, Lengths(1155.0, 211.0), rate_per_s)
     assert figures.tpot.mean_s == pytest.approx(float(form.tpot.mean_s), rel=0.10)
     assert figures.ttft.mean_s == pytest.approx(float(form.ttft.mean_s), rel=0.25)
 
@@ -76,7 +76,7 @@ def test_prefill_and_decode_apart_agree_with_the_closed_form(replica, prompt, cl
         first_token_s=replica.engine.first_token_s,
     )
     figures = run_requests(pair, lengths_of(prompt, 512, 10 * clients), clients)
-    form = disaggregated(replica, replica, Lengths(float(prompt), 512.0), float(clients))
+    form = regimes.disaggregated(replica, replica, Lengths(float(prompt), 512.0), float(clients))
     assert figures.tpot.mean_s == pytest.approx(float(form.tpot.mean_s), rel=0.03)
     assert figures.e2e.mean_s == pytest.approx(float(form.e2e.mean_s), rel=0.04)
     assert figures.ttft.mean_s == pytest.approx(float(form.ttft.mean_s), rel=0.25)
@@ -87,7 +87,7 @@ def test_a_static_batch_takes_what_the_closed_form_says(replica):
     table = step_table(quiet)
     static = replace(engine_settings(quiet, table), static_wait_s=0.0)
     figures = run_requests(Engine(table, static), [(512, 128)] * 8, 8)
-    form = static_batch(quiet, Lengths(512.0, 128.0), 8.0)
+    form = regimes.static_batch(quiet, Lengths(512.0, 128.0), 8.0)
     assert figures.e2e.mean_s == pytest.approx(float(form.e2e.mean_s), rel=0.03)
 
 

@@ -34,15 +34,13 @@ from twofold.perf import (
     Cluster,
     Device,
     ModelShape,
-    all_gather_s,
-    all_reduce_s,
     attention_decode_s,
     attention_prefill_s,
+    collectives,
     device,
     gemm_s,
     load_constants,
     network,
-    reduce_scatter_s,
 )
 from twofold.training import TrainingJob, layouts_of, load_stack, workload_step_time
 
@@ -146,7 +144,11 @@ def kernel_samples() -> list[Sample]:
 
 def link_samples() -> list[Sample]:
     links = true_cluster().network
-    calls = {"all_reduce": all_reduce_s, "all_gather": all_gather_s, "reduce_scatter": reduce_scatter_s}
+    calls = {
+        "all_reduce": collectives.all_reduce_s,
+        "all_gather": collectives.all_gather_s,
+        "reduce_scatter": collectives.reduce_scatter_s,
+    }
     samples = [
         _same(name, {"bytes": size}, calls[name](links, size, RANKS))
         for size in PAYLOAD_BYTES

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.inference import Hardware, ModelVariant, Replica, default_activation_format, engine
+from twofold.inference import Hardware, ModelVariant, Replica, engine
 from twofold.perf import Cluster, Constants, ModelShape, device, load_constants, model_kind, network
 
 MakeReplica = Callable[..., Replica]
@@ -45,7 +45,7 @@ def replica_of(catalog: Catalog, constants: Constants, cluster_of: Callable[[str
             model=model_kind(found),
             weights_format=weights,
         )
-        activation = default_activation_format(cluster.device, weights)
+        activation = cluster.device.default_activation_format(weights)
         replica = Replica(ModelShape.of(found), cluster, software, weights, activation, tp=8.0)
         return replace(replica, **layout)  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import Lengths, open_loop
+from twofold.inference import Lengths, regimes
 from twofold.inference.arrivals import Ends, backlog_quantile, normal_quantile, prompt_s
 from twofold.inference.latency import Prompt, quantile_factor
 
@@ -86,7 +86,7 @@ def test_longer_prompts_take_longer(replica, factor, more, tokens, chunk, spread
 @settings(max_examples=25, deadline=None)
 def test_prompts_that_spread_more_wait_longer(replica, rate, spread, more):
     even, uneven = (
-        open_loop(replica, replace(CHAT, input_spread=each), rate) for each in (spread, spread + more)
+        regimes.open_loop(replica, replace(CHAT, input_spread=each), rate) for each in (spread, spread + more)
     )
     assert uneven.ttft.mean_s >= even.ttft.mean_s * (1 - 1e-6)
     assert uneven.tpot.mean_s >= even.tpot.mean_s * (1 - 1e-6)
@@ -95,8 +95,8 @@ def test_prompts_that_spread_more_wait_longer(replica, rate, spread, more):
 def test_a_lone_request_s_first_token_takes_its_prompt(replica):
     quiet = replace(replica, engine=replace(replica.engine, first_token_s=0.0, first_token_steps=0.0))
     spread = replace(CHAT, input_spread=1.0)
-    served = open_loop(quiet, spread, 1e-6)
-    longest = open_loop(quiet, Lengths(1024.0 * float(quantile_factor(1.0, 1.645)), 256.0), 1e-6)
+    served = regimes.open_loop(quiet, spread, 1e-6)
+    longest = regimes.open_loop(quiet, Lengths(1024.0 * float(quantile_factor(1.0, 1.645)), 256.0), 1e-6)
     assert served.ttft.p95_s == pytest.approx(float(longest.ttft.mean_s), rel=0.1)
     assert served.ttft.p50_s < served.ttft.mean_s
 
@@ -104,6 +104,6 @@ def test_a_lone_request_s_first_token_takes_its_prompt(replica):
 def test_prompts_that_share_a_small_cache_wait_for_room_earlier(replica_of):
     tight = replica_of("llama-3.1-8b", "L4", "fp8", tp=1.0, max_batch=256.0, chunk_tokens=2048.0)
     even, uneven = (Lengths(809.0, 211.0, spread, 0.6) for spread in (0.0, 1.5))
-    most = 1.0 / float(open_loop(tight, even, 1.0).utilisation_fraction)
-    waits = [float(open_loop(tight, each, 0.85 * most).ttft.mean_s) for each in (even, uneven)]
+    most = 1.0 / float(regimes.open_loop(tight, even, 1.0).utilisation_fraction)
+    waits = [float(regimes.open_loop(tight, each, 0.85 * most).ttft.mean_s) for each in (even, uneven)]
     assert waits[1] > 2.0 * waits[0]

@@ -1,6 +1,9 @@
+from dataclasses import fields
+
 import pytest
 
-from twofold.inference import default_activation_format, engine, engine_era
+from twofold.inference import Engine, engine
+from twofold.perf import engine_software, load_constants
 
 
 @pytest.mark.parametrize(
@@ -21,7 +24,7 @@ from twofold.inference import default_activation_format, engine, engine_era
     ],
 )
 def test_a_version_belongs_to_an_era_and_an_unreadable_one_to_the_newest(name, version, era):
-    assert engine_era(name, version) == era
+    assert engine_software(name).era_of(version) == era
 
 
 def test_an_unknown_engine_takes_the_constants_of_all(constants):
@@ -37,7 +40,36 @@ def test_old_eager_software_costs_more_host_time_than_new(constants):
 
 def test_formats_of_activations_follow_the_device(cluster_of):
     hopper, blackwell = cluster_of("H100-SXM").device, cluster_of("B200").device
-    assert default_activation_format(hopper, "mxfp4") == "bf16"
-    assert default_activation_format(blackwell, "mxfp4") == "mxfp8"
-    assert default_activation_format(hopper, "int4") == "bf16"
-    assert default_activation_format(hopper, "fp8") == "fp8"
+    assert hopper.default_activation_format("mxfp4") == "bf16"
+    assert blackwell.default_activation_format("mxfp4") == "mxfp8"
+    assert hopper.default_activation_format("int4") == "bf16"
+    assert hopper.default_activation_format("fp8") == "fp8"
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Engine:
+    return engine(load_constants(), "vllm", "0.15.0", family="hopper")
+
+
+def changed(old: Engine, new: Engine) -> set[str]:
+    return {f.name for f in fields(Engine) if getattr(old, f.name) != getattr(new, f.name)}
+
+
+def test_no_factor_changes_nothing(vllm: Engine) -> None:
+    assert vllm.scaled({"compute": 2.0}) == vllm
+
+
+def test_a_faster_host_shortens_the_engines_own_times_alone(vllm: Engine) -> None:
+    faster = vllm.scaled({"host": 2.0})
+    assert faster.host_step_s == vllm.host_step_s / 2
+    assert all(name.endswith("_s") for name in changed(vllm, faster))
+
+
+def test_a_faster_prefill_leaves_decoding_alone(vllm: Engine) -> None:
+    faster = vllm.scaled({"prefill": 1.1})
+    assert faster.prefill_factor == pytest.approx(vllm.prefill_factor / 1.1)
+    assert changed(vllm, faster) == {"prefill_factor", "prefill_layer_s"}
+
+
+def test_faster_communication_is_that_alone(vllm: Engine) -> None:
+    assert changed(vllm, vllm.scaled({"communication": 2.0})) == {"communication_factor"}

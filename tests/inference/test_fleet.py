@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.inference import (
+    LatencyBudget,
     Lengths,
+    ReplicaCount,
     cold_start_s,
     fleet_cost,
-    latency_budget,
-    open_loop,
-    replicas_for,
+    regimes,
     throughput_of,
     warm_pool,
 )
@@ -24,7 +24,7 @@ from twofold.inference import (
     availability=st.floats(0.9, 0.99999),
 )
 def test_what_is_left_after_a_zone_carries_the_peak(peak, limit, zones, availability):
-    count = replicas_for(peak, limit, zones=zones, availability_fraction=availability)
+    count = ReplicaCount.of(peak, limit, zones=zones, availability_fraction=availability)
     assert sum(count.by_zone) == count.total
     left = count.total - (max(count.by_zone) if zones > 1 else 0)
     assert left >= count.needed
@@ -32,33 +32,33 @@ def test_what_is_left_after_a_zone_carries_the_peak(peak, limit, zones, availabi
 
 
 def test_any_traffic_at_all_needs_a_replica():
-    assert replicas_for(1e-12, 1e4).needed == 1
-    assert replicas_for(0.0, 1e4).total == 0
+    assert ReplicaCount.of(1e-12, 1e4).needed == 1
+    assert ReplicaCount.of(0.0, 1e4).total == 0
 
 
 def test_spares_follow_the_binomial_distribution():
-    assert replicas_for(8.0, 10.0, availability_fraction=0.999).spare == 1  # 1 − 0.995 is more than 0.001
-    assert replicas_for(8.0, 10.0, availability_fraction=0.99).spare == 0
-    assert replicas_for(900.0, 10.0, availability_fraction=0.9999).spare >= 3  # of 100, half a one is down
+    assert ReplicaCount.of(8.0, 10.0, availability_fraction=0.999).spare == 1  # 1 − 0.995 is more than 0.001
+    assert ReplicaCount.of(8.0, 10.0, availability_fraction=0.99).spare == 0
+    assert ReplicaCount.of(900.0, 10.0, availability_fraction=0.9999).spare >= 3  # of 100, half a one is down
 
 
 @pytest.mark.parametrize("availability", [0.5, 0.99, 0.99999])
 def test_spares_of_many_replicas_continue_those_of_few(availability: float) -> None:
-    few, many = (replicas_for(n * 9.0, 10.0, availability_fraction=availability) for n in (1000, 1001))
+    few, many = (ReplicaCount.of(n * 9.0, 10.0, availability_fraction=availability) for n in (1000, 1001))
     assert (few.needed, many.needed) == (1000, 1001)
     assert abs(many.spare - few.spare) <= 3  # the normal limit of few failures is a little low in its tail
-    assert replicas_for(1e9, 10.0, availability_fraction=availability).spare > 1e5
+    assert ReplicaCount.of(1e9, 10.0, availability_fraction=availability).spare > 1e5
 
 
 @pytest.mark.parametrize("rate_per_s", [9.0, 9e5])
 def test_nothing_promised_needs_no_spare(rate_per_s: float) -> None:
-    assert replicas_for(rate_per_s, 10.0, availability_fraction=0.0).spare == 0
+    assert ReplicaCount.of(rate_per_s, 10.0, availability_fraction=0.0).spare == 0
 
 
 def test_no_traffic_needs_no_replica_and_no_limit_is_refused():
-    assert replicas_for(0.0, 3.0).total == 0
+    assert ReplicaCount.of(0.0, 3.0).total == 0
     with pytest.raises(ValueError, match="carries nothing"):
-        replicas_for(1.0, 0.0)
+        ReplicaCount.of(1.0, 0.0)
 
 
 def test_cold_start_is_bytes_over_bandwidth_plus_warm_up(replica_of):
@@ -82,8 +82,8 @@ def test_replicas_add_up_nearly_linearly():
 
 def test_costs_scale_with_price_and_are_absent_without_one(replica_of):
     replica = replica_of("llama-3.1-8b", "L40S", "fp8", tp=1.0)
-    served = open_loop(replica, Lengths(500.0, 200.0), 2.0)
-    count = replicas_for(10.0, 2.5)
+    served = regimes.open_loop(replica, Lengths(500.0, 200.0), 2.0)
+    count = ReplicaCount.of(10.0, 2.5)
     cheap, dear = (fleet_cost(replica, served, count, price, 10.0) for price in (1.0, 2.0))
     assert dear.usd_per_1k_output_tokens == pytest.approx(2 * cheap.usd_per_1k_output_tokens)
     assert cheap.usd_per_h == pytest.approx(count.total * 1.0)
@@ -93,8 +93,8 @@ def test_costs_scale_with_price_and_are_absent_without_one(replica_of):
 
 def test_a_device_that_serves_draws_the_measured_share_and_an_idle_one_its_idle_power(replica_of):
     replica = replica_of("llama-3.1-8b", "H100", "fp8", tp=1.0)
-    device, served = replica.cluster.device, open_loop(replica, Lengths(500.0, 200.0), 5.0)
-    one = replicas_for(1.0, 2.0)
+    device, served = replica.cluster.device, regimes.open_loop(replica, Lengths(500.0, 200.0), 5.0)
+    one = ReplicaCount.of(1.0, 2.0)
     watts = [
         fleet_cost(replica, replace(served, batch_sequences=batch), one, None, 1.0).power_w / one.total
         for batch in (0.0, 0.5, 50.0)
@@ -105,8 +105,8 @@ def test_a_device_that_serves_draws_the_measured_share_and_an_idle_one_its_idle_
 
 
 def test_a_latency_budget_sums_its_stations(replica_of):
-    served = open_loop(replica_of(), Lengths(1000.0, 200.0), 1.0)
-    budget = latency_budget(served, 200.0, edge_rtt_s=0.02, gateway_s=0.004)
+    served = regimes.open_loop(replica_of(), Lengths(1000.0, 200.0), 1.0)
+    budget = LatencyBudget.of(served, 200.0, edge_rtt_s=0.02, gateway_s=0.004)
     parts = (budget.edge_s, budget.gateway_s, budget.queue_s, budget.prefill_s, budget.decode_s)
     assert budget.total_s == pytest.approx(sum(parts))
     assert budget.total_s == pytest.approx(0.024 + float(served.e2e.mean_s), rel=0.02)

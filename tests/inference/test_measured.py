@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from twofold.contracts.rows import ServiceRow
 from twofold.core import InputError, Place
-from twofold.inference import measured_latency, measured_quantile, measured_rate_limit, measured_service
+from twofold.inference import MeasuredService
 
 batch = partial(ServiceRow, Place("rows.csv", 2, 1))
 ROWS = [batch(1, 0.004), batch(8, 0.008), batch(8, 0.009), batch(32, 0.020)]
-EMBEDDER = measured_service(ROWS)
-SPEAKER = measured_service([batch(1, 0.9, 0.1, 0.010), batch(8, 1.2, 0.2, 0.014), batch(32, 2.0, 0.5, 0.03)])
+EMBEDDER = MeasuredService.of(ROWS)
+SPEAKER = MeasuredService.of(
+    [batch(1, 0.9, 0.1, 0.010), batch(8, 1.2, 0.2, 0.014), batch(32, 2.0, 0.5, 0.03)]
+)
 MOST_PER_S = 32 / 0.020
 RATES_PER_S = np.linspace(0.0, 32 / 2.0, 200, endpoint=False)
 GOALS = [f"{metric}_{which}" for metric in ("ttft", "tpot", "e2e") for which in ("p50", "p95", "p99")]
@@ -25,21 +27,21 @@ def test_rows_of_one_size_give_their_median():
 
 
 def test_an_idle_server_answers_in_its_smallest_service_time():
-    assert measured_latency(EMBEDDER, 0.01).mean_s == pytest.approx(0.004, rel=0.01)
-    assert measured_latency(SPEAKER, 0.0, "ttft").p99_s == pytest.approx(0.1)
-    assert measured_latency(SPEAKER, 0.0, "tpot").p50_s == pytest.approx(0.010)
+    assert EMBEDDER.latency(0.01).mean_s == pytest.approx(0.004, rel=0.01)
+    assert SPEAKER.latency(0.0, "ttft").p99_s == pytest.approx(0.1)
+    assert SPEAKER.latency(0.0, "tpot").p50_s == pytest.approx(0.010)
 
 
 @given(rate=st.floats(1, 1500), more=st.floats(1, 1.05))
 def test_more_load_never_answers_sooner(rate, more):
-    assert measured_latency(EMBEDDER, rate * more).p95_s >= measured_latency(EMBEDDER, rate).p95_s * 0.999
+    assert EMBEDDER.latency(rate * more).p95_s >= EMBEDDER.latency(rate).p95_s * 0.999
 
 
 @given(share=st.floats(0, 0.99), goal=st.sampled_from(GOALS))
 def test_a_higher_quantile_of_any_metric_is_never_sooner(share, goal):
     rate = share * 32 / 2.0
     metric = goal.split("_")[0]
-    values = [float(measured_quantile(SPEAKER, rate, f"{metric}_{p}")) for p in ("p50", "p95", "p99")]
+    values = [float(SPEAKER.quantile(rate, f"{metric}_{p}")) for p in ("p50", "p95", "p99")]
     assert values == sorted(values)
 
 
@@ -47,19 +49,19 @@ def test_a_higher_quantile_of_any_metric_is_never_sooner(share, goal):
 def test_a_first_output_never_comes_after_the_whole_answer(share):
     rate = share * 32 / 2.0
     for which in ("p50", "p95", "p99"):
-        first, whole = (float(measured_quantile(SPEAKER, rate, f"{m}_{which}")) for m in ("ttft", "e2e"))
+        first, whole = (float(SPEAKER.quantile(rate, f"{m}_{which}")) for m in ("ttft", "e2e"))
         assert first <= whole
 
 
 def test_the_largest_batch_sets_the_most_that_is_served():
-    assert math.isinf(measured_latency(EMBEDDER, MOST_PER_S).mean_s)
-    assert 0 < measured_rate_limit(EMBEDDER, {"e2e_p95": 0.05}) < MOST_PER_S
+    assert math.isinf(EMBEDDER.latency(MOST_PER_S).mean_s)
+    assert 0 < EMBEDDER.rate_limit({"e2e_p95": 0.05}) < MOST_PER_S
 
 
 def test_without_a_goal_almost_the_most_is_served_and_latency_stays_finite():
-    limit = measured_rate_limit(EMBEDDER, {})
+    limit = EMBEDDER.rate_limit({})
     assert 0.99 * MOST_PER_S < limit < MOST_PER_S
-    assert math.isfinite(measured_latency(EMBEDDER, limit).p99_s)
+    assert math.isfinite(EMBEDDER.latency(limit).p99_s)
 
 
 @given(
@@ -67,7 +69,7 @@ def test_without_a_goal_almost_the_most_is_served_and_latency_stays_finite():
 )
 def test_the_limit_is_the_last_rate_before_any_goal_is_missed_on_its_own_quantile(goals):
     """Brute force: every goal by itself, one rate after the other."""
-    limit = measured_rate_limit(SPEAKER, goals)
+    limit = SPEAKER.rate_limit(goals)
     best = 0.0
     for place, rate in enumerate(RATES_PER_S):
         if any(speakers_quantiles(goal)[place] > bound for goal, bound in goals.items()):
@@ -78,37 +80,37 @@ def test_the_limit_is_the_last_rate_before_any_goal_is_missed_on_its_own_quantil
 
 @cache  # of all rates at once: every example asks for the same
 def speakers_quantiles(goal):
-    found = measured_quantile(SPEAKER, RATES_PER_S, goal)
-    assert found[100] == measured_quantile(SPEAKER, RATES_PER_S[100], goal)
+    found = SPEAKER.quantile(RATES_PER_S, goal)
+    assert found[100] == SPEAKER.quantile(RATES_PER_S[100], goal)
     return found
 
 
 def test_a_loose_median_does_not_bind_where_a_tail_does():
-    tail = measured_rate_limit(EMBEDDER, {"e2e_p99": 0.06})
-    assert measured_rate_limit(EMBEDDER, {"e2e_p99": 0.06, "e2e_p50": 0.06}) == tail
-    assert measured_rate_limit(EMBEDDER, {"e2e_p50": 0.06}) > tail
+    tail = EMBEDDER.rate_limit({"e2e_p99": 0.06})
+    assert EMBEDDER.rate_limit({"e2e_p99": 0.06, "e2e_p50": 0.06}) == tail
+    assert EMBEDDER.rate_limit({"e2e_p50": 0.06}) > tail
 
 
 def test_rows_without_a_first_output_judge_it_by_the_whole_answer():
-    assert measured_latency(EMBEDDER, 100.0, "ttft") is None
-    assert measured_quantile(EMBEDDER, 100.0, "ttft_p95") == measured_quantile(EMBEDDER, 100.0, "e2e_p95")
+    assert EMBEDDER.latency(100.0, "ttft") is None
+    assert EMBEDDER.quantile(100.0, "ttft_p95") == EMBEDDER.quantile(100.0, "e2e_p95")
 
 
 def test_rows_without_gaps_say_nothing_of_them():
-    assert measured_quantile(EMBEDDER, 100.0, "tpot_p95") is None
-    assert measured_rate_limit(EMBEDDER, {"tpot_p95": 1e-9}) == measured_rate_limit(EMBEDDER, {})
+    assert EMBEDDER.quantile(100.0, "tpot_p95") is None
+    assert EMBEDDER.rate_limit({"tpot_p95": 1e-9}) == EMBEDDER.rate_limit({})
 
 
 def test_a_column_that_misses_a_size_is_not_used():
     rows = [batch(1, 0.1, 0.01), batch(8, 0.2)]
-    assert measured_service(rows).ttft_s is None
+    assert MeasuredService.of(rows).ttft_s is None
 
 
 def test_a_target_below_the_service_time_leaves_no_rate():
-    assert measured_rate_limit(EMBEDDER, {"e2e_p95": 0.001}) == 0
+    assert EMBEDDER.rate_limit({"e2e_p95": 0.001}) == 0
 
 
 @pytest.mark.parametrize("row", [None, (0, 1.0), (1, -1.0), (1, math.nan)])
 def test_rows_that_cannot_be_are_refused(row):
     with pytest.raises(InputError, match="measured workload"):
-        measured_service([batch(*row)] if row else [])
+        MeasuredService.of([batch(*row)] if row else [])

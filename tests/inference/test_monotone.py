@@ -17,17 +17,17 @@ from twofold.inference import (
     Slo,
     TrafficClass,
     batch_limit,
-    closed_loop,
-    default_activation_format,
     engine,
-    for_class,
-    open_loop,
     rate_limit,
+    regimes,
     relieved,
     shared_load,
 )
+from twofold.inference.curve import price_curve, served_at
+from twofold.inference.latency import Served
 from twofold.inference.memory import weights_bytes_per_accelerator
-from twofold.inference.slo import load_curve, shared_rate_limit
+from twofold.inference.slo import shared_rate_limit
+from twofold.inference.steady import sustained_batch
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 
 RESOURCES = ("bandwidth", "compute", "capacity", "link", "host")
@@ -81,7 +81,7 @@ def replica_of_case(case: Case) -> Replica:
         cluster,
         software,
         case.weights,
-        default_activation_format(cluster.device, case.weights),
+        cluster.device.default_activation_format(case.weights),
         tp=1.0 if spread else float(case.tp),
         pp=1.0 if spread else float(case.pp),
         ep=float(case.dp) if spread else 1.0,
@@ -138,12 +138,20 @@ def rises(values: object) -> dict[str, float]:
     return {name: float(late) for name, late in zip(NAMES, more, strict=True) if not late <= SLACK}
 
 
+def load_curve(replica: Replica, lengths: Lengths) -> Served:
+    """Open arrivals from nearly none to saturation, along the last axis; rates rise along it."""
+    limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
+    curve = price_curve(replica, lengths, float(np.max(limit)))
+    end = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
+    return served_at(curve, end ** np.linspace(0.0, 1.0, 33))
+
+
 @cache
 def asked(case: Case) -> tuple[Replica, TrafficClass, TrafficClass]:
     """The replica with every relief, the class that is promised something, and another one beside it."""
     replica = replica_of_case(case)
     own = TrafficClass("own", Lengths(*case.lengths), 2.0, Slo(), case.prefix)
-    curve = load_curve(for_class(replica, own), own.lengths)
+    curve = load_curve(own.on(replica), own.lengths)
     targets = {}
     for name in case.promises:
         metric, _, which = name.partition("_")
@@ -252,7 +260,7 @@ def test_more_of_any_resource_never_lowers_a_limit(case: Case) -> None:  # INV-2
 @settings(max_examples=15)
 def test_rates_rise_along_every_load_curve(case: Case) -> None:
     replica, own, _ = asked(case)
-    rates = np.asarray(load_curve(for_class(replica, own), own.lengths).requests_per_s, float)
+    rates = np.asarray(load_curve(own.on(replica), own.lengths).requests_per_s, float)
     assert np.all(np.diff(rates, axis=-1) >= -1e-9 * rates[..., 1:])
 
 
@@ -265,7 +273,7 @@ def test_more_of_any_resource_never_answers_later_at_the_same_rate(share: str, c
     if share == "alone":
         most = rate_limit(replica, replace(own, slo=Slo())).saturation_requests_per_s[0]
         rate = case.load * most
-        served = open_loop(for_class(replica, own), own.lengths, rate, fleet_per_s=case.replicas * rate)
+        served = regimes.open_loop(own.on(replica), own.lengths, rate, fleet_per_s=case.replicas * rate)
     else:
         free = [replace(each, slo=Slo()) for each in (own, others)]
         most = shared_rate_limit(replica, free).saturation_requests_per_s[0]
@@ -286,5 +294,5 @@ def test_more_of_any_resource_never_answers_later_at_the_same_rate(share: str, c
 def test_more_of_any_resource_never_lowers_the_rate_of_clients_in_a_closed_loop(case: Case) -> None:  # INV-2
     replica, own, _ = asked(case)
     for clients in (1.0, 8.0, 100.0):
-        served = closed_loop(for_class(replica, own), own.lengths, clients, burst_fraction=0.0)
+        served = regimes.closed_loop(own.on(replica), own.lengths, clients, burst_fraction=0.0)
         assert falls(served.requests_per_s, slack=ROUNDS_SLACK) == {}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from twofold.core import InputError
-from twofold.inference import Lengths, Slo, TrafficClass, rate_limit, replicas_for, search
+from twofold.inference import Lengths, ReplicaCount, Slo, TrafficClass, rate_limit, search
 from twofold.inference.search import candidate_layouts, default_replica
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
@@ -29,7 +29,7 @@ def test_the_search_equals_brute_force(variant_of, offer_of):
         )
         limit = float(rate_limit(one, CHAT).requests_per_s)
         if limit > 1:
-            best = min(best, replicas_for(CHAT.rate_per_s, limit).total * float(one.accelerator_count))
+            best = min(best, ReplicaCount.of(CHAT.rate_per_s, limit).total * float(one.accelerator_count))
     assert found.best.accelerators == best
     assert found.best.usd_per_h == pytest.approx(best * 2.5)
 

@@ -8,13 +8,12 @@ from twofold.inference import (
     Lengths,
     Slo,
     TrafficClass,
-    at_batch,
     cache_switches,
     chips_needed,
     communication_bytes_per_token,
     hardware_table,
     max_sequences,
-    max_throughput,
+    regimes,
 )
 
 CHAT = TrafficClass("chat", Lengths(1000.0, 200.0, 0.5, 0.5), 10.0, Slo({"ttft_p95": 1.0, "tpot_p95": 0.08}))
@@ -44,8 +43,8 @@ def test_a_server_cpu_is_an_option_for_a_model_of_a_billion(variant_of, offer_of
 def test_tensor_parallelism_buys_latency_and_pipelines_do_not(replica_of, model):
     layouts = {"tp": np.array([2.0, 4.0, 8.0, 2.0, 2.0]), "pp": np.array([1.0, 1.0, 1.0, 2.0, 4.0])}
     swept = replace(replica_of(model, "H200", "fp8"), **layouts)
-    tpot_s = at_batch(swept, CHAT.lengths, 1.0).tpot.mean_s
-    tokens_per_s = max_throughput(swept, CHAT.lengths).output_tokens_per_s
+    tpot_s = regimes.at_batch(swept, CHAT.lengths, 1.0).tpot.mean_s
+    tokens_per_s = regimes.max_throughput(swept, CHAT.lengths).output_tokens_per_s
     sent = communication_bytes_per_token(swept)
     assert tpot_s[0] > tpot_s[1] > tpot_s[2]
     assert tpot_s[4] >= 0.99 * tpot_s[0]
@@ -65,7 +64,7 @@ def test_long_contexts_cost_cache_time_and_users(replica_of):
         np.array([8192.0, 32768.0, 131072.0]),
     )
     assert replica.shape.kv_bytes(replica.kv_format, context) == pytest.approx(327680 * context)
-    assert (np.diff(at_batch(replica, Lengths(context - 256.0, 256.0), 1.0).ttft.mean_s) > 0).all()
+    assert (np.diff(regimes.at_batch(replica, Lengths(context - 256.0, 256.0), 1.0).ttft.mean_s) > 0).all()
     users = max_sequences(replica, context)
     assert (np.diff(users) < 0).all() and users[-1] > 1
 

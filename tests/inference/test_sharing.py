@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import Lengths, open_loop
+from twofold.inference import Lengths, regimes
 from twofold.inference.sharing import Mix, arrivals_tpot, met_deviation, token_s
 
 MIX = Mix(
-    plain_s=0.01, carrying_s=0.04, full_s=0.2, carried_tokens=1000.0, chunk_tokens=8000.0, own_tokens=1000.0,
-    input_spread=1.0, output_tokens=200.0, gained_tokens=1.0, rate_per_s=8.0,
+    share_fraction=0.24, tpot_s=0.01 / 0.76, plain_s=0.01, carrying_s=0.04, full_s=0.2, carried_tokens=1000.0,
+    chunk_tokens=8000.0, own_tokens=1000.0, input_spread=1.0, output_tokens=200.0, gained_tokens=1.0, rate_per_s=8.0,
 )  # fmt: skip
 MEAN_S = 0.01 / (1.0 - 8.0 * 0.03)  # T = t(0) + λT·(t(S) − t(0))
 
@@ -107,7 +107,7 @@ def test_time_per_token_never_falls_with_chance_load_or_slower_steps(
 @given(rate=st.floats(0.1, 12.0), spread=st.floats(0.0, 2.0))
 @settings(max_examples=20, deadline=None)
 def test_quantiles_are_ordered_at_any_spread(replica, rate, spread):
-    served = open_loop(replica, Lengths(1024.0, 256.0, spread, 0.5), rate)
+    served = regimes.open_loop(replica, Lengths(1024.0, 256.0, spread, 0.5), rate)
     for latency in (served.ttft, served.tpot, served.e2e):
         assert latency.p50_s <= latency.p95_s <= latency.p99_s
         assert latency.mean_s <= latency.p95_s
@@ -121,8 +121,8 @@ def test_replicas_behind_one_gate_lie_between_one_alone_and_what_is_left_among_v
     replica, places, waits
 ):
     few, lengths = replace(replica, max_batch=places), Lengths(1024.0, 256.0, 0.5, 0.5)
-    alone = open_loop(few, lengths, 6.0)
-    among = [open_loop(few, lengths, 6.0, fleet_per_s=6.0 * count) for count in FLEETS]
+    alone = regimes.open_loop(few, lengths, 6.0)
+    among = [regimes.open_loop(few, lengths, 6.0, fleet_per_s=6.0 * count) for count in FLEETS]
     for metric in ("ttft", "tpot", "e2e"):
         for figure in ("mean_s", "p50_s", "p95_s", "p99_s"):
             one, *rest = (float(getattr(getattr(each, metric), figure)) for each in (alone, *among))

@@ -11,8 +11,8 @@ from twofold.inference import (
     TrafficClass,
     bottleneck,
     load_axis,
-    open_loop,
     rate_limit,
+    regimes,
     relieved,
     shared_load,
 )
@@ -106,7 +106,7 @@ def test_within_the_shared_limit_every_class_gets_what_it_was_promised(replica):
 
 
 def test_a_class_that_shares_with_itself_is_alone(replica):
-    alone = open_loop(replica, CHAT.lengths, 10.0, fleet_per_s=CHAT.rate_per_s)
+    alone = regimes.open_loop(replica, CHAT.lengths, 10.0, fleet_per_s=CHAT.rate_per_s)
     shared = shared_load(replica, (CHAT,), CHAT, 10.0)
     assert shared.ttft.p95_s == pytest.approx(alone.ttft.p95_s)
     assert shared.e2e.p50_s == pytest.approx(alone.e2e.p50_s, rel=0.05)

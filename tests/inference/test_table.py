@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import iteration_s, service_table, step_s
+from twofold.inference import ServiceTable, iteration_s
 
 
 @pytest.fixture(scope="module")
@@ -13,19 +13,19 @@ def replica(replica_of):
 
 @pytest.fixture(scope="module")
 def table(replica):
-    return service_table(replica)
+    return ServiceTable.of(replica)
 
 
 @given(prefill=st.floats(16, 8192), decode=st.floats(0, 512), context=st.floats(0, 60000))
 @settings(max_examples=60, deadline=None)
 def test_interpolation_stays_close_to_the_model(replica, table, prefill, decode, context):
     exact = float(iteration_s(replica, prefill, prefill / 2, decode, context).total_s)
-    assert float(step_s(table, prefill, decode, context)) == pytest.approx(exact, rel=0.06)
+    assert float(table.step_s(prefill, decode, context)) == pytest.approx(exact, rel=0.06)
 
 
 def test_grid_points_are_exact(replica, table):
     exact = iteration_s(replica, 0.0, 0.0, table.decode_sequences, 2048.0).total_s
-    assert np.allclose(step_s(table, 0.0, table.decode_sequences, 2048.0), exact)
+    assert np.allclose(table.step_s(0.0, table.decode_sequences, 2048.0), exact)
 
 
 @given(prefill=st.floats(64, 8192), behind=st.floats(0.05, 8), decode=st.floats(0, 512))
@@ -33,13 +33,13 @@ def test_grid_points_are_exact(replica, table):
 def test_short_prompts_and_late_chunks_stay_close_to_the_model(replica, table, prefill, behind, decode):
     attended = max(32.0, prefill * behind)
     exact = float(iteration_s(replica, prefill, attended, decode, 1000.0).total_s)
-    assert float(step_s(table, prefill, decode, 1000.0, attended)) == pytest.approx(exact, rel=0.08)
+    assert float(table.step_s(prefill, decode, 1000.0, attended)) == pytest.approx(exact, rel=0.08)
 
 
 def test_a_prompt_of_its_own_is_what_is_taken_where_nothing_is_said(table):
     prompts = table.prefill_tokens[1:-1]
-    assert np.allclose(step_s(table, prompts, 8.0, 100.0, prompts / 2), step_s(table, prompts, 8.0, 100.0))
+    assert np.allclose(table.step_s(prompts, 8.0, 100.0, prompts / 2), table.step_s(prompts, 8.0, 100.0))
 
 
 def test_reads_broadcast(table):
-    assert np.shape(step_s(table, np.zeros((3, 1)), np.ones(4), 100.0)) == (3, 4)
+    assert np.shape(table.step_s(np.zeros((3, 1)), np.ones(4), 100.0)) == (3, 4)

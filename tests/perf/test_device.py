@@ -12,9 +12,9 @@ from twofold.catalog import Accelerator, load_catalog
 from twofold.perf import (
     Constants,
     Device,
-    all_reduce_s,
     attention_decode_s,
     attention_prefill_s,
+    collectives,
     gemm_s,
     grouped_gemm_s,
     kernel_support,
@@ -37,7 +37,7 @@ def test_every_part_prices_every_operator(
         grouped_gemm_s(one, 64, 64, 4, 64, 2048, 1024, "bf16"),
         attention_prefill_s(one, 1, 2048, 0, 32, 8, 128, "fp8"),
         attention_decode_s(one, 8, 2048, 32, 8, 128, "fp8"),
-        all_reduce_s(links, 1e6, 16),
+        collectives.all_reduce_s(links, 1e6, 16),
     ]
     assert np.all(np.isfinite(seconds)) and min(seconds) > 0
     assert one.idle_w < one.tdp_w

@@ -14,7 +14,7 @@ from twofold.contracts.results import Simulation
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors
-from twofold.inference import Replica, default_activation_format, engine, iteration_s
+from twofold.inference import Replica, engine, iteration_s
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 from twofold.perf.software import ENGINES
 from twofold.rehearse.engine import changed_engine, engine_of, engine_settings, step_table, transfer_token_s
@@ -131,7 +131,7 @@ def replica_of(software: str = "vllm", **layout: float) -> Replica:
         ModelShape.of(model),
         cluster,
         held,
-        activation_format=default_activation_format(cluster.device, "bf16"),
+        activation_format=cluster.device.default_activation_format("bf16"),
     )
     return replace(whole, tp=1.0, **layout)  # type: ignore[arg-type]  # numbers by field
 

@@ -11,7 +11,6 @@ from twofold.contracts.results import plan_to_json
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import TableError, ValueRefusedError
-from twofold.inference import measured_latency
 from twofold.rehearse.measured import measured_pools, measured_world
 from twofold.rehearse.run import pools_of
 
@@ -86,7 +85,7 @@ def test_beliefs_are_of_the_rows_size(given: Rehearsable) -> None:
     (service,) = given.plan.serving
     world = measured_world(service, pools_of(service)[0], given.tables, EngineChange())
     rows = given.tables.measured["eyes"]
-    planned = measured_latency(rows, 40.0 / service.classes[0].replica_count)
+    planned = rows.latency(40.0 / service.classes[0].replica_count)
     assert planned is not None
     assert world.beliefs.first_token_s == pytest.approx(float(planned.mean_s))
     assert world.beliefs.input_token_s == pytest.approx(0.15 / 32)  # of the one token that stands for it

@@ -16,7 +16,7 @@ from twofold.answer.uncertainty import COVARIANCE, Spread
 from twofold.contracts.results import Input
 from twofold.contracts.rows import CalibratedFigure, CalibratedStack, Calibration
 from twofold.core import Estimate, Source
-from twofold.inference import Engine, scale_engine
+from twofold.inference import Engine
 from twofold.perf import Cluster, ConstantRow, Constants, format_scope
 from twofold.training import Stack, TrainingJob, software_family
 
@@ -108,7 +108,7 @@ def calibrated_service(cluster: Cluster, engine: Engine, constants: Constants) -
     factors = _values(constants, service_scope(cluster.device.name, engine.name, engine.era))
     if not factors:
         return cluster, engine
-    return cluster.calibrated(factors), scale_engine(engine, factors)
+    return cluster.calibrated(factors), engine.scaled(factors)
 
 
 def calibrated_spread(constants: Constants, metric: str, kind: str, scope: Scope) -> Spread | None:

@@ -26,9 +26,7 @@ from twofold.core import DAY_S, format_count, format_seconds, format_si
 from twofold.inference import (
     PoolChoice,
     attended_tokens,
-    for_class,
     iteration_s,
-    mean_context_tokens,
     merged_class,
     steady_steps,
 )
@@ -198,8 +196,8 @@ def _step(choice: ServingChoice, pool: PoolChoice, leaves: Leaves, at: str) -> I
     """The two kinds of steps as sums of operators."""
     # As the pool was sized: all of its classes as one stream, the prefill that its ranks carry together.
     traffic = merged_class([each.traffic for each in choice.loads if each.name in pool.classes])
-    replica, lengths = for_class(pool.replica, traffic), traffic.lengths
-    context, batch = one(mean_context_tokens(lengths)), one(pool.served.batch_sequences)
+    replica, lengths = traffic.on(pool.replica), traffic.lengths
+    context, batch = one(lengths.mean_context_tokens), one(pool.served.batch_sequences)
     carried = steady_steps(replica, lengths, batch).carried_tokens
     steps = {
         "decode_step": iteration_s(replica, 0.0, 0.0, batch, context),

@@ -28,11 +28,10 @@ from twofold.inference import (
     ModelVariant,
     Replica,
     TrafficClass,
-    at_batch,
     chips_needed,
-    default_activation_format,
     hardware_table,
     max_sequences,
+    regimes,
 )
 from twofold.perf import ModelShape, engine_called, engine_software, model_kind, one
 
@@ -105,7 +104,7 @@ def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
     rungs = []
     for length in CONTEXTS:
         lengths = Lengths(max(length - ANSWER_TOKENS, 1.0), ANSWER_TOKENS)
-        lone = drawn.load(partial(at_batch, lengths=lengths, met_sequences=1.0), "closed")
+        lone = drawn.load(partial(regimes.at_batch, lengths=lengths, met_sequences=1.0), "closed")
         users = min(one(max_sequences(replica, float(length))), one(replica.max_batch))
         values: dict[str, Value] = {
             "kv_bytes_per_user": one(replica.shape.kv_bytes(replica.kv_format, float(length))),
@@ -250,7 +249,7 @@ def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, driven: Engine,
         fmt
         for fmt in WEIGHT_FORMATS
         if chips_needed(shape, fmt, device.memory_bytes) <= offer.node.accelerator_count
-        and not device.compute_format(fmt, default_activation_format(device, fmt)).fallback
+        and not device.compute_format(fmt, device.default_activation_format(fmt)).fallback
     ]
     values: dict[str, Value] = {"feasible_formats": " ".join(feasible) or "none"}
     if row.reason:

@@ -40,13 +40,6 @@ from twofold.inference import (
     Latency,
     MeasuredService,
     ReplicaCount,
-    measured_latency,
-    measured_quantile,
-    measured_rate_limit,
-    measured_service,
-    replicas_for,
-    saturation_per_s,
-    slowed,
 )
 from twofold.perf import device
 
@@ -68,7 +61,7 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
         )
     supply, catalog = context.spec.supply, context.catalog
     named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
-    service = measured_service(read_service_rows(path), named.node.accelerator_count)
+    service = MeasuredService.of(read_service_rows(path), named.node.accelerator_count)
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
     pools = [(load, *_pool(entry, load, service)) for load in loads]
     own = owned_offer(entry.on, named, catalog, supply, entry.regions)
@@ -79,11 +72,11 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
 def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
     """Requests/s of one replica within the goals of a class, and how many replicas it takes."""
     goals_s = load.traffic.slo.latencies_s
-    limit = measured_rate_limit(service, goals_s)
+    limit = service.rate_limit(goals_s)
     if limit <= 0:
         lines = tuple(("binds", text) for text in _missed_alone(service, goals_s))
         raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=lines)
-    count = replicas_for(
+    count = ReplicaCount.of(
         load.peak_per_s, limit, zones=entry.zones, availability_fraction=entry.availability_fraction
     )
     return limit, count
@@ -92,7 +85,7 @@ def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[fl
 def _missed_alone(service: MeasuredService, goals_s: Mapping[str, float]) -> Iterator[str]:
     """Goals that a request misses though it is alone, with what it takes."""
     for name, goal_s in goals_s.items():
-        alone = measured_quantile(service, 0.0, name)
+        alone = service.quantile(0.0, name)
         if alone is not None and float(np.max(alone)) > goal_s:
             took, goal = format_seconds(float(np.max(alone))), format_seconds(goal_s)
             yield f"{metric_text(name)}: a request alone takes {took}, {goal} is promised"
@@ -182,10 +175,10 @@ def _class(
     replicas: int,
 ) -> ClassPlan:
     rate = load.peak_per_s / max(count.needed, 1)
-    whole = measured_latency(service, rate)
+    whole = service.latency(rate)
     assert whole
     goals_s = load.traffic.slo.latencies_s
-    limits = _between(service, lambda other: measured_rate_limit(other, goals_s), "1/s")
+    limits = _between(service, lambda other: other.rate_limit(goals_s), "1/s")
     window_s = load.traffic.slo.finish_within_s
     outcomes = _outcomes(load, service, rate)
     if window_s is not None:
@@ -230,12 +223,12 @@ def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estima
 
     Where longer times could not carry the rate at all, the far end is that of a replica hardly carrying it.
     """
-    if measured_quantile(service, rate_per_s, goal) is None:
+    if service.quantile(rate_per_s, goal) is None:
         return None
 
     def at(other: MeasuredService) -> float:
-        carried = min(rate_per_s, max(NEAR_SATURATION * saturation_per_s(other), 0.0))
-        value = measured_quantile(other, rate_per_s if other is service else carried, goal)
+        carried = min(rate_per_s, max(NEAR_SATURATION * other.saturation_per_s, 0.0))
+        value = other.quantile(rate_per_s if other is service else carried, goal)
         assert value is not None
         return float(np.max(value))
 
@@ -245,7 +238,7 @@ def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estima
 def _between(service: MeasuredService, figure: Callable[[MeasuredService], float], unit: str) -> Estimate:
     """A figure of the rows, and what it is over the spread of a further run."""
     spread = service.spread_factor
-    ends = [figure(slowed(service, factor)) for factor in (1.0 / spread, spread)]
+    ends = [figure(service.slowed(factor)) for factor in (1.0 / spread, spread)]
     middle = figure(service)
     return Estimate(middle, min(middle, *ends), max(middle, *ends), unit, Source.MEASURED)
 

@@ -18,12 +18,9 @@ from twofold.inference import (
     Served,
     capacity,
     chips_needed,
-    closed_loop,
-    default_activation_format,
     engine,
     max_sequences,
-    max_throughput,
-    open_loop,
+    regimes,
 )
 from twofold.perf import DEFAULT_ENGINE, Constants, ModelShape, bytes_per_weight, load_constants, model_kind
 
@@ -121,7 +118,7 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
         cluster=cluster,
         engine=software,
         weights_format=question.weights_format,
-        activation_format=default_activation_format(device, question.weights_format),
+        activation_format=device.default_activation_format(question.weights_format),
         kv_format=question.kv_format,
         max_batch=question.max_batch,
         chunk_tokens=question.chunk_tokens,
@@ -203,9 +200,9 @@ def at_layout(replica: Replica, question: ServingQuestion, row: NDArray[np.float
 def under_load(replica: Replica, question: ServingQuestion) -> Served:
     """What the replica delivers at the question's load."""
     if question.rate_per_s is not None:
-        return open_loop(replica, question.lengths, question.rate_per_s)
+        return regimes.open_loop(replica, question.lengths, question.rate_per_s)
     # The steady state: a benchmark of a few requests per client also shows the burst that it starts with.
-    return closed_loop(replica, question.lengths, question.concurrency or 1.0, burst_fraction=0.0)
+    return regimes.closed_loop(replica, question.lengths, question.concurrency or 1.0, burst_fraction=0.0)
 
 
 def read_rate_bytes_per_s(catalog: Catalog) -> float:
@@ -260,7 +257,7 @@ def _holds(question: ServingQuestion, replica: Replica, count: int) -> bool:
 
 def rate_too_high(question: ServingQuestion, replicas: Replica) -> InfeasibleError:
     """Every layout saturates below the rate: what the best one carries, and how many copies would do."""
-    most = float(np.max(max_throughput(replicas, question.lengths).requests_per_s))
+    most = float(np.max(regimes.max_throughput(replicas, question.lengths).requests_per_s))
     wanted = question.rate_per_s or 0.0
     copies = int(np.ceil(wanted / (most * SAFE_UTILISATION)))
     size, name = question.machines.accelerator_count, question.machines.accelerator.name

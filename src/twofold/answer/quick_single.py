@@ -16,19 +16,16 @@ from twofold.perf import (
     Constants,
     Floats,
     ModelShape,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
     bytes_per_weight,
+    collectives,
     gemm_flops_per_byte,
-    reduce_scatter_s,
 )
 
 COLLECTIVES = {
-    "all_reduce": all_reduce_s,
-    "all_gather": all_gather_s,
-    "reduce_scatter": reduce_scatter_s,
-    "all_to_all": all_to_all_s,
+    "all_reduce": collectives.all_reduce_s,
+    "all_gather": collectives.all_gather_s,
+    "reduce_scatter": collectives.reduce_scatter_s,
+    "all_to_all": collectives.all_to_all_s,
 }
 PASSES = {"all_reduce": 2.0}  # times that a tensor goes round the ring; the others once
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

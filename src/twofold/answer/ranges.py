@@ -9,7 +9,7 @@ from twofold.answer.calibrated import calibrated_spread, run_scope, service_scop
 from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, stretch
 from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
-from twofold.inference import Engine, scale_engine
+from twofold.inference import Engine
 from twofold.perf import Cluster, Constants, Device, Floats, load_known, model_kind
 from twofold.training import Stack, TrainingJob, software_family
 
@@ -58,7 +58,7 @@ def drawn_run(cluster: Cluster, stack: Stack, job: TrainingJob, draws: Draws) ->
 def drawn_service(cluster: Cluster, engine: Engine, draws: Draws) -> tuple[Cluster, Engine]:
     """Hardware and serving software under every draw, calibrated ones under their own."""
     own = draws_in(draws, service_scope(cluster.device.name, engine.name, engine.era))
-    return cluster.scaled(own), scale_engine(engine, own)
+    return cluster.scaled(own), engine.scaled(own)
 
 
 def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:

@@ -42,10 +42,8 @@ from twofold.inference import (
     communication_bytes_per_token,
     fleet_cost,
     iteration_s,
-    latency_budget,
     max_sequences,
-    max_throughput,
-    mean_context_tokens,
+    regimes,
     relieved,
 )
 from twofold.perf import Constants, one
@@ -163,7 +161,7 @@ def estimate_serving(
         step_s=step.estimate("s"),
         step_parts=parts,
         communication_exposed_fraction=sum(p.share_fraction for p in parts if p.name == "communication"),
-        latency_budget=_budget(latency_budget(served, question.output_tokens), figures),
+        latency_budget=_budget(LatencyBudget.of(served, question.output_tokens), figures),
         cold_start_s=start,
         cold_start_parts=start_parts,
         communication_bytes_per_token=one(communication_bytes_per_token(replica)),
@@ -209,7 +207,7 @@ def limit_of_batch(replica: Replica, question: ServingQuestion) -> str:
     """
 
     def carried(resource: str) -> float:
-        return one(max_throughput(relieved(replica, resource), question.lengths).requests_per_s)
+        return one(regimes.max_throughput(relieved(replica, resource), question.lengths).requests_per_s)
 
     return "capacity" if carried("capacity") > carried("bandwidth") else "bandwidth"
 
@@ -228,7 +226,7 @@ def decode_step(
     replica: Replica, served: Served, question: ServingQuestion, figures: Figures
 ) -> tuple[Drawn, tuple[Part, ...]]:
     """A step that only decodes at the batch of this load, and its parts; it spreads as TPOT does."""
-    context = mean_context_tokens(question.lengths)
+    context = question.lengths.mean_context_tokens
     step = iteration_s(replica, 0.0, 0.0, served.batch_sequences, context)
     later = figures.load.latency("tpot", "mean")
     whole = later.times(one(step.total_s) / later.middle)

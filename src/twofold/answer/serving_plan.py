@@ -46,6 +46,7 @@ from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.core import DAY_S, YEAR_S, Estimate, Source
 from twofold.inference import (
     RESOURCES,
+    LatencyBudget,
     PoolChoice,
     Replica,
     SearchResult,
@@ -54,8 +55,6 @@ from twofold.inference import (
     bottleneck,
     communication_bytes_per_token,
     iteration_s,
-    latency_budget,
-    mean_context_tokens,
     merged_class,
     warm_pool,
 )
@@ -224,7 +223,7 @@ def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) ->
 
 def _budget(served: Served, load: ClassLoad, percentiles: Mapping[str, Estimate]) -> tuple[Part, ...]:
     """Where a mean request's time goes; ranges follow the end-to-end figure's."""
-    parts = latency_budget(served, one(load.traffic.lengths.output_tokens))
+    parts = LatencyBudget.of(served, one(load.traffic.lengths.output_tokens))
     whole = percentiles["e2e_p50"]
     low, high = whole.low / whole.value, whole.high / whole.value
     return tuple(
@@ -329,7 +328,7 @@ def _communication_fraction(main: DrawnPool) -> float:
 
 def _context_tokens(main: DrawnPool) -> float:
     """What a sequence that decodes holds on average, of all the classes that the pool was sized for."""
-    return one(mean_context_tokens(merged_class([load.traffic for load in main.loads]).lengths))
+    return one(merged_class([load.traffic for load in main.loads]).lengths.mean_context_tokens)
 
 
 def _all_to_all_bytes(replica: Replica) -> float:

@@ -15,10 +15,8 @@ from twofold.inference import (
     Replica,
     Served,
     fleet_cost,
-    for_class,
-    max_throughput,
-    open_loop,
     rate_limit,
+    regimes,
     shared_load,
 )
 from twofold.perf import one
@@ -54,12 +52,12 @@ def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> Dra
 
 def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
     """One class on a replica at its share of the peak; where classes share a pool, among all of them."""
-    own = for_class(replica, load.traffic)
+    own = load.traffic.on(replica)
     if load.is_batch:
-        return max_throughput(own, load.traffic.lengths)
+        return regimes.max_throughput(own, load.traffic.lengths)
     if len(pool.loads) == 1:
         fleet_per_s = load.traffic.rate_per_s
-        return open_loop(own, load.traffic.lengths, pool.share_per_s, fleet_per_s=fleet_per_s)
+        return regimes.open_loop(own, load.traffic.lengths, pool.share_per_s, fleet_per_s=fleet_per_s)
     classes = [each.traffic for each in pool.loads]
     return shared_load(replica, classes, load.traffic, pool.share_per_s)
 
@@ -104,7 +102,7 @@ def missing_fraction(carried: Drawn) -> float:
 def _rates(replica: Replica, load: ClassLoad) -> NDArray[np.float64]:
     """Requests/s of one replica with this class alone, within its goals."""
     if load.is_batch:
-        rate = max_throughput(for_class(replica, load.traffic), load.traffic.lengths).requests_per_s
+        rate = regimes.max_throughput(load.traffic.on(replica), load.traffic.lengths).requests_per_s
     else:
         rate = rate_limit(replica, load.traffic).requests_per_s
     return np.ravel(np.asarray(rate, float))

@@ -12,7 +12,7 @@ from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part
 from twofold.contracts.results import Replica as ReplicaPlan
 from twofold.core import Estimate, Source, exact
-from twofold.inference import Replica, Served, capacity, cold_start_s, exchange_bytes_per_token
+from twofold.inference import Replica, Served, capacity, cold_start_s
 from twofold.perf import Constants, Floats, bytes_per_weight, one
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
@@ -169,4 +169,4 @@ def cold_start(replica: Replica, load_bytes_per_s: float, draws: Draws) -> tuple
 def exchanged_bytes(replica: Replica) -> Floats:
     """Bytes that one token sends and gets between expert ranks, over all expert layers."""
     sent = bytes_per_weight(replica.activation_format)
-    return replica.shape.moe_layers * exchange_bytes_per_token(replica.shape, replica.ep, sent)
+    return replica.shape.moe_layers * replica.shape.exchange_bytes_per_token(replica.ep, sent)

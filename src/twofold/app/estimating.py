@@ -34,7 +34,7 @@ from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts.spec import Precision
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
-from twofold.inference import CacheOptions, engine_era
+from twofold.inference import CacheOptions
 from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_called, engine_software
 from twofold.report import ShownData, estimate_lines
 from twofold.training import RECOMPUTE, TrainingJob
@@ -193,7 +193,7 @@ def estimate_serve(
         ),
     )
     asked = ServingTables(frozenset(tables), counts_in(replicas))
-    era = engine_era(engine_name, question.engine_version)
+    era = engine_software(engine_name).era_of(question.engine_version)
     scope = service_scope(question.machines.accelerator.name, engine_name, era)
     answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants, scope)
     return ShownData(answer, tuple(estimate_lines(answer)))

@@ -21,15 +21,13 @@ from twofold.perf import (
     Constants,
     Device,
     Network,
-    all_gather_s,
-    all_reduce_s,
     attention_decode_s,
     attention_prefill_s,
     bytes_per_weight,
+    collectives,
     device,
     gemm_s,
     network,
-    reduce_scatter_s,
 )
 
 FITTED_BY = "device"
@@ -302,7 +300,11 @@ def fit_links(
     samples: Sequence[Sample], accelerator: Accelerator, links: Network, rank_count: int
 ) -> FittedPart | None:
     """Collectives among all ranks; None for a single one."""
-    calls = {"all_reduce": all_reduce_s, "all_gather": all_gather_s, "reduce_scatter": reduce_scatter_s}
+    calls = {
+        "all_reduce": collectives.all_reduce_s,
+        "all_gather": collectives.all_gather_s,
+        "reduce_scatter": collectives.reduce_scatter_s,
+    }
     found = of_group(samples, *calls)
     if not found:
         return None

@@ -27,7 +27,6 @@ from twofold.inference.steady import (
     late_step_s,
     launch_step_s,
     longest_ratio,
-    mean_context_tokens,
     own_input_tokens,
     prefill_per_step_tokens,
     steady_steps,
@@ -142,7 +141,7 @@ def seen_by(curve: LoadCurve, replica: Replica, own: Lengths) -> LoadCurve:
     met, tokens = curve.met_sequences, own_input_tokens(replica, own)
     per_step = prefill_per_step_tokens(curve.replica, curve.lengths, met)
     carried = carried_tokens(replica, tokens, per_step, met)
-    context = mean_context_tokens(curve.lengths)
+    context = curve.lengths.mean_context_tokens
     carrying = iteration_s(replica, carried, attended_tokens(replica, own), met, context).total_s
     rows = curve.rows.copy()
     plain = rows[_names().index("plain_s")]

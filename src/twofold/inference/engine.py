@@ -1,30 +1,55 @@
-"""The serving software: which era of an engine a version belongs to, and the constants fitted for it."""
+"""The serving software: the constants fitted for an engine, and what a named factor does to them."""
 
-import re
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
-from twofold.inference.types import Engine
-from twofold.perf import Constants, Device, engine_software
+from twofold.perf import Constants, Floats, engine_software
 
 
-def engine_era(name: str, version: str | None) -> str:
-    """The era of `version`, the engine's newest when it cannot be told, "" for an engine without eras.
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the serving software adds to the kernels, from the fitted constants of its name and era."""
 
-    >>> engine_era("vllm", "0.15.1"), engine_era("vllm", "2024, unstated"), engine_era("trtllm", "1.2.0rc6")
-    ('0.12+', '2024', '1.1+')
-    >>> engine_era("vllm", "0.2-0.3 era, modified"), engine_era("vllm", None), engine_era("sglang", "main")
-    ('0.3-', '0.12+', '0.5+')
-    """
-    text, software = (version or "").strip(), engine_software(name)
-    year = re.match(r"20\d\d", text)
-    if year:
-        return software.era_by_year.get(year.group(), "")
-    number = re.match(r"v?(\d+)\.(\d+)", text)
-    eras = software.eras
-    if not number:
-        return eras[-1][1] if eras else ""
-    release = (int(number.group(1)), int(number.group(2)))
-    return next((era for first, era in reversed(eras) if release >= first), "")
+    name: str
+    era: str
+    host_step_s: Floats  # scheduling, sampling, output: per step
+    host_layer_s: Floats  # launches and gaps that the graph does not hide: per layer and step
+    host_moe_layer_s: Floats  # the same, further per expert layer
+    host_sequence_s: Floats  # detokenising and bookkeeping: per decoding sequence and step
+    host_factor: Floats  # of the host's time per layer and sequence over the newest era's
+    prefill_layer_s: Floats  # a step with prefill runs eagerly: no layer is faster
+    eager_fraction: Floats  # of steps without prefill that run so too: 1 before captured graphs
+    prefill_factor: Floats  # time of long prefill steps over their kernels': gaps between eager launches
+    launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
+    weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
+    expert_read_gain: Floats
+    expert_pad_factor: (
+        Floats  # of the rows that a touched expert is padded to, where tiles suit small batches
+    )
+    device_factor: Floats  # time of all kernels, where a family has no kernel tables
+    arithmetic_factor: Floats  # further, of what dense products compute, where kernels were not tuned
+    attention_factor: Floats  # further, by kind
+    unshared_kv_fraction: Floats  # of a reading of a KV head's cache, that each further query head costs
+    moe_factor: Floats
+    communication_factor: Floats
+    memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together
+    first_token_s: Floats  # tokenising, HTTP and streaming before a first token leaves
+    first_token_steps: Floats  # further steps before a first token leaves
+    reserved_output_fraction: Floats  # of its answer that a running sequence holds room for, on average
+
+    def scaled(self, factors: Mapping[str, Floats]) -> Self:
+        """Its own times divided by `host`, the slowness of prefill by `prefill`, and what it adds to
+        communication by `communication`; the rest stays.
+        """
+        host = factors.get("host", 1.0)
+        changed = {f.name: getattr(self, f.name) / host for f in fields(self) if f.name.endswith("_s")}
+        if "prefill" in factors:
+            changed["prefill_factor"] = self.prefill_factor / factors["prefill"]
+            changed["prefill_layer_s"] = changed["prefill_layer_s"] / factors["prefill"]
+        if "communication" in factors:
+            changed["communication_factor"] = self.communication_factor / factors["communication"]
+        return replace(self, **changed)
 
 
 def engine(
@@ -40,17 +65,7 @@ def engine(
 
     `model` is `dense`, `moe` or `mla` (see `model_kind`).
     """
-    era = engine_era(name, version)
+    era = engine_software(name).era_of(version)
     scope = {"engine": name, "era": era, "family": family, "model": model, "format": weights_format}
     held = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
     return Engine(name, era, **{each: constants.get(f"serving_{each}", **scope) for each in held})
-
-
-def default_activation_format(device: Device, weights_format: str) -> str:
-    """What activations are quantised to when nobody says: int4 is weight-only, mxfp4 wants 8-bit tensor cores
-    that take block scales, other formats match their weights."""
-    if weights_format == "int4":
-        return "bf16"
-    if weights_format == "mxfp4":
-        return "mxfp8" if device.family.startswith(("blackwell", "rubin", "cdna4")) else "bf16"
-    return weights_format

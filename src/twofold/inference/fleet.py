@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import ceil, sqrt
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,38 @@ class ReplicaCount:
     needed: int
     spare: int
     zones: int
+
+    @classmethod
+    def of(
+        cls,
+        peak_per_s: float,
+        limit_per_s: float,
+        *,
+        zones: int = 1,
+        availability_fraction: float = 0.999,
+        replica_availability_fraction: float = REPLICA_AVAILABILITY,
+    ) -> Self:
+        """Replicas for a peak rate, with spares so that the promise holds through failures.
+
+        Formula  needed = ⌈peak / (0.9·limit)⌉; spare = the larger of what the loss of one zone takes and the
+                 smallest k with P(at least `needed` of needed+k are up) ≥ availability
+        Why      Zones fail whole; replicas fail one by one, independently. The two are not added: a zone's
+                 loss is rare enough that single failures meanwhile are borne.
+                 Work that only has to be done by the end of a window gets the same: it has a tenth of slack,
+                 so that without spares a lost zone breaks its promise too. Who can wait writes it as a
+                 service of its own, with one zone and the availability that it needs.
+        Units    requests/s.
+        Source   N+k sizing by the binomial distribution.
+        Limits   no peak: no replicas; a limit of 0 cannot be met by any number (raises ValueError).
+        """
+        if peak_per_s <= 0:
+            return cls(0, 0, max(1, zones))
+        if limit_per_s <= 0:
+            raise ValueError("a replica that carries nothing cannot be multiplied")
+        needed = max(1, int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9)))
+        zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
+        spare = _failure_spares(needed, availability_fraction, replica_availability_fraction)
+        return cls(needed, max(zone_spare, spare), max(1, zones))
 
     @property
     def total(self) -> int:
@@ -60,6 +93,21 @@ class LatencyBudget:
     prefill_s: float
     decode_s: float
 
+    @classmethod
+    def of(
+        cls, served: Served, output_tokens: float, *, edge_rtt_s: float = 0.03, gateway_s: float = 0.005
+    ) -> Self:
+        """A mean request's time from the client and back: network, gateway, queue, prefill, decode."""
+        prefill = float(np.max(served.prefill_step_s))
+        ttft = float(np.max(served.ttft.mean_s))
+        return cls(
+            edge_s=edge_rtt_s,
+            gateway_s=gateway_s,
+            queue_s=max(0.0, ttft - prefill),
+            prefill_s=min(prefill, ttft),
+            decode_s=max(0.0, output_tokens - 1.0) * float(np.max(served.tpot.mean_s)),
+        )
+
     def by_name(self) -> dict[str, float]:
         """The parts without their unit, in order."""
         return {part.name.removesuffix("_s"): getattr(self, part.name) for part in fields(self)}
@@ -68,37 +116,6 @@ class LatencyBudget:
     def total_s(self) -> float:
         """All parts."""
         return sum(self.by_name().values())
-
-
-def replicas_for(
-    peak_per_s: float,
-    limit_per_s: float,
-    *,
-    zones: int = 1,
-    availability_fraction: float = 0.999,
-    replica_availability_fraction: float = REPLICA_AVAILABILITY,
-) -> ReplicaCount:
-    """Replicas for a peak rate, with spares so that the promise holds through failures.
-
-    Formula  needed = ⌈peak / (0.9·limit)⌉; spare = the larger of what the loss of one zone takes and the
-             smallest k with P(at least `needed` of needed+k are up) ≥ availability
-    Why      Zones fail whole; replicas fail one by one, independently. The two are not added: a zone's loss
-             is rare enough that single failures meanwhile are borne.
-             Work that only has to be done by the end of a window gets the same: it has a tenth of slack, so
-             that without spares a lost zone breaks its promise too. Who can wait writes it as a service of
-             its own, with one zone and the availability that it needs.
-    Units    requests/s.
-    Source   N+k sizing by the binomial distribution.
-    Limits   no peak: no replicas; a limit of 0 cannot be met by any number (raises ValueError).
-    """
-    if peak_per_s <= 0:
-        return ReplicaCount(0, 0, max(1, zones))
-    if limit_per_s <= 0:
-        raise ValueError("a replica that carries nothing cannot be multiplied")
-    needed = max(1, int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9)))
-    zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
-    spare = _failure_spares(needed, availability_fraction, replica_availability_fraction)
-    return ReplicaCount(needed, max(zone_spare, spare), max(1, zones))
 
 
 def _failure_spares(needed: int, availability: float, replica_availability: float) -> int:
@@ -195,18 +212,3 @@ def serving_power_w(device: Device, batch_sequences: Floats) -> Floats:
     Limits   no request: idle; many: idle + share·(tdp − idle).
     """
     return device.power_w((1.0 - np.exp(-np.asarray(batch_sequences, float))) * device.serving_power_fraction)
-
-
-def latency_budget(
-    served: Served, output_tokens: float, *, edge_rtt_s: float = 0.03, gateway_s: float = 0.005
-) -> LatencyBudget:
-    """A mean request's time from the client and back: network, gateway, queue, prefill, decode."""
-    prefill = float(np.max(served.prefill_step_s))
-    ttft = float(np.max(served.ttft.mean_s))
-    return LatencyBudget(
-        edge_s=edge_rtt_s,
-        gateway_s=gateway_s,
-        queue_s=max(0.0, ttft - prefill),
-        prefill_s=min(prefill, ttft),
-        decode_s=max(0.0, output_tokens - 1.0) * float(np.max(served.tpot.mean_s)),
-    )

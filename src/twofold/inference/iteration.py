@@ -14,18 +14,16 @@ from twofold.perf import (
     HALF_BYTES,
     Floats,
     ModelShape,
-    all_to_all_s,
     attention_decode_s,
     attention_prefill_s,
     bytes_per_weight,
+    collectives,
     elementwise_s,
     engine_software,
     gemm_s,
     grouped_gemm_s,
     mla_decode_s,
-    point_to_point_s,
     quantise_s,
-    serving_all_reduce_s,
     smooth_max,
 )
 
@@ -323,35 +321,22 @@ def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
     spread = np.asarray(replica.ep > np.asarray(tp), float) * np.asarray(np.asarray(shape.experts) > 0, float)
     payload = tokens.total_tokens * shape.hidden * HALF_BYTES
     reduces = 2.0 * shape.layers - spread * shape.moe_layers
-    seconds = reduces * serving_all_reduce_s(network, payload, tp)
+    seconds = reduces * collectives.serving_all_reduce_s(network, payload, tp)
     if np.any(spread > 0):
         seconds = seconds + spread * shape.moe_layers * _exchange_s(replica, tokens)
     if np.any(np.asarray(replica.pp) > 1):
-        hops = (replica.pp - 1.0) * point_to_point_s(network, payload / tp, tp * replica.dp)
+        hops = (replica.pp - 1.0) * collectives.point_to_point_s(network, payload / tp, tp * replica.dp)
         seconds = seconds + np.where(np.asarray(replica.pp) > 1, hops, 0.0)
     total: Floats = seconds
     return total
 
 
-def exchange_bytes_per_token(shape: ModelShape, ranks: Floats, activation_bytes: Floats) -> Floats:
-    """Bytes that one token sends in one expert layer under expert parallelism: dispatch plus combine.
-
-    Formula  min(topk, ranks)·(hidden or latent)·(activation bytes + 2)
-    Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
-    Source   DeepSeek-V3 report, section 3.4; R-053.
-    """
-    sent: Floats = (
-        np.minimum(shape.experts_topk, ranks) * shape.expert_input * (activation_bytes + HALF_BYTES)
-    )
-    return sent
-
-
 def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage."""
     fmt = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format).format
-    per_token = exchange_bytes_per_token(replica.shape, replica.ep, bytes_per_weight(fmt))
+    per_token = replica.shape.exchange_bytes_per_token(replica.ep, bytes_per_weight(fmt))
     one_way = tokens.total_tokens / replica.tp * per_token / 2.0
-    return 2.0 * all_to_all_s(replica.cluster.network, one_way, replica.ep)
+    return 2.0 * collectives.all_to_all_s(replica.cluster.network, one_way, replica.ep)
 
 
 def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:

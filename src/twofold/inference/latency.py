@@ -16,7 +16,6 @@ from twofold.inference.steady import (
     Steps,
     admission_steps,
     chunk_tokens,
-    mean_context_tokens,
     own_input_tokens,
     prompt_steps,
 )
@@ -234,7 +233,7 @@ def served(
     own: Lengths | None = None,
 ) -> Served:
     """Put a load's parts together: throughput of all requests, answers of the class with `own` lengths."""
-    held = max_sequences(replica, mean_context_tokens(lengths), lengths.input_tokens)
+    held = max_sequences(replica, lengths.mean_context_tokens, lengths.input_tokens)
     return Served(
         ttft=ttft,
         tpot=tpot,

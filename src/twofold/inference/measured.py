@@ -6,6 +6,7 @@ also say when the first output comes, and how far apart the further ones are.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,37 +32,98 @@ class MeasuredService:
     spread_factor: float = 1.0  # a further run lies within time / factor … time × factor, 80 %
     repeats_count: int = 0  # rows beyond the first of their size; 0: the spread is assumed
 
+    @classmethod
+    def of(cls, rows: Sequence[ServiceRow], accelerators: int = 1) -> Self:
+        """From measured rows; several rows of one size give their median."""
+        if not rows or any(
+            not (row.batch_size >= 1 and row.service_s > 0 and np.isfinite(row.service_s)) for row in rows
+        ):
+            raise InputError(
+                "a measured workload needs rows of batch size ≥ 1 and seconds > 0",
+                hint="columns: batch_size, service_s",
+            )
+        sizes = tuple(sorted({row.batch_size for row in rows}))
+        seconds = _medians(rows, sizes, "service_s")
+        assert seconds
+        ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
+        spread = spread_factor([[row.service_s for row in rows if row.batch_size == size] for size in sizes])
+        return cls(sizes, seconds, accelerators, ttft, tpot, spread, len(rows) - len(sizes))
 
-def measured_service(rows: Sequence[ServiceRow], accelerators: int = 1) -> MeasuredService:
-    """From measured rows; several rows of one size give their median."""
-    if not rows or any(
-        not (row.batch_size >= 1 and row.service_s > 0 and np.isfinite(row.service_s)) for row in rows
-    ):
-        raise InputError(
-            "a measured workload needs rows of batch size ≥ 1 and seconds > 0",
-            hint="columns: batch_size, service_s",
+    def slowed(self, factor: float) -> Self:
+        """The same service with all of its times multiplied: what a further run may be like."""
+        return replace(
+            self,
+            service_s=tuple(factor * each for each in self.service_s),
+            ttft_s=self.ttft_s and tuple(factor * each for each in self.ttft_s),
+            tpot_s=self.tpot_s and tuple(factor * each for each in self.tpot_s),
         )
-    sizes = tuple(sorted({row.batch_size for row in rows}))
-    seconds = _medians(rows, sizes, "service_s")
-    assert seconds
-    ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
-    spread = spread_factor([[row.service_s for row in rows if row.batch_size == size] for size in sizes])
-    return MeasuredService(sizes, seconds, accelerators, ttft, tpot, spread, len(rows) - len(sizes))
 
+    @property
+    def saturation_per_s(self) -> float:
+        """Requests/s at which the largest batches follow each other without a pause."""
+        return self.batch_sizes[-1] / self.service_s[-1]
 
-def slowed(service: MeasuredService, factor: float) -> MeasuredService:
-    """The same service with all of its times multiplied: what a further run may be like."""
-    return replace(
-        service,
-        service_s=tuple(factor * each for each in service.service_s),
-        ttft_s=service.ttft_s and tuple(factor * each for each in service.ttft_s),
-        tpot_s=service.tpot_s and tuple(factor * each for each in service.tpot_s),
-    )
+    def latency(self, rate_per_s: Floats, metric: str = "e2e") -> Latency | None:
+        """Latency of Poisson arrivals at a server that always takes all that waits, up to its largest batch.
 
+        Formula  b = λ·s(b), at least 1; wait: the running batch's residual s/2, plus ρ²/(1−ρ)·s/2 near
+                 saturation. `e2e` is wait + s(b), `ttft` wait + first output(b); `tpot` is the gap at b, for
+                 its upper quantiles at the batch that Poisson arrivals fill then, b + z·√b.
+        Why      While one batch runs the next gathers: the batch settles where arrivals fill it.
+        Shapes   as `rate_per_s`.
+        Units    requests/s; seconds.
+        Source   bulk-service queue, mean value; ρ is the rate over the largest batch's.
+        Limits   at the largest batch's rate and beyond infinite; None: the rows do not hold this metric.
+        """
+        column = {"e2e": self.service_s, "ttft": self.ttft_s, "tpot": self.tpot_s}[metric]
+        if column is None:
+            return None
+        rate = np.asarray(rate_per_s, float)
+        largest, slowest = self.batch_sizes[-1], self.service_s[-1]
+        busy = rate * slowest / largest
+        over = np.where(busy >= 1.0, np.inf, 0.0)
+        batch = _gathered(self, rate)
+        if metric == "tpot":
+            at = [
+                np.interp(batch + z * np.sqrt(batch), self.batch_sizes, column)
+                for z in (0.0, NORMAL_P95, NORMAL_P99)
+            ]
+            upper = np.maximum.accumulate(at)
+            return Latency(over + at[0], over + at[0], over + upper[1], over + upper[2])
+        seconds = np.interp(batch, self.batch_sizes, self.service_s)
+        occupied = np.minimum(1.0, rate * seconds / batch)
+        near = np.minimum(busy, 1.0 - 1e-9)
+        wait = occupied * seconds / 2.0 + near**2 / (1.0 - near) * slowest / 2.0
+        own = np.interp(batch, self.batch_sizes, column)
+        return Latency(over + own + wait, over + own + wait, over + own + 2.0 * wait, over + own + 3.0 * wait)
 
-def saturation_per_s(service: MeasuredService) -> float:
-    """Requests/s at which the largest batches follow each other without a pause."""
-    return service.batch_sizes[-1] / service.service_s[-1]
+    def quantile(self, rate_per_s: Floats, goal: str) -> Floats | None:
+        """What the rows say of a goal such as `ttft_p95`; None where they cannot say.
+
+        Without a measured first output the answer comes whole: TTFT is then no later than the end.
+        """
+        metric, _, which = goal.partition("_")
+        found = self.latency(rate_per_s, metric)
+        if found is None and metric == "ttft":
+            found = self.latency(rate_per_s)
+        if found is None:
+            return None
+        value: Floats = getattr(found, f"{which}_s")
+        return value
+
+    def rate_limit(self, goals_s: Mapping[str, float]) -> float:
+        """Requests/s of one replica up to which every goal that the rows can judge is met; 0 where none is.
+
+        `goals_s` are seconds by name, `ttft_p95` and its like, each judged on its own metric and quantile.
+        """
+        most = self.saturation_per_s
+        rates = np.linspace(0.0, most, POINTS, endpoint=False)
+        held = np.ones(POINTS, bool)
+        for name, goal_s in goals_s.items():
+            value = self.quantile(rates, name)
+            held &= True if value is None else np.asarray(value) <= goal_s
+        first_missed = POINTS if held.all() else int(np.argmin(held))
+        return float(rates[first_missed - 1]) if first_missed else 0.0
 
 
 def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
@@ -75,41 +137,6 @@ def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> t
     return tuple(float(np.median(values)) for values in by_size.values())
 
 
-def measured_latency(service: MeasuredService, rate_per_s: Floats, metric: str = "e2e") -> Latency | None:
-    """Latency of Poisson arrivals at a server that always takes all that waits, up to its largest batch.
-
-    Formula  b = λ·s(b), at least 1; wait: the running batch's residual s/2, plus ρ²/(1−ρ)·s/2 near
-             saturation. `e2e` is wait + s(b), `ttft` wait + first output(b); `tpot` is the gap at b, for its
-             upper quantiles at the batch that Poisson arrivals fill then, b + z·√b.
-    Why      While one batch runs the next gathers: the batch settles where arrivals fill it.
-    Shapes   as `rate_per_s`.
-    Units    requests/s; seconds.
-    Source   bulk-service queue, mean value; ρ is the rate over the largest batch's.
-    Limits   at the largest batch's rate and beyond infinite; None: the rows do not hold this metric.
-    """
-    column = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}[metric]
-    if column is None:
-        return None
-    rate = np.asarray(rate_per_s, float)
-    largest, slowest = service.batch_sizes[-1], service.service_s[-1]
-    busy = rate * slowest / largest
-    over = np.where(busy >= 1.0, np.inf, 0.0)
-    batch = _gathered(service, rate)
-    if metric == "tpot":
-        at = [
-            np.interp(batch + z * np.sqrt(batch), service.batch_sizes, column)
-            for z in (0.0, NORMAL_P95, NORMAL_P99)
-        ]
-        upper = np.maximum.accumulate(at)
-        return Latency(over + at[0], over + at[0], over + upper[1], over + upper[2])
-    seconds = np.interp(batch, service.batch_sizes, service.service_s)
-    occupied = np.minimum(1.0, rate * seconds / batch)
-    near = np.minimum(busy, 1.0 - 1e-9)
-    wait = occupied * seconds / 2.0 + near**2 / (1.0 - near) * slowest / 2.0
-    own = np.interp(batch, service.batch_sizes, column)
-    return Latency(over + own + wait, over + own + wait, over + own + 2.0 * wait, over + own + 3.0 * wait)
-
-
 def _gathered(service: MeasuredService, rate: Array) -> Array:
     """The batch that arrivals fill while one runs: a fixed point."""
     batch = np.ones_like(rate)
@@ -117,33 +144,3 @@ def _gathered(service: MeasuredService, rate: Array) -> Array:
         seconds = np.interp(batch, service.batch_sizes, service.service_s)
         batch = 0.5 * batch + 0.5 * np.clip(rate * seconds, 1.0, service.batch_sizes[-1])
     return np.asarray(batch, float)
-
-
-def measured_quantile(service: MeasuredService, rate_per_s: Floats, goal: str) -> Floats | None:
-    """What the rows say of a goal such as `ttft_p95`; None where they cannot say.
-
-    Without a measured first output the answer comes whole: TTFT is then no later than the end.
-    """
-    metric, _, which = goal.partition("_")
-    found = measured_latency(service, rate_per_s, metric)
-    if found is None and metric == "ttft":
-        found = measured_latency(service, rate_per_s)
-    if found is None:
-        return None
-    value: Floats = getattr(found, f"{which}_s")
-    return value
-
-
-def measured_rate_limit(service: MeasuredService, goals_s: Mapping[str, float]) -> float:
-    """Requests/s of one replica up to which every goal that the rows can judge is met; 0 where none is.
-
-    `goals_s` are seconds by name, `ttft_p95` and its like, each judged on its own metric and quantile.
-    """
-    most = saturation_per_s(service)
-    rates = np.linspace(0.0, most, POINTS, endpoint=False)
-    held = np.ones(POINTS, bool)
-    for name, goal_s in goals_s.items():
-        value = measured_quantile(service, rates, name)
-        held &= True if value is None else np.asarray(value) <= goal_s
-    first_missed = POINTS if held.all() else int(np.argmin(held))
-    return float(rates[first_missed - 1]) if first_missed else 0.0

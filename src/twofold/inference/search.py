@@ -13,20 +13,19 @@ from numpy.typing import NDArray
 
 from twofold.core import InputError, format_apart, format_memory, format_si
 from twofold.inference.curve import load_axis
-from twofold.inference.engine import default_activation_format
-from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, replicas_for
+from twofold.inference.engine import Engine
+from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
 from twofold.inference.latency import Served
-from twofold.inference.load import max_throughput, open_loop
 from twofold.inference.memory import capacity
+from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.slo import (
     RateLimit,
     TrafficClass,
-    for_class,
     merged_class,
     rate_limit,
     shared_rate_limit,
 )
-from twofold.inference.types import Engine, Replica
+from twofold.inference.types import Replica
 from twofold.perf import Cluster, ModelShape
 
 Array = NDArray[np.float64]
@@ -124,6 +123,12 @@ class Sizing:
     zones: int
     availability_fraction: float
 
+    def replicas(self, peak_per_s: float, limit_per_s: float) -> ReplicaCount:
+        """Those that carry a peak with spares."""
+        return ReplicaCount.of(
+            peak_per_s, limit_per_s, zones=self.zones, availability_fraction=self.availability_fraction
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Sweep:
@@ -196,7 +201,7 @@ def search(
 
 def default_replica(variant: ModelVariant, offer: Hardware, weights_format: str) -> Replica:
     """A replica of defaults: activations as usual for the weights, a 16-bit cache."""
-    activation = default_activation_format(offer.cluster.device, weights_format)
+    activation = offer.cluster.device.default_activation_format(weights_format)
     return Replica(variant.shape, offer.cluster, offer.engine, weights_format, activation)
 
 
@@ -295,7 +300,7 @@ def _limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
     traffic = classes[0]
     if traffic.slo.finish_within_s is None:
         return rate_limit(load_axis(replica), traffic)
-    most = max_throughput(for_class(replica, traffic), traffic.lengths)
+    most = max_throughput(traffic.on(replica), traffic.lengths)
     rate = np.asarray(most.requests_per_s, float)
     batch = np.broadcast_to(np.asarray(most.batch_sequences, float), rate.shape)
     return RateLimit(rate, batch, np.full(rate.shape, "throughput"), np.zeros_like(rate), rate, rate)
@@ -314,7 +319,7 @@ def _pool_accelerators(
 
 def _count(peak: float, needed: float, sizing: Sizing) -> ReplicaCount:
     limit = peak / TARGET_UTILISATION / max(needed, 1.0)
-    return replicas_for(peak, limit, zones=sizing.zones, availability_fraction=sizing.availability_fraction)
+    return sizing.replicas(peak, limit)
 
 
 def _choice(
@@ -328,10 +333,10 @@ def _choice(
 ) -> PoolChoice:
     replica = pick(sweep.replica, index)
     rate = float(limit.requests_per_s[index])
-    count = replicas_for(peak, rate, zones=sizing.zones, availability_fraction=sizing.availability_fraction)
+    count = sizing.replicas(peak, rate)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
     share = peak / max(count.needed, 1)
-    found = for_class(replica, traffic)
+    found = traffic.on(replica)
     if traffic.slo.finish_within_s is None:
         served = open_loop(found, traffic.lengths, share, fleet_per_s=peak)
     else:

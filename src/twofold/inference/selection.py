@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference.iteration import exchange_bytes_per_token
 from twofold.inference.memory import capacity, max_sequences
 from twofold.inference.search import Hardware, ModelVariant, search
 from twofold.inference.slo import TrafficClass, bottleneck
@@ -79,7 +78,7 @@ def communication_bytes_per_token(replica: Replica) -> Floats:
     spread = (ep > tp) & (np.asarray(shape.experts) > 0)
     reduces = 2.0 * shape.layers - np.where(spread, shape.moe_layers, 0.0)
     reduced = reduces * 2.0 * (tp - 1.0) / tp * shape.hidden * HALF_BYTES
-    one_layer = exchange_bytes_per_token(shape, ep, bytes_per_weight(replica.activation_format)) / tp
+    one_layer = shape.exchange_bytes_per_token(ep, bytes_per_weight(replica.activation_format)) / tp
     exchanged = np.where(spread, shape.moe_layers * (ep - 1.0) / np.maximum(ep, 1.0) * one_layer, 0.0)
     handed = np.where(np.asarray(replica.pp) > 1, shape.hidden * HALF_BYTES / tp, 0.0)
     total: Floats = reduced + exchanged + handed

@@ -21,13 +21,9 @@ WINDOWS, ROUNDS = 2, 3  # of chance, and of the time that prefill takes, in whic
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
-    """Steps with and without prefill, and the prompts that decide how they mix. Fields broadcast."""
+class Mix(Steps):
+    """Steps, none with prefill shorter than one without, and the prompts that decide how they mix."""
 
-    plain_s: Floats
-    carrying_s: Floats  # never shorter than a plain one
-    full_s: Floats  # carries a whole chunk
-    carried_tokens: Floats
     chunk_tokens: Floats
     own_tokens: Floats  # of a mean prompt
     input_spread: Floats
@@ -50,6 +46,8 @@ def mix_of(
     abreast = carried_tokens(replica, own, 0.0 * own, replica.max_batch)
     return Mix(
         plain_s=steps.plain_s,
+        share_fraction=steps.share_fraction,
+        tpot_s=steps.tpot_s,
         carrying_s=np.maximum(steps.carrying_s, steps.plain_s),
         full_s=np.maximum(steps.full_s, steps.carrying_s),
         carried_tokens=np.maximum(steps.carried_tokens, abreast),

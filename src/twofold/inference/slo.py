@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
 from twofold.inference.latency import Served
-from twofold.inference.load import open_loop
+from twofold.inference.regimes import open_loop
 from twofold.inference.steady import Lengths, batch_limit, sustained_batch
 from twofold.inference.types import Replica
 from twofold.perf import Floats
@@ -42,6 +42,12 @@ class TrafficClass:
     slo: Slo
     shared_prefix_fraction: float = 0.0
 
+    def on(self, replica: Replica) -> Replica:
+        """The replica as this class finds it: its shared prefix is in the cache."""
+        return replace(
+            replica, cache=replace(replica.cache, shared_prefix_fraction=self.shared_prefix_fraction)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
@@ -58,36 +64,15 @@ class RateLimit:
     saturation_requests_per_s: Array
 
 
-def load_curve(replica: Replica, lengths: Lengths, points: int = CURVE_POINTS) -> Served:
-    """Open arrivals from nearly none to saturation, along the last axis; rates rise along it.
-
-    The batch that an arrival meets is spaced evenly in its logarithm from 1 to the batch limit.
-    """
-    curve = _curve_to_limit(replica, lengths)
-    return served_at(curve, _along(curve, points))
-
-
 def _curve_to_limit(replica: Replica, lengths: Lengths, fleet_per_s: float = 0.0) -> LoadCurve:
     limit = sustained_batch(replica, lengths, batch_limit(replica, lengths))
     return price_curve(replica, lengths, float(np.max(limit)), fleet_per_s)
-
-
-def _along(curve: LoadCurve, points: int) -> Array:
-    spaced: Array = _end(curve) ** np.linspace(0.0, 1.0, points)
-    return spaced
 
 
 def _end(curve: LoadCurve) -> Array:
     """The batch at which the curve ends: the limit, or next to nothing above a lone request."""
     end: Array = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
     return end
-
-
-def for_class(replica: Replica, traffic: TrafficClass) -> Replica:
-    """The replica as this class finds it: its shared prefix is in the cache."""
-    return replace(
-        replica, cache=replace(replica.cache, shared_prefix_fraction=traffic.shared_prefix_fraction)
-    )
 
 
 def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
@@ -100,14 +85,14 @@ def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
     Units    1/s.
     Limits   0 where a lone request already misses; the saturation rate where nothing is promised.
     """
-    curve = _curve_to_limit(for_class(replica, traffic), traffic.lengths, traffic.rate_per_s)
+    curve = _curve_to_limit(traffic.on(replica), traffic.lengths, traffic.rate_per_s)
     return _limit_on((curve,), (traffic.slo,))
 
 
 def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
     """The first crossing of any promise on the one curve that all classes see, each with its own prompts."""
     curve, end = views[0], _end(views[0])
-    points = _along(curve, CURVE_POINTS)
+    points = end ** np.linspace(0.0, 1.0, CURVE_POINTS)  # even in the logarithm
     along = served_at(curve, points)
     names = [name for slo in slos for name in slo.latencies_s]
     idle, met, broken = _crossing(views, slos, points, along) if names else (np.zeros(()), end, np.array(-1))
@@ -235,8 +220,8 @@ def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
 def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> RateLimit:
     """Requests/s of one replica that all classes share by their rates, each within its promise."""
     mixed = merged_class(classes)
-    curve = _curve_to_limit(for_class(replica, mixed), mixed.lengths, mixed.rate_per_s)
-    views = [seen_by(curve, for_class(replica, each), each.lengths) for each in classes]
+    curve = _curve_to_limit(mixed.on(replica), mixed.lengths, mixed.rate_per_s)
+    views = [seen_by(curve, each.on(replica), each.lengths) for each in classes]
     return _limit_on(views, [each.slo for each in classes])
 
 
@@ -245,8 +230,8 @@ def shared_load(
 ) -> Served:
     """What `own` gets of a replica that all `classes` share, at requests/s of all of them together."""
     mixed = merged_class(classes)
-    others = for_class(replica, mixed)
-    seen = for_class(replica, own), own.lengths
+    others = mixed.on(replica)
+    seen = own.on(replica), own.lengths
     return open_loop(others, mixed.lengths, requests_per_s, seen, mixed.rate_per_s)
 
 

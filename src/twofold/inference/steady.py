@@ -26,6 +26,20 @@ class Lengths:
     input_spread: Floats = 0.0
     output_spread: Floats = 0.0
 
+    @property
+    def met_output_tokens(self) -> Floats:
+        """The whole answer of a sequence that is met decoding: long ones are met for longer, output·(1 + w²).
+
+        Source   residual life, Feller 1966.
+        """
+        met: Floats = np.asarray(self.output_tokens) * (1.0 + np.square(self.output_spread))
+        return met
+
+    @property
+    def mean_context_tokens(self) -> Floats:
+        """What a decoding sequence holds on average: its prompt and half of its answer."""
+        return self.input_tokens + self.met_output_tokens / 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -66,7 +80,7 @@ def reserved_tokens(replica: Replica, lengths: Lengths) -> Floats:
 
     Half of the answer where blocks are handed out as they fill; all of it where none may ever be taken back.
     """
-    return lengths.input_tokens + replica.engine.reserved_output_fraction * met_output_tokens(lengths)
+    return lengths.input_tokens + replica.engine.reserved_output_fraction * lengths.met_output_tokens
 
 
 def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
@@ -89,20 +103,6 @@ def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
     """
     own = own_input_tokens(replica, lengths)
     return lengths.input_tokens - own + own * (1.0 + np.square(lengths.input_spread)) / 2.0
-
-
-def mean_context_tokens(lengths: Lengths) -> Floats:
-    """What a decoding sequence holds on average: its prompt and half of its answer."""
-    return lengths.input_tokens + met_output_tokens(lengths) / 2.0
-
-
-def met_output_tokens(lengths: Lengths) -> Floats:
-    """The whole answer of a sequence that is met decoding: long ones are met for longer, output·(1 + w²).
-
-    Source   residual life, Feller 1966.
-    """
-    met: Floats = np.asarray(lengths.output_tokens) * (1.0 + np.square(lengths.output_spread))
-    return met
 
 
 def chunk_tokens(replica: Replica) -> Floats:
@@ -174,7 +174,7 @@ def steady_steps(
     per_step = prefill_per_step_tokens(replica, lengths, batch_sequences)
     carried = carried_tokens(replica, own, per_step, batch_sequences)
     share = np.minimum(1.0, per_step / carried)
-    context, attended = mean_context_tokens(lengths), attended_tokens(replica, lengths)
+    context, attended = lengths.mean_context_tokens, attended_tokens(replica, lengths)
     plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
     carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s
     tpot = ((1.0 - share) * plain + share * carrying) / gained
@@ -184,13 +184,13 @@ def steady_steps(
 
 def full_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """Seconds of a step that decodes the batch and carries a whole chunk."""
-    context, attended = mean_context_tokens(lengths), attended_tokens(replica, lengths)
+    context, attended = lengths.mean_context_tokens, attended_tokens(replica, lengths)
     return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
 
 
 def launch_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """Seconds of a step that decodes the batch and carries next to no prefill: all that no token hides."""
-    return iteration_s(replica, 1.0, 1.0, batch_sequences, mean_context_tokens(lengths)).total_s
+    return iteration_s(replica, 1.0, 1.0, batch_sequences, lengths.mean_context_tokens).total_s
 
 
 def longest_ratio(replica: Replica, lengths: Lengths) -> Floats:
@@ -206,5 +206,5 @@ def late_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> 
     own = own_input_tokens(replica, lengths)
     half = own * longest_ratio(replica, lengths) / 2.0
     attended = np.maximum(lengths.input_tokens - own + half, attended_tokens(replica, lengths))
-    context = mean_context_tokens(lengths)
+    context = lengths.mean_context_tokens
     return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s

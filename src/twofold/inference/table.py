@@ -1,6 +1,7 @@
 """The service table: one replica's step time over (prefill, decode, context), for millions of reads."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,31 +34,59 @@ class ServiceTable:
     max_batch: float
     chunk_tokens: float  # prefill tokens that one step may carry, all data-parallel ranks together
 
+    @classmethod
+    def of(cls, replica: Replica) -> Self:
+        """Price the replica once on a grid: half powers of two between nothing and its limits.
 
-def service_table(replica: Replica) -> ServiceTable:
-    """Price the replica once on a grid: half powers of two between nothing and its limits.
+        Between grid points `step_s` interpolates in each axis, within 3 % of `iteration_s`.
+        """
+        chunk, batch = float(np.max(chunk_tokens(replica))), float(np.max(replica.max_batch))
+        context = float(np.max(replica.shape.max_context_tokens))
+        # The first prefilled token makes a step an eager one: no straight line leads from none to the next.
+        prefill = np.concatenate([[0.0, 1.0], _powers(16.0, chunk)[1:]])
+        decode, held = _powers(1.0, batch, 2.0**0.5), _powers(64.0, context)
+        p, d, k = np.meshgrid(prefill, decode, held, indexing="ij")
+        attended = _powers(8.0, context)
+        return cls(
+            prefill_tokens=prefill,
+            decode_sequences=decode,
+            context_tokens=held,
+            grid_s=np.asarray(iteration_s(replica, p, np.maximum(p / 2.0, 1e-9), d, k).total_s, float),
+            attended_tokens=attended,
+            further_s=_further_s(replica, prefill, attended),
+            kv_tokens=float(np.max(capacity(replica).kv_tokens)),
+            kv_bytes_per_token=float(np.max(replica.shape.kv_bytes_per_token(replica.kv_format))),
+            max_batch=batch,
+            chunk_tokens=chunk,
+        )
 
-    Between grid points `step_s` interpolates in each axis, within 3 % of `iteration_s`.
-    """
-    chunk, batch = float(np.max(chunk_tokens(replica))), float(np.max(replica.max_batch))
-    context = float(np.max(replica.shape.max_context_tokens))
-    # The first prefilled token makes a step an eager one: no straight line leads from none to the next.
-    prefill = np.concatenate([[0.0, 1.0], _powers(16.0, chunk)[1:]])
-    decode, held = _powers(1.0, batch, 2.0**0.5), _powers(64.0, context)
-    p, d, k = np.meshgrid(prefill, decode, held, indexing="ij")
-    attended = _powers(8.0, context)
-    return ServiceTable(
-        prefill_tokens=prefill,
-        decode_sequences=decode,
-        context_tokens=held,
-        grid_s=np.asarray(iteration_s(replica, p, np.maximum(p / 2.0, 1e-9), d, k).total_s, float),
-        attended_tokens=attended,
-        further_s=_further_s(replica, prefill, attended),
-        kv_tokens=float(np.max(capacity(replica).kv_tokens)),
-        kv_bytes_per_token=float(np.max(replica.shape.kv_bytes_per_token(replica.kv_format))),
-        max_batch=batch,
-        chunk_tokens=chunk,
-    )
+    def step_s(
+        self,
+        prefill_tokens: Floats,
+        decode_sequences: Floats,
+        context_tokens: Floats,
+        attended_tokens: Floats | None = None,
+    ) -> Floats:
+        """Seconds of one step by trilinear interpolation; beyond the grid the last cell goes on straight.
+
+        Arguments broadcast. `context_tokens` is the mean cache of the decoding sequences, `attended_tokens`
+        what a prefilled token attends to on average, half of `prefill_tokens`, unless it is given.
+        """
+        p, i = _place(self.prefill_tokens, prefill_tokens)
+        d, j = _place(self.decode_sequences, decode_sequences)
+        k, n = _place(self.context_tokens, context_tokens)
+        total: Floats = 0.0
+        for a, wa in ((0, 1.0 - p), (1, p)):
+            for b, wb in ((0, 1.0 - d), (1, d)):
+                for c, wc in ((0, 1.0 - k), (1, k)):
+                    total = total + wa * wb * wc * self.grid_s[i + a, j + b, n + c]
+        if attended_tokens is None:
+            return total
+        k, n = _place(self.attended_tokens, attended_tokens)
+        for a, wa in ((0, 1.0 - p), (1, p)):
+            for c, wc in ((0, 1.0 - k), (1, k)):
+                total = total + wa * wc * self.further_s[i + a, n + c]
+        return total
 
 
 def _further_s(replica: Replica, prefill: Array, attended: Array) -> Array:
@@ -71,35 +100,6 @@ def _further_s(replica: Replica, prefill: Array, attended: Array) -> Array:
     asked = iteration_s(replica, p, np.maximum(a, 0.5), beside, held).attention_s
     alone = iteration_s(replica, p, np.maximum(p / 2.0, 0.5), beside, held).attention_s
     return np.where(p > 0, np.asarray(asked - alone, float), 0.0)
-
-
-def step_s(
-    table: ServiceTable,
-    prefill_tokens: Floats,
-    decode_sequences: Floats,
-    context_tokens: Floats,
-    attended_tokens: Floats | None = None,
-) -> Floats:
-    """Seconds of one step by trilinear interpolation; beyond the grid the last cell goes on straight.
-
-    Arguments broadcast. `context_tokens` is the mean cache of the decoding sequences, `attended_tokens` what
-    a prefilled token attends to on average: half of `prefill_tokens`, one prompt, unless it is given.
-    """
-    p, i = _place(table.prefill_tokens, prefill_tokens)
-    d, j = _place(table.decode_sequences, decode_sequences)
-    k, n = _place(table.context_tokens, context_tokens)
-    total: Floats = 0.0
-    for a, wa in ((0, 1.0 - p), (1, p)):
-        for b, wb in ((0, 1.0 - d), (1, d)):
-            for c, wc in ((0, 1.0 - k), (1, k)):
-                total = total + wa * wb * wc * table.grid_s[i + a, j + b, n + c]
-    if attended_tokens is None:
-        return total
-    k, n = _place(table.attended_tokens, attended_tokens)
-    for a, wa in ((0, 1.0 - p), (1, p)):
-        for c, wc in ((0, 1.0 - k), (1, k)):
-            total = total + wa * wc * table.further_s[i + a, n + c]
-    return total
 
 
 def _powers(first: float, last: float, ratio: float = 2.0) -> Array:

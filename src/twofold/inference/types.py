@@ -1,40 +1,9 @@
-"""What serving plans are made of: the engine's constants, the replica, and what a model of it returns."""
+"""What serving plans are made of: the replica, and what a model of it returns."""
 
 from dataclasses import dataclass, field, fields
 
+from twofold.inference.engine import Engine
 from twofold.perf import Cluster, Floats, ModelShape
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """What the serving software adds to the kernels, from the fitted constants of its name and era."""
-
-    name: str
-    era: str
-    host_step_s: Floats  # scheduling, sampling, output: per step
-    host_layer_s: Floats  # launches and gaps that the graph does not hide: per layer and step
-    host_moe_layer_s: Floats  # the same, further per expert layer
-    host_sequence_s: Floats  # detokenising and bookkeeping: per decoding sequence and step
-    host_factor: Floats  # of the host's time per layer and sequence over the newest era's
-    prefill_layer_s: Floats  # a step with prefill runs eagerly: no layer is faster
-    eager_fraction: Floats  # of steps without prefill that run so too: 1 before captured graphs
-    prefill_factor: Floats  # time of long prefill steps over their kernels': gaps between eager launches
-    launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
-    weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
-    expert_read_gain: Floats
-    expert_pad_factor: (
-        Floats  # of the rows that a touched expert is padded to, where tiles suit small batches
-    )
-    device_factor: Floats  # time of all kernels, where a family has no kernel tables
-    arithmetic_factor: Floats  # further, of what dense products compute, where kernels were not tuned
-    attention_factor: Floats  # further, by kind
-    unshared_kv_fraction: Floats  # of a reading of a KV head's cache, that each further query head costs
-    moe_factor: Floats
-    communication_factor: Floats
-    memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together
-    first_token_s: Floats  # tokenising, HTTP and streaming before a first token leaves
-    first_token_steps: Floats  # further steps before a first token leaves
-    reserved_output_fraction: Floats  # of its answer that a running sequence holds room for, on average
 
 
 @dataclass(frozen=True, slots=True)

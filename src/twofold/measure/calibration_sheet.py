@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import InputError
-from twofold.inference import engine_era, scale_engine
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
 from twofold.measure.predict_training import (
@@ -25,7 +24,7 @@ from twofold.measure.predict_training import (
 )
 from twofold.measure.training_rows import Entry
 from twofold.measure.truth import METRICS, Row, measured_figures, text
-from twofold.perf import Cluster, Constants, Half, model_kind
+from twofold.perf import Cluster, Constants, Half, engine_software, model_kind
 from twofold.training import Stack, software_family
 
 Array = NDArray[np.float64]
@@ -102,7 +101,7 @@ class InferenceGroup:
     def priced(self, factors: Factors) -> dict[str, Array]:
         """Every metric, (draws, rows)."""
         replica = self.batch.replica
-        cluster, engine = replica.cluster.scaled(factors), scale_engine(replica.engine, factors)
+        cluster, engine = replica.cluster.scaled(factors), replica.engine.scaled(factors)
         return price_batch(replace(self.batch, replica=replace(replica, cluster=cluster, engine=engine)))
 
 
@@ -158,7 +157,7 @@ def _cases(
     cases, refused = read_cases(rows, catalog, constants)
     settled = []
     for place, (case, _) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
-        part, era = case.accelerator, engine_era(case.engine, case.version)
+        part, era = case.accelerator, engine_software(case.engine).era_of(case.version)
         stack = part.name, part.family, case.engine, era
         settled.append(Settled(place, stack, case.version, model_kind(case.model), case))
     return settled, refused

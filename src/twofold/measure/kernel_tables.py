@@ -17,12 +17,10 @@ from twofold.perf import (
     Constants,
     Device,
     Network,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
     attended_pairs,
     attention_decode_s,
     attention_prefill_s,
+    collectives,
     device,
     gemm_s,
     grouped_gemm_s,
@@ -30,8 +28,6 @@ from twofold.perf import (
     network,
     peak_format,
     quantise_s,
-    reduce_scatter_s,
-    serving_all_reduce_s,
     smooth_max,
 )
 
@@ -63,10 +59,10 @@ MOE_FORMATS = GEMM_FORMATS | {
     "w4afp8": ("fp8", "int4"),
 }
 COLLECTIVES = {
-    "all_gather": all_gather_s,
-    "all_reduce": all_reduce_s,
-    "alltoall": all_to_all_s,
-    "reduce_scatter": reduce_scatter_s,
+    "all_gather": collectives.all_gather_s,
+    "all_reduce": collectives.all_reduce_s,
+    "alltoall": collectives.all_to_all_s,
+    "reduce_scatter": collectives.reduce_scatter_s,
 }
 ENGINE_ALL_REDUCES = ("SGLang_CustomAllReduce_graph", "TRTLLM", "vLLM_custom_graph")
 NETWORK_FIELDS = {  # constant -> field of Network
@@ -456,7 +452,7 @@ def comm_rows(
         if "link_efficiency_fraction" in values:
             links = replace(links, link_bytes_per_s=peak * values["link_efficiency_fraction"])
         if library != "nccl":
-            return np.asarray(serving_all_reduce_s(links, payload_bytes, ranks))
+            return np.asarray(collectives.serving_all_reduce_s(links, payload_bytes, ranks))
         chosen = [operation == name for name in COLLECTIVES]
         return np.select(chosen, [run(links, payload_bytes, ranks) for run in COLLECTIVES.values()])
 

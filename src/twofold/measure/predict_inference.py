@@ -18,21 +18,12 @@ from twofold.inference import (
     Engine,
     Latency,
     Lengths,
-    LimitHabits,
     Replica,
     Served,
     answer_latency,
     capacity,
-    closed_loop,
-    default_activation_format,
-    disaggregated,
     engine,
-    engine_era,
-    held_batch,
-    max_throughput,
-    near_limit_s,
-    open_loop,
-    static_batch,
+    regimes,
 )
 from twofold.measure.inference_rows import Case, layouts, read_cases
 from twofold.measure.truth import METRICS, Row
@@ -65,7 +56,7 @@ class Batch:
     cases: tuple[Case, ...]
     replica: Replica
     lengths: Lengths
-    habits: LimitHabits
+    habits: regimes.LimitHabits
 
     def column(self, name: str) -> Array:
         """A numeric field of all cases."""
@@ -146,7 +137,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         cluster=Cluster(part, fabric, int(max(column("accelerators")))),
         engine=_engines(cases, constants),
         weights_format=first.weights_format,
-        activation_format=default_activation_format(part, first.weights_format),
+        activation_format=part.default_activation_format(first.weights_format),
         kv_format=first.kv_format,
         tp=column("tp"),
         pp=column("pp"),
@@ -164,10 +155,10 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     return Batch(places, tuple(cases), replica, lengths, _habits(constants))
 
 
-def _habits(constants: Constants) -> LimitHabits:
+def _habits(constants: Constants) -> regimes.LimitHabits:
     """What the table assumes of benchmarks that report the highest rate within a limit."""
     names = "step_error_ratio", "share_fraction", "share_error_ratio", "rarer_cost_count"
-    return LimitHabits(*(constants.get(f"benchmark_limit_{name}") for name in names))
+    return regimes.LimitHabits(*(constants.get(f"benchmark_limit_{name}") for name in names))
 
 
 def case_engine(case: Case, constants: Constants) -> Engine:
@@ -223,26 +214,28 @@ def price_batch(batch: Batch) -> dict[str, Array]:
 
 def _static(batch: Batch, replicas: Array) -> tuple[Served, Array]:
     sequences = np.maximum(1.0, batch.column("concurrency") / replicas)
-    return static_batch(batch.replica, batch.lengths, sequences), replicas
+    return regimes.static_batch(batch.replica, batch.lengths, sequences), replicas
 
 
 def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
     if batch.cases[0].fixed_batch:
-        return held_batch(batch.replica, batch.lengths, batch.column("concurrency") / replicas), replicas
+        return regimes.held_batch(
+            batch.replica, batch.lengths, batch.column("concurrency") / replicas
+        ), replicas
     clients = np.maximum(batch.column("concurrency") / replicas, np.minimum(batch.column("concurrency"), 1.0))
-    return closed_loop(batch.replica, batch.lengths, clients), replicas
+    return regimes.closed_loop(batch.replica, batch.lengths, clients), replicas
 
 
 def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
     """A rate that somebody measured was sustained: near saturation our error must not become a queue."""
-    most = max_throughput(batch.replica, batch.lengths)
+    most = regimes.max_throughput(batch.replica, batch.lengths)
     asked = batch.column("rate_per_s") / replicas
     rate = np.minimum(asked, SUSTAINED_FRACTION * most.requests_per_s)
-    found = open_loop(batch.replica, batch.lengths, rate)
+    found = regimes.open_loop(batch.replica, batch.lengths, rate)
     if not batch.cases[0].server_limit_s:
         return found, replicas
     limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
-    near = near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
+    near = regimes.near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
     # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
     later = (np.clip(each, near.mean_s, near.limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
     tpot = Latency(near.mean_s, near.mean_s, *later)
@@ -250,7 +243,7 @@ def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
 
 
 def _saturated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    return max_throughput(batch.replica, batch.lengths), replicas
+    return regimes.max_throughput(batch.replica, batch.lengths), replicas
 
 
 def _disaggregated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
@@ -273,7 +266,9 @@ def _disaggregated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
         pp=one,
     )
     clients = batch.column("concurrency")
-    served = disaggregated(prefill, batch.replica, batch.lengths, clients, prefill_workers, decode_workers)
+    served = regimes.disaggregated(
+        prefill, batch.replica, batch.lengths, clients, prefill_workers, decode_workers
+    )
     return served, np.ones_like(replicas)
 
 
@@ -313,7 +308,7 @@ def _columns(case: Case, predicted: dict[str, float], constants: Constants, know
 
 def interval_scope(case: Case, known: Known) -> dict[str, str]:
     """What decides how sure a prediction is."""
-    era = engine_era(case.engine, case.version)
+    era = engine_software(case.engine).era_of(case.version)
     kind, part = model_kind(case.model), case.accelerator
     names = case.model.name, kind, part.name, part.family, case.engine, era
     return known.serving_scope(*names, case.kind) | {"basis": "assumed" if case.assumed else "stated"}

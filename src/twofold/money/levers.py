@@ -12,7 +12,7 @@ from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import LeverRow, ServicePlan
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import Fleet, ModelVariant, PoolChoice, for_class, rate_limit, static_batch
+from twofold.inference import Fleet, ModelVariant, PoolChoice, rate_limit
 from twofold.money.run_levers import Pulled, lever
 from twofold.perf import ModelShape, bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
@@ -119,7 +119,7 @@ def _static_ratio(pool: PoolChoice, loads: Sequence[ClassLoad]) -> float:
     sigma = sqrt(log(1.0 + one(lengths.output_spread) ** 2))
     longest = exp(sigma * NormalDist().inv_cdf(size / (size + 1.0)) - sigma**2 / 2)
     padded = replace(lengths, output_tokens=one(lengths.output_tokens) * max(1.0, longest))
-    static = static_batch(for_class(pool.replica, load.traffic), padded, size)
+    static = regimes.static_batch(load.traffic.on(pool.replica), padded, size)
     carried = pool.limit_per_s * load.traffic.rate_per_s / max(pool.peak_per_s, 1e-30)
     return max(1.0, carried / one(static.requests_per_s))
 

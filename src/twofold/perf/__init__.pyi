@@ -1,15 +1,9 @@
+from . import collectives as collectives
 from .attention import ATTENTION_BACKWARD_RATIO as ATTENTION_BACKWARD_RATIO
 from .attention import attended_pairs as attended_pairs
 from .attention import attention_decode_s as attention_decode_s
 from .attention import attention_prefill_s as attention_prefill_s
 from .attention import mla_decode_s as mla_decode_s
-from .collectives import all_gather_s as all_gather_s
-from .collectives import all_reduce_s as all_reduce_s
-from .collectives import all_to_all_s as all_to_all_s
-from .collectives import point_to_point_s as point_to_point_s
-from .collectives import reduce_scatter_s as reduce_scatter_s
-from .collectives import serving_all_reduce_s as serving_all_reduce_s
-from .collectives import straggler_factor as straggler_factor
 from .constants import ConstantRow as ConstantRow
 from .constants import Constants as Constants
 from .constants import format_scope as format_scope

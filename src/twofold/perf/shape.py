@@ -224,6 +224,18 @@ class ModelShape:
         state = self.linear_layers * self.linear_state * HALF_BYTES
         return self.kv_bytes_per_layer_token(kv_format) * tokens + state
 
+    def exchange_bytes_per_token(self, ranks: Floats, activation_bytes: Floats) -> Floats:
+        """Bytes that one token sends in one expert layer under expert parallelism: dispatch plus combine.
+
+        Formula  min(topk, ranks)·(hidden or latent)·(activation bytes + 2)
+        Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
+        Source   DeepSeek-V3 report, section 3.4; R-053.
+        """
+        sent: Floats = (
+            np.minimum(self.experts_topk, ranks) * self.expert_input * (activation_bytes + HALF_BYTES)
+        )
+        return sent
+
 
 def model_kind(model: Model) -> str:
     """How engines treat it: `mla` with a latent cache, `moe` with routed experts, else `dense`."""

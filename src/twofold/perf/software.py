@@ -1,5 +1,6 @@
 """Serving engines, each once: a new one is a row here. Further names that people have for it: aliases.csv."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,25 @@ class EngineSoftware:
     block_tokens: int = 16  # of its cache
     watermark_fraction: float = 0.01  # of the cache that admission leaves free, for those that grow
     reserves_answer: bool = False  # room for the longest answer from the start: nothing is evicted
+
+    def era_of(self, version: str | None) -> str:
+        """The era of `version`, the newest when it cannot be told, "" for an engine without eras.
+
+        >>> vllm, trtllm, sglang = (engine_software(name) for name in ("vllm", "trtllm", "sglang"))
+        >>> vllm.era_of("0.15.1"), vllm.era_of("2024, unstated"), trtllm.era_of("1.2.0rc6")
+        ('0.12+', '2024', '1.1+')
+        >>> vllm.era_of("0.2-0.3 era, modified"), vllm.era_of(None), sglang.era_of("main")
+        ('0.3-', '0.12+', '0.5+')
+        """
+        text = (version or "").strip()
+        year = re.match(r"20\d\d", text)
+        if year:
+            return self.era_by_year.get(year.group(), "")
+        number = re.match(r"v?(\d+)\.(\d+)", text)
+        if not number:
+            return self.eras[-1][1] if self.eras else ""
+        release = (int(number.group(1)), int(number.group(2)))
+        return next((era for first, era in reversed(self.eras) if release >= first), "")
 
 
 ENGINES: Mapping[str, EngineSoftware] = {

@@ -103,6 +103,15 @@ class Device:
         missing = f"{self.name} has no {peak_format(wanted)} tensor cores"
         return ComputeFormat(half, True, f"{missing}: {weight_format} weights, maths in {half}")
 
+    def default_activation_format(self, weights_format: str) -> str:
+        """What serving quantises activations to when nobody says: int4 is weight-only, mxfp4 wants 8-bit
+        tensor cores that take block scales, other formats match their weights."""
+        if weights_format == "int4":
+            return "bf16"
+        if weights_format == "mxfp4":
+            return "mxfp8" if self.family.startswith(("blackwell", "rubin", "cdna4")) else "bf16"
+        return weights_format
+
     def ridge_flops_per_byte(self, fmt: str = "bf16") -> Floats:
         """FLOPs per byte above which compute binds, by vendor's peaks: 295 on H100, 206 on H200."""
         return self.peak_flops_per_s[peak_format(fmt)] / self.memory_bytes_per_s

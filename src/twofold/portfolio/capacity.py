@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.answer import Context, ServingChoice, TrainingChoice, Trial
 from twofold.core import InputError
-from twofold.inference import Fleet, PoolChoice, replicas_for
+from twofold.inference import Fleet, PoolChoice, ReplicaCount
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.listed import MAY_VANISH, kept_fraction
 from twofold.portfolio.offers import NodeOffer, stands_in
@@ -63,7 +63,7 @@ def _replicas(pooled: Pooled, offer: CapacityOffer) -> int:
 def reserve_of(choice: ServingChoice, class_name: str) -> float:
     """Replicas held over those that the peak takes: utilisation, zones and failures, as the plan has them."""
     pool = next(pool for pool in choice.fleet.pools if class_name in pool.classes)
-    full = replicas_for(1e4, 1.0).needed / 1e4  # what balancing leaves idle
+    full = ReplicaCount.of(1e4, 1.0).needed / 1e4  # what balancing leaves idle
     return full * pool.count.total / max(pool.count.needed, 1)
 
 

@@ -14,7 +14,7 @@ from twofold.answer import Context, ServingChoice, with_fleet
 from twofold.contracts import metric_text
 from twofold.contracts.results import Rehearsal, RehearsedMachine, ServicePlan
 from twofold.core import format_seconds, format_usd
-from twofold.inference import PoolChoice, replicas_for
+from twofold.inference import PoolChoice, ReplicaCount
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.problem import PortfolioAnswer, PortfolioProblem
@@ -274,7 +274,7 @@ def _planned_check(machine: Machine, choice: ServingChoice, plan: ServicePlan | 
     own = next((each for each in choice.fleet.pools if _is_same(each, pool)), None)
     if chosen is None or own is None:
         return None
-    needed = replicas_for(pool.peak_per_s, pool.limit_per_s).needed
+    needed = ReplicaCount.of(pool.peak_per_s, pool.limit_per_s).needed
     ratio = needed / max(own.count.needed, 1)
     said = f"{machine.name} {_planned_text(chosen, pool.classes)}"
     if not chosen.holds:

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from twofold.contracts.spec import EngineChange
-from twofold.inference import Replica, capacity, service_table
+from twofold.inference import Replica, ServiceTable, capacity
 from twofold.perf import Floats, engine_software, one
 from twofold.twin.serving import (
     DisaggregatedEngine,
@@ -43,7 +43,7 @@ def engine_settings(replica: Replica, table: StepTable) -> EngineSettings:
 
 def step_table(replica: Replica, step_factor: float = 1.0) -> StepTable:
     """The replica's step times in plain floats; all of them `step_factor` times as long."""
-    return StepTable.from_service_table(service_table(replica), step_factor)
+    return StepTable.from_service_table(ServiceTable.of(replica), step_factor)
 
 
 def _one(value: Floats) -> float:
@@ -69,7 +69,7 @@ def transfer_token_s(replica: Replica) -> float:
     """Seconds that the cache of one token takes from a prefill worker to a decode worker.
 
     Formula  bytes of its keys and values / accelerators / rate of an accelerator's network card
-    Why      Each accelerator sends its own part; as in `inference.disaggregated`.
+    Why      Each accelerator sends its own part; as in `disaggregated`.
     """
     moved_bytes = one(replica.shape.kv_bytes(replica.kv_format, 1.0))
     return moved_bytes / one(replica.accelerator_count) / one(replica.cluster.network.nic_bytes_per_s)

@@ -16,7 +16,7 @@ from twofold.contracts.results import (
     ServicePlan,
 )
 from twofold.contracts.spec import Scenario
-from twofold.inference import Fleet, PoolChoice, replicas_for
+from twofold.inference import Fleet, PoolChoice, ReplicaCount
 from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
@@ -129,7 +129,7 @@ def _grown(choice: ServingChoice, pools: set[str], ratio: float, context: Contex
 def _grown_pool(pool: PoolChoice, ratio: float, choice: ServingChoice) -> PoolChoice:
     needed = max(pool.count.needed + 1, round(pool.count.needed * ratio))
     limit_per_s = pool.peak_per_s / TARGET_UTILISATION / needed
-    count = replicas_for(
+    count = ReplicaCount.of(
         pool.peak_per_s,
         limit_per_s,
         zones=choice.entry.zones,

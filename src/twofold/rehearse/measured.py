@@ -8,7 +8,7 @@ from twofold.contracts.results import Pool, ServicePlan
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import EngineChange, Service
 from twofold.core import ValueRefusedError
-from twofold.inference import MeasuredService, measured_latency, measured_service, saturation_per_s
+from twofold.inference import MeasuredService
 from twofold.perf import device, one
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.pools import (
@@ -31,7 +31,7 @@ def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredSe
     Raises as `read_service_rows`.
     """
     found = {
-        service.name: measured_service(read_service_rows(service.model.measured))
+        service.name: MeasuredService.of(read_service_rows(service.model.measured))
         for service in services
         if service.model.measured
     }
@@ -112,8 +112,8 @@ def measured_beliefs(service: ServicePlan, pool: Pool, rows: MeasuredService) ->
     inputs = [each.input_tokens or 1.0 for each in served]
     request_s = rows.service_s[-1] / rows.batch_sizes[-1]
     needed = max(1, pool.replica_count - pool.spare_count)
-    rate_per_s = min(sum(each.peak_per_s for each in served) / needed, MOST_FRACTION * saturation_per_s(rows))
-    answered = measured_latency(rows, rate_per_s, "ttft") or measured_latency(rows, rate_per_s)
+    rate_per_s = min(sum(each.peak_per_s for each in served) / needed, MOST_FRACTION * rows.saturation_per_s)
+    answered = rows.latency(rate_per_s, "ttft") or rows.latency(rate_per_s)
     assert answered is not None
     return Beliefs(
         input_token_s=request_s / (sum(inputs) / len(inputs)),

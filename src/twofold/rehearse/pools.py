@@ -20,8 +20,6 @@ from twofold.inference import (
     capacity,
     cold_start_s,
     default_replica,
-    service_table,
-    step_s,
 )
 from twofold.perf import Constants, ModelShape, one
 from twofold.policy.gate import Beliefs
@@ -83,7 +81,7 @@ def pool_world(
             f"set as the scenario says, a replica of pool `{pool.name}` has no memory left for a cache",
             hint="write a smaller `chunk` or `max_batch` under `engine`",
         )
-    table = service_table(replica)
+    table = ServiceTable.of(replica)
     steps = StepTable.from_service_table(table)
     workers, text = change.worker_count, ""
     if workers > 1:
@@ -156,7 +154,7 @@ def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
     batch = max(1.0, table.max_batch / 2)
     held = min(float(table.context_tokens[-1]), table.kv_tokens / max(1.0, table.max_batch))
     chunk = max(1.0, min(table.chunk_tokens, CHUNK_TOKENS))
-    plain, carrying = (one(step_s(table, tokens, batch, held)) for tokens in (0.0, chunk))
+    plain, carrying = (one(table.step_s(tokens, batch, held)) for tokens in (0.0, chunk))
     engine = replica.engine
     return Beliefs(
         input_token_s=max(0.0, carrying - plain) / chunk,

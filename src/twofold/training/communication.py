@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.perf import Floats, Network, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s
+from twofold.perf import Floats, Network, collectives
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute
@@ -22,7 +22,7 @@ def tensor_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Flo
     """
     payload_bytes = work.weight_bytes * rank_tokens(work, layouts) * work.hidden
     times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
-    return times * all_reduce_s(network, payload_bytes, layouts.tp)
+    return times * collectives.all_reduce_s(network, payload_bytes, layouts.tp)
 
 
 def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
@@ -35,7 +35,7 @@ def context_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Fl
     width = kv_heads * (work.qk_head_dim + work.v_head_dim)
     payload_bytes = work.weight_bytes * layouts.micro_batch * work.sequence_tokens * width
     share = work.softmax_layers / work.layers
-    return 3 * share * all_gather_s(network, payload_bytes, layouts.cp, layouts.tp)
+    return 3 * share * collectives.all_gather_s(network, payload_bytes, layouts.cp, layouts.tp)
 
 
 def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
@@ -54,7 +54,7 @@ def expert_parallel_s(work: Workload, layouts: Layouts, network: Network) -> Flo
     payload_bytes = work.weight_bytes * rank_tokens(work, layouts) / layouts.tp * copies * work.expert_input
     times = np.where(layouts.recompute == Recompute.FULL, 6, 4)
     share = work.moe_layers / work.layers
-    return times * share * all_to_all_s(network, payload_bytes, layouts.ep)
+    return times * share * collectives.all_to_all_s(network, payload_bytes, layouts.ep)
 
 
 def handoff_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
@@ -62,7 +62,7 @@ def handoff_s(work: Workload, layouts: Layouts, network: Network) -> Floats:
     shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
     payload_bytes = work.weight_bytes * rank_tokens(work, layouts) * work.hidden / shards
     stage_ranks = layouts.tp * layouts.cp * layouts.dp
-    sent_s = 2 * point_to_point_s(network, payload_bytes, stage_ranks)
+    sent_s = 2 * collectives.point_to_point_s(network, payload_bytes, stage_ranks)
     return np.where(layouts.pp > 1, sent_s, 0.0)
 
 
@@ -144,7 +144,7 @@ def _replica_s(
 
     def in_buckets_s(payload_bytes: Dimension) -> Floats:
         count = np.where(sharded, layers, np.maximum(payload_bytes / gradients.bucket_bytes, 1.0))
-        return count * all_gather_s(network, payload_bytes / count, replicas, stride)
+        return count * collectives.all_gather_s(network, payload_bytes / count, replicas, stride)
 
     scatter_s, gather_s = in_buckets_s(sent_bytes), in_buckets_s(gathered_bytes)
     once_s = np.where(layouts.zero_stage == 0, 2 * scatter_s, scatter_s + gather_s)

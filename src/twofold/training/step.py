@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from twofold.perf import Cluster, Device, Floats, Network, elementwise_s, smooth_max, straggler_factor
+from twofold.perf import Cluster, Device, Floats, Network, collectives, elementwise_s, smooth_max
 from twofold.training.communication import (
     Gradients,
     context_parallel_s,
@@ -146,7 +146,7 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
         ),
     }
     done_s = sum(parts.values(), np.zeros(1))
-    slow = straggler_factor(stack.straggler_sigma, cluster_ranks(layouts)) - 1
+    slow = collectives.straggler_factor(stack.straggler_sigma, cluster_ranks(layouts)) - 1
     exposed_s = parts["tp_s"] + parts["cp_s"] + parts["ep_s"] + parts["pp_s"] + parts["dp_s"]
     shape = np.broadcast(done_s, slow).shape
     parts["data_s"] = done_s * stack.data_stall_fraction
@@ -193,7 +193,7 @@ def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stac
         expert_s=expert_parallel_s(work, layouts, network),
         handoff_s=handoff_s(work, layouts, network),
         replica_s=data_parallel_s(work, layouts, network, gradients),
-        waiting_fraction=straggler_factor(network.jitter_fraction, ranks) - 1,
+        waiting_fraction=collectives.straggler_factor(network.jitter_fraction, ranks) - 1,
         tensor_near=np.asarray(layouts.tp <= np.maximum(network.domain_size, 1), float),
         tensor_spread=np.asarray((layouts.tp > reach) & ~across, float),
         pipeline_across=np.asarray(across, float),

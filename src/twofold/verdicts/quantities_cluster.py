@@ -8,7 +8,7 @@ import numpy as np
 
 from twofold.answer import given
 from twofold.core import InfeasibleError, ValueRefusedError
-from twofold.inference import Lengths, Slo, TrafficClass, open_loop, shared_load
+from twofold.inference import Lengths, Slo, TrafficClass, regimes, shared_load
 from twofold.perf import ENGINES
 from twofold.training import straggler_loss_fraction
 from twofold.twin.cluster import Ring, rising_shares, step_parts
@@ -78,7 +78,7 @@ def beside_bulk(
     short = TrafficClass("short", lengths, rate, Slo())
     long = TrafficClass("long", Lengths(float(bulk_input), 500.0), bulk_rate, Slo())
     shared = shared_load(made, [short, long], short, rate + bulk_rate)
-    alone = open_loop(made, lengths, rate)
+    alone = regimes.open_loop(made, lengths, rate)
     ratio = float(np.ravel(shared.ttft.p95_s)[0]) / float(np.ravel(alone.ttft.p95_s)[0])
     if not np.isfinite(ratio):
         raise InfeasibleError("the shared replica saturates")

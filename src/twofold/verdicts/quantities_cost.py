@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.answer import given
 from twofold.core import YEAR_H, InfeasibleError, UnknownNameError
-from twofold.inference import Replica, default_activation_format, engine, load_axis, rate_limit
+from twofold.inference import Replica, engine, load_axis, rate_limit
 from twofold.perf import DEFAULT_ENGINE, ModelShape, model_kind
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_fleet import gpus_for_rate
@@ -59,7 +59,7 @@ def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
     for weights in FORMATS:
         if weights not in device.native_formats:
             continue
-        kernels = default_activation_format(device, weights)
+        kernels = device.default_activation_format(weights)
         made = Replica(ModelShape.of(shape), found.cluster, software, weights, kernels, tp=splits)
         carried = np.asarray(rate_limit(load_axis(made), PROMISED).requests_per_s, float) / splits
         best = max(best, float(np.max(np.where(np.isfinite(carried), carried, 0.0))))

@@ -5,7 +5,7 @@
 from dataclasses import replace
 
 from twofold.core import InfeasibleError
-from twofold.inference import CacheOptions, capacity, cold_start_s, max_sequences, replicas_for, throughput_of
+from twofold.inference import CacheOptions, ReplicaCount, capacity, cold_start_s, max_sequences, throughput_of
 from twofold.perf import ModelShape, one
 from twofold.verdicts.quantities_serving import limit, replica
 from twofold.verdicts.world import World
@@ -84,7 +84,7 @@ def buffers_bytes(world: World, model: str, on: str) -> float:
 
 def replicas(world: World, peak_per_s: float, limit_per_s: float, zones: int = 1) -> int:
     """Replicas for a peak, with spares for failures and the loss of a zone."""
-    return replicas_for(peak_per_s, limit_per_s, zones=zones).total
+    return ReplicaCount.of(peak_per_s, limit_per_s, zones=zones).total
 
 
 def gpus_for_rate(

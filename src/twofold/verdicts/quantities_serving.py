@@ -19,17 +19,13 @@ from twofold.inference import (
     Served,
     Slo,
     TrafficClass,
-    at_batch,
     bottleneck,
-    closed_loop,
     communication_bytes_per_token,
     fleet_cost,
     iteration_s,
     max_sequences,
-    max_throughput,
-    open_loop,
     rate_limit,
-    static_batch,
+    regimes,
 )
 from twofold.perf import DEFAULT_ENGINE, one
 from twofold.verdicts.machines import machines, price_usd_per_h
@@ -152,11 +148,11 @@ def serve(
     if float(max_sequences(made, float(input + output))) < 1:
         raise InfeasibleError(f"{on} does not hold one request")
     if concurrency is not None:
-        load = closed_loop(made, lengths, float(concurrency))
+        load = regimes.closed_loop(made, lengths, float(concurrency))
     elif rate is not None:
-        load = open_loop(made, lengths, rate)
+        load = regimes.open_loop(made, lengths, rate)
     else:
-        load = max_throughput(made, lengths)
+        load = regimes.max_throughput(made, lengths)
     if not np.all(np.isfinite(np.asarray(load.e2e.mean_s, float))):
         raise InfeasibleError(f"{on} saturates below {rate:g} requests/s")
     return _serving(world, made, load, model, on, lengths)
@@ -233,7 +229,7 @@ def static_tokens_per_s(
     made = replica(world, model, on, weights, max_batch=batch)
     sigma = float(np.sqrt(np.log1p(spread**2)))
     longest = float(np.exp(sigma * np.sqrt(2.0 * np.log(max(batch, 1))) - sigma**2 / 2.0)) if spread else 1.0
-    load = static_batch(made, Lengths(float(input), output * longest), float(batch))
+    load = regimes.static_batch(made, Lengths(float(input), output * longest), float(batch))
     return one(load.output_tokens_per_s) / longest
 
 
@@ -332,9 +328,9 @@ def serving_layout(world: World, model: str, on: str, metric: str = "latency") -
     if not holds.any():
         raise InfeasibleError("nothing fits")
     if metric == "latency":
-        merit = -np.asarray(at_batch(swept, lengths, 1.0).tpot.mean_s)
+        merit = -np.asarray(regimes.at_batch(swept, lengths, 1.0).tpot.mean_s)
     else:
-        merit = np.asarray(max_throughput(swept, lengths).output_tokens_per_s)
+        merit = np.asarray(regimes.max_throughput(swept, lengths).output_tokens_per_s)
     best = tp[np.argmax(np.where(holds, merit, -np.inf))]
     return " and ".join(name for name, size in (("TP", best), ("PP", count / best)) if size > 1) or "neither"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.perf import Network, all_reduce_s
+from twofold.perf import Network, collectives
 from twofold.rehearse.training_figures import ALARM_INFLATION_FRACTION
 from twofold.twin.cluster import Ring, StepParts, jittered_step, rising_shares, step_parts
 from twofold.twin.cluster.collectives import ring_reduce_s
@@ -34,7 +34,7 @@ def quiet(rank_count: int) -> Network:
 def test_an_idle_ring_takes_what_the_formula_says(rank_count: int) -> None:
     ring = replace(RING, rank_count=rank_count)
     simulated = ring_reduce_s(ring, 0.0, np.random.default_rng(0), 1)[0]
-    formula = float(all_reduce_s(quiet(rank_count), ring.payload_bytes, rank_count))
+    formula = float(collectives.all_reduce_s(quiet(rank_count), ring.payload_bytes, rank_count))
     assert simulated == pytest.approx(formula, rel=0.01)
 
 

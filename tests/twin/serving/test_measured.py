@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from twofold.contracts.rows import ServiceRow
 from twofold.core import Place
-from twofold.inference import MeasuredService, measured_latency, measured_service
+from twofold.inference import MeasuredService
 from twofold.policy.gate import Beliefs, GateSettings
 from twofold.twin.serving import Arrival, BatchServer, FleetWorld, ReplicaGroup, ReplicaModel, simulate_fleet
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
 from twofold.twin.serving.fault_types import SlowReplica
 
 batch = partial(ServiceRow, Place("rows.csv", 2, 1))
-ROWS = measured_service([batch(1, 0.10), batch(4, 0.16), batch(8, 0.30)])
+ROWS = MeasuredService.of([batch(1, 0.10), batch(4, 0.16), batch(8, 0.30)])
 
 
 def world(service: MeasuredService, **changes: object) -> FleetWorld:
@@ -99,7 +99,7 @@ def test_every_request_comes_out_once_and_in_order_of_time(
 def test_one_at_a_time_it_is_an_m_d_1_queue() -> None:
     """Mean wait ρ·s / 2(1 − ρ), Pollaczek and Khinchine."""
     service_s, rate_per_s = 0.1, 6.0
-    single = measured_service([batch(1, service_s)])
+    single = MeasuredService.of([batch(1, service_s)])
     gaps = np.random.default_rng(3).exponential(1 / rate_per_s, 6_000).cumsum().tolist()
     result = simulate_fleet(world(single), (Arrival(at_s, 10, 1) for at_s in gaps))
     busy = rate_per_s * service_s
@@ -117,7 +117,7 @@ def test_the_plan_s_closed_form_is_near_and_on_the_safe_side(load_fraction: floa
     rate_per_s = load_fraction * 8 / 0.30
     gaps = np.random.default_rng(5).exponential(1 / rate_per_s, 3_000).cumsum().tolist()
     result = simulate_fleet(world(ROWS), (Arrival(at_s, 10, 1) for at_s in gaps))
-    planned = measured_latency(ROWS, rate_per_s)
+    planned = ROWS.latency(rate_per_s)
     (each,) = result.classes
     assert planned is not None and each.e2e_s is not None
     planned_s = float(np.max(planned.mean_s))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import ServiceTable, step_s
+from twofold.inference import ServiceTable
 from twofold.twin.serving.step_table import StepTable, steps_to_gain
 
 
@@ -36,9 +36,9 @@ def plain(table: ServiceTable) -> StepTable:
     context=st.floats(0, 4000),
 )
 def test_plain_floats_say_what_the_service_table_says(table, plain, prefill, attended, sequences, context):
-    exact = float(step_s(table, prefill, sequences, context, attended))
+    exact = float(table.step_s(prefill, sequences, context, attended))
     assert plain.mixed_s(prefill, attended, sequences, context) == pytest.approx(exact, rel=1e-12)
-    decode = float(step_s(table, 0.0, sequences, context))
+    decode = float(table.step_s(0.0, sequences, context))
     assert plain.decode_s(sequences, context, 1) == pytest.approx(decode, rel=1e-12)
 
 

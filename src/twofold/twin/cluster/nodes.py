@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from twofold.perf import straggler_factor
+from twofold.perf import collectives
 from twofold.policy.cluster import events
 from twofold.twin.cluster.types import NodeGroup, StepModel, Use
 
@@ -162,7 +162,7 @@ class Pace:
         self._step, self._nodes = step, nodes
         self._crossing_count = self._felt_count = 0  # accelerators of gangs across borders
         self._jitter = lru_cache(maxsize=1024)(
-            lambda count: float(straggler_factor(step.jitter_fraction, count))
+            lambda count: float(collectives.straggler_factor(step.jitter_fraction, count))
         )
 
     def cross(self, change_count: int) -> bool:

@@ -8,24 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import run_requests
-from twofold.inference import (
-    Lengths,
+from twofold.inference import Lengths, batch_limit, iteration_s, relieved, steady_steps
+from twofold.inference.regimes import (
     LimitHabits,
     at_batch,
-    batch_limit,
     closed_loop,
+    disaggregated,
     held_batch,
-    iteration_s,
     max_throughput,
     near_limit_s,
     open_loop,
-    relieved,
     static_batch,
 )
 from twofold.rehearse.engine import engine_settings, step_table
 from twofold.twin.serving import Engine
 
 CHAT = Lengths(1024.0, 256.0)
+DOCUMENTS = Lengths(8192.0, 512.0)
 HABITS = LimitHabits(0.3, 0.75, 0.2, 1.0)
 
 
@@ -281,3 +280,29 @@ def test_open_arrivals_of_spread_prompts_agree_with_the_twin(
     assert told.tpot.mean_s == pytest.approx(seen.tpot.mean_s, rel=0.06)
     assert told.tpot.p95_s == pytest.approx(seen.tpot.p95_s, rel=0.20)
     assert told.e2e.p95_s == pytest.approx(seen.e2e.p95_s, rel=0.20)
+
+
+def test_decode_without_prefill_is_steadier_than_mixed(replica_of):
+    replica = replica_of("llama-3.1-70b", "H200", "fp8", tp=4.0)
+    split = disaggregated(replica, replica, DOCUMENTS, 32.0, 2.0, 1.0)
+    assert split.tpot.mean_s < closed_loop(replica, DOCUMENTS, 32.0).tpot.mean_s
+
+
+def test_more_prefill_workers_never_delay_the_first_token(replica_of):
+    replica = replica_of("llama-3.1-70b", "H200", "fp8", tp=4.0)
+    ttft = [disaggregated(replica, replica, DOCUMENTS, 64.0, n, 1.0).ttft.mean_s for n in (1.0, 2.0, 4.0)]
+    assert ttft[0] > ttft[1] > ttft[2]
+
+
+def test_the_slower_station_sets_the_rate(replica_of):
+    replica = replica_of("llama-3.1-70b", "H200", "fp8", tp=4.0)
+    one, two = (disaggregated(replica, replica, DOCUMENTS, 512.0, n, 8.0) for n in (1.0, 2.0))
+    assert two.requests_per_s == pytest.approx(2 * one.requests_per_s, rel=0.15)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+def test_workers_that_only_decode_meet_the_answers_that_others_meet(replica_of, spread):
+    replica, lengths = replica_of("llama-3.1-8b", "H100-SXM", tp=1.0), Lengths(1000.0, 1000.0, 0.0, spread)
+    split = disaggregated(replica, replica, lengths, 64.0)
+    plain = steady_steps(replica, lengths, split.batch_sequences).plain_s
+    assert float(split.tpot.mean_s) == pytest.approx(float(plain), rel=1e-9)
