@@ -85,9 +85,11 @@ def target_of(name: str) -> str:
     return next((room for room in rooms if room in FLOORS), "")
 
 
-# Doors open to names; to a module where it is a closed vocabulary, of which others take twenty names at once.
+# Doors open to names; to a module where it is a closed vocabulary, of which others take many names at once.
 VOCABULARIES = {
     "core": {"extras"},
+    "perf": {"collectives"},
+    "inference": {"regimes"},
     "policy.gate": {"events"},
     "policy.cluster": {"events"},
     "twin.serving": {"fault_types"},

@@ -14,7 +14,8 @@ from twofold.inference.sharing import Mix, arrivals_tpot, met_deviation, token_s
 
 MIX = Mix(
     share_fraction=0.24, tpot_s=0.01 / 0.76, plain_s=0.01, carrying_s=0.04, full_s=0.2, carried_tokens=1000.0,
-    chunk_tokens=8000.0, own_tokens=1000.0, input_spread=1.0, output_tokens=200.0, gained_tokens=1.0, rate_per_s=8.0,
+    chunk_tokens=8000.0, own_tokens=1000.0, input_spread=1.0, output_tokens=200.0, gained_tokens=1.0,
+    rate_per_s=8.0,
 )  # fmt: skip
 MEAN_S = 0.01 / (1.0 - 8.0 * 0.03)  # T = t(0) + λT·(t(S) − t(0))
 

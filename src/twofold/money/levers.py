@@ -12,7 +12,7 @@ from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import LeverRow, ServicePlan
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import Fleet, ModelVariant, PoolChoice, rate_limit
+from twofold.inference import Fleet, ModelVariant, PoolChoice, rate_limit, regimes
 from twofold.money.run_levers import Pulled, lever
 from twofold.perf import ModelShape, bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
