@@ -90,7 +90,7 @@ VOCABULARIES = {
     "core": {"extras"},
     "perf": {"collectives"},
     "inference": {"regimes"},
-    "policy.gate": {"events"},
+    "policy.gate": {"events", "settings"},
     "policy.cluster": {"events"},
     "twin.serving": {"fault_types"},
 }
