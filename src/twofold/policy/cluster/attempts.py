@@ -5,16 +5,8 @@ room writes a checkpoint first. If that fails or takes too long, the settings sa
 another one makes room, or whether it loses its work since the last one.
 """
 
+from twofold.policy.cluster import events
 from twofold.policy.cluster.cadence import next_interval_s, smoothed_write_s
-from twofold.policy.cluster.events import (
-    ClusterEffect,
-    Placement,
-    ResizeJob,
-    SaveCheckpoint,
-    StartJob,
-    StopJob,
-    StopReason,
-)
 from twofold.policy.cluster.gang_queue import Job, JobState, MakingRoom
 from twofold.policy.cluster.placement import place
 from twofold.policy.cluster.room import Victim, expected_end_s
@@ -24,28 +16,28 @@ from twofold.policy.cluster.view import ClusterView, Due
 GROWTH_WORTH_RATIO = 2.0  # of the time that growing saves to the restart that it costs
 
 
-def start(view: ClusterView, job: Job, placement: Placement, now_s: float) -> StartJob:
+def start(view: ClusterView, job: Job, placement: events.Placement, now_s: float) -> events.StartJob:
     """A job that has nothing gets its gang. Who calls takes it out of the queue."""
     assert not job.placement, job
     _give(view, job, placement, now_s)
-    return StartJob(job.job_id, placement, job.attempt)
+    return events.StartJob(job.job_id, placement, job.attempt)
 
 
-def again(view: ClusterView, job: Job, now_s: float) -> StartJob:
+def again(view: ClusterView, job: Job, now_s: float) -> events.StartJob:
     """A job whose attempt is over starts once more where it is."""
     view.expect_end(job, expected_end_s(job, job.size_count, now_s))
     _ordered(view, job, now_s)
-    return StartJob(job.job_id, job.placement, job.attempt)
+    return events.StartJob(job.job_id, job.placement, job.attempt)
 
 
-def move(view: ClusterView, job: Job, placement: Placement, now_s: float) -> ResizeJob:
+def move(view: ClusterView, job: Job, placement: events.Placement, now_s: float) -> events.ResizeJob:
     """A job that has a gang goes on with another one; pieces on the same node become one."""
     halt(view, job)
     merged: dict[str, int] = {}
     for node_id, count in placement:
         merged[node_id] = merged.get(node_id, 0) + count
     _give(view, job, tuple(merged.items()), now_s)
-    return ResizeJob(job.job_id, job.placement, job.attempt)
+    return events.ResizeJob(job.job_id, job.placement, job.attempt)
 
 
 def set_state(view: ClusterView, job: Job, state: JobState) -> None:
@@ -94,7 +86,7 @@ def end(view: ClusterView, job: Job, now_s: float) -> None:
     view.over.add(job.job_id)
 
 
-def _give(view: ClusterView, job: Job, placement: Placement, now_s: float) -> None:
+def _give(view: ClusterView, job: Job, placement: events.Placement, now_s: float) -> None:
     size_count = sum(count for _, count in placement)
     view.give(job, placement, expected_end_s(job, size_count, now_s), now_s)
     _ordered(view, job, now_s)
@@ -120,14 +112,14 @@ def save_later(view: ClusterView, job: Job, now_s: float) -> None:
     view.timers.set(Due.SAVE, job.job_id, now_s + interval_s)
 
 
-def save(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+def save(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
     """Have a checkpoint written, and wait for it no longer than the settings allow."""
     if job.state is not JobState.RUNNING or job.saving_since_s is not None:
         return []
     job.saving_since_s = now_s
     view.timers.cancel(Due.SAVE, job.job_id)
     view.timers.set(Due.WAITED, job.job_id, now_s + wait_s(view, job))
-    return [SaveCheckpoint(job.job_id)]
+    return [events.SaveCheckpoint(job.job_id)]
 
 
 def wait_s(view: ClusterView, job: Job) -> float:
@@ -136,7 +128,9 @@ def wait_s(view: ClusterView, job: Job) -> float:
     return max(cadence.wait_s, cadence.wait_ratio * job.write_s)
 
 
-def make_room(view: ClusterView, victim: Victim, reason: StopReason, now_s: float) -> list[ClusterEffect]:
+def make_room(
+    view: ClusterView, victim: Victim, reason: events.StopReason, now_s: float
+) -> list[events.ClusterEffect]:
     """Stop or shrink a job as soon as its work is safe."""
     job = victim.job
     job.making_room = MakingRoom(reason, victim.given_up)
@@ -146,7 +140,7 @@ def make_room(view: ClusterView, victim: Victim, reason: StopReason, now_s: floa
     return save(view, job, now_s)
 
 
-def written(view: ClusterView, job: Job, write_s: float, now_s: float) -> list[ClusterEffect]:
+def written(view: ClusterView, job: Job, write_s: float, now_s: float) -> list[events.ClusterEffect]:
     """The work up to the write is safe; now is the time to make room, or to grow at no loss."""
     saved_at_s = now_s - write_s if job.saving_since_s is None else job.saving_since_s
     job.done_s += max(saved_at_s - job.since_s, 0.0) * job.speed_ratio
@@ -166,7 +160,7 @@ def written(view: ClusterView, job: Job, write_s: float, now_s: float) -> list[C
     return []
 
 
-def lost(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+def lost(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
     """A checkpoint failed or did not come: the job goes on, or goes without it."""
     job.saving_since_s = None
     view.timers.cancel(Due.WAITED, job.job_id)
@@ -186,7 +180,7 @@ def lost(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
     return []
 
 
-def room_made(view: ClusterView, job: Job, making: MakingRoom, now_s: float) -> list[ClusterEffect]:
+def room_made(view: ClusterView, job: Job, making: MakingRoom, now_s: float) -> list[events.ClusterEffect]:
     """The job leaves what it was asked to leave."""
     kept = kept_pieces(view, job, making.given_up)
     if making.given_up is not None and sum(count for _, count in kept) >= job.submitted.minimum_count:
@@ -194,16 +188,16 @@ def room_made(view: ClusterView, job: Job, making: MakingRoom, now_s: float) -> 
         return [move(view, job, kept, now_s)]
     to_queue(view, job, now_s)
     view.counts.preempted += 1
-    return [StopJob(job.job_id, making.reason)]
+    return [events.StopJob(job.job_id, making.reason)]
 
 
-def kept_pieces(view: ClusterView, job: Job, given_up: frozenset[str] | None) -> Placement:
+def kept_pieces(view: ClusterView, job: Job, given_up: frozenset[str] | None) -> events.Placement:
     """The pieces that a job could go on with: not given up, and on nodes that may be used."""
     gone = given_up or frozenset()
     return tuple(piece for piece in job.placement if piece[0] not in gone and view.nodes[piece[0]].usable)
 
 
-def _grown(view: ClusterView, job: Job, now_s: float) -> ResizeJob | None:
+def _grown(view: ClusterView, job: Job, now_s: float) -> events.ResizeJob | None:
     """An elastic job that was shrunk takes what nobody waits for, if that pays for the restart.
 
     Formula  rest · (1 − size / new size) ≥ 2 · restart

@@ -8,27 +8,7 @@ import math
 from typing import assert_never
 
 from twofold.policy import Machine, Woke
-from twofold.policy.cluster import attempts, recovery, serving_pool
-from twofold.policy.cluster.events import (
-    CheckpointFailed,
-    CheckpointWritten,
-    ClusterEffect,
-    ClusterEvent,
-    JobCancelled,
-    JobFailed,
-    JobFinished,
-    JobRefusal,
-    JobStarted,
-    JobSubmitted,
-    NodeAdded,
-    NodeFailed,
-    NodeRepaired,
-    PartitionDemand,
-    RefuseJob,
-    ServingDemand,
-    StopJob,
-    StopReason,
-)
+from twofold.policy.cluster import attempts, events, recovery, serving_pool
 from twofold.policy.cluster.gang_queue import Job, JobState, TeamUse
 from twofold.policy.cluster.placement import Node
 from twofold.policy.cluster.room import expected_end_s
@@ -36,8 +16,16 @@ from twofold.policy.cluster.scheduling import arrived, look
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.policy.cluster.view import ClusterView, Due
 
+Report = (
+    events.JobStarted
+    | events.JobFinished
+    | events.JobFailed
+    | events.CheckpointWritten
+    | events.CheckpointFailed
+)
 
-class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
+
+class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
     """For one cluster. `view` is for reading; only events change it.
 
     Time starts at 0 and never runs back: an event is handled at the latest time seen, and a time that is not
@@ -51,7 +39,7 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         self._seen_s = 0.0
         self._given_sequences = 0
 
-    def handle(self, event: ClusterEvent, now_s: float) -> list[ClusterEffect]:
+    def handle(self, event: events.ClusterEvent, now_s: float) -> list[events.ClusterEffect]:
         """Fold one event in, do what has fallen due by now, and look at the queue if anything changed."""
         if math.isfinite(now_s) and now_s > self._seen_s:
             self.view.advance(now_s - self._seen_s)
@@ -66,40 +54,74 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         """When the next thing falls due; None: nothing does."""
         return self.view.timers.next_at_s()
 
-    def _folded(self, event: ClusterEvent, now_s: float) -> list[ClusterEffect]:
+    def _folded(self, event: events.ClusterEvent, now_s: float) -> list[events.ClusterEffect]:
+        """What follows from the event itself; what comes late, twice or about nobody is counted."""
         view = self.view
         match event:
-            case JobSubmitted():
+            case events.JobSubmitted():
                 return self._submitted(event, now_s)
-            case JobStarted() | JobFinished() | JobFailed() | JobCancelled():
-                return self._told_of_job(event, now_s)
-            case CheckpointWritten() | CheckpointFailed():
-                return self._told_of_checkpoint(event, now_s)
-            case NodeAdded():
-                return self._node_added(event)
-            case NodeFailed():
+            case events.JobCancelled():
+                if job := view.jobs.get(event.job_id):
+                    had = bool(job.placement)
+                    attempts.end(view, job, now_s)
+                    view.counts.cancelled += 1
+                    return [events.StopJob(job.job_id, events.StopReason.CANCELLED)] if had else []
+            case events.JobStarted():
+                if job := self._reported(event, JobState.STARTING):
+                    self._running(job, now_s)
+                    return []
+            case events.JobFinished():
+                if job := self._reported(event):
+                    attempts.end(view, job, now_s)
+                    view.counts.finished += 1
+                    return []
+            case events.JobFailed():
+                job = self._reported(event, JobState.STARTING, JobState.RUNNING)
+                if job and event.node_id in ("", *(node_id for node_id, _ in job.placement)):
+                    return recovery.job_failed(view, job, event, now_s)
+            case events.CheckpointWritten():
+                job = self._reported(event, JobState.RUNNING)
+                if job and math.isfinite(event.write_s) and event.write_s >= 0:
+                    return attempts.written(view, job, event.write_s, now_s)
+            case events.CheckpointFailed():
+                job = self._reported(event, JobState.RUNNING)
+                if job and job.saving_since_s is not None:
+                    return attempts.lost(view, job, now_s)
+            case events.NodeAdded():
+                count = event.accelerator_count
+                assert count >= 1, event
+                if event.node_id not in view.nodes:
+                    view.join(Node(event.node_id, count, event.domain, count))
+                    return []
+            case events.NodeFailed():
                 node = view.nodes.get(event.node_id)
-                if node is None or node.down_since_s is not None:
-                    return self._ignored()
-                return recovery.node_failed(view, node, event, now_s)
-            case NodeRepaired():
+                if node is not None and node.down_since_s is None:
+                    return recovery.node_failed(view, node, event, now_s)
+            case events.NodeRepaired():
                 node = view.nodes.get(event.node_id)
-                if node is None or (node.down_since_s is None and node.quarantined_until_s is None):
-                    return self._ignored()
-                return recovery.node_repaired(view, node, event, now_s)
-            case ServingDemand():
+                if node is not None and not (node.down_since_s is None and node.quarantined_until_s is None):
+                    return recovery.node_repaired(view, node, event, now_s)
+            case events.ServingDemand():
                 assert event.accelerator_count >= 0, event
                 view.serving_plan.observe(event.accelerator_count, now_s)
                 view.serving_changed = True
-            case PartitionDemand():
+                return []
+            case events.PartitionDemand():
                 return serving_pool.demand_parts(view, event.profile_counts, now_s)
             case Woke():
-                pass
+                return []
             case _:
                 assert_never(event)
+        view.counts.ignored += 1
         return []
 
-    def _due(self, due: Due, name: str, now_s: float) -> list[ClusterEffect]:
+    def _reported(self, event: Report, *states: JobState) -> Job | None:
+        """The job of a report, if that is of its latest attempt (0 names it), in one of these states."""
+        job = self.view.jobs.get(event.job_id)
+        known = job is not None and job.attempt and event.attempt in (0, job.attempt)
+        return job if job and known and (not states or job.state in states) else None
+
+    def _due(self, due: Due, name: str, now_s: float) -> list[events.ClusterEffect]:
         view = self.view
         match due:
             case Due.SAVE:
@@ -118,10 +140,10 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
                 assert_never(due)
         return []
 
-    def _settled(self, now_s: float) -> list[ClusterEffect]:
+    def _settled(self, now_s: float) -> list[events.ClusterEffect]:
         """Whoever should have something gets it: serving, then spares, then the queue in its order."""
         view = self.view
-        effects: list[ClusterEffect] = []
+        effects: list[events.ClusterEffect] = []
         if view.serving_changed or (view.room_changed and view.serving_plan.ever_asked_s is not None):
             effects += serving_pool.share(view, now_s)
         if view.room_changed:
@@ -133,63 +155,32 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
             effects += look(view, now_s)
         return effects
 
-    def _submitted(self, event: JobSubmitted, now_s: float) -> list[ClusterEffect]:
+    def _submitted(self, event: events.JobSubmitted, now_s: float) -> list[events.ClusterEffect]:
         view = self.view
         view.counts.submitted += 1
         refusal = self._refusal(event, now_s)
         if refusal is not None:
             view.counts.refused += 1
-            return [RefuseJob(event.job_id, refusal)]
+            return [events.RefuseJob(event.job_id, refusal)]
         self._given_sequences += 1
         job = view.jobs[event.job_id] = Job(event, self._given_sequences, now_s)
         view.queue.push(job)
         return arrived(view, job, now_s)
 
-    def _refusal(self, event: JobSubmitted, now_s: float) -> JobRefusal | None:
+    def _refusal(self, event: events.JobSubmitted, now_s: float) -> events.JobRefusal | None:
         view = self.view
         if event.job_id in view.jobs or event.job_id in view.over:
-            return JobRefusal.DUPLICATE
+            return events.JobRefusal.DUPLICATE
         times_s = (event.expected_s, event.checkpoint_write_s, event.restart_s)
         sized = 1 <= event.minimum_count <= event.accelerator_count
         if not sized or not all(math.isfinite(time_s) and time_s >= 0 for time_s in times_s):
-            return JobRefusal.MALFORMED
+            return events.JobRefusal.MALFORMED
         if event.minimum_count > view.total_count:
-            return JobRefusal.TOO_LARGE
+            return events.JobRefusal.TOO_LARGE
         ever_count = TeamUse(view.teams.of(event.team, now_s).quota).left_count(event.preemptible)
         if ever_count is not None and event.minimum_count > ever_count:
-            return JobRefusal.ABOVE_QUOTA
-        return JobRefusal.QUEUE_FULL if view.queue.full else None
-
-    def _told_of_job(
-        self, event: JobStarted | JobFinished | JobFailed | JobCancelled, now_s: float
-    ) -> list[ClusterEffect]:
-        view = self.view
-        job = view.jobs.get(event.job_id)
-        if job is None:
-            return self._ignored()
-        if isinstance(event, JobCancelled):
-            had = bool(job.placement)
-            attempts.end(view, job, now_s)
-            view.counts.cancelled += 1
-            return [StopJob(job.job_id, StopReason.CANCELLED)] if had else []
-        if not job.attempt or not _is_of_latest(job, event.attempt):
-            return self._ignored()
-        match event:
-            case JobStarted():
-                if job.state is not JobState.STARTING:
-                    return self._ignored()
-                self._running(job, now_s)
-            case JobFinished():
-                attempts.end(view, job, now_s)
-                view.counts.finished += 1
-            case JobFailed():
-                elsewhere = event.node_id and all(event.node_id != node_id for node_id, _ in job.placement)
-                if job.state not in (JobState.STARTING, JobState.RUNNING) or elsewhere:
-                    return self._ignored()
-                return recovery.job_failed(view, job, event, now_s)
-            case _:
-                assert_never(event)
-        return []
+            return events.JobRefusal.ABOVE_QUOTA
+        return events.JobRefusal.QUEUE_FULL if view.queue.full else None
 
     def _running(self, job: Job, now_s: float) -> None:
         view = self.view
@@ -197,33 +188,3 @@ class ClusterBrain(Machine[ClusterEvent, ClusterEffect]):
         job.since_s = now_s
         view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s)
         attempts.save_later(view, job, now_s)
-
-    def _told_of_checkpoint(
-        self, event: CheckpointWritten | CheckpointFailed, now_s: float
-    ) -> list[ClusterEffect]:
-        job = self.view.jobs.get(event.job_id)
-        if job is None or job.state is not JobState.RUNNING or not _is_of_latest(job, event.attempt):
-            return self._ignored()
-        if isinstance(event, CheckpointWritten):
-            if not (math.isfinite(event.write_s) and event.write_s >= 0):
-                return self._ignored()
-            return attempts.written(self.view, job, event.write_s, now_s)
-        return self._ignored() if job.saving_since_s is None else attempts.lost(self.view, job, now_s)
-
-    def _node_added(self, event: NodeAdded) -> list[ClusterEffect]:
-        assert event.accelerator_count >= 1, event
-        view = self.view
-        if event.node_id in view.nodes:
-            return self._ignored()
-        count = event.accelerator_count
-        view.join(Node(event.node_id, count, event.domain, count))
-        return []
-
-    def _ignored(self) -> list[ClusterEffect]:
-        self.view.counts.ignored += 1
-        return []
-
-
-def _is_of_latest(job: Job, attempt: int) -> bool:
-    """Whether a report is of the attempt that runs, or names none."""
-    return attempt in (0, job.attempt)

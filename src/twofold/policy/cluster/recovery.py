@@ -4,27 +4,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from twofold.policy.cluster import events
 from twofold.policy.cluster.attempts import again, end, halt, kept_pieces, move, pause, to_queue
-from twofold.policy.cluster.events import (
-    ClusterEffect,
-    FaultCause,
-    JobFailed,
-    NodeFailed,
-    NodeRepaired,
-    QuarantineNode,
-    ReclaimServing,
-    ReleaseNode,
-    RepairKind,
-    StopJob,
-    StopReason,
-    SwapNode,
-)
 from twofold.policy.cluster.gang_queue import Job, JobState
 from twofold.policy.cluster.placement import FreeNodes, Node, NodeUse
 from twofold.policy.cluster.settings import FaultSettings
 from twofold.policy.cluster.view import ClusterView, Due
 
-NOT_THE_NODES = frozenset({FaultCause.SOFTWARE, FaultCause.MAINTENANCE})
+NOT_THE_NODES = frozenset({events.FaultCause.SOFTWARE, events.FaultCause.MAINTENANCE})
 REMEMBERED_FAILURES_MAX = 32  # of one node
 NEW_REPAIR_FRACTION = 0.2  # of the latest repair in the smoothed repair time
 DOUBLINGS_MAX = 64  # far beyond any backoff_s_max; keeps 2**n finite
@@ -111,7 +98,9 @@ def _poisson_fraction(mean_count: float, k: int) -> float:
     return math.exp(k * math.log(mean_count) - mean_count - math.lgamma(k + 1))
 
 
-def node_failed(view: ClusterView, node: Node, event: NodeFailed, now_s: float) -> list[ClusterEffect]:
+def node_failed(
+    view: ClusterView, node: Node, event: events.NodeFailed, now_s: float
+) -> list[events.ClusterEffect]:
     """A node that was up is gone: so are the attempts on it."""
     hit = [view.jobs[job_id] for job_id in node.job_counts]
     served = node.use is NodeUse.SERVING
@@ -119,20 +108,22 @@ def node_failed(view: ClusterView, node: Node, event: NodeFailed, now_s: float) 
         node.down_since_s = now_s
         node.use = NodeUse.TRAINING
     view.up_node_count -= 1
-    effects: list[ClusterEffect] = []
+    effects: list[events.ClusterEffect] = []
     if served:
         view.cuts.pop(node.node_id, None)
         view.serving_changed = True
-        effects.append(ReclaimServing((node.node_id,)))
+        effects.append(events.ReclaimServing((node.node_id,)))
     effects += _blamed(view, node, event.cause, now_s)
     for job in hit:
         effects += _interrupted(view, job, event.cause, 0.0, now_s)
     return effects
 
 
-def job_failed(view: ClusterView, job: Job, event: JobFailed, now_s: float) -> list[ClusterEffect]:
+def job_failed(
+    view: ClusterView, job: Job, event: events.JobFailed, now_s: float
+) -> list[events.ClusterEffect]:
     """An attempt ended by itself; its nodes are up."""
-    effects: list[ClusterEffect] = []
+    effects: list[events.ClusterEffect] = []
     node = view.nodes.get(event.node_id)
     if node is not None:
         effects += _blamed(view, node, event.cause, now_s)
@@ -140,7 +131,7 @@ def job_failed(view: ClusterView, job: Job, event: JobFailed, now_s: float) -> l
     return effects + _interrupted(view, job, event.cause, pause_s, now_s)
 
 
-def restart_due(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+def restart_due(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
     """A pause is over."""
     if job.state is JobState.PAUSED:
         to_queue(view, job, now_s)
@@ -148,9 +139,11 @@ def restart_due(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect
     return _on_sound_nodes(view, job, now_s)
 
 
-def node_repaired(view: ClusterView, node: Node, event: NodeRepaired, now_s: float) -> list[ClusterEffect]:
+def node_repaired(
+    view: ClusterView, node: Node, event: events.NodeRepaired, now_s: float
+) -> list[events.ClusterEffect]:
     """A node is back; if it was replaced or looked after, its past is forgotten."""
-    looked_after = event.kind is RepairKind.REPLACED or node.down_since_s is None
+    looked_after = event.kind is events.RepairKind.REPLACED or node.down_since_s is None
     with view.change(node):
         if node.down_since_s is not None:
             view.repair_s += NEW_REPAIR_FRACTION * (now_s - node.down_since_s - view.repair_s)
@@ -163,12 +156,12 @@ def node_repaired(view: ClusterView, node: Node, event: NodeRepaired, now_s: flo
     return []
 
 
-def released(view: ClusterView, node: Node) -> list[ClusterEffect]:
+def released(view: ClusterView, node: Node) -> list[events.ClusterEffect]:
     """A quarantine is over."""
     view.timers.cancel(Due.RELEASE, node.node_id)
     with view.change(node):
         node.quarantined_until_s = None
-    return [ReleaseNode(node.node_id)]
+    return [events.ReleaseNode(node.node_id)]
 
 
 def keep_spares(view: ClusterView) -> None:
@@ -213,23 +206,23 @@ def backoff_s(failed_count: int, faults: FaultSettings) -> float:
 
 
 def _interrupted(
-    view: ClusterView, job: Job, cause: FaultCause, pause_s: float, now_s: float
-) -> list[ClusterEffect]:
+    view: ClusterView, job: Job, cause: events.FaultCause, pause_s: float, now_s: float
+) -> list[events.ClusterEffect]:
     faults, making = view.settings.faults, job.making_room
     job.failed_count += 1
     view.counts.interrupted += 1
     # A program that crashes again and again says nothing of how often sound ones are interrupted.
-    if cause is not FaultCause.SOFTWARE or job.failed_count == 1:
+    if cause is not events.FaultCause.SOFTWARE or job.failed_count == 1:
         view.interruptions.fail()
     halt(view, job)
     if job.failed_count > faults.restart_limit:
         end(view, job, now_s)
         view.counts.failed += 1
-        return [StopJob(job.job_id, StopReason.GAVE_UP)]
+        return [events.StopJob(job.job_id, events.StopReason.GAVE_UP)]
     if making is not None and making.given_up is None:
         # It was about to leave: now it has, and loses what its checkpoint would have saved.
         to_queue(view, job, now_s)
-        return [StopJob(job.job_id, StopReason.FAILED)]
+        return [events.StopJob(job.job_id, events.StopReason.FAILED)]
     if making is not None:
         kept = kept_pieces(view, job, making.given_up)
         if sum(count for _, count in kept) >= job.submitted.minimum_count:
@@ -244,7 +237,7 @@ def _interrupted(
     return _on_sound_nodes(view, job, now_s)
 
 
-def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[ClusterEffect]:
+def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
     """Start a halted job once more, on nodes that may be used."""
     kept = kept_pieces(view, job, None)
     bad = [piece for piece in job.placement if not view.nodes[piece[0]].usable]
@@ -258,10 +251,10 @@ def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[ClusterEf
         view.counts.shrunk += 1
         return [move(view, job, kept, now_s)]
     to_queue(view, job, now_s)
-    return [StopJob(job.job_id, StopReason.FAILED)]
+    return [events.StopJob(job.job_id, events.StopReason.FAILED)]
 
 
-def _swapped(view: ClusterView, job: Job, bad: tuple[str, int], now_s: float) -> SwapNode | None:
+def _swapped(view: ClusterView, job: Job, bad: tuple[str, int], now_s: float) -> events.SwapNode | None:
     failed_id, count = bad
     spare = replacement_for(view.nodes[failed_id], count, view.spares, view.free, view.held)
     if spare is None:
@@ -274,10 +267,12 @@ def _swapped(view: ClusterView, job: Job, bad: tuple[str, int], now_s: float) ->
     )
     resized = move(view, job, placement, now_s)
     view.counts.swapped += 1
-    return SwapNode(job.job_id, failed_id, spare.node_id, resized.attempt)
+    return events.SwapNode(job.job_id, failed_id, spare.node_id, resized.attempt)
 
 
-def _blamed(view: ClusterView, node: Node, cause: FaultCause, now_s: float) -> list[ClusterEffect]:
+def _blamed(
+    view: ClusterView, node: Node, cause: events.FaultCause, now_s: float
+) -> list[events.ClusterEffect]:
     """Note a node's failure; one that fails beyond chance is set apart, as long as not too many are."""
     if cause in NOT_THE_NODES:
         return []
@@ -298,4 +293,4 @@ def _blamed(view: ClusterView, node: Node, cause: FaultCause, now_s: float) -> l
             node.use = NodeUse.TRAINING
     view.timers.set(Due.RELEASE, node.node_id, until_s)
     view.counts.quarantined += 1
-    return [QuarantineNode(node.node_id, until_s)]
+    return [events.QuarantineNode(node.node_id, until_s)]

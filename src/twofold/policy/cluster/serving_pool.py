@@ -8,28 +8,21 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from math import ceil
 
+from twofold.policy.cluster import events
 from twofold.policy.cluster.attempts import make_room
-from twofold.policy.cluster.events import (
-    ClusterEffect,
-    GrantServing,
-    PartitionNode,
-    ReclaimServing,
-    RefusePartition,
-    StopReason,
-)
 from twofold.policy.cluster.placement import Node, NodeUse
 from twofold.policy.cluster.room import Need, as_many_victims, candidates_for_serving
 from twofold.policy.cluster.sharing import DayProfile, planned_cuts
 from twofold.policy.cluster.view import ClusterView, Due
 
 
-def share(view: ClusterView, now_s: float) -> list[ClusterEffect]:
+def share(view: ClusterView, now_s: float) -> list[events.ClusterEffect]:
     """Give serving what it should have now, and take back what it need not have any longer."""
     view.serving_changed = False
     plan = view.serving_plan
     granted_count = view.serving_count
     wanted_count = plan.wanted_count(granted_count, now_s)
-    effects: list[ClusterEffect] = []
+    effects: list[events.ClusterEffect] = []
     if wanted_count < granted_count:
         effects += _reclaimed(view, granted_count - wanted_count)
     elif wanted_count > granted_count:
@@ -43,7 +36,7 @@ def share(view: ClusterView, now_s: float) -> list[ClusterEffect]:
 
 def demand_parts(
     view: ClusterView, profile_counts: Iterable[tuple[str, int]], now_s: float
-) -> list[ClusterEffect]:
+) -> list[events.ClusterEffect]:
     """Serving says which parts of accelerators it needs; a profile that is not named is not needed."""
     sharing = view.settings.sharing
     known = {row.profile for row in view.settings.partitions}
@@ -55,10 +48,10 @@ def demand_parts(
         view.part_demands[name].observe(max(counts[name], 0), now_s)
     unknown = {name: counts[name] for name in sorted(counts.keys() - known)}
     refused = planned_cuts(view.settings.partitions, unknown, ()).refused
-    return [*(RefusePartition(name, reason) for name, reason in refused), *cut(view, now_s)]
+    return [*(events.RefusePartition(name, reason) for name, reason in refused), *cut(view, now_s)]
 
 
-def cut(view: ClusterView, now_s: float) -> list[ClusterEffect]:
+def cut(view: ClusterView, now_s: float) -> list[events.ClusterEffect]:
     """Cut serving's accelerators for the parts that are needed now and by the forecast."""
     if not view.part_demands:
         return []
@@ -72,19 +65,19 @@ def cut(view: ClusterView, now_s: float) -> list[ClusterEffect]:
         for node in view.serving.values()
     }
     plan = planned_cuts(view.settings.partitions, wanted, list(chain.from_iterable(before.values())))
-    effects: list[ClusterEffect] = []
+    effects: list[events.ClusterEffect] = []
     cuts = iter(plan.cuts)
     for node_id, was in before.items():
         layout = tuple(islice(cuts, len(was)))
         if layout != was:
             view.cuts[node_id] = layout
-            effects.append(PartitionNode(node_id, layout))
+            effects.append(events.PartitionNode(node_id, layout))
     news = [refused for refused in plan.refused if refused not in view.parts_refused]
     view.parts_refused = plan.refused
-    return [*effects, *(RefusePartition(name, reason) for name, reason in news)]
+    return [*effects, *(events.RefusePartition(name, reason) for name, reason in news)]
 
 
-def _granted(view: ClusterView, missing_count: int, now_s: float) -> list[ClusterEffect]:
+def _granted(view: ClusterView, missing_count: int, now_s: float) -> list[events.ClusterEffect]:
     nodes: list[Node] = []
     for free in (view.free, view.held):
         part_count = min(missing_count, free.whole_count)
@@ -94,16 +87,18 @@ def _granted(view: ClusterView, missing_count: int, now_s: float) -> list[Cluste
     for node in nodes:
         with view.change(node):
             node.use = NodeUse.SERVING
-    effects: list[ClusterEffect] = [GrantServing(tuple(node.node_id for node in nodes))] if nodes else []
+    effects: list[events.ClusterEffect] = []
+    if nodes:
+        effects.append(events.GrantServing(tuple(node.node_id for node in nodes)))
     if missing_count > 0 and view.settings.preemption is not None:
         # Those that leave already come first to serving, when they have left.
         need = Need(missing_count, 0)
         for victim in as_many_victims(view, need, candidates_for_serving(view, now_s)):
-            effects += make_room(view, victim, StopReason.SERVING, now_s)
+            effects += make_room(view, victim, events.StopReason.SERVING, now_s)
     return effects
 
 
-def _reclaimed(view: ClusterView, spare_count: int) -> list[ClusterEffect]:
+def _reclaimed(view: ClusterView, spare_count: int) -> list[events.ClusterEffect]:
     """Nodes of the domains where serving has least come first: whole domains are training's again."""
     counts: dict[tuple[str, ...], int] = {}
     for node in view.serving.values():
@@ -113,11 +108,13 @@ def _reclaimed(view: ClusterView, spare_count: int) -> list[ClusterEffect]:
         if node.accelerator_count <= spare_count:
             spare_count -= node.accelerator_count
             nodes.append(node)
-    effects: list[ClusterEffect] = [ReclaimServing(tuple(node.node_id for node in nodes))] if nodes else []
+    effects: list[events.ClusterEffect] = []
+    if nodes:
+        effects.append(events.ReclaimServing(tuple(node.node_id for node in nodes)))
     for node in nodes:
         with view.change(node):
             node.use = NodeUse.TRAINING
         layout = view.cuts.pop(node.node_id, ())
         if any(layout):
-            effects.append(PartitionNode(node.node_id, ((),) * node.accelerator_count))
+            effects.append(events.PartitionNode(node.node_id, ((),) * node.accelerator_count))
     return effects
