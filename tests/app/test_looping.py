@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from twofold.app.loop_settings import serve_settings, train_settings
-from twofold.app.looping import alone, down, need_memory, up
+from twofold.app.looping import MemoryShortError, alone, down, need_memory, up
 from twofold.app.sources import load
-from twofold.core import BusyError, FileError, MemoryShortError, PortError, ValueRefusedError
+from twofold.core import BusyError, FileError, ValueRefusedError
+from twofold.live.processes import PortError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
 

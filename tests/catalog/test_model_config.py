@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
+from twofold.catalog.config_fields import ModelConfigError
 from twofold.catalog.model_config import read_model_config
-from twofold.core import ModelConfigError
 
 CATALOG = load_catalog()
 SHAPE = """layers hidden heads kv_heads head_dim ffn_hidden ffn_matrices vocab tied_embeddings attention arch

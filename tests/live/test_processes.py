@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-from twofold.core import PortError, RunError
+from twofold.core import RunError
 from twofold.live.processes import (
+    PortError,
     digest_of,
     free_port,
     last_lines,

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core import PortError
 from twofold.live import EngineSettings, ServiceSettings, bring_up, need_gateway_port, running
 from twofold.live.gateway_config import write_gateway_config
-from twofold.live.processes import digest_of, free_port, start, stop_all
+from twofold.live.processes import PortError, digest_of, free_port, start, stop_all
 from twofold.live.supervisor import _config
 
 for library in ("psutil", "uvicorn", "aiohttp"):

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from twofold.app.fetched import fetched_prices
 from twofold.app.where import select, unmatched
@@ -56,7 +56,7 @@ DERIVED = MappingProxyType(
 class CatalogTable(Shown):
     """Some rows and columns of one table, each number in the unit of its column."""
 
-    schema: ClassVar[str] = SCHEMA
+    schema = SCHEMA
     name: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -89,7 +89,7 @@ class CatalogTable(Shown):
 class CatalogTables(Shown):
     """The name of every table with the number of its rows."""
 
-    schema: ClassVar[str] = SCHEMA
+    schema = SCHEMA
     tables: dict[str, int]
 
     @property
@@ -251,7 +251,7 @@ def _text(cell: Cell) -> str:
 class RefreshedPrices(Shown):
     """The file that was written, its rows, and offers of accelerators that the catalogue does not know."""
 
-    schema: ClassVar[str] = "twofold/catalog/1"
+    schema = "twofold/catalog/1"
     file: Path
     row_count: int
     left_out: int

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from twofold.app.sources import SpecSource, load, names_of, whole_file
 from twofold.catalog import Catalog, load_catalog
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Checked(Shown):
     """A spec without errors, what it left open, and the servers described beside it."""
 
-    schema: ClassVar[str] = "twofold/check/1"
+    schema = "twofold/check/1"
     spec: Spec
     defaults: tuple[Default, ...]
     nodes: "tuple[NodeVerdict, ...]" = ()
@@ -123,7 +123,7 @@ def _counted(count: int, noun: str) -> str:
 class FirstSpec(Shown):
     """A spec to begin with, and the file that it was written to; None where it is only shown."""
 
-    schema: ClassVar[str] = "twofold/init/1"
+    schema = "twofold/init/1"
     file: str | None
     spec: str
 

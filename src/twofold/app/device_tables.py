@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from twofold.catalog import (
     Partition,
@@ -26,7 +25,7 @@ MOST_PARTITIONS = 64
 class Profiles(Shown):
     """Every legal profile of one device, every full cut of it, and where a requested mix would stand."""
 
-    schema: ClassVar[str] = "twofold/partitions/1"
+    schema = "twofold/partitions/1"
     accelerator: str
     profiles: tuple[Partition, ...]
     cuts: tuple[tuple[Placement, ...], ...]
@@ -94,7 +93,7 @@ def _requested(request: str) -> list[str]:
 class Kernels(Shown):
     """The kernels of every engine on one device."""
 
-    schema: ClassVar[str] = "twofold/kernels/1"
+    schema = "twofold/kernels/1"
     accelerator: str
     kernels: tuple[KernelSupport, ...]
 

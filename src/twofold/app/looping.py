@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from twofold.app.loop_page import loop_json
 from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
@@ -34,7 +34,7 @@ from twofold.core import (
     BusyError,
     Dimension,
     FileError,
-    MemoryShortError,
+    InfeasibleError,
     ValueRefusedError,
     parse_quantity,
     require_extra,
@@ -47,6 +47,12 @@ LOAD_FOR = "12 s"
 HIDING = "CUDA_VISIBLE_DEVICES"
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
 NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
+
+
+class MemoryShortError(InfeasibleError):
+    """The machine has less free memory than a run needs: says how much, and what to shrink."""
+
+    code = "E-memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class LoopShown(Shown):
 class Stopped(Shown):
     """What `down` found and ended."""
 
-    schema: ClassVar[str] = "twofold/down/1"
+    schema = "twofold/down/1"
     stopped_processes: int
     state_removed: bool
     found: bool  # whether there was any state

@@ -9,7 +9,7 @@ from datetime import date
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from twofold.app.sources import CALIBRATION_FILE, whole_file
 from twofold.catalog import load_catalog
@@ -45,7 +45,7 @@ HALVES = ("training", "inference", "kernels")
 class Predicted(Shown):
     """How many rows were answered, and why the others were refused."""
 
-    schema: ClassVar[str] = "twofold/predict/1"
+    schema = "twofold/predict/1"
     half: str
     file: str
     row_count: int
@@ -222,7 +222,7 @@ def _check(half: str, by: Sequence[str]) -> None:
 class Calibrated(Shown):
     """What the rows say, and where it was written."""
 
-    schema: ClassVar[str] = CALIBRATION_SCHEMA
+    schema = CALIBRATION_SCHEMA
     data: Calibration
     path: Path
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from twofold.app.sources import DEVICE_FOLDER
 from twofold.core import ValueRefusedError, format_si, require_extra, to_data
@@ -29,7 +29,7 @@ RANKS_MAX = 64
 class MeasuredDevice(Shown):
     """What was measured, and where its tables lie."""
 
-    schema: ClassVar[str] = "twofold/measure-device/1"
+    schema = "twofold/measure-device/1"
     record: DeviceRecord
     folder: Path
 

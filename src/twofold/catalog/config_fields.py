@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.catalog.types import ModelFamily
-from twofold.core import ModelConfigError, Place
+from twofold.core import InputError, Place
 
 FILE_LIMIT_BYTES = 4 * 2**20
 COUNT_LIMIT = 10**8  # no width, layer count or vocabulary is larger
@@ -29,6 +29,12 @@ WORDS = {
     "linear_attention": "linear", "mamba": "linear", "mamba2": "linear", "M": "linear",
     "moe": "moe", "E": "moe", "mlp": "mlp", "-": "mlp",
 }  # fmt: skip
+
+
+class ModelConfigError(InputError):
+    """A model configuration that cannot be read as an architecture; names the field."""
+
+    code = "E-model"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The one tree of errors that a user can meet. `str` is all it renders; `cli` adds source lines and exits."""
+"""The one tree of errors that a user can meet. `str` is all it renders; `cli` adds source lines and exits.
+
+An error that one room alone raises is defined there, below one of these.
+"""
 
 from typing import ClassVar, NamedTuple
 
@@ -45,30 +48,6 @@ class InputErrors(InputError):
         self.errors = errors
 
 
-class SyntaxTextError(InputError):
-    """Text that is not YAML."""
-
-    code = "E-syntax"
-
-
-class NestingError(SyntaxTextError):
-    """YAML nested deeper than any spec."""
-
-    code = "E-nesting"
-
-
-class AliasError(SyntaxTextError):
-    """YAML anchors and aliases: a spec repeats itself instead, so that every value has one place."""
-
-    code = "E-alias"
-
-
-class DuplicateKeyError(SyntaxTextError):
-    """The same key twice in one mapping."""
-
-    code = "E-duplicate"
-
-
 class EmptyError(InputError):
     """A file that holds nothing, or nothing to plan."""
 
@@ -85,12 +64,6 @@ class UnknownKeyError(InputError):
     """A key that a mapping does not have."""
 
     code = "E-key"
-
-
-class MissingKeyError(InputError):
-    """A key that a mapping needs."""
-
-    code = "E-missing"
 
 
 class ValueRefusedError(InputError):
@@ -147,12 +120,6 @@ class CatalogError(InputError):
     code = "E-catalog"
 
 
-class ModelConfigError(InputError):
-    """A model configuration that cannot be read as an architecture; names the field."""
-
-    code = "E-model"
-
-
 class ConstantsError(InputError):
     """A table of fitted constants, ours or a calibration's, that is broken or lacks what is asked."""
 
@@ -163,12 +130,6 @@ class FileError(InputError):
     """A file or folder that cannot be read or written, or an output path that exists already."""
 
     code = "E-file"
-
-
-class FileSizeError(FileError):
-    """A file larger than anyone writes by hand; refused before it is read."""
-
-    code = "E-file-size"
 
 
 class EncodingError(FileError):
@@ -187,12 +148,6 @@ class MissingExtraError(InputError):
     """A part of the product whose libraries are not installed: names the extra."""
 
     code = "E-extra"
-
-
-class PortError(InputError):
-    """A port that another program holds."""
-
-    code = "E-port"
 
 
 class BusyError(InputError):
@@ -222,9 +177,3 @@ class InfeasibleError(TwofoldError):
     def __init__(self, message: str, *, lines: tuple[tuple[str, str], ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.lines = lines
-
-
-class MemoryShortError(InfeasibleError):
-    """The machine has less free memory than a run needs: says how much, and what to shrink."""
-
-    code = "E-memory"

@@ -1,5 +1,3 @@
-from .artefact import publish as publish
-from .artefact import verify as verify
 from .engines import BLOCK_TOKENS as BLOCK_TOKENS
 from .engines import EngineSettings as EngineSettings
 from .engines import engine_name as engine_name
@@ -7,13 +5,8 @@ from .engines import kv_capacity_tokens as kv_capacity_tokens
 from .loader import closed_loop as closed_loop
 from .loader import open_loop as open_loop
 from .loader import prompts_of as prompts_of
-from .processes import free_port as free_port
-from .processes import log_path as log_path
-from .processes import need_free_port as need_free_port
 from .processes import running as running
-from .processes import start as start
 from .processes import stop_all as stop_all
-from .processes import wait_until_open as wait_until_open
 from .supervisor import Service as Service
 from .supervisor import ServiceSettings as ServiceSettings
 from .supervisor import bring_up as bring_up

@@ -16,12 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.core import PortError, RunError
+from twofold.core import InputError, RunError
 
 STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "TWOFOLD_PORT"
 GRACE_S = 5.0  # between asking a process to end and ending it
 LOG_TAIL_LINES = 8
 PORT_PATIENCE_S = 1.0
+
+
+class PortError(InputError):
+    """A port that another program holds."""
+
+    code = "E-port"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Shown:
 class ShownData(Shown, Generic[Data]):
     """An answer as data that carry their schema, and the lines that a terminal or a notebook shows of it."""
 
-    only_ascii: ClassVar[bool] = True  # as plans are written
+    only_ascii = True  # as plans are written
     data: Data
     lines: tuple[str, ...]
 
@@ -64,6 +64,6 @@ class ShownData(Shown, Generic[Data]):
 class Explanation(Shown):
     """Where one number of a plan comes from, as a tree of lines."""
 
-    schema: ClassVar[str] = "twofold/explain/1"
+    schema = "twofold/explain/1"
     path: str
     lines: tuple[str, ...]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
-from typing import Any, ClassVar
+from typing import Any
 
 from twofold.answer import unit_of
 from twofold.core import Estimate, format_si, from_data, to_data
@@ -69,7 +69,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 class Difference(Shown):
     """What differs between two plans, in plan order; empty when nothing does. Prints what matters first."""
 
-    schema: ClassVar[str] = "twofold/diff/1"
+    schema = "twofold/diff/1"
     changes: tuple[Change, ...]
     everything: bool = False  # prints every change, in plan order
 

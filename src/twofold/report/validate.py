@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
 from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Refusals, RowFinding
 from twofold.report.answers import Shown
@@ -39,7 +39,7 @@ KEY = (
 class Validated(Shown):
     """Scores by group, goals, refusals, and the gate where it was asked for."""
 
-    schema: ClassVar[str] = "twofold/validation/1"
+    schema = "twofold/validation/1"
     data: str
     row_counts: Mapping[str, int]  # scored, by half
     context_rows: int  # left out for their tier
@@ -70,7 +70,7 @@ class Validated(Shown):
 class Linted(Shown):
     """What is wrong, or odd, with the rows of one table."""
 
-    schema: ClassVar[str] = "twofold/lint/1"
+    schema = "twofold/lint/1"
     file: str
     half: str
     row_count: int

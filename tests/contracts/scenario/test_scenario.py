@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.contracts.spec import Scenario, read_scenario
-from twofold.contracts.spec.scenario import Reading, parse_scenario
+from twofold.contracts.spec import Scenario
+from twofold.contracts.spec.scenario import Reading, parse_scenario, read_scenario
 from twofold.core import FileError, InputErrors, TwofoldError
 
 

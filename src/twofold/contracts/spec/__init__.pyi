@@ -7,7 +7,6 @@ from .reader import parse_spec as parse_spec
 from .reader import read_spec as read_spec
 from .scenario import Scenario as Scenario
 from .scenario import find_scenario as find_scenario
-from .scenario import read_scenario as read_scenario
 from .scenario_fleet import ClusterChange as ClusterChange
 from .scenario_fleet import ClusterJobs as ClusterJobs
 from .scenario_fleet import EngineChange as EngineChange

@@ -12,14 +12,20 @@ from pydantic_core import ErrorDetails
 from twofold.contracts import Names, did_you_mean
 from twofold.contracts.spec.fields import Part
 from twofold.contracts.spec.spec import Spec
-from twofold.contracts.spec.yaml_nodes import Mapping, Node, Scalar, Sequence, plain, read_nodes
+from twofold.contracts.spec.yaml_nodes import (
+    FileSizeError,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    plain,
+    read_nodes,
+)
 from twofold.core import (
     EncodingError,
     FileError,
-    FileSizeError,
     InputError,
     InputErrors,
-    MissingKeyError,
     Place,
     ShapeError,
     UnknownKeyError,
@@ -33,6 +39,12 @@ SWITCHES = ("on", "off")
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 SIZE_LIMIT_BYTES = 1_000_000
+
+
+class MissingKeyError(InputError):
+    """A key that a mapping needs."""
+
+    code = "E-missing"
 
 
 def keys_of(part: type[Part]) -> dict[str, FieldInfo]:

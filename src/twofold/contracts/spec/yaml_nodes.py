@@ -21,18 +21,45 @@ from ruamel.yaml.events import (
 )
 
 from twofold.core import (
-    AliasError,
-    DuplicateKeyError,
     EmptyError,
-    FileSizeError,
-    NestingError,
+    FileError,
+    InputError,
     Place,
     ShapeError,
-    SyntaxTextError,
 )
 
 DEPTH_LIMIT = 20
 NODE_LIMIT = 20_000  # texts, lists and mappings; the largest portfolio has a few thousand
+
+
+class SyntaxTextError(InputError):
+    """Text that is not YAML."""
+
+    code = "E-syntax"
+
+
+class NestingError(SyntaxTextError):
+    """YAML nested deeper than any spec."""
+
+    code = "E-nesting"
+
+
+class AliasError(SyntaxTextError):
+    """YAML anchors and aliases: a spec repeats itself instead, so that every value has one place."""
+
+    code = "E-alias"
+
+
+class DuplicateKeyError(SyntaxTextError):
+    """The same key twice in one mapping."""
+
+    code = "E-duplicate"
+
+
+class FileSizeError(FileError):
+    """A file larger than anyone writes by hand; refused before it is read."""
+
+    code = "E-file-size"
 
 
 @dataclass(slots=True)
