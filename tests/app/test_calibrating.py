@@ -9,7 +9,7 @@ import pytest
 from twofold.app.local_tables import LocalTables, local_tables
 from twofold.app.measured_rows import calibrate
 from twofold.app.planning import plan
-from twofold.contracts.rows import CALIBRATION_SCHEMA, read_calibration
+from twofold.contracts.rows import Calibration
 from twofold.core import AlteredError, FileError, InputError, Source
 from twofold.perf import load_constants
 
@@ -58,7 +58,7 @@ def test_a_plan_beside_the_file_uses_it_and_one_elsewhere_does_not(table: Path, 
     assert after.training[0].step_s.source == Source.MEASURED
     assert after.training[0].step_s.value != before.value
     assert after.calibration == "6 rows of rows.csv, calibrated 2026-11-01"
-    assert after.digests.calibration == read_calibration(answer.path).digest
+    assert after.digests.calibration == Calibration.read(answer.path).digest
     assert plan(SPEC).training[0].step_s == before
 
 
@@ -66,7 +66,7 @@ def test_the_file_says_the_schema_and_what_was_refused(table: Path) -> None:
     answer = calibrate(table, today=DAY)
     data = json.loads(answer.path.read_text())
     assert next(iter(data)) == "schema"
-    assert data["schema"] == CALIBRATION_SCHEMA
+    assert data["schema"] == Calibration.schema
     assert [row["line"] for row in data["refused"]] == [8]
 
 
@@ -110,7 +110,7 @@ def test_an_old_calibration_and_one_to_other_constants_are_noted(table: Path) ->
     from twofold.contracts.rows.calibration import _digest
 
     data.pop("schema")
-    path.write_text(json.dumps({"schema": CALIBRATION_SCHEMA, **data, "digest": _digest(data)}))
+    path.write_text(json.dumps({"schema": Calibration.schema, **data, "digest": _digest(data)}))
     (other,) = local_tables(None, path, DAY).notes
     assert f"multiplies constants 1, these are {load_constants().version}" in other
 

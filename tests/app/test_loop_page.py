@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.app.loop_page import _grouped, _row, loop_json, notes_on_loads, share_of_load
+from twofold.app.loop_page import LoopShown, _grouped, _row, notes_on_loads, share_of_load
 from twofold.contracts.results import (
     Finding,
     LoadPoint,
@@ -86,7 +86,7 @@ def test_losses_that_differ_are_shouted() -> None:
 
 
 def test_the_json_names_its_schema_and_keeps_every_record() -> None:
-    data = json.loads(loop_json(PAGE))
+    data = json.loads(LoopShown(PAGE).json)
     assert data["schema"] == "twofold/loop/1"
     assert data["training"][0]["recovery"]["equal_losses"] is True
     assert data["rows"][0]["planned"]["source"] == "m"

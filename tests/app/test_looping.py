@@ -121,7 +121,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from pathlib import Path
 from twofold.app.looping import stopping
 from twofold.cli import main
-from twofold.live import start
+from twofold.live.processes import start
 import twofold.cli.entry, threading
 state = Path(sys.argv[1])
 def run(argv):

@@ -236,7 +236,7 @@ def test_runs_side_by_side_in_processes_give_the_same_bytes(planned: ShownPlan, 
     asked = parse_sweep("traffic.scale=0.5x,1x")
     told: list[str] = []
     swept = [
-        simulate_sweep(planned, asked, SimulateOptions(str(path)), tell=told.append, process_count=count)
+        simulate_sweep(planned, *asked, SimulateOptions(str(path)), tell=told.append, process_count=count)
         for count in (1, 2)
     ]
     assert swept[0].json == swept[1].json

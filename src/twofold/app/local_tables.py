@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from twofold.answer import calibration_rows
-from twofold.contracts.rows import Calibration, read_calibration
+from twofold.contracts.rows import Calibration
 from twofold.perf import Constants, load_constants
 
 GOOD_FOR_DAYS = 180  # releases of frameworks and engines, drivers and firmware change
@@ -29,7 +29,7 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
     tables = _of_device(device, today) if device else LocalTables(load_constants())
     if calibration is None:
         return tables
-    found = read_calibration(calibration)
+    found = Calibration.read(calibration)
     path = Path(*calibration.parts[-2:])  # as people see it beside the spec, wherever that is
     return LocalTables(
         tables.constants.with_rows(calibration_rows(found, path)),

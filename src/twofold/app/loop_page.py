@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from twofold.answer import ServingEstimate
 from twofold.contracts.results import (
@@ -16,11 +18,30 @@ from twofold.contracts.results import (
     TrainingMeasured,
     plan_to_json,
 )
-from twofold.core import Estimate, Source, exact, to_data, to_json
+from twofold.core import Estimate, Source, exact, to_data
 from twofold.device import DeviceRecord
+from twofold.report import Shown, loop_lines
 
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
 WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopShown(Shown):
+    """The page of a loop."""
+
+    schema = LOOP_SCHEMA
+    data: LoopPage
+
+    @property
+    def lines(self) -> list[str]:
+        """Planned beside measured, then what the doctor saw."""
+        return loop_lines(self.data)
+
+    @property
+    def as_data(self) -> Any:
+        """The page."""
+        return to_data(self.data)
 
 
 def loop_page(
@@ -46,11 +67,6 @@ def loop_page(
         findings=findings,
         notes=(*notes, *plan.warnings),
     )
-
-
-def loop_json(page: LoopPage) -> str:
-    """The page as JSON text, schema `twofold/loop/1`."""
-    return to_json({"schema": LOOP_SCHEMA, **to_data(page)})
 
 
 def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:

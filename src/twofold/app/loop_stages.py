@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twofold.answer import ServingEstimate
 from twofold.app.estimating import Machines, estimate_serve
-from twofold.app.loop_page import loop_json, loop_page, notes_on_loads, share_of_load
+from twofold.app.loop_page import LoopShown, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
     IN_FLIGHT_LIMIT,
@@ -31,7 +31,6 @@ from twofold.live import (
     bring_up,
     closed_loop,
     engine_name,
-    kv_capacity_tokens,
     open_loop,
     prompts_of,
     published_artefact,
@@ -170,7 +169,7 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> Se
             warmup_count=WARM_UP_REQUESTS,
         )
     )
-    capacity = kv_capacity_tokens(engine_settings(wanted, artefact)) * wanted.replica_count
+    capacity = engine_settings(wanted, artefact).kv_capacity_tokens * wanted.replica_count
     return ServingMeasured(
         engine=engine_name(),
         replica_count=wanted.replica_count,
@@ -200,7 +199,7 @@ def page_of(
     notes += notes_on_loads(served, device.rank_count)
     page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
     with whole_file(request.state / "page.json") as handle:
-        handle.write(loop_json(page))
+        handle.write(LoopShown(page).json)
     return page
 
 

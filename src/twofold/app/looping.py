@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from twofold.app.loop_page import loop_json
+from twofold.app.loop_page import LoopShown
 from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
 from twofold.app.loop_stages import (
     LoopRequest,
@@ -40,7 +40,7 @@ from twofold.core import (
     require_extra,
 )
 from twofold.live import need_gateway_port, running, stop_all
-from twofold.report import Shown, loop_lines
+from twofold.report import Shown
 
 STATE_FOLDER = ".twofold"
 LOAD_FOR = "12 s"
@@ -53,23 +53,6 @@ class MemoryShortError(InfeasibleError):
     """The machine has less free memory than a run needs: says how much, and what to shrink."""
 
     code = "E-memory"
-
-
-@dataclass(frozen=True, slots=True)
-class LoopShown(Shown):
-    """The page of a loop."""
-
-    data: LoopPage
-
-    @property
-    def lines(self) -> list[str]:
-        """Planned beside measured, then what the doctor saw."""
-        return loop_lines(self.data)
-
-    @property
-    def json(self) -> str:
-        """Schema `twofold/loop/1`."""
-        return loop_json(self.data)
 
 
 @dataclass(frozen=True, slots=True)

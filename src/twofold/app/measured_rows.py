@@ -1,7 +1,6 @@
 """Measured rows: `predict` answers them, `validate` scores the answers, `calibrate` fits to them."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import Any, Literal, TextIO
 
 from twofold.app.sources import CALIBRATION_FILE, whole_file
 from twofold.catalog import load_catalog
-from twofold.contracts.rows import CALIBRATION_SCHEMA, Calibration, calibration_to_data
-from twofold.core import EncodingError, Place, TableError, UsageError, ValueRefusedError
+from twofold.contracts.rows import Calibration
+from twofold.core import EncodingError, Place, TableError, UsageError, ValueRefusedError, to_json
 from twofold.measure import (
     FACETS,
     NEEDED,
@@ -222,7 +221,7 @@ def _check(half: str, by: Sequence[str]) -> None:
 class Calibrated(Shown):
     """What the rows say, and where it was written."""
 
-    schema = CALIBRATION_SCHEMA
+    schema = Calibration.schema
     data: Calibration
     path: Path
 
@@ -242,7 +241,7 @@ class Calibrated(Shown):
     @property
     def as_data(self) -> dict[str, Any]:
         """The calibration, and its file."""
-        return {"file": str(self.path), **calibration_to_data(self.data)}
+        return {"file": str(self.path), **self.data.as_data()}
 
 
 def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | None = None) -> Calibrated:
@@ -258,6 +257,5 @@ def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | No
     if out == CALIBRATION_FILE:
         out.parent.mkdir(exist_ok=True)
     with whole_file(out) as handle:
-        data = {"schema": CALIBRATION_SCHEMA, **calibration_to_data(calibration)}
-        handle.write(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        handle.write(to_json({"schema": Calibration.schema, **calibration.as_data()}))
     return Calibrated(calibration, out)

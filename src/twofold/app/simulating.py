@@ -69,14 +69,6 @@ class Simulated(Shown, Generic[Rehearsal]):
 
 
 @dataclass(frozen=True, slots=True)
-class SweepAxis:
-    """The key of a scenario and the texts that stand for its value."""
-
-    key: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SimulateOptions:
     """What a rehearsal may be told besides its plan."""
 
@@ -139,12 +131,12 @@ def simulate_or_sweep(
         raise UsageError("a sweep has many runs", hint=hint)
     chosen = SimulateOptions(traces=traces_by_class(traces), compare=scenario_pair(compare), **options)
     if sweep:
-        return simulate_sweep(source, parse_sweep(sweep), chosen, today, tell, core_count())
+        return simulate_sweep(source, *parse_sweep(sweep), chosen, today, tell, core_count())
     return simulate(source, chosen, today, tell, core_count())
 
 
-def parse_sweep(text: str) -> SweepAxis:
-    """`key=value,value,…`. Raises UsageError with what to write instead."""
+def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
+    """The key and the texts of `key=value,value,…`. Raises UsageError with what to write instead."""
     key, _, listed = text.partition("=")
     values = tuple(value.strip() for value in listed.split(","))
     if not key.strip() or len(values) < 2 or not all(values):
@@ -153,7 +145,7 @@ def parse_sweep(text: str) -> SweepAxis:
         raise UsageError(f"{len(values)} values are too many for one sweep", hint=f"at most {VALUES_MAX}")
     if len(set(values)) < len(values):
         raise UsageError(f"`--sweep {text}` names a value twice", hint=HINT)
-    return SweepAxis(key.strip(), values)
+    return key.strip(), values
 
 
 def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:
@@ -181,7 +173,8 @@ def _scenario(text: str | Scenario, classes: Sequence[str]) -> Scenario:
 
 def simulate_sweep(
     source: SpecSource | Plan,
-    axis: SweepAxis,
+    key: str,
+    values: Sequence[str],
     options: SimulateOptions = SimulateOptions(),
     today: date | None = None,
     tell: OnProgress = lambda _: None,
@@ -195,15 +188,13 @@ def simulate_sweep(
     classes = _class_names(given.plan)
     if isinstance(options.scenario, Scenario):
         raise ValueRefusedError("a sweep needs a scenario's name or file", hint="write its file's path")
-    scenarios = {
-        value: find_scenario(options.scenario, classes, ((axis.key, value),)) for value in axis.values
-    }
+    scenarios = {value: find_scenario(options.scenario, classes, ((key, value),)) for value in values}
 
     seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
-    runs = [(scenarios[value], seed) for value in axis.values for seed in seeds]
+    runs = [(scenarios[value], seed) for value in values for seed in seeds]
     made = _all(given, runs, options, tell, _workers(options, process_count))
     by_value = [made[index : index + len(seeds)] for index in range(0, len(made), len(seeds))]
-    sweep, signed = swept(axis.key, axis.values, by_value), made[0]
+    sweep, signed = swept(key, values, by_value), made[0]
     return Simulated(replace(sweep, twofold=__version__, plan_digest=signed.plan_digest, notes=signed.notes))
 
 

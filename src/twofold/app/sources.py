@@ -78,12 +78,9 @@ def names_of(catalog: Catalog) -> Names:
         "node": {node.name for node in catalog.rows(Node)},
         "region": set(region_names(catalog)),
     }
-    full = {kind: frozenset(names | aliases.get(kind, set())) for kind, names in named.items()}
+    full = {f"{kind}s": frozenset(names | aliases.get(kind, set())) for kind, names in named.items()}
     return Names(
-        models=full["model"],
-        accelerators=full["accelerator"],
-        nodes=full["node"],
-        regions=full["region"],
+        **full,
         providers=frozenset(price.provider for price in catalog.prices()),
         frameworks=frozenset(aliases.get("framework", ())),
         mandates=frozenset(catalog.named(MandateRow)),

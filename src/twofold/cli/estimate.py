@@ -1,5 +1,6 @@
 """The questions of `twofold estimate`, each on machines in words, with what is varied of them."""
 
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -21,23 +22,14 @@ MACHINES = (
     click.option("--price", default="", help="Of one accelerator, such as '2.10 $/h'."),
     click.option("--catalog", type=FILE, help="A folder with rows of yours."),
 )
-MACHINE_WORDS = (
-    "on",
-    "scale",
-    "oversubscription",
-    "fabric",
-    "nic",
-    "virtual_overhead",
-    "price",
-    "catalog",
-)
 
 
 def on_machines(parsed: dict[str, Any]) -> dict[str, Any]:
     """The words on machines as one argument."""
     from twofold.app import Machines
 
-    machines = Machines(**{name: parsed.pop(name) for name in MACHINE_WORDS})
+    words = [each.name for each in fields(Machines) if each.name in parsed]
+    machines = Machines(**{name: parsed.pop(name) for name in words})
     return {"on": machines, **parsed}
 
 

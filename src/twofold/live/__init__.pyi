@@ -1,7 +1,6 @@
 from .engines import BLOCK_TOKENS as BLOCK_TOKENS
 from .engines import EngineSettings as EngineSettings
 from .engines import engine_name as engine_name
-from .engines import kv_capacity_tokens as kv_capacity_tokens
 from .loader import closed_loop as closed_loop
 from .loader import open_loop as open_loop
 from .loader import prompts_of as prompts_of

@@ -43,6 +43,11 @@ class EngineSettings:
     batch_tokens: int  # prefill tokens of one step
     device: str = "cpu"
 
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Prompt and answer tokens that one replica can hold."""
+        return self.kv_block_count * BLOCK_TOKENS
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -57,11 +62,6 @@ class Replica:
 def engine_name() -> str:
     """The engine and its version, as plans name it."""
     return f"transformers {version('transformers')}"
-
-
-def kv_capacity_tokens(settings: EngineSettings) -> int:
-    """Prompt and answer tokens that one replica can hold."""
-    return settings.kv_block_count * BLOCK_TOKENS
 
 
 def engine_command(settings: EngineSettings) -> list[str]:

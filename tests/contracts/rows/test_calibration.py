@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from twofold.contracts.rows import (
-    CALIBRATION_SCHEMA,
     CalibratedFactor,
     CalibratedFigure,
     CalibratedStack,
     Calibration,
     RefusedRow,
-    calibration_to_data,
-    read_calibration,
 )
 from twofold.core import AlteredError, FileError
 
@@ -43,13 +40,13 @@ CALIBRATION = Calibration(
 
 def written(folder: Path, **changes: object) -> Path:
     path = folder / "calibration.json"
-    path.write_text(json.dumps({"schema": CALIBRATION_SCHEMA, **calibration_to_data(CALIBRATION), **changes}))
+    path.write_text(json.dumps({"schema": Calibration.schema, **CALIBRATION.as_data(), **changes}))
     return path
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    found = read_calibration(written(tmp_path))
-    assert calibration_to_data(found) == calibration_to_data(CALIBRATION)
+    found = Calibration.read(written(tmp_path))
+    assert found.as_data() == CALIBRATION.as_data()
     assert found.stacks == CALIBRATION.stacks
     assert found.rows == 10
     assert found.digest
@@ -60,7 +57,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 )
 def test_a_file_that_was_altered_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
     with pytest.raises(AlteredError, match="digest") as caught:
-        read_calibration(written(tmp_path, **changes))
+        Calibration.read(written(tmp_path, **changes))
     assert "twofold calibrate" in caught.value.hint
 
 
@@ -80,9 +77,9 @@ def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> 
     path = tmp_path / "calibration.json"
     path.write_text(text)
     with pytest.raises(FileError, match="is not a calibration"):
-        read_calibration(path)
+        Calibration.read(path)
 
 
 def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError):
-        read_calibration(tmp_path)
+        Calibration.read(tmp_path)

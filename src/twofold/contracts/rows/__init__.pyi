@@ -1,11 +1,8 @@
-from .calibration import CALIBRATION_SCHEMA as CALIBRATION_SCHEMA
 from .calibration import CalibratedFactor as CalibratedFactor
 from .calibration import CalibratedFigure as CalibratedFigure
 from .calibration import CalibratedStack as CalibratedStack
 from .calibration import Calibration as Calibration
 from .calibration import RefusedRow as RefusedRow
-from .calibration import calibration_to_data as calibration_to_data
-from .calibration import read_calibration as read_calibration
 from .jobs import read_jobs as read_jobs
 from .measured_rows import ServiceRow as ServiceRow
 from .measured_rows import StepRow as StepRow

@@ -8,11 +8,10 @@ import json
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from twofold.core import AlteredError, FileError, from_data, to_data
 
-CALIBRATION_SCHEMA = "twofold/calibration/1"
 FILE_LIMIT_BYTES = 4 * 2**20
 AGAIN = "calibrate again with `twofold calibrate`"
 
@@ -70,6 +69,7 @@ class RefusedRow:
 class Calibration:
     """What `calibration.json` says."""
 
+    schema: ClassVar[str] = "twofold/calibration/1"
     measurements: str  # name of the file of rows
     calibrated_on: date
     constants_version: int  # of ours, which the factors multiply
@@ -83,33 +83,32 @@ class Calibration:
         """Rows that were used."""
         return sum(stack.rows for stack in self.stacks)
 
+    def as_data(self) -> dict[str, Any]:
+        """As JSON holds it, with the digest of what it says."""
+        data: dict[str, Any] = to_data(self)
+        return data | {"digest": _digest(data)}
 
-def calibration_to_data(calibration: Calibration) -> dict[str, Any]:
-    """As JSON holds it, with the digest of what it says."""
-    data: dict[str, Any] = to_data(calibration)
-    return data | {"digest": _digest(data)}
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises FileError for a file that is none, AlteredError where its digest is not its own."""
+        try:
+            with path.open("rb") as handle:
+                content = handle.read(FILE_LIMIT_BYTES + 1)
+            data = json.loads(content[:FILE_LIMIT_BYTES])
+            if not isinstance(data, dict) or data.pop("schema", None) != cls.schema:
+                raise ValueError(f"its schema is not {cls.schema}")
+            if "digest" not in data:
+                raise ValueError("it lacks `digest`")
+            calibration = from_data(cls, data, more=True)
+        except OSError as error:
+            raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
+        except (ValueError, RecursionError) as error:
+            raise FileError(f"`{path}` is not a calibration: {error}", hint=AGAIN) from error
+        if calibration.digest != _digest(data):
+            raise AlteredError(f"`{path}` is not what was calibrated: its digest differs", hint=AGAIN)
+        return calibration
 
 
 def _digest(data: dict[str, Any]) -> str:
     told = json.dumps({key: value for key, value in data.items() if key != "digest"}, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()
-
-
-def read_calibration(path: Path) -> Calibration:
-    """Raises FileError for a file that is no calibration, AlteredError where its digest is not its own."""
-    try:
-        with path.open("rb") as handle:
-            content = handle.read(FILE_LIMIT_BYTES + 1)
-        data = json.loads(content[:FILE_LIMIT_BYTES])
-        if not isinstance(data, dict) or data.pop("schema", None) != CALIBRATION_SCHEMA:
-            raise ValueError(f"its schema is not {CALIBRATION_SCHEMA}")
-        if "digest" not in data:
-            raise ValueError("it lacks `digest`")
-        calibration = from_data(Calibration, data, more=True)
-    except OSError as error:
-        raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"`{path}` is not a calibration: {error}", hint=AGAIN) from error
-    if calibration.digest != _digest(data):
-        raise AlteredError(f"`{path}` is not what was calibrated: its digest differs", hint=AGAIN)
-    return calibration
