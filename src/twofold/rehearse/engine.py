@@ -92,15 +92,12 @@ def separate_engine(
 def changed_engine(settings: EngineSettings, change: EngineChange) -> EngineSettings:
     """The engine as a scenario sets its scheduler and cache; the rest stays as its software's."""
     said = change.model_fields_set
+    # Of the workers that decode, where prompts have their own.
+    mode = PrefillMode.EXCLUSIVE if change.prefill == "exclusive" else PrefillMode.MIXED
     return replace(
         settings,
         static_wait_s=change.wait_s if change.batching == "static" else None,
-        prefill_mode=_mode(change) if "prefill" in said else settings.prefill_mode,
+        prefill_mode=mode if "prefill" in said else settings.prefill_mode,
         reservation=Reservation(change.reserve) if "reserve" in said else settings.reservation,
         prefix_cache_tokens=settings.prefix_cache_tokens if change.prefix_cache == "on" else 0,
     )
-
-
-def _mode(change: EngineChange) -> PrefillMode:
-    """Of the workers that decode, where prompts have their own."""
-    return PrefillMode.EXCLUSIVE if change.prefill == "exclusive" else PrefillMode.MIXED

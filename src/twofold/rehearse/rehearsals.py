@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results import FleetFigures, ServicePlan, Simulation, TrainingFigures, TrainingPlan
+from twofold.contracts.results import ServicePlan, Simulation, TrainingFigures, TrainingPlan
 from twofold.contracts.spec import Scenario
 from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.rehearse.pools import RehearsalTables
@@ -156,19 +156,17 @@ def _outcome(one: RehearsalRuns, results: Sequence[Any]) -> RehearsalOutcome:
         factor: found[index * count : (index + 1) * count] for index, factor in enumerate(one.factors)
     }
     made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
-    fleets = (_with_release(fleet, run) for fleet, run in zip(made.fleets, runs[:count], strict=True))
+    fleets = [
+        replace(fleet, after_fault=replace(fleet.after_fault, release_p95_s=dict(run.release_p95_s)))
+        if fleet.after_fault
+        else fleet
+        for fleet, run in zip(made.fleets, runs[:count], strict=True)
+    ]
     tallies = [run.tenants for run in runs[:count] if run.tenants is not None]
     for tally in tallies[1:]:  # of all pools together
         tallies[0].add(tally)
     tenants = tallies[0].figures() if tallies else ()
     return RehearsalOutcome(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
-
-
-def _with_release(fleet: FleetFigures, run: TalliedRun) -> FleetFigures:
-    after = fleet.after_fault
-    if after is None:
-        return fleet
-    return replace(fleet, after_fault=replace(after, release_p95_s=dict(run.release_p95_s)))
 
 
 def _of_training(one: RehearsalRuns, figures: TrainingFigures) -> Simulation:

@@ -128,21 +128,17 @@ Runs = Sequence[Sequence[Simulation]]  # by value, then by seed
 def swept(key: str, values: Sequence[str], runs: Runs) -> Sweep:
     """Every value's figures over its seeds, and the findings. `runs[i][j]`: value i under seed j."""
     flat = [[flat_figures(run) for run in of_value] for of_value in runs]
-    points = tuple(
-        SweepPoint(value, _over_seeds(figures), all(run.slos_met for run in of_value))
-        for value, figures, of_value in zip(values, flat, runs, strict=True)
-    )
+    points = []
+    for value, figures, of_value in zip(values, flat, runs, strict=True):
+        names = [name for name in figures[0] if all(name in each for each in figures)]
+        over_seeds = {name: Swept(*mean_interval([each[name] for each in figures])) for name in names}
+        points.append(SweepPoint(value, over_seeds, all(run.slos_met for run in of_value)))
     first = runs[0][0]
     findings = (
         training_findings(key, points) if first.training else _serving_findings(key, points, flat, runs)
     )
     seeds = tuple(run.seed for run in runs[0])
-    return Sweep(SCHEMA, first.name, "", "", first.scenario, key, seeds, points, tuple(findings))
-
-
-def _over_seeds(flat: Sequence[Flat]) -> dict[str, Swept]:
-    names = [name for name in flat[0] if all(name in each for each in flat)]
-    return {name: Swept(*mean_interval([each[name] for each in flat])) for name in names}
+    return Sweep(SCHEMA, first.name, "", "", first.scenario, key, seeds, tuple(points), tuple(findings))
 
 
 def _serving_findings(
@@ -274,10 +270,13 @@ def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
         slowest = max(known, default=float("inf"))  # nothing finished
         return one.figures["output_tokens_per_s"].mean, -slowest
 
+    def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+        return one[0] >= other[0] and one[1] >= other[1] and one != other
+
     front = [
         one
         for one in points
-        if not any(_beats(worth(other), worth(one)) for other in points if other is not one)
+        if not any(beats(worth(other), worth(one)) for other in points if other is not one)
     ]
     allowed = [one for one in front if one.slos_met] or front
     chosen = max(allowed, key=worth)
@@ -287,7 +286,3 @@ def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
         f"{output:,.0f} output tok/s, e2e p95 {format_seconds(-slowest)}"
     )
     return [SweepFinding("pareto", text)]
-
-
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] >= other[0] and one[1] >= other[1] and one != other

@@ -194,25 +194,15 @@ def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens
         end_s = row.arrival_s
         seen.add(row.class_name or class_name)
         empty_count += round(row.output_tokens) < 1
-    notes = (_put_right_note(path, put_right), _empty_note(path, empty_count))
-    return TraceScan(end_s, frozenset(seen), tuple(note for note in notes if note))
-
-
-def _put_right_note(path: Path, rows: PutRight) -> str:
-    if not rows.row_count:
-        return ""
-    those = "1 row was" if rows.row_count == 1 else f"{rows.row_count:,} rows were"
-    return (
-        f"{path.name}: {those} not in order of time and put right, the first one on line {rows.first_line:,}"
-    )
-
-
-def _empty_note(path: Path, count: int) -> str:
-    """An engine ends an answer with a token: it computes one at least."""
-    if not count:
-        return ""
-    those = "1 answer of no token is" if count == 1 else f"{count:,} answers of no token are"
-    return f"{path.name}: {those} replayed with one, which ends it"
+    notes, moved_count = [], put_right.row_count
+    if moved_count:
+        those = "1 row was" if moved_count == 1 else f"{moved_count:,} rows were"
+        first = f"the first one on line {put_right.first_line:,}"
+        notes.append(f"{path.name}: {those} not in order of time and put right, {first}")
+    if empty_count:  # an engine ends an answer with a token: it computes one at least
+        those = "1 answer of no token is" if empty_count == 1 else f"{empty_count:,} answers of no token are"
+        notes.append(f"{path.name}: {those} replayed with one, which ends it")
+    return TraceScan(end_s, frozenset(seen), tuple(notes))
 
 
 SPAN_S_MAX = 366 * DAY_S  # simulated

@@ -7,19 +7,7 @@ from math import inf, isfinite
 from twofold.core import ValueRefusedError
 from twofold.policy.gate import events
 from twofold.twin import Heap
-from twofold.twin.serving.fault_types import (
-    ColdStart,
-    Drain,
-    Fault,
-    Partition,
-    RandomCrashes,
-    Release,
-    ReplicaCrash,
-    SlowReplica,
-    StorageBrownout,
-    ThermalThrottle,
-    ZoneLoss,
-)
+from twofold.twin.serving import fault_types
 from twofold.twin.serving.fleet_replicas import REPLICA_CAUSES, Fleet
 from twofold.twin.serving.fleet_state import Attempt, Kind, Replica
 from twofold.twin.serving.types import FleetWorld
@@ -36,7 +24,9 @@ class Struck:
 
 def check(world: FleetWorld) -> None:
     """Raises ValueRefusedError where a fault can never be what it says."""
-    zones = {group.order.zone for group in world.replicas} | _later_zones(world)
+    zones = {group.order.zone for group in world.replicas}
+    for pool in world.gate.scaling.pools if world.gate.scaling is not None else ():  # may start some later
+        zones |= set(pool.zones)
     known = {f"r{number}" for number in range(sum(group.count for group in world.replicas))}
     for number, fault in enumerate(world.faults, 1):
         what = f"fault {number}, {type(fault).__name__}"
@@ -58,122 +48,127 @@ def check(world: FleetWorld) -> None:
         factor = getattr(fault, "factor", getattr(fault, "step_factor", 1.0))
         if not 0.0 < factor < inf:
             raise ValueRefusedError(f"{what}: a factor of {factor:g} is not above 0")
-        if isinstance(fault, RandomCrashes) and not 0.0 < fault.rate_per_replica_h < inf:
+        if isinstance(fault, fault_types.RandomCrashes) and not 0.0 < fault.rate_per_replica_h < inf:
             raise ValueRefusedError(f"{what}: a rate of {fault.rate_per_replica_h:g} per hour is not above 0")
-        if isinstance(fault, Release) and not 0.0 <= fault.error_fraction <= 1.0:
+        if isinstance(fault, fault_types.Release) and not 0.0 <= fault.error_fraction <= 1.0:
             raise ValueRefusedError(f"{what}: {fault.error_fraction:g} is no fraction of errors")
 
 
-def fault_span_s(fault: Fault) -> tuple[float, float]:
+def fault_span_s(fault: fault_types.Fault) -> tuple[float, float]:
     """From when until when; infinity: it does not end by itself."""
     match fault:
-        case ReplicaCrash(at_s=at_s) | ColdStart(at_s=at_s):
+        case fault_types.ReplicaCrash(at_s=at_s) | fault_types.ColdStart(at_s=at_s):
             return at_s, at_s
-        case ZoneLoss(at_s=at_s, back_after_s=back_s) | Drain(at_s=at_s, back_after_s=back_s):
+        case (
+            fault_types.ZoneLoss(at_s=at_s, back_after_s=back_s)
+            | fault_types.Drain(at_s=at_s, back_after_s=back_s)
+        ):
             return at_s, inf if back_s is None else at_s + back_s
-        case Release(at_s=at_s, withdrawn_s=withdrawn_s):
+        case fault_types.Release(at_s=at_s, withdrawn_s=withdrawn_s):
             return at_s, inf if withdrawn_s is None else withdrawn_s
         case _:
             return fault.from_s, fault.until_s
 
 
-def spoken(fault: Fault) -> str:
+def spoken(fault: fault_types.Fault) -> str:
     """A fault in words, for what broke first."""
     match fault:
-        case ReplicaCrash():
+        case fault_types.ReplicaCrash():
             return f"replica {fault.replica_id} went down ({fault.cause})"
-        case SlowReplica():
+        case fault_types.SlowReplica():
             return f"replica {fault.replica_id} became {fault.factor:g} times slower"
-        case ThermalThrottle():
+        case fault_types.ThermalThrottle():
             return (
                 f"{f'zone {fault.zone}' if fault.zone else 'the fleet'} was throttled {fault.factor:g} times"
             )
-        case ZoneLoss():
+        case fault_types.ZoneLoss():
             return f"zone {fault.zone} was lost"
-        case ColdStart():
+        case fault_types.ColdStart():
             return "the fleet started cold"
-        case Partition():
+        case fault_types.Partition():
             return f"zone {fault.zone} was cut off"
-        case Drain():
+        case fault_types.Drain():
             return f"zone {fault.zone} was drained"
-        case StorageBrownout():
+        case fault_types.StorageBrownout():
             return f"storage fell to {fault.factor:.0%} of its bandwidth"
-        case Release():
+        case fault_types.Release():
             return f"release {fault.version} was offered"
-        case RandomCrashes():
+        case fault_types.RandomCrashes():
             return "replicas crash by chance"
 
 
 def schedule(world: FleetWorld, heap: Heap) -> None:
     """Put every fault's begin and end on the heap; those of chance are drawn per replica and life."""
     for number, fault in enumerate(world.faults):
-        if isinstance(fault, RandomCrashes):
+        if isinstance(fault, fault_types.RandomCrashes):
             continue
         from_s, until_s = fault_span_s(fault)
         heap.push(from_s, Kind.FAULT_BEGINS, (number, fault))
-        if until_s < inf and not isinstance(fault, (ReplicaCrash, ColdStart)):
+        if until_s < inf and not isinstance(fault, (fault_types.ReplicaCrash, fault_types.ColdStart)):
             heap.push(until_s, Kind.FAULT_ENDS, (number, fault))
 
 
-def begin(fleet: Fleet, number: int, fault: Fault, world: FleetWorld, heap: Heap, now_s: float) -> Struck:
+def begin(
+    fleet: Fleet, number: int, fault: fault_types.Fault, world: FleetWorld, heap: Heap, now_s: float
+) -> Struck:
     """Let a fault happen."""
     struck = Struck()
     match fault:
-        case ReplicaCrash():
+        case fault_types.ReplicaCrash():
             replica = fleet.replicas.get(fault.replica_id)
             if replica is not None:
                 _crash(fleet, replica, fault.cause, fault.back_after_s, now_s, struck)
-        case ZoneLoss():
+        case fault_types.ZoneLoss():
             fleet.lose_zone(fault.zone, fault_span_s(fault)[1])
             for replica in _in_zone(fleet, fault.zone):
                 _crash(fleet, replica, "power", fault.back_after_s, now_s, struck)
-        case ColdStart():
+        case fault_types.ColdStart():
             for replica in list(fleet.replicas.values()):
                 _crash(fleet, replica, "power", 0.0, now_s, struck)
-        case SlowReplica():
+        case fault_types.SlowReplica():
             replica = fleet.replicas.get(fault.replica_id)
             if replica is not None:
                 _slow(fleet, replica, number, fault.factor, now_s)
-        case ThermalThrottle():
+        case fault_types.ThermalThrottle():
             fleet.throttles[number] = (fault.zone, fault.factor)
             for replica in _in_zone(fleet, fault.zone):
                 _slow(fleet, replica, number, fault.factor, now_s)
-        case Partition():
+        case fault_types.Partition():
             _cut(fleet, fault.zone, world, heap, now_s)
-        case Drain():
+        case fault_types.Drain():
             _drain(fleet, number, fault, now_s, struck)
-        case StorageBrownout():
+        case fault_types.StorageBrownout():
             fleet.brown_out(number, fault.factor, now_s)
-        case Release():
+        case fault_types.Release():
             struck.signs.append(events.ReleaseOffered(fault.version, fault.pool))
-        case RandomCrashes():
+        case fault_types.RandomCrashes():
             pass
     return struck
 
 
-def end(fleet: Fleet, number: int, fault: Fault, now_s: float) -> Struck:
+def end(fleet: Fleet, number: int, fault: fault_types.Fault, now_s: float) -> Struck:
     """Let a fault be over."""
     struck = Struck()
     match fault:
-        case ZoneLoss():
+        case fault_types.ZoneLoss():
             fleet.find_zone(fault.zone, now_s)
-        case SlowReplica() | ThermalThrottle():
+        case fault_types.SlowReplica() | fault_types.ThermalThrottle():
             fleet.throttles.pop(number, None)
             for replica in fleet.replicas.values():
                 if replica.factors.pop(number, None) is not None:
                     fleet.set_speed(replica, now_s)
-        case Partition():
+        case fault_types.Partition():
             fleet.cut_zones[fault.zone] -= 1
             for replica in _in_zone(fleet, fault.zone):
                 replica.cut -= 1
                 if not replica.cut:
                     struck.freed.append(replica)
-        case Drain():
+        case fault_types.Drain():
             for asked in fleet.drained.pop(number, []):
                 fleet.start(asked, now_s)
-        case StorageBrownout():
+        case fault_types.StorageBrownout():
             fleet.brown_out(number, None, now_s)
-        case Release():
+        case fault_types.Release():
             struck.signs.append(events.ReleaseWithdrawn(fault.version))
         case _:
             pass
@@ -203,7 +198,7 @@ def _cut(fleet: Fleet, zone: str, world: FleetWorld, heap: Heap, now_s: float) -
                 heap.push(now_s + world.stall_timeout_s, Kind.STALLED, (attempt, replica, replica.stamp))
 
 
-def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck) -> None:
+def _drain(fleet: Fleet, number: int, fault: fault_types.Drain, now_s: float, struck: Struck) -> None:
     """The gate hears at once that nothing new may come; machines of other names stand for these later."""
     drained = []
     for replica in _in_zone(fleet, fault.zone):
@@ -215,12 +210,6 @@ def _drain(fleet: Fleet, number: int, fault: Drain, now_s: float, struck: Struck
 
 def _in_zone(fleet: Fleet, zone: str) -> list[Replica]:
     return [replica for replica in fleet.replicas.values() if zone in ("", replica.zone)]
-
-
-def _later_zones(world: FleetWorld) -> set[str]:
-    """Zones that the gate may start replicas in."""
-    scaling = world.gate.scaling
-    return {zone for pool in scaling.pools for zone in pool.zones} if scaling is not None else set()
 
 
 def _listed(names: Iterable[str]) -> str:

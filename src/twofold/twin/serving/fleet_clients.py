@@ -1,6 +1,5 @@
 """How clients behave: when one asks again, when it stops waiting, and how a session goes on."""
 
-from collections.abc import Iterable
 from math import inf
 
 from twofold.core import ValueRefusedError
@@ -35,7 +34,7 @@ class Clients:
         if number is None:
             raise ValueRefusedError(
                 f"request {self.given_count + 1} is of class `{arrival.class_name}`, which there is not",
-                hint=f"classes: {_listed(self._class_numbers)}",
+                hint=f"classes: {', '.join(name or '(no name)' for name in self._class_numbers)}",
             )
         turns = iter(arrival.turns) if arrival.turns else None
         self.given_count += 1
@@ -125,10 +124,6 @@ class Clients:
         self.open_count -= 1
         self.progress_s = now_s
         self._metrics.ended_at(visit, outcome, now_s)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(name or "(no name)" for name in names)
 
 
 def retry_in_s(

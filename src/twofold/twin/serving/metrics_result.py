@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from twofold.contracts import METRICS
 from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
-from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.serving.types import FleetResult, FleetWorld
@@ -55,7 +54,9 @@ def fleet_result(
             prefix_hit_fraction=engines.hit_tokens / read_tokens if read_tokens else 0.0,
             computed_s=engines.busy_s,
             saved_s=engines.saved_s,
-            kv_waste_fraction=_waste_fraction(engines),
+            kv_waste_fraction=max(0.0, 1.0 - engines.used_token_s / engines.held_token_s)
+            if engines.held_token_s
+            else 0.0,
             token_gap_p99_s=engines.gaps.quantile(0.99) if engines.gaps.count else None,
             token_gap_max_s=engines.gaps.quantile(1.0) if engines.gaps.count else None,
             preempted_count=engines.preempted_count,
@@ -88,10 +89,6 @@ def fleet_result(
 def _each(amount: float, count: float, scale: float = 1.0) -> float | None:
     """So much for each; None of none."""
     return amount / count * scale if count else None
-
-
-def _waste_fraction(spent: EngineSpent) -> float:
-    return max(0.0, 1.0 - spent.used_token_s / spent.held_token_s) if spent.held_token_s else 0.0
 
 
 def little_error(metrics: Metrics, now_s: float) -> float:
