@@ -14,7 +14,7 @@ import pytest
 from twofold.contracts.results import TrainingMeasured
 from twofold.core import AlteredError, BusyError, FileError, ValueRefusedError
 from twofold.live import TrainJob, published_artefact, run_training, running, stop_all
-from twofold.live.artefact import newest_complete, step_of
+from twofold.live.checkpoints import newest_complete, step_of
 from twofold.live.training_record import read_events, read_steps, unequal_steps
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")

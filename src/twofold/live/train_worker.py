@@ -39,7 +39,8 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
-from twofold.live.artefact import complete, flush, prune, remove, step_folder, step_of, survey
+from twofold.live.artefact import flush
+from twofold.live.checkpoints import complete, prune, remove, step_folder, step_of, survey
 from twofold.live.corpus import TOKENIZER_FILES, TOKENS
 from twofold.live.train_job import EXPORT
 from twofold.live.training_record import StepLine, append_event, append_step, mend, steps_path
