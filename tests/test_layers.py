@@ -24,14 +24,13 @@ FLOORS = {
     "policy.cluster": 4,
     "training": 5,
     "inference": 5,
-    "facility": 5,
     "twin": 5,
     "twin.serving": 6,
     "twin.cluster": 7,
     "answer": 8,
     "measure": 8,
     "device": 9,
-    "verdicts": 9,
+    "verdicts": 10,
     "rehearse": 9,
     "building": 9,
     "portfolio": 10,
@@ -42,7 +41,7 @@ FLOORS = {
     "app": 14,
     "cli": 15,
 }
-PURE_ROOMS = ("perf", "policy", "training", "inference", "twin", "facility")
+PURE_ROOMS = ("perf", "policy", "training", "inference", "twin", "building")
 BANNED_IN_PURE = {
     "asyncio",
     "datetime",
@@ -215,7 +214,7 @@ def test_help_loads_neither_numpy_nor_pydantic() -> None:
 # What `plan` loads of the rooms; the twin and its scenarios only where something is rehearsed.
 ROOMS_OF_A_PLAN = {
     *("core", "catalog", "contracts", "contracts.results", "contracts.rows", "contracts.spec", "perf"),
-    *("training", "inference", "facility", "answer", "portfolio", "money", "building", "planner"),
+    *("training", "inference", "answer", "portfolio", "money", "building", "planner"),
     *("report", "app", "cli"),
 }
 LIGHT_MODULES_OF_A_PLAN = {"policy.cluster.cadence", "twin.serving.profiles"}  # formulas that plans share

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from twofold.catalog import load_catalog
+from twofold.catalog.figures import figure
 from twofold.contracts.results import Building, Plan, total_usd
 from twofold.core import InfeasibleError
-from twofold.facility import figure
 
 TRAIN = """
 name: own

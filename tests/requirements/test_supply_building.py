@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 
+from twofold.building.filling import NodeList as Servers
+from twofold.building.filling import heat_map, nodes_per_rack, rack_limits, serving_racks, training_racks
+from twofold.building.node_power import node_power
+from twofold.building.sites import Site, rank_sites
 from twofold.catalog import Node, load_catalog
-from twofold.facility import NodeList as Servers
-from twofold.facility import (
-    Site,
-    heat_map,
-    node_power,
-    nodes_per_rack,
-    rack_limits,
-    rank_sites,
-    serving_racks,
-    training_racks,
-)
 
 Ask = Callable[[str], Any]
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from twofold.answer.training_run import estimate_run
 from twofold.answer.training_step import TrainedStep, memory_estimate, step_samples, trained_step
 from twofold.contracts.spec import TrainingRun
 from twofold.core import Estimate
-from twofold.facility import fabric_parts
-from twofold.perf import network
+from twofold.perf import fabric_parts, network
 from twofold.training import Limits, Stack, TrainingJob, search
 
 LIMITS = Limits(vpp_max=8)

@@ -1,6 +1,6 @@
 """Where a spec may buy: only prices of authorised regions count, and of those that it asks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from twofold.answer.context import Context
@@ -16,11 +16,27 @@ from twofold.answer.offers import (
     training_offers,
     training_prices,
 )
-from twofold.catalog import Catalog, Fit, Price, Regime, country_of, fit_of, places_in, scope_of
+from twofold.catalog import (
+    Authorisation,
+    Catalog,
+    Fit,
+    Price,
+    Regime,
+    country_of,
+    find_regime,
+    fit_of,
+    permits,
+    places_in,
+    refusal_reason,
+    scope_of,
+)
 from twofold.contracts.results import Lease
 from twofold.contracts.spec import Service, Shop, Spec, Supply, TrainingRun
-from twofold.core import InfeasibleError, format_seconds, format_si
-from twofold.facility import find_regime, permits, places_in_words, refusal_reason
+from twofold.core import (
+    InfeasibleError,
+    format_seconds,
+    format_si,
+)
 
 
 def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:
@@ -259,3 +275,14 @@ def may_host(provider: str, context: Context) -> bool:
     regime = find_regime(context.catalog, rules.regime)
     held = {row.provider.lower() for row in context.catalog.authorisations(regime.name)}
     return regime.rented and provider.lower() in held
+
+
+def places_in_words(rows: Iterable[Authorisation], limit: int = 6) -> str:
+    """`aws us-gov-west-1, us-gov-east-1 · azure usgovvirginia`: who would be authorised."""
+    by_provider: dict[str, list[str]] = {}
+    for row in rows:
+        by_provider.setdefault(row.provider, []).append(row.region)
+    return " · ".join(
+        f"{provider} {', '.join(regions[:limit])}{' …' if len(regions) > limit else ''}"
+        for provider, regions in by_provider.items()
+    )

@@ -13,7 +13,7 @@ from twofold.core import CatalogError, InputError, InputErrors, format_si
 from twofold.report import Shown
 
 if TYPE_CHECKING:
-    from twofold.facility import NodeVerdict
+    from twofold.building import NodeVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _cited(spec: Spec, catalog: Catalog) -> tuple[str, ...]:
     """Which of the mandates that are cited no longer hold."""
     if spec.compliance is None or not spec.compliance.cites:
         return ()
-    from twofold.facility import cited_notes, register_of
+    from twofold.building import cited_notes, register_of
 
     return cited_notes(register_of(catalog, None), spec.compliance.cites)
 
@@ -86,7 +86,7 @@ def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":
     places = catalog.places_of_own("nodes")
     if not places:
         return ()
-    from twofold.facility import judge_node  # brings arrays, which few specs need to be checked
+    from twofold.building import judge_node
 
     verdicts = tuple(judge_node(catalog, catalog.node(name)) for name in places)
     errors: list[InputError] = [

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from twofold.answer import Context, cheapest, node_of_size, priced
-from twofold.building.compliance_derive import compliance_derivations
+from twofold.building.compliance import compliance_of
+from twofold.building.compliance_costs import Rent
+from twofold.building.compliance_system import RuledFleet, RuledSystem
+from twofold.building.derive import compliance_derivations
 from twofold.building.entries import training_token_bytes
-from twofold.catalog import Catalog, HardwarePrice, Price, economic_by_provider
+from twofold.catalog import Catalog, HardwarePrice, Price, economic_by_provider, figure, find_regime
 from twofold.contracts.results import Compliance, Machine, Plan, PriceUsed, ServicePlan, TrainingPlan
 from twofold.contracts.spec import Spec
 from twofold.core import YEAR_H
-from twofold.facility import Rent, RuledFleet, RuledSystem, compliance_of, figure, find_regime
 
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up

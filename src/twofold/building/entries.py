@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from twofold.answer import Context, assumed_node
-from twofold.catalog import Catalog, Node, Region
+from twofold.building.filling import NodeList
+from twofold.building.node_power import NodePower, node_power
+from twofold.catalog import Catalog, Node, Region, figure
 from twofold.contracts.results import Machine, Plan, ServicePlan, TrainingPlan, UnitCost
 from twofold.contracts.spec import Owned
 from twofold.core import YEAR_S, InputError
-from twofold.facility import NodeList, NodePower, figure, node_power
 
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
 

@@ -4,29 +4,23 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from twofold.answer import READING, Context
+from twofold.building.cabling import CableRun, cable_runs, fabric_bill, hall
 from twofold.building.entries import Entry, training_token_bytes
-from twofold.contracts.results import BuiltNetwork, BuiltStorage, Plan, ServicePlan, TrainingPlan
-from twofold.core import DAY_S, UnknownNameError
-from twofold.facility import (
-    CableRun,
-    FabricParts,
-    Rack,
+from twofold.building.filling import Rack
+from twofold.building.node_power import network_cards
+from twofold.building.serving_fabric import serving_fabric, serving_flows
+from twofold.building.storage import (
     StorageNeed,
     archive_need,
-    cable_runs,
     choose_storage,
-    fabric_bill,
-    fabric_parts,
-    figure_of,
-    hall,
     local_choice,
-    network_cards,
-    rail_parts,
-    serving_fabric,
-    serving_flows,
     storm_need,
     training_need,
 )
+from twofold.catalog import figure_of
+from twofold.contracts.results import BuiltNetwork, BuiltStorage, Plan, ServicePlan, TrainingPlan
+from twofold.core import DAY_S, UnknownNameError
+from twofold.perf import FabricParts, fabric_parts, rail_parts
 
 RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
 SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from twofold.answer import Context
+from twofold.building.cooling import CoolingKind
 from twofold.building.entries import COLLECTED, Entry, electricity, entries
 from twofold.building.power import MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
 from twofold.contracts.results import BuiltNetwork, LineItem, Plan, UnitCost, line_item
 from twofold.core import J_PER_KWH, YEAR_S
-from twofold.facility import CoolingKind
 
 DEMAND_SOURCE = "facility.csv demand charge"
 

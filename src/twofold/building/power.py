@@ -7,8 +7,20 @@ from math import ceil
 import numpy as np
 
 from twofold.answer import Context
+from twofold.building.cooling import CoolingKind, pue, wue_l_per_kwh
+from twofold.building.delivery import (
+    capped,
+    cleanest_hours,
+    provision,
+    rack_feed,
+    redundancy,
+    step_load,
+    year_of,
+)
 from twofold.building.entries import NOWHERE, Entry, grid_gco2_per_kwh, usd_per_kwh
+from twofold.building.node_power import idle_w, planned_w, resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
+from twofold.catalog import figure
 from twofold.contracts.results import (
     BuildingYear,
     BuiltNetwork,
@@ -20,24 +32,6 @@ from twofold.contracts.results import (
     TrainingPlan,
 )
 from twofold.core import J_PER_KWH, YEAR_S, Estimate, Source
-from twofold.facility import (
-    CoolingKind,
-    capped,
-    cleanest_hours,
-    figure,
-    idle_w,
-    planned_w,
-    provision,
-    pue,
-    rack_feed,
-    redundancy,
-    resting_w,
-    serving_w,
-    step_load,
-    training_peak_w,
-    wue_l_per_kwh,
-    year_of,
-)
 from twofold.twin.serving import Profile, hourly_weights
 
 MONTHS = 12

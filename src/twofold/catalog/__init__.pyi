@@ -2,6 +2,8 @@ from .catalog import Catalog as Catalog
 from .catalog import load_catalog as load_catalog
 from .figures import HYPERSCALERS as HYPERSCALERS
 from .figures import economic_by_provider as economic_by_provider
+from .figures import figure as figure
+from .figures import figure_of as figure_of
 from .geography import distance_m as distance_m
 from .model_config import read_model_config as read_model_config
 from .names import canonical as canonical
@@ -18,6 +20,11 @@ from .places import fit_of as fit_of
 from .places import places_in as places_in
 from .places import region_names as region_names
 from .places import scope_of as scope_of
+from .regimes import asks as asks
+from .regimes import authorises as authorises
+from .regimes import find_regime as find_regime
+from .regimes import permits as permits
+from .regimes import refusal_reason as refusal_reason
 from .schema import Cell as Cell
 from .schema import Column as Column
 from .schema import schema as schema
@@ -30,7 +37,6 @@ from .types import ControlRow as ControlRow
 from .types import CostItem as CostItem
 from .types import EconomicFigure as EconomicFigure
 from .types import Fabric as Fabric
-from .types import FacilityFigure as FacilityFigure
 from .types import HardwarePrice as HardwarePrice
 from .types import KeyPoint as KeyPoint
 from .types import MandateRow as MandateRow

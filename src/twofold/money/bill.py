@@ -8,6 +8,7 @@ from typing import Any
 from twofold.answer import Context
 from twofold.building import (
     COLLECTED,
+    OF_RENT,
     OwnYear,
     at_work,
     electricity,
@@ -30,7 +31,6 @@ from twofold.contracts.results import (
 )
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_H, YEAR_S, format_usd
-from twofold.facility import OF_RENT
 from twofold.money.economics import energy_usd
 from twofold.money.terms import cited, price_instead
 from twofold.portfolio import moved_weights_tb

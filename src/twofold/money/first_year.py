@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import hypot
 
 from twofold.answer import Context, derived, may_host
+from twofold.building import OF_RENT
 from twofold.catalog import ApiPrice
 from twofold.contracts.results import (
     Derivation,
@@ -19,7 +20,6 @@ from twofold.contracts.results import (
 )
 from twofold.contracts.spec import Spec
 from twofold.core import Estimate, InfeasibleError, Source, format_apart, format_enough, format_usd
-from twofold.facility import OF_RENT
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.owning import owning, ratios
 from twofold.money.portfolio import portfolio_bill

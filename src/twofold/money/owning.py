@@ -12,8 +12,10 @@ from twofold.building import (
     DEMAND_SOURCE,
     MONTHS,
     Entry,
+    NodeList,
     OwnYear,
     networks,
+    node_power,
     own_years,
     place_of,
     placed,
@@ -34,7 +36,6 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.core import YEAR_H, YEAR_S
-from twofold.facility import NodeList, node_power
 from twofold.money.bought import (
     Bought,
     OwningTerms,

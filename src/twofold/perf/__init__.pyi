@@ -35,6 +35,12 @@ from .software import ENGINES as ENGINES
 from .software import SPEC_ENGINES as SPEC_ENGINES
 from .software import engine_called as engine_called
 from .software import engine_software as engine_software
+from .topology import FabricCounts as FabricCounts
+from .topology import FabricParts as FabricParts
+from .topology import fabric_parts as fabric_parts
+from .topology import ports_at as ports_at
+from .topology import rail_parts as rail_parts
+from .topology import switch_for as switch_for
 from .types import Cluster as Cluster
 from .types import Device as Device
 from .types import Floats as Floats

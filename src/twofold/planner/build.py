@@ -32,7 +32,7 @@ from twofold.answer import (
     training_plan,
     with_letters,
 )
-from twofold.building import compliance_part, with_building, with_compliance
+from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
 from twofold.contracts.results import (
     Derivation,
@@ -46,7 +46,6 @@ from twofold.contracts.results import (
 )
 from twofold.contracts.spec import Spec, defaults_used
 from twofold.core import Source, format_usd
-from twofold.facility import OF_RENT
 from twofold.money import check_budget, rent_of_year, with_money
 from twofold.perf import Constants
 from twofold.planner.actions import actions_of

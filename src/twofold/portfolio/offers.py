@@ -15,9 +15,8 @@ from twofold.answer import (
     own_offers,
     priced,
 )
-from twofold.catalog import Node, Observation
+from twofold.catalog import Node, Observation, authorises, find_regime, refusal_reason
 from twofold.contracts.spec import Service, TrainingRun
-from twofold.facility import authorises, find_regime, refusal_reason
 from twofold.portfolio.listed import interruptions_by_place, offer_of_price, own_offer
 from twofold.portfolio.problem import CapacityOffer
 from twofold.portfolio.quotes import Quote, offer_of_quote, read_quotes

@@ -6,11 +6,10 @@ from math import ceil, inf
 from operator import mul
 
 from twofold.answer import Offer, node_of_size, read_rate_bytes_per_s, serving_stack
-from twofold.catalog import Catalog, Model, Node
+from twofold.catalog import Catalog, Model, Node, figure
 from twofold.contracts.results import Machine, Pool, ServicePlan
 from twofold.contracts.spec import EngineChange, Supply
 from twofold.core import InputError, ValueRefusedError
-from twofold.facility import figure
 from twofold.inference import (
     Hardware,
     MeasuredService,

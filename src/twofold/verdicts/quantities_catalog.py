@@ -14,11 +14,11 @@ from twofold.catalog import (
     Storage,
     best_price,
     distance_m,
+    figure,
     legal_partitions,
     schema,
 )
 from twofold.core import UnknownNameError
-from twofold.facility import figure
 from twofold.perf import device
 from twofold.verdicts.world import CommandOf, MissingFigure, World, one_of
 

@@ -5,10 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twofold.catalog import HardwarePrice, MandateRow, NetworkPart, Price, Regime, best_price
-from twofold.contracts.spec import ComplianceSpec
-from twofold.core import J_PER_KWH, YEAR_H, InfeasibleError, UnknownNameError, ValueRefusedError
-from twofold.facility import (
+from twofold.building import (
     COOLING_KINDS,
     CoolingKind,
     NodeList,
@@ -18,20 +15,30 @@ from twofold.facility import (
     RuledSystem,
     capex_usd_per_w,
     compliance_of,
-    fabric_parts,
-    find_regime,
     heat_map,
     is_liquid_cooled,
     network_cards,
     node_power,
     nodes_per_rack,
-    permits,
     planned_w,
     rack_limits,
     serving_racks,
     storm_s,
     training_w,
 )
+from twofold.catalog import (
+    HardwarePrice,
+    MandateRow,
+    NetworkPart,
+    Price,
+    Regime,
+    best_price,
+    find_regime,
+    permits,
+)
+from twofold.contracts.spec import ComplianceSpec
+from twofold.core import J_PER_KWH, YEAR_H, InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.perf import fabric_parts
 from twofold.verdicts.world import MissingFigure, World, one_of
 
 MANY = 1000

@@ -1,0 +1,292 @@
+"""What rules cost: a bill of items, each bought for nodes, enclaves, users or terabytes; no percentage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import hypot
+
+from twofold.building.compliance_records import clusters_of, keys_of, logs_of
+from twofold.building.compliance_system import STAGING, RuledSystem, administrators, enclaves_of, spare_nodes
+from twofold.catalog import Catalog, CostItem, HardwarePrice, asks, figure_of
+from twofold.contracts.results import (
+    ComplianceItem,
+    Enclave,
+    KeyPlan,
+    LogPlan,
+    UnitCost,
+    Uplift,
+    cents,
+    line_item,
+    total_usd,
+)
+from twofold.contracts.spec import ComplianceSpec
+from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact
+
+B_PER_TB = 1e12
+CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
+SIZES = (64, 512, 4096)  # accelerators
+YEAR, REGION, PROVIDER, STAFF = "year", "region", "provider", "staff"
+OF_RENT = frozenset({REGION, PROVIDER})
+
+
+@dataclass(frozen=True, slots=True)
+class Rent:
+    """Hours of a run or service: as paid, at the same provider without the rules, and in the open shop."""
+
+    name: str  # of the run or service
+    accelerator_h: float  # of the first year
+    paid_usd_per_h: float
+    provider_usd_per_h: float  # the same provider without the rules
+    open_usd_per_h: float  # the cheapest of the same accelerator without the rules
+    paid: str  # each price's row, in words
+    provider: str
+    open: str
+    date: str
+    support_fraction: float = 0.0  # of the rent, at the provider
+    open_support_fraction: float = 0.0  # of the rent, at the cheapest
+    discount_fraction: float = 0.0  # off list prices, wherever one rents
+    tax_fraction: float = 0.0
+
+    @property
+    def base_usd(self) -> float:
+        """A year of the hours at the same provider without the rules: with support, discount and tax."""
+        kept = (1.0 - self.discount_fraction) * (1.0 + self.tax_fraction) * (1.0 + self.support_fraction)
+        return self.accelerator_h * self.provider_usd_per_h * kept
+
+
+@dataclass(frozen=True, slots=True)
+class Quantities:
+    """How many of each driver a system has, by the place of its machines."""
+
+    by_driver: dict[tuple[str, str], Estimate]
+
+    def of(self, item: CostItem) -> Estimate:
+        """Units of an item: its count for each of its driver."""
+        return self.by_driver[item.driver, item.place].times(item.count)
+
+
+def bill_of(
+    system: RuledSystem,
+    enclaves: Sequence[Enclave],
+    keys: KeyPlan,
+    logs: LogPlan,
+    rents: Sequence[Rent],
+    catalog: Catalog,
+    tax_fraction: float = 0.0,
+) -> tuple[ComplianceItem, ...]:
+    """Every line of the first year: dearer rent first, then the table's items that apply.
+
+    On the terms of the plan's bill: with support, discount and tax. Staff are paid wages, on which no tax
+    of sales is due.
+
+    Formula  quantity = count × driver (nodes, enclaves, users, modules, TB of logs …)
+    Why      Assessors and staff come once per system, agents and patches per node, logs per byte: a share of
+             the total would be wrong at every size but one.
+    Source   table compliance_items.
+    """
+    counts = quantities_of(system, enclaves, keys, logs, catalog)
+    wanted = [item for item in catalog.rows(CostItem) if asks(system.regime) & set(item.regimes.split())]
+    lines = [
+        _line(
+            _priced(item, system, catalog),
+            counts.of(item).times(charged_share(item, system)),
+            tax_fraction,
+        )
+        for item in wanted
+    ]
+    rented = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd]
+    return (*rented, *(line for line in lines if line.line.quantity > 0))
+
+
+def charged_share(item: CostItem, system: RuledSystem) -> float:
+    """The part of the regions rented in whose provider charges an item; all where anybody would."""
+    if not item.provider:
+        return 1.0
+    return system.providers.count(item.provider) / len(system.providers) if system.providers else 0.0
+
+
+def uncharged(system: RuledSystem, catalog: Catalog) -> tuple[str, ...]:
+    """What the rules ask of rented machines and only other providers have a price for, in words."""
+    return tuple(
+        f"{item.name}: {item.provider} lists {item.usd:,.0f} $ a {item.unit} and {item.recurs}; "
+        f"what {', '.join(others)} asks for it is in no table"
+        for item in catalog.rows(CostItem)
+        if item.provider and asks(system.regime) & set(item.regimes.split())
+        if (others := [name for name in dict.fromkeys(system.providers) if name != item.provider])
+    )
+
+
+def quantities_of(
+    system: RuledSystem, enclaves: Sequence[Enclave], keys: KeyPlan, logs: LogPlan, catalog: Catalog
+) -> Quantities:
+    """Each driver for machines that are rented, owned, or any."""
+    clusters = clusters_of(system, enclaves)
+    whole = system.nodes_count()
+    found: dict[tuple[str, str], Estimate] = {}
+    for place in ("any", "rented", "owned"):
+        nodes = system.nodes_count(place)
+        own = [part for part in enclaves if place in ("any", part.place) and part.name != STAGING]
+        share = nodes / whole if whole else 0.0
+        modules = sum(place in ("any", each) for each in clusters) * keys.module_count / len(clusters)
+        counts = {
+            "system": 1.0 if own else 0.0,
+            "site": float(system.site_count) if own else 0.0,
+            "enclave": float(len(own)),
+            "node": float(nodes),
+            "spare_node": float(spare_nodes(system, catalog)) if place != "rented" else 0.0,
+            "user": float(system.users_count),
+            "admin": float(administrators(system, catalog)),
+            "hsm": modules,
+            "offline_hsm": float(keys.offline_count),
+        }
+        found |= {(driver, place): exact(count, "count") for driver, count in counts.items()}
+        found |= {
+            ("tb_log", place): logs.bytes_per_year.times(share / B_PER_TB),
+            ("tb_online", place): logs.online_bytes.times(share / B_PER_TB),
+            ("tb_archive", place): logs.archive_bytes.times(share / B_PER_TB),
+        }
+    return Quantities(found)
+
+
+def totals_of(items: Sequence[ComplianceItem]) -> tuple[Estimate, float, Estimate]:
+    """USD of the first year, what of it is dearer rent, and USD of each later year.
+
+    The middles are the sums of the lines, to the cent.
+    """
+    rent_usd = total_usd(item.line for item in items if item.category in OF_RENT)
+    return _sum(items), rent_usd, _sum([item for item in items if item.recurs == YEAR])
+
+
+def uplift_of(
+    accelerators: int, base_usd: float, items: Sequence[ComplianceItem], catalog: Catalog
+) -> Uplift:
+    """A year of the items over a year of the machines, and where that stands against the claim.
+
+    Formula  (yearly items + items paid once / years) / machines
+    Why      An authorisation and its devices serve for years: their first year alone would overstate them.
+             Another provider is another product: its line is in the bill, not in the uplift.
+    """
+    years = figure_of(catalog, "spread", "years that what is paid once serves").value
+    counted = [item for item in items if item.category != PROVIDER]
+    total = _sum([item if item.recurs == YEAR else _spread(item, years) for item in counted])
+    fraction = Estimate(
+        total.value / base_usd, total.low / base_usd, total.high / base_usd, "fraction", total.source
+    )
+    low, high = CLAIM
+    claim = "below" if fraction.value < low else "above" if fraction.value > high else "within"
+    return Uplift(accelerators, base_usd, total, fraction, claim)
+
+
+def uplift_at(size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, catalog: Catalog) -> Uplift:
+    """The same system with so many accelerators in use all year: nodes and requests grow, people do not."""
+    grown = _grown(system, size)
+    enclaves = enclaves_of(grown)
+    kept_days = spec.retention_s / DAY_S if spec.retention_s else None
+    keys, logs = keys_of(grown, enclaves, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
+    hours = size * YEAR_H
+    there = replace(rent, accelerator_h=hours)
+    items = bill_of(grown, enclaves, keys, logs, [there], catalog, rent.tax_fraction)
+    return uplift_of(size, there.base_usd, items, catalog)
+
+
+def _grown(system: RuledSystem, size: int) -> RuledSystem:
+    factor = size / sum(fleet.accelerator_count for fleet in system.fleets)
+    return replace(
+        system,
+        fleets=tuple(
+            replace(
+                fleet,
+                node_count=max(1, round(fleet.node_count * factor)),
+                accelerator_count=round(fleet.accelerator_count * factor),
+            )
+            for fleet in system.fleets
+        ),
+        requests_per_s=system.requests_per_s * factor,
+        peak_requests_per_s=system.peak_requests_per_s * factor,
+    )
+
+
+def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
+    """A spare node at the price of the node itself, where the catalogue knows it."""
+    if item.driver != "spare_node":
+        return item
+    used = {fleet.node for fleet in system.fleets if not fleet.rented}
+    known = [row for row in catalog.rows(HardwarePrice) if row.name in used]
+    if not known:
+        return item
+    row = max(known, key=lambda each: each.usd)
+    source = f"hardware_prices: {row.name}, {row.source}"
+    return replace(
+        item, usd_low=row.usd_low, usd=row.usd, usd_high=row.usd_high, date=row.date, source=source
+    )
+
+
+def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> ComplianceItem:
+    tax = 0.0 if item.category == STAFF else tax_fraction
+    line = line_item(
+        item.name,
+        "compliance",
+        quantity.value,
+        item.unit,
+        UnitCost(item.usd, f"compliance_items: {item.name} ({item.source})", item.date),
+        tax_fraction=tax,
+    )
+    low, high = ((1.0 + tax) * quantity.low * item.usd_low, (1.0 + tax) * quantity.high * item.usd_high)
+    return ComplianceItem(
+        item.name,
+        item.category,
+        item.recurs,
+        line,
+        min(low, line.total_usd),
+        max(high, line.total_usd),
+        item.confidence,
+    )
+
+
+def _rent_lines(rent: Rent) -> tuple[ComplianceItem, ...]:
+    """What the same machines cost more: at an authorised provider, then in its authorised region.
+
+    Each with the support that is paid on it.
+    """
+    paid, there, anywhere = rent.paid_usd_per_h, rent.provider_usd_per_h, rent.open_usd_per_h
+    support = [
+        price * share
+        for price, share in (
+            (paid, rent.support_fraction),
+            (there, rent.support_fraction),
+            (anywhere, rent.open_support_fraction),
+        )
+    ]
+    return (
+        _rent_line(rent, PROVIDER, "", there - anywhere, f"{rent.provider} against {rent.open}"),
+        _rent_line(rent, PROVIDER, "support: ", support[1] - support[2], "economics.csv support"),
+        _rent_line(rent, REGION, "", paid - there, f"{rent.paid} against {rent.provider}"),
+        _rent_line(rent, REGION, "support: ", support[0] - support[1], "economics.csv support"),
+    )
+
+
+def _rent_line(rent: Rent, category: str, kind: str, usd_per_h: float, source: str) -> ComplianceItem:
+    line = line_item(
+        f"authorised {category}: {kind}{rent.name}",
+        "compliance",
+        rent.accelerator_h,
+        "accelerator-h",
+        UnitCost(usd_per_h, source if kind else f"prices: {source}", rent.date),
+        discount_fraction=rent.discount_fraction,
+        tax_fraction=rent.tax_fraction,
+    )
+    name = f"{category} of {kind}{rent.name}"
+    return ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
+
+
+def _sum(items: Sequence[ComplianceItem]) -> Estimate:
+    """The lines' sum; half of each line's spread is common to all of them, half is its own."""
+    middle = total_usd(item.line for item in items)
+    below = [item.line.total_usd - item.low_usd for item in items]
+    above = [item.high_usd - item.line.total_usd for item in items]
+    low, high = (0.5 * sum(ends) + 0.5 * hypot(*ends) for ends in (below, above))
+    return Estimate(middle, middle - low, middle + high, "USD", Source.ASSUMED)
+
+
+def _spread(item: ComplianceItem, years: float) -> ComplianceItem:
+    line = replace(item.line, total_usd=cents(item.line.total_usd / years))
+    return replace(item, line=line, low_usd=item.low_usd / years, high_usd=item.high_usd / years)

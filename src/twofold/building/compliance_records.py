@@ -1,0 +1,153 @@
+"""Where keys are used, and how many hardware security modules hold them."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from twofold.building.compliance_system import STAGING, RuledSystem
+from twofold.catalog import Catalog, KeyPoint, asks, figure_of
+from twofold.contracts.results import Enclave, KeyPlan, KeyUse, LogPlan
+from twofold.core import DAY_S, YEAR_S, Estimate, Source
+
+RELEASES_A_YEAR = 52.0
+OFFLINE = frozenset({"il5", "air-gapped"})  # regimes whose root never is online
+
+
+def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> KeyPlan:
+    """The points of table `key_uses` that a regime asks for, and the modules for them.
+
+    Formula  modules = clusters × max(least, ⌈rate / clusters / rate of one⌉ + 1)
+    Why      One more than the load needs, so that a module may fail at the peak; never fewer than a cluster
+             needs to be available.
+    Source   tables key_uses and compliance_figures.
+    """
+    halves = {"any", *(fleet.half for fleet in system.fleets)}
+    points = tuple(
+        KeyUse(row.name, row.protects, row.standard, row.evidence, _rate(row, system, enclaves, catalog))
+        for row in catalog.rows(KeyPoint)
+        if row.half in halves and asks(system.regime) & set(row.regimes.split())
+    )
+    rate_per_s = sum(point.operations_per_s for point in points)
+    one = figure_of(catalog, "hsm", "RSA-2048 signatures of one module").value
+    least = int(figure_of(catalog, "hsm", "modules of a cluster, at least").value)
+    clusters = len(clusters_of(system, enclaves))
+    each = max(least, ceil(rate_per_s / clusters / one) + 1)
+    is_offline = system.regime.name in OFFLINE or system.regime.closed
+    offline = int(figure_of(catalog, "hsm", "offline modules").value) if is_offline else 0
+    kind = "site" if system.regime.hsm_per == "site" else "enclave"
+    plural = "s" if clusters > 1 else ""
+    peak = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
+    reason = f"{each} in each of {clusters} {kind}{plural}, peak {peak}/s"
+    return KeyPlan(points, rate_per_s, one, clusters, clusters * each, offline, reason)
+
+
+def clusters_of(system: RuledSystem, enclaves: Sequence[Enclave]) -> tuple[str, ...]:
+    """The place, rented or owned, of each cluster of modules: by site, or by enclave."""
+    inside = [enclave for enclave in enclaves if enclave.name != STAGING]
+    if system.regime.hsm_per == "site":
+        return (inside[-1].place,) * system.site_count
+    return tuple(enclave.place for enclave in inside)
+
+
+def _rate(point: KeyPoint, system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> float:
+    """Operations a second of a point at the peak."""
+    start_s = figure_of(catalog, "hsm", "window of a fleet's start").value
+    update_s = figure_of(catalog, "transfer", "days between updates").value * DAY_S
+    training = sum(fleet.node_count for fleet in system.fleets if fleet.half == "training")
+    checkpoint_s = system.checkpoint_interval_s or YEAR_S
+    per_s = {
+        "year": 1 / YEAR_S,
+        "day": 1 / DAY_S,
+        "release": RELEASES_A_YEAR / YEAR_S,
+        "transfer": 1 / update_s,
+        "enclave_s": float(len(enclaves)),
+        "node_start": system.nodes_count() / start_s,
+        "checkpoint_node": training / checkpoint_s,
+        "request": system.peak_requests_per_s,
+    }
+    return point.operations * per_s[point.per]
+
+
+YEAR_DAYS = 365.0
+MONTH_DAYS = YEAR_DAYS / 12
+AUDIT, CONTENT, ATTRIBUTION = "audit", "content", "attribution"
+
+
+def logs_of(system: RuledSystem, recorded: str, retention_days: float | None, catalog: Catalog) -> LogPlan:
+    """The room that logs take, and the latency budget of writing them.
+
+    Formula  bytes a year = requests × record + nodes × bytes a day of their own logs
+             searchable   = bytes/s × time online; archive = bytes/s × (retention − time online)
+             synchronous  = durable append + record / write rate
+    Units    B, s, days.
+    Source   table compliance_figures; retention of the regime unless the spec has its own.
+    """
+    record = record_bytes(system, recorded, catalog)
+    hosts = figure_of(catalog, "log", "host logs of a node in a day")
+    nodes = system.nodes_count()
+    kept = retention_days or system.regime.retention_months * MONTH_DAYS
+    online = min(kept, system.regime.online_months * MONTH_DAYS)
+    serves = system.requests_per_s > 0
+    low, middle, high = (
+        system.requests_per_s * DAY_S * size + nodes * of_node
+        for size, of_node in (
+            (record.low, hosts.low),
+            (record.value, hosts.value),
+            (record.high, hosts.high),
+        )
+    )
+    a_day = Estimate(middle, low, high, "B", Source.ASSUMED)
+    waits = _synchronous_s(record, catalog) if serves else None
+    budget_s = _budget_s(system, catalog)
+    return LogPlan(
+        recorded=recorded,
+        bytes_per_request=record.value if serves else None,
+        requests_per_s=system.requests_per_s,
+        host_bytes_per_s=nodes * hosts.value / DAY_S,
+        bytes_per_year=a_day.times(YEAR_DAYS),
+        retention_days=kept,
+        online_days=online,
+        online_bytes=a_day.times(online),
+        archive_bytes=a_day.times(kept - online),
+        synchronous_s=waits,
+        asynchronous_s=figure_of(catalog, "latency", "append in memory") if serves else None,
+        budget_s=budget_s,
+        synchronous_fits=None if waits is None or budget_s is None else waits.high <= budget_s,
+    )
+
+
+def record_bytes(system: RuledSystem, recorded: str, catalog: Catalog) -> Estimate:
+    """Bytes of one request's record with its envelope.
+
+    Formula  (audit + tokens × text + output tokens × attribution) × envelope, as far as recorded
+    """
+    audit = figure_of(catalog, "log", "audit record")
+    text = figure_of(catalog, "log", "text of one token")
+    weights = figure_of(catalog, "log", "attribution of one output token")
+    envelope = figure_of(catalog, "log", "envelope")
+    tokens = 0.0 if recorded == AUDIT else system.input_tokens + system.output_tokens
+    attributed = system.output_tokens if recorded == ATTRIBUTION else 0.0
+    ends = [
+        (getattr(audit, end) + tokens * getattr(text, end) + attributed * getattr(weights, end))
+        * getattr(envelope, end)
+        for end in ("low", "value", "high")
+    ]
+    return Estimate(ends[1], ends[0], ends[2], "B", Source.ASSUMED)
+
+
+def _synchronous_s(record: Estimate, catalog: Catalog) -> Estimate:
+    append = figure_of(catalog, "latency", "durable append")
+    rate = figure_of(catalog, "latency", "write rate of one writer")
+    return Estimate(
+        append.value + record.value / rate.value,
+        append.low + record.low / rate.high,
+        append.high + record.high / rate.low,
+        "s",
+        Source.ASSUMED,
+    )
+
+
+def _budget_s(system: RuledSystem, catalog: Catalog) -> float | None:
+    if system.tightest_goal_s is None:
+        return None
+    share = figure_of(catalog, "latency", "share of the tightest goal that a log may take")
+    return system.tightest_goal_s * share.value

@@ -1,0 +1,317 @@
+"""Servers into racks: how many fit by heat, power, rack units, ports and weight, and how even the heat is."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.building.cooling import LIQUID, CoolingKind, cooling_limit_w
+from twofold.building.node_power import (
+    is_liquid_cooled,
+    is_rack_scale,
+    network_cards,
+    node_power,
+    planned_w,
+    serving_w,
+    training_w,
+)
+from twofold.catalog import Catalog, Node, figure
+
+Use = Literal["training", "serving"]
+Limit = Literal["cooling", "power", "rack units", "ports", "weight", "a rack of its own"]
+ASSUMED_W_PER_UNIT = 1300.0  # of servers whose height no table states: DGX H100 has 1,275
+# A symmetric layout may take so many more racks than the fullest one before racks differ by one server.
+SYMMETRY_RACKS_RATIO = 1.15
+HOT_SPOT_RATIO = 1.15  # over the mean of all racks
+
+
+@dataclass(frozen=True, slots=True)
+class RackLimits:
+    """What one rack carries. `power_w` is the feed's limit, `cooling_w` the heat that is taken away."""
+
+    cooling: CoolingKind
+    cooling_w: float
+    power_w: float
+    rack_units: int
+    ports: int  # of the network, at the rack
+    weight_kg: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeList:
+    """So many servers of one kind for one use."""
+
+    name: str  # the run or service
+    use: Use
+    node: Node
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RackFill:
+    """How many of one server fit into a rack, by every limit; the least binds."""
+
+    nodes_per_rack: int
+    binding: Limit
+    by_limit: tuple[tuple[Limit, int], ...]
+    rack_w: float  # of a full rack, at the vendor's maximum
+
+
+@dataclass(frozen=True, slots=True)
+class RackLoad:
+    """What servers take of a rack: power as planned, heat in use, room, ports and weight."""
+
+    planned_w: float
+    heat_w: float
+    rack_units: int
+    ports: int
+    weight_kg: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """One rack: what stands in it, what that takes of it, and what would be full first."""
+
+    index: int
+    holds: tuple[tuple[str, int], ...]  # (run or service, servers)
+    load: RackLoad
+    binding: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Heat rack by rack; `imbalance_ratio` is the hottest over the mean."""
+
+    heat_w: tuple[float, ...]
+    mean_w: float
+    imbalance_ratio: float
+    hot_racks: tuple[int, ...]  # more than 15 % over the mean
+
+
+def rack_limits(
+    catalog: Catalog,
+    cooling: CoolingKind,
+    *,
+    power_w: float | None = None,
+    rack_units: int | None = None,
+    ports: int | None = None,
+    weight_kg: float | None = None,
+) -> RackLimits:
+    """The limits of one rack: the table's, where none is given. A feed is built for what cooling carries."""
+    cooling_w = cooling_limit_w(catalog, cooling).value
+
+    def row(item: str) -> float:
+        return figure(catalog, "rack", item).value
+
+    return RackLimits(
+        cooling,
+        cooling_w,
+        cooling_w if power_w is None else power_w,
+        int(row("usable rack units")) if rack_units is None else rack_units,
+        int(row("network ports")) if ports is None else ports,
+        row("static load limit") if weight_kg is None else weight_kg,
+    )
+
+
+def nodes_per_rack(catalog: Catalog, node: Node, limits: RackLimits) -> RackFill:
+    """Servers of one kind that one rack holds, and the limit that binds.
+
+    Formula  least of ⌊cooling/w⌋, ⌊feed/w⌋, ⌊units/height⌋, ⌊ports/cards⌋, ⌊load/weight⌋
+    Why      Each is used up by every server alike; w is the vendor's maximum, which breakers are sized for.
+    Units    servers.
+    Source   catalogue: `nodes`, `facility: rack_kw, rack`.
+    Limits   A server of 40 U and more is a rack of its own; one too dense for air needs liquid: 0 without.
+    """
+    power = planned_w(node_power(catalog, node))
+    own_rack = is_rack_scale(node)
+    dry = is_liquid_cooled(catalog, node) and limits.cooling not in LIQUID
+    counts: list[tuple[Limit, int]] = [
+        ("cooling", 0 if dry else int(limits.cooling_w / power + 1e-9)),
+        ("power", int(limits.power_w / power + 1e-9)),
+    ]
+    if own_rack:
+        counts.append(("a rack of its own", 1))
+    else:
+        counts += [
+            ("rack units", limits.rack_units // height(catalog, node)),
+            ("ports", limits.ports // max(network_cards(node)[0], 1)),
+            ("weight", int(limits.weight_kg / weight_kg(catalog, node) + 1e-9)),
+        ]
+    binding, fewest = min(counts, key=lambda pair: pair[1])
+    return RackFill(fewest, binding, tuple(counts), fewest * power)
+
+
+def training_racks(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> tuple[Rack, ...]:
+    """Repeatable racks: all alike where that takes hardly more of them, else differing by one server."""
+    foot = _footprint(catalog, wanted, limits)
+    if foot.fill.nodes_per_rack == 0 or wanted.count == 0:
+        return ()
+    counts = even_counts(wanted.count, foot.fill.nodes_per_rack)
+    return tuple(_rack(index, ((foot, count),), limits) for index, count in enumerate(counts))
+
+
+def even_counts(node_count: int, per_rack: int) -> tuple[int, ...]:
+    """Servers in each rack: equal where a divisor is near the fullest rack, else as even as they can be.
+
+    >>> even_counts(64, 4), even_counts(10, 4)
+    ((4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4), (4, 3, 3))
+    """
+    fewest = ceil(node_count / per_rack)
+    for size in range(min(per_rack, node_count), 0, -1):
+        if node_count % size == 0 and node_count // size <= SYMMETRY_RACKS_RATIO * fewest:
+            return (size,) * (node_count // size)
+    more = node_count % fewest
+    return tuple(node_count // fewest + (index < more) for index in range(fewest))
+
+
+def serving_racks(
+    catalog: Catalog, wanted: Sequence[NodeList], limits: RackLimits, first_index: int = 0
+) -> tuple[Rack, ...]:
+    """Mixed racks: each server goes to the coolest rack that still has room, hot kinds first.
+
+    Opens as many racks as the fullest packing needs, so that hot and cool servers share racks evenly.
+    """
+    kinds = [_footprint(catalog, each, limits) for each in wanted if each.count]
+    kinds = sorted(
+        (kind for kind in kinds if kind.fill.nodes_per_rack), key=lambda kind: -kind.load.planned_w
+    )
+    counts = _spread(kinds, limits)
+    filled = [row for row in counts.tolist() if any(row)]
+    return tuple(
+        _rack(
+            first_index + index,
+            tuple((kind, count) for kind, count in zip(kinds, row, strict=True) if count),
+            limits,
+        )
+        for index, row in enumerate(filled)
+    )
+
+
+def heat_map(racks: Iterable[Rack]) -> HeatMap:
+    """Heat per rack in use, and how uneven it is: 1 where all racks are alike."""
+    heat = tuple(rack.load.heat_w for rack in racks)
+    mean = sum(heat) / len(heat) if heat else 0.0
+    return HeatMap(
+        heat,
+        mean,
+        max(max(heat) / mean, 1.0) if mean else 1.0,
+        tuple(index for index, own in enumerate(heat) if own > HOT_SPOT_RATIO * mean),
+    )
+
+
+def band(catalog: Catalog, use: Use) -> tuple[float, float]:
+    """The band of rack power that circulates for that use, in W: 40–120 kW training, 10–30 kW serving."""
+    row = figure(catalog, "rack", f"{use} rack band")
+    return row.low, row.high
+
+
+def band_verdict(catalog: Catalog, use: Use, rack_w: float) -> str:
+    """`in`, `below` or `above` that band."""
+    low, high = band(catalog, use)
+    return "below" if rack_w < low else "above" if rack_w > high else "in"
+
+
+def height(catalog: Catalog, node: Node) -> int:
+    """Rack units; of servers whose height no table states, by power at the density of an 8 U server."""
+    if node.rack_units is not None:
+        return node.rack_units
+    return max(1, ceil(planned_w(node_power(catalog, node)) / ASSUMED_W_PER_UNIT))
+
+
+def weight_kg(catalog: Catalog, node: Node) -> float:
+    """Weight by height: servers full of heat sinks, or racks with their manifolds."""
+    kind = "a liquid-cooled rack" if is_liquid_cooled(catalog, node) else "an air-cooled server"
+    return height(catalog, node) * figure(catalog, "rack", f"weight of {kind}").value
+
+
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """What one server of a list takes of a rack."""
+
+    wanted: NodeList
+    fill: RackFill
+    load: RackLoad
+
+
+def _footprint(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> _Footprint:
+    node = wanted.node
+    power = node_power(catalog, node)
+    drawn = training_w(catalog, power) if wanted.use == "training" else serving_w(catalog, power)
+    return _Footprint(
+        wanted,
+        nodes_per_rack(catalog, node, limits),
+        RackLoad(
+            planned_w(power),
+            drawn.value,
+            height(catalog, node),
+            network_cards(node)[0],
+            weight_kg(catalog, node),
+        ),
+    )
+
+
+def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64]:
+    """Servers by rack and kind: each in turn into the coolest rack with room, a new rack where none has."""
+    loads = [kind.load for kind in kinds]
+    need = np.array(
+        [[load.planned_w, load.rack_units, load.ports, load.weight_kg] for load in loads]
+    ).reshape(-1, 4)
+    room = np.array(
+        [min(limits.cooling_w, limits.power_w), limits.rack_units, limits.ports, limits.weight_kg]
+    ) * (1 + 1e-9)
+    own = [is_rack_scale(kind.wanted.node) for kind in kinds]
+    alone = sum(kind.wanted.count for kind, is_own in zip(kinds, own, strict=True) if is_own)
+    shared = sum(
+        kind.wanted.count / kind.fill.nodes_per_rack
+        for kind, is_own in zip(kinds, own, strict=True)
+        if not is_own
+    )
+    # As many rows as could ever be needed; those past the fullest packing open one by one.
+    most = alone + sum(kind.wanted.count for kind, is_own in zip(kinds, own, strict=True) if not is_own)
+    counts, used = np.zeros((most, len(kinds)), np.int64), np.zeros((most, 4))
+    opened, closed = ceil(shared - 1e-9), 0
+    for number, kind in enumerate(kinds):
+        if own[number]:
+            closed += kind.wanted.count
+            counts[most - closed : most - closed + kind.wanted.count, number] = 1
+            continue
+        for _ in range(kind.wanted.count):
+            fits = np.all(used[:opened] + need[number] <= room, axis=1)
+            if fits.any():
+                index = int(np.argmin(np.where(fits, used[:opened, 0], np.inf)))
+            else:
+                index, opened = opened, opened + 1
+            counts[index, number] += 1
+            used[index] += need[number]
+    return counts
+
+
+def _used(held: Sequence[tuple[_Footprint, int]]) -> RackLoad:
+    """What a rack's servers take of it together."""
+    return RackLoad(
+        sum(count * kind.load.planned_w for kind, count in held),
+        sum(count * kind.load.heat_w for kind, count in held),
+        sum(count * kind.load.rack_units for kind, count in held),
+        sum(count * kind.load.ports for kind, count in held),
+        sum(count * kind.load.weight_kg for kind, count in held),
+    )
+
+
+def _rack(index: int, held: Sequence[tuple[_Footprint, int]], limits: RackLimits) -> Rack:
+    load = _used(held)
+    if len(held) == 1:  # what stops one more of the same
+        binding = held[0][0].fill.binding
+    else:
+        shares: dict[Limit, float] = {
+            "cooling": load.planned_w / limits.cooling_w,
+            "power": load.planned_w / limits.power_w,
+            "rack units": load.rack_units / limits.rack_units,
+            "ports": load.ports / limits.ports,
+            "weight": load.weight_kg / limits.weight_kg,
+        }
+        binding = max(shares, key=lambda name: shares[name])
+    holds = tuple((kind.wanted.name, count) for kind, count in held)
+    return Rack(index, holds, load, binding)
