@@ -22,7 +22,6 @@ from .supply import ComplianceSpec as ComplianceSpec
 from .supply import MonthName as MonthName
 from .supply import Owned as Owned
 from .supply import Shop as Shop
-from .supply import SiteKeys as SiteKeys
 from .supply import Supply as Supply
 from .training_run import Precision as Precision
 from .training_run import TrainingRun as TrainingRun
