@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from twofold.measure.lint_table import COLUMNS, Table, read_table
+from twofold.measure.lint_table import COLUMNS, Table, lint_rules, read_table
 from twofold.measure.truth import Row
+
+MASK, ONE = np.array([True]), np.ones(1)
 
 
 def table(*rows: Row) -> Table:
@@ -71,9 +73,21 @@ def test_columns_that_predict_appends_are_known():
 
 
 def test_a_finding_names_the_columns_that_its_row_fills():
-    read = table({"tpot_mean_ms": "1"})
-    (finding,) = read.find(
-        np.array([True]), "r", "note", ("tpot_p50_ms", "tpot_mean_ms"), lambda i: (f"{i}", "h")
-    )
-    assert finding.columns == ("tpot_mean_ms",)
-    assert (finding.message, finding.hint) == ("0", "h")
+    read = table({"ttft_mean_ms": "1"})
+    (finding,) = read.find("fast prompt", MASK, ~MASK, took=ONE, prompt=ONE, least=ONE)
+    assert finding.columns == ("ttft_mean_ms",)
+    assert finding.message.startswith("the first token comes after 1 ms, but 1 tokens of prompt take 1 ms")
+
+
+def test_a_rule_without_a_severity_is_as_grave_as_what_it_rests_on_is_sure():
+    read = table({"ttft_mean_ms": "1"})
+    for sure, severity in ((MASK, "impossible"), (~MASK, "suspect")):
+        (finding,) = read.find("fast prompt", MASK, sure, took=ONE, prompt=ONE, least=ONE)
+        assert (finding.rule, finding.severity) == ("roofline", severity)
+
+
+@pytest.mark.parametrize("rule", lint_rules().values(), ids=list(lint_rules()))
+def test_a_rule_names_columns_of_one_half(rule):
+    halves = [{*columns.configuration, *columns.measured} for columns in COLUMNS.values()]
+    assert any(set(rule.columns) <= known for known in halves)
+    assert rule.message and rule.hint

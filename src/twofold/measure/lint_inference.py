@@ -13,7 +13,7 @@ import numpy as np
 
 from twofold.catalog import Catalog, Model
 from twofold.measure.inference_rows import Case, read_cases
-from twofold.measure.lint_table import Mask, RowFinding, Say, Severity, Table, Values, said
+from twofold.measure.lint_table import Mask, RowFinding, Table, Values, lint_rules
 from twofold.measure.lint_units import fastest_flops_per_s
 from twofold.measure.truth import Row, text
 from twofold.perf import HALF_BYTES, Constants, ModelShape, attended_pairs, bytes_per_weight
@@ -231,26 +231,11 @@ def _token_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
         floor = bounds.weights_s + bounds.kv_s
         running = _running(table, bounds, seconds)
         crowd = bounds.weights_s + bounds.kv_s * running
-    sure = bounds.firm & bounds.undrafted
-
-    def say(limit: Values) -> Say:
-        def words(i: int) -> tuple[str, str]:
-            message = (
-                f"a token every {seconds[i] * 1e3:.4g} ms, but reading the weights and the cache once takes "
-                f"{limit[i] * 1e3:.4g} ms at the full bandwidth of the accelerators that share them"
-            )
-            if not bounds.undrafted[i]:
-                return message, "speculative decoding, which the row does not rule out, or a slip"
-            return message, "speculative decoding, another layout or number format, or a time in another unit"
-
-        return words
-
-    columns = ("tpot_p50_ms", "tpot_mean_ms", "output_tok_s", "tp", "precision_weights", "spec_decode")
-    below, drafted = seconds < floor, table["spec_decode"] > 0
-    found = table.find(below & sure, "roofline", "impossible", columns, say(floor))
-    found += table.find(below & ~sure & ~drafted, "roofline", "suspect", columns, say(floor))
-    crowded = (seconds < crowd) & ~below & ~drafted
-    return [*found, *table.find(crowded, "roofline", "suspect", columns, say(crowd))]
+        below = seconds < floor
+        fast = (below | (seconds < crowd)) & ~(table["spec_decode"] > 0)
+    key = np.where(bounds.undrafted, "fast token", "fast or drafted token")
+    sure = below & bounds.firm & bounds.undrafted
+    return table.find(key, fast, sure, took=seconds * 1e3, limit=np.where(below, floor, crowd) * 1e3)
 
 
 def _running(table: Table, bounds: ServingBounds, seconds: Values) -> Values:
@@ -263,17 +248,9 @@ def _prompt_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """First tokens faster than the prompt's FLOPs at peak."""
     seconds = table.first("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms") / 1e3
     sure = bounds.firm & (bounds.plain | (bounds.exact_lengths & (table["prefix_cache"] == 0)))
-
-    say = said(
-        "the first token comes after {took:.4g} ms, but {prompt:.4g} tokens of prompt take {least:.4g} ms "
-        "at the peak of a whole replica",
-        "a cached prefix, shorter prompts than stated, or a time in another unit",
-        took=seconds * 1e3,
-        prompt=bounds.input_tokens,
-        least=bounds.prefill_s * 1e3,
-    )
-    columns = ("ttft_p50_ms", "ttft_mean_ms", "isl_mean", "tp", "prefix_cache")
-    return table.find_by_doubt(seconds < bounds.prefill_s, sure, "roofline", columns, say)
+    took, least = seconds * 1e3, bounds.prefill_s * 1e3
+    below = seconds < bounds.prefill_s
+    return table.find("fast prompt", below, sure, took=took, prompt=bounds.input_tokens, least=least)
 
 
 def _throughput_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
@@ -283,19 +260,11 @@ def _throughput_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding
         per_token = bounds.request_flops / np.maximum(bounds.output_tokens, 1.0)
         most = bounds.accelerators * bounds.peak_flops_per_s / per_token
         read = bounds.accelerators * bounds.memory_bytes_per_s / bounds.kv_bytes
-
-    columns = ("output_tok_s", "output_tok_s_per_gpu", "gpus_total", "isl_mean", "osl_mean")
-    sure, drafted = bounds.firm & bounds.plain, table["spec_decode"] > 0
-    hint = "total tokens taken for output tokens, fewer GPUs or longer prompts than was run"
-    found = []
-    for where, limit, what in (
-        (rate > most, most, "their FLOPs at peak"),
-        ((rate > read) & ~drafted, read, "reading each sequence's cache once a token"),
-    ):
-        words = f"{{rate:.4g}} output tokens/s; {what} allows {{limit:.4g}}"
-        say = said(words, hint, rate=rate, limit=limit)
-        found += table.find_by_doubt(where, sure, "roofline", columns, say)
-    return found
+    sure, undrafted = bounds.firm & bounds.plain, ~(table["spec_decode"] > 0)
+    return [
+        *table.find("rate beyond flops", rate > most, sure, rate=rate, limit=most),
+        *table.find("rate beyond cache", (rate > read) & undrafted, sure, rate=rate, limit=read),
+    ]
 
 
 def _output_rate(table: Table, bounds: ServingBounds) -> Values:
@@ -307,28 +276,15 @@ def _output_rate(table: Table, bounds: ServingBounds) -> Values:
 
 
 def _order(table: Table) -> list[RowFinding]:
-    """Percentiles in order, means that some sample could have, ends after beginnings."""
+    """Percentiles in order, means that some sample could have, ends after beginnings.
+
+    Half of the samples are at least the median, one in a hundred at least the 99th percentile.
+    """
     found: list[RowFinding] = []
-
-    def compare(smaller: str, larger: str, at_least: float, severity: Severity, hint: str) -> None:
-        share = "" if at_least == 1.0 else f"{at_least:g} × "
-        words = f"{larger} {{large:.4g}} is less than {share}{smaller} {{small:.4g}}"
-        say = said(words, hint, large=table[larger], small=table[smaller])
-        broken = table[larger] < at_least * table[smaller]
-        found.extend(table.find(broken, "order", severity, (smaller, larger), say))
-
-    swapped = "the two are swapped, of different runs, or in different units"
-    for name in ("ttft", "tpot"):
-        compare(f"{name}_p50_ms", f"{name}_p99_ms", 1.0, "impossible", swapped)
-        # Half of the samples are at least the median, one in a hundred at least the 99th percentile.
-        compare(f"{name}_p50_ms", f"{name}_mean_ms", 0.5, "impossible", swapped)
-        compare(f"{name}_p99_ms", f"{name}_mean_ms", 0.01, "impossible", swapped)
-        rare = "a tail beyond the 99th percentile that pulls the mean above it, or a swap"
-        compare(f"{name}_mean_ms", f"{name}_p99_ms", 1.0, "suspect", rare)
-    compare("e2e_p50_ms", "e2e_p99_ms", 1.0, "impossible", swapped)
-    ends = "the first token is part of the whole: a unit, or other requests"
-    compare("ttft_p50_ms", "e2e_p50_ms", 1.0, "impossible", ends)
-    compare("ttft_p99_ms", "e2e_p99_ms", 1.0, "impossible", ends)
+    for key, rule in lint_rules().items():
+        if rule.least_ratio is not None:
+            smaller, larger = (table[column] for column in rule.columns)
+            found += table.find(key, larger < rule.least_ratio * smaller)
     return found
 
 
@@ -337,40 +293,22 @@ def _memory(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     room, held = bounds.accelerators * bounds.memory_bytes, bounds.weights_bytes
     in_use = table["mem_gib"] * 2**30
     short = held * np.fmax(1.0, bounds.replicas) > room
-
-    full = said(
-        "weights take {held:.4g} GB, the accelerators hold {room:.4g} GB",
-        "a narrower format, more accelerators, or another of its sizes",
-        held=held / 1e9,
-        room=room / 1e9,
-    )
-
-    def beyond(i: int) -> tuple[str, str]:
-        most = bounds.memory_bytes[i]
-        message = f"mem_gib is {table['mem_gib'][i]:.4g}, an accelerator has {most / 2**30:.4g} GiB"
-        if table["mem_gib"][i] * 1e9 <= most * 1.005:
-            return message, "GB written as GiB"
-        return message, "the memory of all accelerators together, or MiB"
-
-    columns = ("gpu", "gpus_total", "model", "precision_weights")
     sure = bounds.firm & (bounds.replicas <= 1)
+    unfit = np.where(sure, short, held > room)
+    as_gb = table["mem_gib"] * 1e9 <= bounds.memory_bytes * 1.005
+    used = np.where(as_gb, "in use in gb", "in use beyond")
     return [
-        *table.find(short & sure, "memory", "impossible", columns, full),
-        *table.find((held > room) & ~sure, "memory", "suspect", columns, full),
-        *table.find(in_use > bounds.memory_bytes, "memory", "impossible", ("mem_gib", "gpu"), beyond),
+        *table.find("weights beyond memory", unfit, sure, held=held / 1e9, room=room / 1e9),
+        *table.find(used, in_use > bounds.memory_bytes, most=bounds.memory_bytes / 2**30),
     ]
 
 
 def _power(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """Power beyond what the part may draw, or below what it draws idle."""
     watts, idle, most = table["watts_per_gpu"], bounds.idle_w, bounds.tdp_w
-    words = "watts_per_gpu is {watts:.4g}, the part draws {idle:.4g} to {most:.4g}"
-    hint = "the power of several GPUs or of the whole server, or kW"
-    say = said(words, hint, watts=watts, idle=idle, most=most)
-    columns = ("watts_per_gpu", "gpu")
     return [
-        *table.find_by_doubt(watts > 1.1 * most, watts > 1.5 * most, "power", columns, say),
-        *table.find(watts < 0.7 * idle, "power", "suspect", columns, say),
+        *table.find("power beyond", watts > 1.1 * most, watts > 1.5 * most, idle=idle, most=most),
+        *table.find("power below idle", watts < 0.7 * idle, idle=idle, most=most),
     ]
 
 
@@ -382,20 +320,10 @@ def _layout(table: Table) -> list[RowFinding]:
     used = size * np.where(apart, workers, 1.0)
     ep, ranks = table["ep"], table["tp"] * np.fmax(table["dp"], 1.0)
 
-    def say(i: int) -> tuple[str, str]:
-        what = "decode_workers·tp·pp·dp" if apart[i] else "tp·pp·dp"
-        return f"{what} is {used[i]:g}, gpus_total {gpus[i]:g}", "one of the sizes is another deployment's"
-
-    many = said(
-        "ep {ep:g} is more than tp·dp = {ranks:g}", "the experts' ranks are these", ep=ep, ranks=ranks
-    )
-    words = "gpus_total {gpus:g} is no multiple of tp·pp·dp {used:g}"
-    odd = said(words, "some GPUs would be idle", gpus=gpus, used=used)
-    columns = ("gpus_total", "tp", "pp", "dp", "decode_workers")
     with np.errstate(invalid="ignore", divide="ignore"):
         uneven = (gpus > used) & ~apart & (np.mod(gpus, used) != 0)
     return [
-        *table.find(used > gpus, "layout", "impossible", columns, say),
-        *table.find(uneven, "layout", "suspect", columns, odd),
-        *table.find(ep > ranks, "layout", "suspect", ("ep", "tp", "dp"), many),
+        *table.find(np.where(apart, "decode workers", "replica"), used > gpus, used=used),
+        *table.find("idle gpus", uneven, used=used),
+        *table.find("expert ranks in serving", ep > ranks, ranks=ranks),
     ]

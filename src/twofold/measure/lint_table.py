@@ -5,21 +5,25 @@ The columns of each half stand here, with what they hold; physics and units are 
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import did_you_mean
-from twofold.measure.truth import Row, text
+from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import Half
 
 Severity = Literal["impossible", "suspect", "note"]
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Words = NDArray[np.str_]
 
+RULES = Path(__file__).parent / "lint_rules.csv"
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ABOUT = ("id", "source", "source_ref", "split", "tier", "notes")
 """Columns that say where a row comes from: they decide nothing and are not compared."""
@@ -100,17 +104,32 @@ class RowFinding:
     hint: str  # what it should be, or the likely cause
 
 
-Say = Callable[[int], tuple[str, str]]
-"""From the index of a row to message and hint."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of `lint_rules.csv`; message and hint show figures of a row, as `{mfu:.4g}`."""
+
+    rule: str
+    severity: Severity | None  # None: impossible where what it rests on is sure, else suspect
+    columns: tuple[str, ...]
+    least_ratio: float | None  # of the second column to the first, where that is the rule
+    message: str
+    hint: str
 
 
-def said(message: str, hint: str, **figures: Values) -> Say:
-    """A message that shows figures of the row, as `{name:.4g}`; the hint is the same for all."""
-
-    def say(i: int) -> tuple[str, str]:
-        return message.format(**{name: values[i] for name, values in figures.items()}), hint
-
-    return say
+@cache
+def lint_rules() -> dict[str, Rule]:
+    """The rules by name, in the order of the table."""
+    return {
+        row["key"]: Rule(
+            row["rule"],
+            next((each for each in SEVERITIES if each == row["severity"]), None),
+            tuple(row["columns"].split(";")),
+            number(row, "least_ratio"),
+            row["message"],
+            row["hint"],
+        )
+        for row in read_rows(RULES)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +156,17 @@ class Table:
         return [text(row, column).lower() for row in self.rows]
 
     def find(
-        self, where: Mask, rule: str, severity: Severity, columns: tuple[str, ...], say: Say
+        self, key: str | Words, where: Mask, sure: Mask | None = None, **figures: Values
     ) -> list[RowFinding]:
-        """One finding for each row of the mask."""
-        return [self.finding(int(i), rule, severity, columns, *say(int(i))) for i in np.flatnonzero(where)]
-
-    def find_by_doubt(
-        self, where: Mask, sure: Mask, rule: str, columns: tuple[str, ...], say: Say
-    ) -> list[RowFinding]:
-        """As `find`: impossible where what the bound rests on is sure, else suspect."""
-        certain = self.find(where & sure, rule, "impossible", columns, say)
-        return certain + self.find(where & ~sure, rule, "suspect", columns, say)
+        """One finding for each row of the mask, by one rule or by each row's own; columns are figures too."""
+        found = []
+        for i in (int(each) for each in np.flatnonzero(where)):
+            rule = lint_rules()[key if isinstance(key, str) else str(key[i])]
+            doubted: Severity = "impossible" if sure is not None and sure[i] else "suspect"
+            own = {name: values[i] for name, values in (self.numbers | figures).items()}
+            message, hint = rule.message.format(**own), rule.hint.format(**own)
+            found.append(self.finding(i, rule.rule, rule.severity or doubted, rule.columns, message, hint))
+        return found
 
     def finding(
         self, i: int, rule: str, severity: Severity, columns: tuple[str, ...], message: str, hint: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.catalog import Catalog
-from twofold.measure.lint_table import RowFinding, Severity, Table, Values, said
+from twofold.measure.lint_table import RowFinding, Table, Values
 from twofold.measure.lint_units import (
     GIB_OVER_GB,
     Agreement,
@@ -172,39 +172,19 @@ def _compute_roofline(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         floor = bounds.tokens * bounds.least_flops / (table["gpus"] * bounds.peak_flops_per_s)
         reached = floor / seconds
-
-    def say(i: int) -> tuple[str, str]:
-        name = "step_time_s" if not np.isnan(table["step_time_s"][i]) else "tokens_per_s_per_gpu"
-        message = (
-            f"{name} means a step of {seconds[i]:.4g} s, an MFU of {reached[i]:.3g}; at its peak the "
-            f"hardware needs {floor[i]:.4g} s"
-        )
-        return message, "a unit, the batch, the GPU count or the precision is not what the row says"
-
-    columns = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "gpus", "precision")
-    return table.find_by_doubt(reached > HIGHEST_MFU, reached > 1, "roofline", columns, say)
+    key = np.where(np.isnan(table["step_time_s"]), "fast rate", "fast step")
+    figures = {"seconds": seconds, "reached": reached, "floor": floor}
+    return table.find(key, reached > HIGHEST_MFU, reached > 1, **figures)
 
 
 def _stated_rates(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     """Stated utilisation beyond one, stated FLOP/s beyond the peak."""
     mfu, stated = table["mfu"], table["model_tflops_per_gpu"] * 1e12
     peak = bounds.peak_flops_per_s
-
-    def mfu_of(i: int) -> tuple[str, str]:
-        hint = f"mfu is in percent: write {mfu[i] / 100:.4g}" if mfu[i] <= 100 else "mfu is a fraction"
-        return f"mfu is {mfu[i]:.4g}: more than the hardware can do", hint if mfu[i] > 1.5 else (
-            "recomputed FLOPs were counted, or the peak is another format's"
-        )
-
-    flops_of = said(
-        "model_tflops_per_gpu is {stated:.4g}, the peak {peak:.4g}",
-        "it is the rate of several GPUs, in another unit, or of a sparse peak",
-        stated=stated / 1e12,
-        peak=peak / 1e12,
-    )
+    key = np.select([mfu <= 1.5, mfu <= 100], ["mfu recomputed", "mfu in percent"], "mfu beyond")
     return [
-        *table.find_by_doubt(mfu > HIGHEST_MFU, mfu > 1, "roofline", ("mfu",), mfu_of),
-        *table.find(stated > peak, "roofline", "impossible", ("model_tflops_per_gpu",), flops_of),
+        *table.find(key, mfu > HIGHEST_MFU, mfu > 1, share=mfu / 100),
+        *table.find("flops beyond peak", stated > peak, stated=stated / 1e12, peak=peak / 1e12),
     ]
 
 
@@ -212,38 +192,19 @@ def _memory(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     """Peaks above what the device has, or below what weights and optimiser take under the stated shards."""
     stated, most = table["peak_mem_gib"], bounds.memory_bytes
     above = stated * GIB > most
-    as_gb = stated * 1e9 <= most * 1.005
     sharded = np.array([number(row, "zero_stage") is not None for row in table.rows]) | (table["dp"] == 1)
     least = MEMORY_SLACK * bounds.states_bytes
     below = sharded & (stated * GIB < least)
-
-    def beyond(i: int) -> tuple[str, str]:
-        message = f"peak_mem_gib is {stated[i]:.4g}, the device has {most[i] / GIB:.4g} GiB"
-        if as_gb[i]:
-            return message, f"GB written as GiB: {stated[i] / GIB_OVER_GB:.4g} GiB"
-        for divisor, unit in (
-            (1024.0, "MiB"),
-            (GIB, "bytes"),
-            (table["gpus"][i], "GiB of all GPUs together"),
-        ):
-            corrected = stated[i] * GIB / divisor
-            if divisor > 1 and np.fmax(0.0, least[i]) <= corrected <= most[i]:
-                return message, f"the figure is in {unit}"
-        return message, "another device, or memory that was counted twice"
-
-    too_little = said(
-        "peak_mem_gib is {stated:.4g}, weights and optimiser alone take {least:.4g} GiB under the stated "
-        "sharding",
-        "states are sharded further than zero_stage, tp, pp and dp say, live on the host, or are smaller",
-        stated=stated,
-        least=bounds.states_bytes / GIB,
-    )
-    columns = ("peak_mem_gib", "gpu")
-    shards = ("peak_mem_gib", "zero_stage", "dp", "tp", "pp")
+    causes = {"memory in gb": stated * 1e9 <= most * 1.005}
+    divisors: dict[str, float | Values] = {"in mib": 1024.0, "in bytes": float(GIB), "of all": table["gpus"]}
+    for unit, divisor in divisors.items():
+        corrected = stated * GIB / divisor
+        fits = (np.fmax(0.0, least) <= corrected) & (corrected <= most)
+        causes[f"memory {unit}"] = fits & np.greater(divisor, 1)
+    key = np.select([*causes.values()], [*causes], "memory beyond")
     return [
-        *table.find(above & ~as_gb, "memory", "impossible", columns, beyond),
-        *table.find(above & as_gb, "unit", "suspect", columns, beyond),
-        *table.find(below, "memory", "suspect", shards, too_little),
+        *table.find(key, above, most=most / GIB, as_gib=stated / GIB_OVER_GB),
+        *table.find("memory below states", below, least=bounds.states_bytes / GIB),
     ]
 
 
@@ -253,47 +214,19 @@ def _layout(table: Table) -> list[RowFinding]:
     cp = np.where(np.isnan(table["cp"]), 1.0, table["cp"])
     ep, batch, share = table["ep"], table["global_batch_seqs"], table["dp"] * table["micro_batch"]
     product = dp * tp * pp * cp
-
-    def multiplied(i: int) -> tuple[str, str]:
-        message = f"dp·tp·pp·cp is {product[i]:g}, gpus is {gpus[i]:g}"
-        if product[i] * ep[i] == gpus[i] or product[i] == gpus[i] * ep[i]:
-            return message, "expert parallelism lies inside dp, tp and cp: it is not multiplied in"
-        return message, f"dp would be {gpus[i] / (product[i] / dp[i]):g}, or another size is wrong"
-
-    def batched(i: int) -> tuple[str, str]:
-        message = f"dp·micro_batch is {share[i]:g}, global_batch_seqs {batch[i]:g}"
-        hint = "each replica takes whole micro-batches"
-        return message, hint if share[i] <= batch[i] else "the batch may be that of one replica"
-
-    def divided(name: str, by: str) -> list[RowFinding]:
-        hint = "an uneven pipeline, or a slip" if by == "pp" else "one of them is off"
-        rare: Severity = "note" if by == "pp" else "suspect"
-        words = f"{by} {{by:g}} does not divide {name} {{whole:g}}"
-        say = said(words, hint, by=table[by], whole=table[name])
-        return table.find(~whole(table[name], table[by]), "layout", rare, (name, by), say)
-
-    ranks, layers = dp * tp * cp, table["layers"]
-    words = "ep {ep:g} is more than dp·tp·cp = {ranks:g}"
-    many = said(words, "the experts' ranks are these", ep=ep, ranks=ranks)
-    words = "pp {pp:g} is more than the {layers:g} layers"
-    deep = said(words, "a stage would be empty", pp=pp, layers=layers)
-    mixed = ~whole(batch, share)
+    ranks, fitting = dp * tp * cp, gpus / (product / dp)
+    within = (product * ep == gpus) | (product == gpus * ep)
+    mismatch = np.isfinite(product) & np.isfinite(gpus) & (product != gpus)
+    sizes = np.where(within, "experts multiplied", "sizes")
+    batches = np.where(share <= batch, "uneven batch", "batch of a replica")
     return [
-        *table.find(
-            np.isfinite(product) & np.isfinite(gpus) & (product != gpus),
-            "layout",
-            "impossible",
-            ("gpus", "dp", "tp", "pp", "cp"),
-            multiplied,
-        ),
-        *table.find_by_doubt(
-            mixed, share > batch, "layout", ("global_batch_seqs", "dp", "micro_batch"), batched
-        ),
-        *table.find(ep > ranks, "layout", "suspect", ("ep", "dp", "tp", "cp"), many),
-        *table.find(pp > layers, "layout", "impossible", ("pp", "layers"), deep),
-        *divided("heads", "tp"),
-        *divided("experts", "ep"),
-        *divided("layers", "pp"),
+        *table.find(sizes, mismatch, product=product, fitting=fitting),
+        *table.find(batches, ~whole(batch, share), share > batch, share=share),
+        *table.find("expert ranks in training", ep > ranks, ranks=ranks),
+        *table.find("stages", pp > table["layers"]),
+        *table.find("tp of heads", ~whole(table["heads"], tp)),
+        *table.find("ep of experts", ~whole(table["experts"], ep)),
+        *table.find("pp of layers", ~whole(table["layers"], pp)),
     ]
 
 
