@@ -9,8 +9,8 @@ from twofold.app.comparing import compare
 from twofold.app.planning import plan
 from twofold.app.sources import load
 from twofold.core import AlteredError
-from twofold.device import DeviceRecord, digest_of, this_identity, write_device
-from twofold.device.files import Identity
+from twofold.device import DeviceRecord
+from twofold.device.files import Identity, digest_of, this_identity, write_device
 
 SPEC = """\
 name: small

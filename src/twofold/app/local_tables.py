@@ -40,11 +40,11 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
 
 
 def _of_device(folder: Path, today: date | None) -> LocalTables:
-    from twofold.device import notes_about, read_device, this_identity
+    from twofold.device import notes_about, read_device
 
     record, text = read_device(folder)
     constants = load_constants().with_rows(Constants.parse(text).rows)
-    return LocalTables(constants, record.summary, record.digest, notes_about(record, today, this_identity()))
+    return LocalTables(constants, record.summary, record.digest, notes_about(record, today))
 
 
 def _calibrated(calibration: Calibration) -> str:

@@ -22,7 +22,7 @@ from twofold.app.sources import device_folder, whole_file
 from twofold.contracts.results import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
 from twofold.contracts.spec import Policies
 from twofold.core import AlteredError, FileError, InfeasibleError
-from twofold.device import DeviceRecord, notes_about, read_device, this_identity
+from twofold.device import DeviceRecord, notes_about, read_device
 from twofold.live import (
     EngineSettings,
     Service,
@@ -67,10 +67,9 @@ def measure_machine(request: LoopRequest) -> DeviceRecord:
         record = read_device(there)[0] if there else None
     except (AlteredError, FileError):  # broken is as good as absent
         record = None
-    if record and record.rank_count == rank_count:
-        identity = this_identity(record.identity.accelerator)
-        if not notes_about(replace(record, load_average=0.0), date.today(), identity):
-            return record
+    fresh = record and not notes_about(replace(record, load_average=0.0), date.today())
+    if record and fresh and record.rank_count == rank_count:
+        return record
     request.progress("measure this machine")
     measured = measure_device(
         beside, rank_count, date.today(), lambda text: request.progress(f"measure: {text}")

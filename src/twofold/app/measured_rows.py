@@ -18,15 +18,13 @@ from twofold.measure import (
     FACETS,
     NEEDED,
     PREDICT,
-    compare,
-    gate_figures,
+    gate_of,
     gather,
     half_of,
     judge,
     lines_of,
     lint,
     read_data,
-    read_figures,
     read_rows,
 )
 from twofold.perf import load_constants
@@ -165,7 +163,6 @@ def validate(
             hint="compare in a checkout, whose `fits/blind.csv` holds all of them",
         )
     evidence = gather(found, tell, process_count=process_count)
-    committed = "truth" if path else "sample"
     return Validated(
         data=found.name,
         row_counts={name: len(rows) for name, rows in found.rows.items()},
@@ -174,9 +171,7 @@ def validate(
         goals=judge(evidence),
         groups=tuple(line for part in evidence.parts.values() for line in lines_of(part, by)),
         refusals=evidence.refusals,
-        gate=compare(read_figures(committed, found.rows), gate_figures(committed, evidence))
-        if gate
-        else None,
+        gate=gate_of("truth" if path else "sample", found.rows, evidence) if gate else None,
         unkept=evidence.unkept,
     )
 

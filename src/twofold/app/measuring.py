@@ -8,18 +8,7 @@ from typing import Any
 
 from twofold.app.sources import DEVICE_FOLDER
 from twofold.core import ValueRefusedError, format_si, require_extra, to_data
-from twofold.device import (
-    DeviceRecord,
-    Figure,
-    FitError,
-    digest_of,
-    figures,
-    fit_device,
-    measure,
-    notes_about,
-    this_identity,
-    write_device,
-)
+from twofold.device import DeviceRecord, measure_into, notes_about
 from twofold.report import Shown, both_ends, table
 
 RANKS_MAX = 64
@@ -40,9 +29,23 @@ class MeasuredDevice(Shown):
         share = f"1 of {record.rank_count} equal shares" if record.rank_count > 1 else "the whole"
         left, right = f"{record.name}: {share} of {record.identity.words}", f"{record.duration_s:.0f} s"
         measured = [
-            (each.group, each.name, format_si(each.value, each.unit), _range(each)) for each in record.figures
+            (
+                each.group,
+                each.name,
+                format_si(each.value, each.unit),
+                f"{format_si(each.low, each.unit)} – {format_si(each.high, each.unit)}",
+            )
+            for each in record.figures
         ]
-        fitted = [_error(each) for each in record.fit]
+        fitted = [
+            (
+                each.group,
+                str(each.rows),
+                f"{100 * each.median_fraction:.0f} %",
+                f"{100 * each.worst_fraction:.0f} %",
+            )
+            for each in record.fit
+        ]
         return (
             *both_ends(left, right),
             f"  {record.software}",
@@ -77,35 +80,4 @@ def measure_device(
         raise ValueRefusedError(f"{ranks} ranks cannot be measured", hint=f"write 1 to {RANKS_MAX}")
     require_extra("train")
     folder = (out or Path.cwd()) / DEVICE_FOLDER
-    day = today or date.today()
-    found = measure(ranks, tell)
-    tell("fitting")
-    identity = this_identity(found.accelerator)
-    fitted = fit_device(found, identity, day.year)
-    record = DeviceRecord(
-        name=fitted.accelerator.name,
-        measured_on=day,
-        identity=identity,
-        software=found.software,
-        rank_count=found.rank_count,
-        duration_s=found.duration_s,
-        fit=fitted.fit,
-        digest=digest_of(fitted.tables),
-        load_average=found.load_average,
-        figures=figures(found.samples, fitted.rows, found.rank_count),
-    )
-    write_device(folder, fitted.tables, record)
-    return MeasuredDevice(record, folder)
-
-
-def _range(each: Figure) -> str:
-    return f"{format_si(each.low, each.unit)} – {format_si(each.high, each.unit)}"
-
-
-def _error(each: FitError) -> tuple[str, str, str, str]:
-    return (
-        each.group,
-        str(each.rows),
-        f"{100 * each.median_fraction:.0f} %",
-        f"{100 * each.worst_fraction:.0f} %",
-    )
+    return MeasuredDevice(measure_into(folder, ranks, today or date.today(), tell), folder)

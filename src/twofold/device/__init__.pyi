@@ -1,11 +1,4 @@
-from .figures import figures as figures
 from .files import DeviceRecord as DeviceRecord
-from .files import Figure as Figure
-from .files import FitError as FitError
-from .files import digest_of as digest_of
 from .files import notes_about as notes_about
 from .files import read_device as read_device
-from .files import this_identity as this_identity
-from .files import write_device as write_device
-from .measuring import measure as measure
-from .rows import fit_device as fit_device
+from .rows import measure_into as measure_into

@@ -108,10 +108,10 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def notes_about(record: DeviceRecord, today: date | None, here: Identity) -> tuple[str, ...]:
-    """What to know before trusting a measured device: it is old, of another machine, or was disturbed."""
+def notes_about(record: DeviceRecord, today: date | None, here: Identity | None = None) -> tuple[str, ...]:
+    """What to know before trusting a measured device: old, of another machine than `here`, or disturbed."""
     notes = []
-    if not record.identity.is_same(here):
+    if not record.identity.is_same(here or this_identity()):
         notes.append(
             f"`{record.name}` was measured on another machine ({record.identity.words}): "
             "`twofold measure device` measures this one"
@@ -146,16 +146,12 @@ def write_device(folder: Path, tables: Mapping[str, str], record: DeviceRecord) 
     fresh.mkdir(parents=True)
     for name in TABLES:
         (fresh / name).write_text(tables[name], "utf-8")
-    (fresh / RECORD).write_text(record_text(record), "utf-8")
+    text = to_json({"schema": SCHEMA, **to_data(record)}, only_ascii=True)
+    (fresh / RECORD).write_text(text, "utf-8")
     if folder.exists():
         folder.replace(old)
     fresh.replace(folder)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def record_text(record: DeviceRecord) -> str:
-    """The JSON of a record."""
-    return to_json({"schema": SCHEMA, **to_data(record)}, only_ascii=True)
 
 
 def read_device(folder: Path) -> tuple[DeviceRecord, str]:

@@ -1,15 +1,17 @@
-"""From samples to the three tables of a measured device."""
+"""This machine measured: from samples to the three tables of a device, and their folder."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from twofold.catalog import Accelerator, load_catalog
 from twofold.core import Source
-from twofold.device.files import FitError, Identity
+from twofold.device.figures import figures
+from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
 from twofold.device.fit import (
     FITTED_BY,
     FittedPart,
@@ -21,7 +23,7 @@ from twofold.device.fit import (
     peaks,
 )
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
-from twofold.device.measuring import Measured
+from twofold.device.measuring import Measured, measure
 from twofold.perf import Cluster, ConstantRow, Constants, device, load_constants
 
 RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
@@ -41,6 +43,33 @@ class FittedDevice:
     constants: Constants  # ours with the measured ones over them
     rows: tuple[ConstantRow, ...]  # the measured ones
     fit: tuple[FitError, ...]
+
+
+def measure_into(
+    folder: Path, rank_count: int | None, today: date, tell: Callable[[str], None] = lambda _: None
+) -> DeviceRecord:
+    """Measure this machine, fit what was measured, and write both into `folder`, whole or not at all.
+
+    Raises RunError when a rank fails; nothing is written then.
+    """
+    found = measure(rank_count, tell)
+    tell("fitting")
+    identity = this_identity(found.accelerator)
+    fitted = fit_device(found, identity, today.year)
+    record = DeviceRecord(
+        name=fitted.accelerator.name,
+        measured_on=today,
+        identity=identity,
+        software=found.software,
+        rank_count=found.rank_count,
+        duration_s=found.duration_s,
+        fit=fitted.fit,
+        digest=digest_of(fitted.tables),
+        load_average=found.load_average,
+        figures=figures(found.samples, fitted.rows, found.rank_count),
+    )
+    write_device(folder, fitted.tables, record)
+    return record
 
 
 def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevice:
@@ -71,7 +100,7 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
     rows.extend(_resident(measured, accelerator))
     overlaid = take([fit_training(measured.samples, cluster, overlaid)])
     overlaid = take([fit_serving(measured.samples, cluster, overlaid)])
-    tables = {**texts, "constants.csv": constants_text(rows)}
+    tables = {**texts, "constants.csv": Constants.of(1, rows).text}
     return FittedDevice(tables, accelerator, overlaid, tuple(rows), tuple(errors))
 
 
@@ -180,8 +209,3 @@ def _read_back(texts: Mapping[str, str]) -> Accelerator:
         for name, text in texts.items():
             Path(folder, name).write_text(text, "utf-8")
         return load_catalog(Path(folder)).accelerator(NAME)
-
-
-def constants_text(rows: Sequence[ConstantRow]) -> str:
-    """The measured constants alone, as a table that `perf` parses."""
-    return Constants.of(1, rows).text

@@ -3,9 +3,7 @@ from .calibration import calibrate as calibrate
 from .doctor import diagnose as diagnose
 from .evidence import gather as gather
 from .gate import Gate as Gate
-from .gate import compare as compare
-from .gate import gate_figures as gate_figures
-from .gate import read_figures as read_figures
+from .gate import gate_of as gate_of
 from .goals import Judged as Judged
 from .goals import Reached as Reached
 from .goals import judge as judge

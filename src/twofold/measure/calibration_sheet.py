@@ -86,9 +86,9 @@ class TrainingGroup:
     def priced(self, factors: Factors) -> dict[str, Array]:
         """Step seconds, and the peak as the framework prints it, (draws, rows)."""
         cluster, stack = self.cluster.scaled(factors), self.stack.scaled(factors)
-        step, held = price_group(self.group, cluster, stack)
+        step_s, held = price_group(self.group, cluster, stack)
         how = counter(self.group.machine.framework, self.group.machine.precision)
-        return {"step_time_s": np.asarray(step.total_s), "peak_mem_gib": printed(held, how)}
+        return {"step_time_s": np.asarray(step_s), "peak_mem_gib": printed(held, how)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 
 import csv
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +67,11 @@ class Gate:
     moved: tuple[Moved, ...]
     unlike: tuple[str, ...]
     failure: str
+
+
+def gate_of(data: str, halves: Iterable[str], evidence: Evidence) -> Gate:
+    """The gate of `sample` or `truth`: the committed figures of some halves beside those of the evidence."""
+    return compare(read_figures(data, halves), gate_figures(data, evidence))
 
 
 def gate_figures(data: str, evidence: Evidence) -> list[GateFigure]:
@@ -162,11 +167,10 @@ def read_figures(data: str, halves: Iterable[str], path: Path = FILE) -> list[Ga
     if not path.exists():
         return []
     wanted = set(halves)
-    with path.open(newline="", encoding="utf-8") as handle:
-        rows = [_parsed(cells) for cells in csv.DictReader(handle)]
-    return [row for row in rows if row.data == data and row.half in wanted]
-
-
-def _parsed(cells: Mapping[str, str]) -> GateFigure:
     kinds = {"rows": int, "answered": int, "mean_error": float, "median_error": float}
-    return GateFigure(**{name: kinds.get(name, str)(cell) for name, cell in cells.items()})
+    with path.open(newline="", encoding="utf-8") as handle:
+        return [
+            GateFigure(**{name: kinds.get(name, str)(cell) for name, cell in cells.items()})
+            for cells in csv.DictReader(handle)
+            if cells["data"] == data and cells["half"] in wanted
+        ]

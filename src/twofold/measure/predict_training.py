@@ -20,7 +20,6 @@ from twofold.training import (
     Layouts,
     Memory,
     Stack,
-    StepTime,
     Workload,
     layouts_of,
     load_stack,
@@ -151,8 +150,7 @@ def evaluate(
     bytes that it may take."""
     step_s, peak_gib, states_gib, least_bytes = np.empty((4, count))
     for group in groups:
-        step, held = price_group(group, *hardware(group.machine, catalog, constants))
-        step_s[group.index] = step.total_s
+        step_s[group.index], held = price_group(group, *hardware(group.machine, catalog, constants))
         how = counter(group.machine.framework, group.machine.precision)
         peak_gib[group.index], states_gib[group.index] = printed(held, how), printed_states(held, how)
         least_bytes[group.index] = held.low_bytes
@@ -167,10 +165,10 @@ def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[
     return cluster, load_stack(constants, machine.framework, machine.precision, accelerator.family)
 
 
-def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[StepTime, Memory]:
-    """One group through the model."""
+def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[Floats, Memory]:
+    """One group through the model: step seconds, and what each accelerator holds."""
     step = workload_step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
-    return step, workload_memory(group.work, group.layouts, stack)
+    return step.total_s, workload_memory(group.work, group.layouts, stack)
 
 
 def settled_entries(

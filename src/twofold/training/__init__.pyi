@@ -34,7 +34,6 @@ from .search import search as search
 from .stack import Stack as Stack
 from .stack import load_stack as load_stack
 from .stack import software_family as software_family
-from .step import StepTime as StepTime
 from .step import model_flops_utilisation as model_flops_utilisation
 from .step import step_time as step_time
 from .step import workload_step_time as workload_step_time
