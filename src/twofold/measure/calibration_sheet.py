@@ -3,8 +3,9 @@
 What a row leaves open is settled once, by the constants as they are; only the factors change after that.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from twofold.training import Stack, software_family
 
 Array = NDArray[np.float64]
 Factors = Mapping[str, Array]  # name -> (draws, 1)
+Priced = tuple[NDArray[np.int64], Callable[[Factors], dict[str, Array]]]  # places in the sheet, their metrics
 TRAINING_FACTORS = ("compute", "memory_bandwidth", "link", "fabric", "host", "memory_use")
 INFERENCE_FACTORS = ("compute", "memory_bandwidth", "host", "communication", "prefill")
 
@@ -52,7 +54,7 @@ class Sheet:
     software: Software
     place: NDArray[np.intp]
     kind: tuple[str, ...]  # dense moe mla, per row
-    groups: "tuple[TrainingGroup | InferenceGroup, ...]"
+    groups: tuple[Priced, ...]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -68,41 +70,24 @@ class Sheet:
         """Logarithm of every metric, (draws, rows); NaN where nothing is predicted."""
         count = max((values.shape[0] for values in factors.values()), default=1)
         out = {name: np.full((count, self.place.size), np.nan) for name in self.metrics}
-        for group in self.groups:
-            for name, values in group.priced(factors).items():
-                out[name][:, group.index] = np.log(np.maximum(values, 1e-12))
+        for places, priced in self.groups:
+            for name, values in priced(factors).items():
+                out[name][:, places] = np.log(np.maximum(values, 1e-12))
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingGroup:
-    """Rows of one machine."""
-
-    index: NDArray[np.int64]  # into the sheet
-    group: Group
-    cluster: Cluster
-    stack: Stack
-
-    def priced(self, factors: Factors) -> dict[str, Array]:
-        """Step seconds, and the peak as the framework prints it, (draws, rows)."""
-        cluster, stack = self.cluster.scaled(factors), self.stack.scaled(factors)
-        step_s, held = price_group(self.group, cluster, stack)
-        how = counter(self.group.machine.framework, self.group.machine.precision)
-        return {"step_time_s": np.asarray(step_s), "peak_mem_gib": printed(held, how)}
+def _priced_group(group: Group, cluster: Cluster, stack: Stack, factors: Factors) -> dict[str, Array]:
+    """Step seconds of one machine's rows, and the peak as their framework prints it, (draws, rows)."""
+    step_s, held = price_group(group, cluster.scaled(factors), stack.scaled(factors))
+    how = counter(group.machine.framework, group.machine.precision)
+    return {"step_time_s": np.asarray(step_s), "peak_mem_gib": printed(held, how)}
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceGroup:
-    """Cases that one call prices."""
-
-    index: NDArray[np.intp]
-    batch: Batch
-
-    def priced(self, factors: Factors) -> dict[str, Array]:
-        """Every metric, (draws, rows)."""
-        replica = self.batch.replica
-        cluster, engine = replica.cluster.scaled(factors), replica.engine.scaled(factors)
-        return price_batch(replace(self.batch, replica=replace(replica, cluster=cluster, engine=engine)))
+def _priced_batch(batch: Batch, factors: Factors) -> dict[str, Array]:
+    """Every metric of cases that one call prices, (draws, rows)."""
+    replica = batch.replica
+    cluster, engine = replica.cluster.scaled(factors), replica.engine.scaled(factors)
+    return price_batch(replace(batch, replica=replace(replica, cluster=cluster, engine=engine)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +148,12 @@ def _cases(
     return settled, refused
 
 
-def _groups(
-    read: Sequence[Entry | Case], catalog: Catalog, constants: Constants
-) -> Iterator[TrainingGroup | InferenceGroup]:
+def _groups(read: Sequence[Entry | Case], catalog: Catalog, constants: Constants) -> Iterator[Priced]:
     """What one call prices each; the rows of one sheet are of one half."""
     for group in group_entries([one for one in read if isinstance(one, Entry)], catalog):
-        yield TrainingGroup(group.index, group, *hardware(group.machine, catalog, constants))
+        yield group.index, partial(_priced_group, group, *hardware(group.machine, catalog, constants))
     for batch in batches([one for one in read if isinstance(one, Case)], constants):
-        yield InferenceGroup(batch.places, batch)
+        yield batch.places, partial(_priced_batch, batch)
 
 
 def half_of_row(row: Row, columns: Sequence[str]) -> Half:

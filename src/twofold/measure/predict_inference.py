@@ -82,9 +82,11 @@ def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case
     """Each case with its medians; where a row leaves the layout open, the one of the highest throughput."""
     tried = [(place, each) for place, case in enumerate(cases) for each in layouts(case)]
     values = predict_cases([each for _, each in tried], constants)
+    rates = values["output_tok_s"]
     best: dict[int, int] = {}
     for index, (place, _) in enumerate(tried):
-        if place not in best or _better(values, index, best[place]):
+        # Where the layout is open a deployer tunes it: the higher throughput wins.
+        if place not in best or np.isnan(rates[best[place]]) or rates[index] > rates[best[place]]:
             best[place] = index
     return [
         (tried[index][1], {name: float(values[name][index]) for name in METRICS["inference"]})
@@ -152,13 +154,9 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         draft_tokens=column("draft_tokens"),
         draft_accept_fraction=constants.get("benchmark_draft_accept_fraction"),
     )
-    return Batch(places, tuple(cases), replica, lengths, _habits(constants))
-
-
-def _habits(constants: Constants) -> regimes.LimitHabits:
-    """What the table assumes of benchmarks that report the highest rate within a limit."""
-    names = "step_error_ratio", "share_fraction", "share_error_ratio", "rarer_cost_count"
-    return regimes.LimitHabits(*(constants.get(f"benchmark_limit_{name}") for name in names))
+    names = [field.name for field in fields(regimes.LimitHabits)]
+    habits = regimes.LimitHabits(*(constants.get(f"benchmark_limit_{name}") for name in names))
+    return Batch(places, tuple(cases), replica, lengths, habits)
 
 
 def case_engine(case: Case, constants: Constants) -> Engine:
@@ -279,12 +277,6 @@ _PRICE: dict[str, Callable[[Batch, Array], tuple[Served, Array]]] = {
     "saturated": _saturated,
     "disaggregated": _disaggregated,
 }
-
-
-def _better(values: dict[str, Array], index: int, held: int) -> bool:
-    """Where the layout is open a deployer tunes it: the higher throughput wins."""
-    new, old = values["output_tok_s"][index], values["output_tok_s"][held]
-    return bool(np.isnan(old) or new > old)
 
 
 def _columns(case: Case, predicted: dict[str, float], constants: Constants, known: Known) -> Row:

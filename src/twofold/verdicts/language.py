@@ -65,7 +65,11 @@ def parse(text: str) -> ast.expr:
     """
     if len(text) > LENGTH_MAX:
         raise ValueRefusedError(f"an expression of {len(text):,} letters is too long")
-    parts = [part if part[:1] in "'\"" else _rewritten(part) for part in TEXT.split(text.strip()) if part]
+    # Percentages and ranges become what Python writes; texts are not touched.
+    parts = [
+        part if part[:1] in "'\"" else RANGE.sub(r"in (\1, \2)", PERCENT.sub(r"\1/100", part))
+        for part in TEXT.split(text.strip())
+    ]
     try:
         tree = ast.parse("".join(parts), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -84,11 +88,6 @@ def parse(text: str) -> ast.expr:
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, bool)):
             raise ValueRefusedError(f"`{node.value!r}` is neither a number nor a text")
     return tree.body
-
-
-def _rewritten(code: str) -> str:
-    """Percentages and ranges as Python writes them; texts are not touched."""
-    return RANGE.sub(r"in (\1, \2)", PERCENT.sub(r"\1/100", code))
 
 
 def _depth(tree: ast.AST) -> int:

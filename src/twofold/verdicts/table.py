@@ -3,6 +3,7 @@
 import ast
 import csv
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -117,14 +118,10 @@ def cases_of(claim: Claim, predicate: Predicate) -> list[dict[str, Value]]:
 
 def _read(cell: str) -> Value:
     text = cell.strip()
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _split(text: str, mark: str) -> list[str]:

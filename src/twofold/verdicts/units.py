@@ -80,11 +80,7 @@ def digits(number: float) -> str:
         return f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
     if number and abs(number) < 1e-3:
         return f"{number:.2g}"
-    decimals = 0 if number == 0 else max(0, 2 - _exponent(number))
+    first_digit = int(f"{abs(number):.2e}".split("e")[1])  # its power of ten
+    decimals = 0 if number == 0 else max(0, 2 - first_digit)
     text = f"{number:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _exponent(number: float) -> int:
-    """The power of ten of the first digit."""
-    return int(f"{abs(number):.2e}".split("e")[1])

@@ -59,23 +59,18 @@ class Judged:
     cases: tuple[Case, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A case with what its command needs."""
-
-    case: Case
-    predicate: Predicate
-    variables: dict[str, Any]
+Found = tuple[Case, Predicate, dict[str, Any]]
+"""A case with what its command needs: its predicate and its variables."""
 
 
 def judge(claim: Claim, world: World) -> Judged:
     """Judge one claim by what the world's tables and models say."""
     found, lacking = _computed(claim, world)
-    cases = tuple(each.case for each in found)
+    cases = tuple(case for case, _, _ in found)
     verdict = _verdict(cases)
     value, low, high = _summary(cases)
     # The command shows a case that decided: one that fails, unless all hold.
-    telling = next((each for each in found if each.case.holds == (verdict == Verdict.HOLDS)), None)
+    telling = next((each for each in found if each[0].holds == (verdict == Verdict.HOLDS)), None)
     return Judged(
         id=claim.id,
         topic=claim.topic,
@@ -90,18 +85,14 @@ def judge(claim: Claim, world: World) -> Judged:
         claimed_unit=claim.unit,
         holds_fraction=sum(case.holds for case in cases) / len(cases) if cases else None,
         reason=_reason(claim, cases, verdict) + _left_out(lacking),
-        command=(
-            command_of(claim.id, telling.predicate, telling.variables)
-            if telling
-            else f"twofold claims --only {claim.id}"
-        ),
+        command=command_of(claim.id, *telling[1:]) if telling else f"twofold claims --only {claim.id}",
         cases=cases,
     )
 
 
-def _computed(claim: Claim, world: World) -> tuple[list[_Found], list[str]]:
+def _computed(claim: Claim, world: World) -> tuple[list[Found], list[str]]:
     """Every case that can be computed, and what the tables lack for each of those that cannot."""
-    found: list[_Found] = []
+    found: list[Found] = []
     lacking: list[str] = []
     for predicate in claim.predicates:
         for variables in cases_of(claim, predicate) or [{}]:
@@ -120,18 +111,15 @@ def _left_out(lacking: Sequence[str]) -> str:
     return f"; {count} left out: {', '.join(dict.fromkeys(lacking))}"
 
 
-def _case(claim: Claim, predicate: Predicate, variables: dict[str, Value], world: World) -> _Found:
+def _case(claim: Claim, predicate: Predicate, variables: dict[str, Value], world: World) -> Found:
     known = {**variables, "low": claim.low, "high": claim.high}
     outcome = judge_expression(predicate.tree, known, _caller(world))
     unit = claim.shown_in if predicate.unit is None else predicate.unit
     value = _plain(outcome.value)
     words = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in variables.values())
     text = shown(value, unit)
-    return _Found(
-        Case(predicate.label, words, predicate.text, in_unit(value, unit), unit, text, outcome.holds),
-        predicate,
-        known,
-    )
+    case = Case(predicate.label, words, predicate.text, in_unit(value, unit), unit, text, outcome.holds)
+    return case, predicate, known
 
 
 def judge_all(
