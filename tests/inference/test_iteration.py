@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.inference import iteration_s, relieved
-from twofold.inference.iteration import tokens_per_step
-from twofold.inference.types import Iteration
+from twofold.inference.iteration import Iteration, tokens_per_step
 from twofold.perf import attention_decode_s
 
 LAYOUTS = st.sampled_from(

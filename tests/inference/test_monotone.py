@@ -25,7 +25,7 @@ from twofold.inference import (
 )
 from twofold.inference.curve import price_curve, served_at
 from twofold.inference.latency import Served
-from twofold.inference.memory import weights_bytes_per_accelerator
+from twofold.inference.replica import weights_bytes_per_accelerator
 from twofold.inference.slo import shared_rate_limit
 from twofold.inference.steady import sustained_batch
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network

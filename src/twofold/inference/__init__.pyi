@@ -1,7 +1,5 @@
 from . import regimes as regimes
 from .curve import load_axis as load_axis
-from .engine import Engine as Engine
-from .engine import engine as engine
 from .fleet import LatencyBudget as LatencyBudget
 from .fleet import ReplicaCount as ReplicaCount
 from .fleet import cold_start_s as cold_start_s
@@ -14,8 +12,13 @@ from .latency import Latency as Latency
 from .latency import Served as Served
 from .latency import answer_latency as answer_latency
 from .measured import MeasuredService as MeasuredService
-from .memory import capacity as capacity
-from .memory import max_sequences as max_sequences
+from .replica import Admission as Admission
+from .replica import CacheOptions as CacheOptions
+from .replica import Engine as Engine
+from .replica import Replica as Replica
+from .replica import capacity as capacity
+from .replica import engine as engine
+from .replica import max_sequences as max_sequences
 from .search import Fleet as Fleet
 from .search import Hardware as Hardware
 from .search import ModelVariant as ModelVariant
@@ -41,6 +44,3 @@ from .steady import attended_tokens as attended_tokens
 from .steady import batch_limit as batch_limit
 from .steady import steady_steps as steady_steps
 from .table import ServiceTable as ServiceTable
-from .types import Admission as Admission
-from .types import CacheOptions as CacheOptions
-from .types import Replica as Replica

@@ -20,8 +20,8 @@ from twofold.inference.latency import (
     first_token_s,
     quantile_factor,
 )
+from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 MOST_BUSY = 0.98

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import NORMAL_P99, Latency, Prompt, Served, answer_latency, served, slot_wait_s
+from twofold.inference.replica import Replica
 from twofold.inference.sharing import arrivals_tpot, met_deviation, mix_of, token_s
 from twofold.inference.steady import (
     Lengths,
@@ -32,7 +33,6 @@ from twofold.inference.steady import (
     steady_steps,
     sustained_batch,
 )
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 Array = NDArray[np.float64]

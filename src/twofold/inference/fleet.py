@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.latency import Served
-from twofold.inference.types import Replica
+from twofold.inference.replica import Replica
 from twofold.perf import Device, Floats
 
 HOUR_S = 3600.0

@@ -4,12 +4,11 @@ Nothing here loops over candidates: every argument and every numeric field of th
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from twofold.inference.memory import expert_shards
-from twofold.inference.types import Iteration, Replica
+from twofold.inference.replica import Replica, expert_shards
 from twofold.perf import (
     HALF_BYTES,
     Floats,
@@ -29,6 +28,34 @@ from twofold.perf import (
 
 MOST_OF_BANDWIDTH = 0.92  # no kernel streams more of a memory's peak
 EAGER_HALF_TOKENS = 256.0  # prefill in a step at which half of the eager slow-down shows
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Seconds of one step of the engine, by part; the parts sum to `total_s`."""
+
+    gemm_s: Floats
+    attention_s: Floats
+    moe_s: Floats
+    communication_s: Floats
+    elementwise_s: Floats
+    host_s: Floats
+
+    def by_name(self) -> dict[str, Floats]:
+        """The parts without their unit, in order."""
+        return {part.name.removesuffix("_s"): getattr(self, part.name) for part in fields(self)}
+
+    @property
+    def total_s(self) -> Floats:
+        """The whole step."""
+        return (
+            self.gemm_s
+            + self.attention_s
+            + self.moe_s
+            + self.communication_s
+            + self.elementwise_s
+            + self.host_s
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.inference.iteration import tokens_per_step
-from twofold.inference.memory import max_sequences
+from twofold.inference.replica import Replica, max_sequences
 from twofold.inference.steady import (
     Lengths,
     Steps,
@@ -19,7 +19,6 @@ from twofold.inference.steady import (
     own_input_tokens,
     prompt_steps,
 )
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 NORMAL_P95, NORMAL_P99 = 1.645, 2.326

@@ -20,7 +20,7 @@ from twofold.inference.latency import (
     tpot_latency,
     ttft_latency,
 )
-from twofold.inference.memory import max_sequences
+from twofold.inference.replica import Replica, max_sequences
 from twofold.inference.steady import (
     Lengths,
     Steps,
@@ -30,7 +30,6 @@ from twofold.inference.steady import (
     steady_steps,
     sustained_batch,
 )
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 T = TypeVar("T")

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from twofold.core import InputError, format_apart, format_memory, format_si
 from twofold.inference.curve import load_axis
-from twofold.inference.engine import Engine
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
 from twofold.inference.latency import Served
-from twofold.inference.memory import capacity
 from twofold.inference.regimes import max_throughput, open_loop
+from twofold.inference.replica import Engine, Replica, capacity
 from twofold.inference.slo import (
     RateLimit,
     TrafficClass,
@@ -25,7 +24,6 @@ from twofold.inference.slo import (
     rate_limit,
     shared_rate_limit,
 )
-from twofold.inference.types import Replica
 from twofold.perf import Cluster, ModelShape
 
 Array = NDArray[np.float64]

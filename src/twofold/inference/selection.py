@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference.memory import capacity, max_sequences
+from twofold.inference.replica import Replica, capacity, max_sequences
 from twofold.inference.search import Hardware, ModelVariant, search
 from twofold.inference.slo import TrafficClass, bottleneck
-from twofold.inference.types import Replica
 from twofold.perf import HALF_BYTES, Floats, ModelShape, bytes_per_weight
 
 Array = NDArray[np.float64]

@@ -11,8 +11,8 @@ import numpy as np
 
 from twofold.inference.iteration import tokens_per_step
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency, quantile_factor
+from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, Steps, carried_tokens, chunk_tokens, own_input_tokens
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 # Between "a fuller batch" and "more prefill in between": the worst of four is within 4 % of the worst of all.

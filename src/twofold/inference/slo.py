@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
 from twofold.inference.latency import Served
 from twofold.inference.regimes import open_loop
+from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, batch_limit, sustained_batch
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 Array = NDArray[np.float64]

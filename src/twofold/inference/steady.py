@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.inference.iteration import iteration_s, tokens_per_step
-from twofold.inference.memory import max_sequences
-from twofold.inference.types import Replica
+from twofold.inference.replica import Replica, max_sequences
 from twofold.perf import Floats
 
 LONGEST = 3.5  # standard deviations of a prompt's logarithm: one in four thousand

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.inference.iteration import iteration_s
-from twofold.inference.memory import capacity
+from twofold.inference.replica import Replica, capacity
 from twofold.inference.steady import chunk_tokens
-from twofold.inference.types import Replica
 from twofold.perf import Floats
 
 Array = NDArray[np.float64]

@@ -1,0 +1,220 @@
+"""What serves a model: an engine, a replica, and what it holds in memory with what that admits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Self
+
+import numpy as np
+
+from twofold.perf import HALF_BYTES, Cluster, Constants, Floats, ModelShape, engine_software
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the serving software adds to the kernels, from the fitted constants of its name and era."""
+
+    name: str
+    era: str
+    host_step_s: Floats  # scheduling, sampling, output: per step
+    host_layer_s: Floats  # launches and gaps that the graph does not hide: per layer and step
+    host_moe_layer_s: Floats  # the same, further per expert layer
+    host_sequence_s: Floats  # detokenising and bookkeeping: per decoding sequence and step
+    host_factor: Floats  # of the host's time per layer and sequence over the newest era's
+    prefill_layer_s: Floats  # a step with prefill runs eagerly: no layer is faster
+    eager_fraction: Floats  # of steps without prefill that run so too: 1 before captured graphs
+    prefill_factor: Floats  # time of long prefill steps over their kernels': gaps between eager launches
+    launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
+    weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
+    expert_read_gain: Floats
+    expert_pad_factor: (
+        Floats  # of the rows that a touched expert is padded to, where tiles suit small batches
+    )
+    device_factor: Floats  # time of all kernels, where a family has no kernel tables
+    arithmetic_factor: Floats  # further, of what dense products compute, where kernels were not tuned
+    attention_factor: Floats  # further, by kind
+    unshared_kv_fraction: Floats  # of a reading of a KV head's cache, that each further query head costs
+    moe_factor: Floats
+    communication_factor: Floats
+    memory_fraction: Floats  # of the device's memory that weights, buffers and cache take together
+    first_token_s: Floats  # tokenising, HTTP and streaming before a first token leaves
+    first_token_steps: Floats  # further steps before a first token leaves
+    reserved_output_fraction: Floats  # of its answer that a running sequence holds room for, on average
+
+    def scaled(self, factors: Mapping[str, Floats]) -> Self:
+        """Its own times divided by `host`, the slowness of prefill by `prefill`, and what it adds to
+        communication by `communication`; the rest stays.
+        """
+        host = factors.get("host", 1.0)
+        changed = {f.name: getattr(self, f.name) / host for f in fields(self) if f.name.endswith("_s")}
+        if "prefill" in factors:
+            changed["prefill_factor"] = self.prefill_factor / factors["prefill"]
+            changed["prefill_layer_s"] = changed["prefill_layer_s"] / factors["prefill"]
+        if "communication" in factors:
+            changed["communication_factor"] = self.communication_factor / factors["communication"]
+        return replace(self, **changed)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """How the KV cache is kept. The defaults are a paged cache on the device without sharing."""
+
+    block_tokens: Floats = 16.0  # a contiguous cache is one block of the largest context
+    shared_prefix_fraction: Floats = (
+        0.0  # of the input, found in the cache and neither computed nor kept twice
+    )
+    offload_bytes: Floats = 0.0  # host memory that holds cold blocks, per accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How a scheduler lets waiting prompts in. The defaults let each in at the next step.
+
+    TensorRT-LLM calls the first two `batch_wait_timeout_iters` and `batch_wait_max_tokens_ratio`, and has
+    such a wait for data-parallel ranks too; SGLang calls the last `scheduler-recv-interval`.
+    """
+
+    wait_steps: Floats = 0.0  # decode steps that a prompt waits for company, at most
+    wait_tokens: Floats = 0.0  # waiting prompt tokens that end that wait
+    poll_steps: Floats = 1.0  # decode steps between two looks for new requests
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of a model behind one endpoint: tp × pp × dp accelerators. Numeric fields may be arrays.
+
+    `dp` copies of the attention share the experts (attention data parallelism) when `ep` > `tp`; otherwise
+    they are independent copies. `ep` splits experts by number, what is left of `tp` slices each expert.
+    """
+
+    shape: ModelShape
+    cluster: Cluster
+    engine: Engine
+    weights_format: str = "bf16"
+    activation_format: str = "bf16"
+    kv_format: str = "bf16"
+    tp: Floats = 1.0
+    pp: Floats = 1.0
+    ep: Floats = 1.0
+    dp: Floats = 1.0
+    max_batch: Floats = 1024.0  # decoding sequences
+    chunk_tokens: Floats = 8192.0  # prefill tokens that one step may carry
+    memory_fraction: Floats | None = None  # of the device's; None: what the engine takes when not told
+    cache: CacheOptions = field(default_factory=CacheOptions)
+    adapter_weights: Floats = 0.0  # LoRA weights held resident, all adapters together
+    draft_tokens: Floats = 0.0  # speculative decoding: tokens proposed per step
+    draft_accept_fraction: Floats = 0.0
+    admission: Admission = field(default_factory=Admission)
+
+    @property
+    def accelerator_count(self) -> Floats:
+        """Accelerators that one replica takes."""
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Memory of one accelerator by part, and what its cache admits for the whole replica."""
+
+    usable_bytes: Floats
+    weights_bytes: Floats
+    buffers_bytes: Floats  # activations of a prefill chunk, logits, graphs, communication
+    adapter_bytes: Floats
+    kv_bytes: Floats  # what is left for the cache; negative when the model does not fit
+    kv_tokens: Floats  # tokens of the whole replica, at full attention on all layers
+
+
+def engine(
+    constants: Constants,
+    name: str,
+    version: str | None = None,
+    *,
+    family: str = "",
+    model: str = "dense",
+    weights_format: str = "bf16",
+) -> Engine:
+    """The engine's constants: the narrowest of name and era, the device's family, the model and its format.
+
+    `model` is `dense`, `moe` or `mla` (see `model_kind`).
+    """
+    era = engine_software(name).era_of(version)
+    scope = {"engine": name, "era": era, "family": family, "model": model, "format": weights_format}
+    held = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
+    return Engine(name, era, **{each: constants.get(f"serving_{each}", **scope) for each in held})
+
+
+def expert_shards(replica: Replica) -> Floats:
+    """Accelerators (of one pipeline stage) that share one copy of the experts."""
+    return np.maximum(replica.ep, replica.tp)
+
+
+def kv_shards(replica: Replica) -> Floats:
+    """Accelerators that share one sequence's cache: KV heads split over TP, a latent is whole."""
+    heads = np.where(replica.shape.is_mla > 0, 1.0, np.maximum(replica.shape.kv_heads, 1.0))
+    return np.minimum(replica.tp, heads) * replica.pp
+
+
+def weights_bytes_per_accelerator(replica: Replica) -> Floats:
+    """Weights that the fullest accelerator holds: everything over TP and PP, experts over EP."""
+    parts = replica.shape.weights_bytes(replica.weights_format)
+    dense = parts.attention_bytes + parts.ffn_bytes + parts.other_bytes
+    # A pipeline's first and last stage hold one of the two embedding matrices each.
+    ends = parts.embedding_bytes / np.minimum(replica.pp, 2.0)
+    return (dense / replica.pp + ends) / replica.tp + parts.experts_bytes / (
+        expert_shards(replica) * replica.pp
+    )
+
+
+def buffers_bytes(replica: Replica) -> Floats:
+    """Memory besides weights and cache: what one prefill chunk passes through, logits, graphs, communication.
+
+    Formula  chunk·(2·hidden + (matrices−1)·ffn/tp)·2 + 24·256·vocab + 0.3 GB + 0.4 GB when tp > 1
+    Why      the widest tensors alive at once are a residual, its copy and the FFN's inner ones; engines probe
+             256 sampled rows, whose 32-bit logits are copied and sorted about six times.
+    Units    B per accelerator.
+    Source   vLLM 0.15 start-up logs (nine rows of KV blocks): within 0.5 GB of all.
+    Limits   other engines differ by up to a few GB; `memory_fraction` holds the rest back.
+    """
+    shape = replica.shape
+    inner = np.maximum(
+        (shape.ffn_matrices - 1) * shape.ffn_hidden,
+        shape.experts_topk * shape.moe_ffn_hidden + (shape.ffn_matrices - 1) * shape.shared_ffn_hidden,
+    )
+    activations = replica.chunk_tokens * (2 * shape.hidden + inner / replica.tp) * HALF_BYTES
+    logits = 24.0 * 256.0 * shape.vocab
+    return activations + logits + 0.3e9 + np.where(np.asarray(replica.tp) > 1, 0.4e9, 0.0)
+
+
+def capacity(replica: Replica) -> Capacity:
+    """Memory of one accelerator by part; what is left is cache, counted in tokens of the whole replica."""
+    told = replica.memory_fraction
+    fraction = replica.engine.memory_fraction if told is None else told
+    usable = replica.cluster.device.memory_bytes * np.asarray(fraction)
+    weights = weights_bytes_per_accelerator(replica)
+    buffers = buffers_bytes(replica)
+    adapters = replica.adapter_weights * HALF_BYTES / (replica.tp * replica.pp)
+    left = usable - weights - buffers - adapters
+    per_token = replica.shape.kv_bytes_per_token(replica.kv_format) / kv_shards(replica)
+    pool = np.maximum(0.0, left) + replica.cache.offload_bytes * (left > 0)
+    return Capacity(
+        usable, weights, buffers, adapters, left, pool / np.maximum(per_token, 1e-30) * replica.dp
+    )
+
+
+def sequence_bytes(
+    replica: Replica, context_tokens: Floats, input_tokens: Floats, cache: CacheOptions
+) -> Floats:
+    """Cache bytes that one running sequence takes, whole blocks, without its shared prefix."""
+    own = context_tokens - cache.shared_prefix_fraction * input_tokens
+    blocks = np.ceil(own / cache.block_tokens) * cache.block_tokens
+    return replica.shape.kv_bytes(replica.kv_format, blocks)
+
+
+def max_sequences(replica: Replica, context_tokens: Floats, input_tokens: Floats = 0.0) -> Floats:
+    """Sequences of `context_tokens` that the cache of the whole replica holds at once; 0 when nothing fits.
+
+    A cache without room for one sequence of a model that fits holds a fraction: callers compare with 1.
+    """
+    held = capacity(replica)
+    pool = np.maximum(0.0, held.kv_bytes) + replica.cache.offload_bytes * (held.kv_bytes > 0)
+    one = sequence_bytes(replica, context_tokens, input_tokens, replica.cache) / kv_shards(replica)
+    return pool / one * replica.dp
