@@ -1,11 +1,11 @@
 from .building import with_building as with_building
 from .compliance import compliance_of as compliance_of
+from .compliance import compliance_part as compliance_part
+from .compliance import with_compliance as with_compliance
 from .compliance_costs import OF_RENT as OF_RENT
 from .compliance_costs import Rent as Rent
 from .compliance_evidence import cited_notes as cited_notes
 from .compliance_evidence import register_of as register_of
-from .compliance_part import compliance_part as compliance_part
-from .compliance_part import with_compliance as with_compliance
 from .compliance_system import RuledFleet as RuledFleet
 from .compliance_system import RuledSystem as RuledSystem
 from .cooling import COOLING_KINDS as COOLING_KINDS

@@ -1,4 +1,3 @@
-from .bill import by_lease as by_lease
 from .capacity import moved_weights_tb as moved_weights_tb
 from .demand import first_day as first_day
 from .hosted import ApiOffer as ApiOffer
@@ -8,6 +7,7 @@ from .join import portfolio as portfolio
 from .listed import MAY_VANISH as MAY_VANISH
 from .quotes import read_quotes as read_quotes
 from .rehearse import Rehearsing as Rehearsing
+from .report import by_lease as by_lease
 from .solved import NOT_PROMISED as NOT_PROMISED
 from .solved import WEEK_H as WEEK_H
 from .solved import uncorrected as uncorrected
