@@ -11,7 +11,7 @@ from twofold.contracts.results import plan_to_json
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import TableError, ValueRefusedError
-from twofold.rehearse.measured import measured_pools, measured_world
+from twofold.rehearse.pools import measured_pools, measured_world
 from twofold.rehearse.run import pools_of
 
 SPEC = """\

@@ -6,8 +6,8 @@ from .fleets import on_twin as on_twin
 from .fleets import rehearsed_service as rehearsed_service
 from .fleets import tables_of as tables_of
 from .gate import live_gate_settings as live_gate_settings
-from .measured import measured_services as measured_services
 from .pools import RehearsalTables as RehearsalTables
+from .pools import measured_services as measured_services
 from .rehearsals import RehearsalRuns as RehearsalRuns
 from .rehearsals import fleet_rehearsal as fleet_rehearsal
 from .rehearsals import rehearsed as rehearsed

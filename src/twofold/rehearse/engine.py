@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from twofold.contracts.spec import EngineChange
 from twofold.inference import Replica, ServiceTable, capacity
-from twofold.perf import Floats, engine_software, one
+from twofold.perf import engine_software, one
 from twofold.twin.serving import (
     DisaggregatedEngine,
     Engine,
@@ -29,27 +27,21 @@ def engine_settings(replica: Replica, table: StepTable) -> EngineSettings:
         block_tokens=software.block_tokens,
         watermark_fraction=software.watermark_fraction,
         reservation=Reservation.ANSWER if software.reserves_answer else Reservation.PROMPT,
-        max_batch=int(_one(replica.max_batch)),
-        chunk_tokens=max(1, int(_one(replica.chunk_tokens) * _one(replica.dp))),
+        max_batch=int(one(replica.max_batch)),
+        chunk_tokens=max(1, int(one(replica.chunk_tokens) * one(replica.dp))),
         kv_tokens=table.kv_tokens,
-        context_tokens=int(_one(replica.shape.max_context_tokens)),
+        context_tokens=int(one(replica.shape.max_context_tokens)),
         prefix_cache_tokens=table.kv_tokens,
-        draft_tokens=round(_one(replica.draft_tokens)),
-        draft_accept_fraction=min(_one(replica.draft_accept_fraction), 1.0 - 1e-9),
-        first_token_s=_one(replica.engine.first_token_s),
-        first_token_steps=_one(replica.engine.first_token_steps),
+        draft_tokens=round(one(replica.draft_tokens)),
+        draft_accept_fraction=min(one(replica.draft_accept_fraction), 1.0 - 1e-9),
+        first_token_s=one(replica.engine.first_token_s),
+        first_token_steps=one(replica.engine.first_token_steps),
     )
 
 
 def step_table(replica: Replica, step_factor: float = 1.0) -> StepTable:
     """The replica's step times in plain floats; all of them `step_factor` times as long."""
     return StepTable.from_service_table(ServiceTable.of(replica), step_factor)
-
-
-def _one(value: Floats) -> float:
-    """The number of a replica that is one, not a sweep of many."""
-    assert np.size(value) == 1, value
-    return float(np.asarray(value).reshape(-1)[0])
 
 
 def engine_of(replica: Replica, steps: StepTable, change: EngineChange) -> Callable[[], ServingEngine]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassFigures, FleetFigures, Simulation, TenantFigures, TrainingFigures
 
+UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 Value = float | Mapping[str, float] | None
 
 

@@ -16,10 +16,10 @@ from twofold.contracts.results import (
     SloKept,
 )
 from twofold.core import format_seconds
+from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
 from twofold.rehearse.pools import PoolWorld
 from twofold.twin.serving import FleetResult, FleetWorld, ReplicaModel, TimelineRow, fault_span_s, fault_types
 
-UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
 RECOVERED_FRACTION = 0.9  # of what was answered in time before

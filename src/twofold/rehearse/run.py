@@ -14,8 +14,14 @@ from twofold.core import Estimate
 from twofold.policy.gate import PoolRules
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups, routes_of
-from twofold.rehearse.measured import is_measured_pool, measured_pools, measured_world
-from twofold.rehearse.pools import PoolWorld, RehearsalTables, pool_world
+from twofold.rehearse.pools import (
+    PoolWorld,
+    RehearsalTables,
+    is_measured_pool,
+    measured_pools,
+    measured_world,
+    pool_world,
+)
 from twofold.rehearse.tenants import TenantTally, decided_s, rollout_tally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,

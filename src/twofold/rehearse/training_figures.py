@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from twofold.contracts.results import RunFigures, SplitFigures, StepFigures, TrainingFigures, TrainingPlan
 from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
-from twofold.rehearse.figures import UNANSWERED_FRACTION_MAX
+from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
 from twofold.twin.cluster import (
     CheckpointModel,
     CheckpointStore,
