@@ -165,7 +165,7 @@ def routed(
         request = Request(key, RequestArrived(prompts[key], limit_tokens))
         replica = router.route(view, request, now_s)
         assert replica is not None, key
-        view.place(request, replica)
+        view.place(request, replica, now_s)
         engines[replica.replica_id].submit(EngineWork(key, prompts[key], answers[key]), now_s)
     for each in engines.values():
         while (next_s := each.next_at_s()) is not None:
