@@ -89,5 +89,5 @@ def test_a_rule_without_a_severity_is_as_grave_as_what_it_rests_on_is_sure():
 @pytest.mark.parametrize("rule", lint_rules().values(), ids=list(lint_rules()))
 def test_a_rule_names_columns_of_one_half(rule):
     halves = [{*columns.configuration, *columns.measured} for columns in COLUMNS.values()]
-    assert any(set(rule.columns) <= known for known in halves)
-    assert rule.message and rule.hint
+    assert any(set(rule.finding.columns) <= known for known in halves)
+    assert rule.finding.message and rule.finding.hint

@@ -283,7 +283,7 @@ def _order(table: Table) -> list[RowFinding]:
     found: list[RowFinding] = []
     for key, rule in lint_rules().items():
         if rule.least_ratio is not None:
-            smaller, larger = (table[column] for column in rule.columns)
+            smaller, larger = (table[column] for column in rule.finding.columns)
             found += table.find(key, larger < rule.least_ratio * smaller)
     return found
 

@@ -108,12 +108,8 @@ class RowFinding:
 class Rule:
     """One line of `lint_rules.csv`; message and hint show figures of a row, as `{mfu:.4g}`."""
 
-    rule: str
-    severity: Severity | None  # None: impossible where what it rests on is sure, else suspect
-    columns: tuple[str, ...]
+    finding: RowFinding  # of no row yet; suspect where what it rests on need not be sure
     least_ratio: float | None  # of the second column to the first, where that is the rule
-    message: str
-    hint: str
 
 
 @cache
@@ -121,12 +117,16 @@ def lint_rules() -> dict[str, Rule]:
     """The rules by name, in the order of the table."""
     return {
         row["key"]: Rule(
-            row["rule"],
-            next((each for each in SEVERITIES if each == row["severity"]), None),
-            tuple(row["columns"].split(";")),
+            RowFinding(
+                0,
+                "",
+                row["rule"],
+                next((each for each in SEVERITIES if each == row["severity"]), "suspect"),
+                tuple(row["columns"].split(";")),
+                row["message"],
+                row["hint"],
+            ),
             number(row, "least_ratio"),
-            row["message"],
-            row["hint"],
         )
         for row in read_rows(RULES)
     }
@@ -161,11 +161,11 @@ class Table:
         """One finding for each row of the mask, by one rule or by each row's own; columns are figures too."""
         found = []
         for i in (int(each) for each in np.flatnonzero(where)):
-            rule = lint_rules()[key if isinstance(key, str) else str(key[i])]
-            doubted: Severity = "impossible" if sure is not None and sure[i] else "suspect"
+            told = lint_rules()[key if isinstance(key, str) else str(key[i])].finding
+            severity: Severity = "impossible" if sure is not None and sure[i] else told.severity
             own = {name: values[i] for name, values in (self.numbers | figures).items()}
-            message, hint = rule.message.format(**own), rule.hint.format(**own)
-            found.append(self.finding(i, rule.rule, rule.severity or doubted, rule.columns, message, hint))
+            message, hint = told.message.format(**own), told.hint.format(**own)
+            found.append(self.finding(i, told.rule, severity, told.columns, message, hint))
         return found
 
     def finding(
