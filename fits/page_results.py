@@ -87,14 +87,22 @@ def read_schema(source: str) -> tuple[PartDoc, ...]:
     """The dataclasses of the schema, outermost first; a field's meaning is the comment behind it."""
     lines = source.splitlines()
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    names = {node.name for node in classes}
+    names = {node.name: node for node in classes}
+    bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
+
+    def body(node: ast.ClassDef) -> list[ast.AnnAssign]:
+        inherited = [names[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in names]
+        own = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+        return [*(item for base in inherited for item in body(base)), *own]
+
     parts = [
         PartDoc(
             node.name,
             " ".join((ast.get_docstring(node) or "").split()),
-            tuple(_field(item, lines, names) for item in node.body if isinstance(item, ast.AnnAssign)),
+            tuple(_field(item, lines, set(names)) for item in body(node)),
         )
         for node in classes
+        if node.name not in bases  # what only lends its fields is no part of an answer
     ]
     return tuple(reversed(parts))
 

@@ -86,6 +86,7 @@ def target_of(name: str) -> str:
 
 # Doors open to names; to a module where it is a closed vocabulary, of which others take many names at once.
 VOCABULARIES = {
+    "answer": {"paths"},
     "core": {"extras"},
     "perf": {"collectives"},
     "inference": {"regimes"},

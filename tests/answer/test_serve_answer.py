@@ -82,6 +82,9 @@ def test_the_asked_format_is_a_row_of_the_table(answer: ServingEstimate) -> None
 
 def test_the_paged_cache_is_the_plain_one(answer: ServingEstimate) -> None:
     paged = next(row for row in answer.switches if row.name == "paged")
+    held = {row.name: row.max_sequences for row in answer.switches}
+    assert held["contiguous"] < held["paged"] < held["8-bit cache"]
+    assert held["half the prompt shared"] > held["paged"] < held["offloaded to the host"]
     assert paged.ratio == 1
     assert paged.max_sequences == pytest.approx(answer.max_sequences.value)
 

@@ -30,6 +30,13 @@ def test_a_tighter_deadline_takes_more_machines(planned: Planned) -> None:
     assert tight.run.total_s.value <= 4 * 86400
 
 
+def test_efficiency_is_known_up_to_the_chosen_size(planned: Planned) -> None:
+    run = planned(TRAIN).training[0]
+    assert [point.accelerator_count for point in run.scaling][-1] == run.machine.accelerator_count
+    assert run.scaling[0].efficiency_fraction.value == 1
+    assert all(point.efficiency_fraction.value > 0 for point in run.scaling)
+
+
 def test_no_point_of_the_front_beats_another(planned: Planned) -> None:
     front = planned(TRAIN).training[0].front
     axes = [(point.wall_s, point.cost_usd or 0.0, point.accelerator_count) for point in front]

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,8 +8,8 @@ from twofold.inference import (
     Lengths,
     ReplicaCount,
     cold_start_s,
-    fleet_cost,
     regimes,
+    replicas_power_w,
     throughput_of,
     warm_pool,
 )
@@ -80,25 +78,11 @@ def test_replicas_add_up_nearly_linearly():
     assert np.allclose(rate, np.array([1, 2, 8, 64]) * 10 * efficiency)
 
 
-def test_costs_scale_with_price_and_are_absent_without_one(replica_of):
-    replica = replica_of("llama-3.1-8b", "L40S", "fp8", tp=1.0)
-    served = regimes.open_loop(replica, Lengths(500.0, 200.0), 2.0)
-    count = ReplicaCount.of(10.0, 2.5)
-    cheap, dear = (fleet_cost(replica, served, count, price, 10.0) for price in (1.0, 2.0))
-    assert dear.usd_per_1k_output_tokens == pytest.approx(2 * cheap.usd_per_1k_output_tokens)
-    assert cheap.usd_per_h == pytest.approx(count.total * 1.0)
-    assert cheap.usd_per_1k_output_tokens == pytest.approx(cheap.usd_per_h / 3600 / (10 * 200) * 1000)
-    assert fleet_cost(replica, served, count, None, 10.0).usd_per_h is None
-
-
 def test_a_device_that_serves_draws_the_measured_share_and_an_idle_one_its_idle_power(replica_of):
     replica = replica_of("llama-3.1-8b", "H100", "fp8", tp=1.0)
-    device, served = replica.cluster.device, regimes.open_loop(replica, Lengths(500.0, 200.0), 5.0)
+    device = replica.cluster.device
     one = ReplicaCount.of(1.0, 2.0)
-    watts = [
-        fleet_cost(replica, replace(served, batch_sequences=batch), one, None, 1.0).power_w / one.total
-        for batch in (0.0, 0.5, 50.0)
-    ]
+    watts = [replicas_power_w(replica, batch, one.total) / one.total for batch in (0.0, 0.5, 50.0)]
     assert watts[0] == pytest.approx(device.idle_w)
     assert watts[0] < watts[1] < watts[2] < device.tdp_w
     assert 500 < watts[2] < 600  # H100: 400–690 W published, by model and batch

@@ -3,17 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.training import straggler_loss_fraction, weak_scaling
-
-
-def test_efficiency_is_known_from_one_to_512(make_job, make_cluster, stack) -> None:
-    job = make_job("llama-3.1-8b", batch=2048, sequence=4096, optimizer_place="host")
-    rows = weak_scaling(job, make_cluster(), stack, (1, 8, 64, 512))
-    assert [row.accelerator_count for row in rows] == [1, 8, 64, 512]
-    first = next(row for row in rows if row.candidate)
-    assert first.efficiency_fraction == 1
-    assert all(row.candidate for row in rows[2:])
-    assert all(row.efficiency_fraction > 0 for row in rows[2:])
+from twofold.training import straggler_loss_fraction
 
 
 def test_mixed_parts_lose_what_the_faster_could_have_done() -> None:

@@ -41,9 +41,8 @@ def _rows_of(stack: CalibratedStack, calibration: Calibration, path: Path) -> It
     note = f"{path} of {calibration.calibrated_on}, {stack.rows} rows of {calibration.measurements}"
 
     def row(name: str, further: Scope, value: float, low: float, high: float) -> ConstantRow:
-        where = format_scope({**scope, **further})
-        ends = value, low, high, "ratio", Source.MEASURED
-        return ConstantRow(*ends, name=name, scope=where, rows=stack.rows, fitted_by=OWNER, note=note)
+        told = {"name": name, "scope": format_scope({**scope, **further}), "fitted_by": OWNER, "note": note}
+        return ConstantRow(value, low, high, "ratio", Source.MEASURED, rows=stack.rows, **told)
 
     for index, factor in enumerate(stack.factors):
         yield row(FACTOR, {"factor": factor.name}, factor.value, factor.low, factor.high)
@@ -129,15 +128,13 @@ def calibration_notes(constants: Constants, scopes: Mapping[str, Scope]) -> tupl
     )
     if notes:
         return notes
-    stacks = {_stack_text(dict(pairs)) for pairs, _ in constants.by_name[FACTOR]}
+    scopes_told = [dict(pairs) for pairs, _ in constants.by_name[FACTOR]]
+    stacks = {
+        f"{told['half']} on {told['accelerator']} under {told['software']} {told.get('era', '')}".strip()
+        for told in scopes_told
+    }
     path = constants.by_name[FACTOR][0][1].note.partition(" of ")[0]
     return (f"`{path}` is not used: nothing here is {' or '.join(sorted(stacks))}",)
-
-
-def _stack_text(scope: Scope) -> str:
-    return (
-        f"{scope['half']} on {scope['accelerator']} under {scope['software']} {scope.get('era', '')}".strip()
-    )
 
 
 def _note(name: str, factors: Mapping[str, ConstantRow]) -> list[str]:

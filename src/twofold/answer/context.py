@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.offers import Offer, own_offers
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.catalog import Catalog, Fit, Model, Price, Region, fit_of, read_model_config
-from twofold.contracts.results import PriceUsed
+from twofold.contracts.results import Machine, PriceUsed
 from twofold.contracts.spec import ModelReference, Spec, TrainingRun
 from twofold.core import J_PER_KWH, Estimate, InputError, Source, ValueRefusedError
 from twofold.perf import Constants
@@ -71,10 +71,17 @@ def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()
     name = offer.accelerator.name
     if offer.owned:
         return (f"your own {name}: counted in accelerator-hours, not in money",)
-    few = _too_few_owned(offer, context, regions)
-    if offer.price is None:
-        return (*few, f"no price for {name}: counted in accelerator-hours")
-    return (*few, *_region_warnings(offer.price, context, regions), *_stale_warnings(offer.price, context))
+    warnings = [*_too_few_owned(offer, context, regions)]
+    price, asked = offer.price, regions or context.spec.supply.shop.regions
+    if price is None:
+        return (*warnings, f"no price for {name}: counted in accelerator-hours")
+    if fit_of(context.catalog, price.provider, price.region, asked) is Fit.WIDER:
+        where = f"says only `{price.region}`" if price.region else "says no region"
+        holds = f"ask whether it holds in {', '.join(asked)}"
+        warnings.append(f"the price of {price.provider} {price.instance} {where}: {holds}")
+    if context.today and (context.today - day_of(price.date)).days > STALE_DAYS:
+        warnings.append(f"stale price: {price.provider} {price.instance} was seen {price.date}")
+    return tuple(warnings)
 
 
 def _too_few_owned(offer: Offer, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
@@ -89,23 +96,6 @@ def _too_few_owned(offer: Offer, context: Context, regions: tuple[str, ...]) -> 
     if not 0 < held < named:
         return ()
     return (f"`on:` names {named:,} × {name}, you have {held:,}: its fleet is planned as rented, all of it",)
-
-
-def _region_warnings(price: Price, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
-    """A list that covers the regions asked without naming them."""
-    asked = regions or context.spec.supply.shop.regions
-    if fit_of(context.catalog, price.provider, price.region, asked) is not Fit.WIDER:
-        return ()
-    where = f"says only `{price.region}`" if price.region else "says no region"
-    return (
-        f"the price of {price.provider} {price.instance} {where}: ask whether it holds in {', '.join(asked)}",
-    )
-
-
-def _stale_warnings(price: Price, context: Context) -> tuple[str, ...]:
-    if context.today is None or (context.today - day_of(price.date)).days <= STALE_DAYS:
-        return ()
-    return (f"stale price: {price.provider} {price.instance} was seen {price.date}",)
 
 
 def fabric_warnings(offer: Offer, node_count: int, context: Context) -> tuple[str, ...]:
@@ -134,6 +124,22 @@ def price_used(offer: Offer, context: Context) -> PriceUsed | None:
     usual = price.usd_per_accelerator_h
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", Source.VENDOR)
     return PriceUsed(price.provider, price.instance, price.region, price.term, price.date, spread)
+
+
+def machine_of(
+    offer: Offer, accelerator_count: int, context: Context, per_node: int | None = None
+) -> Machine:
+    """So many accelerators of an offer's nodes, or of parts of them, at its price."""
+    node, size = offer.node, per_node or offer.node.accelerator_count
+    return Machine(
+        accelerator=offer.accelerator.name,
+        node=node.name,
+        node_count=-(-accelerator_count // size),
+        accelerators_per_node=size,
+        accelerator_count=accelerator_count,
+        fabric=node.fabric,
+        price=price_used(offer, context),
+    )
 
 
 def known(value: float, unit: str) -> Estimate:

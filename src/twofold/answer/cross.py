@@ -13,7 +13,6 @@ from twofold.answer.supply_rules import asked_regions
 from twofold.answer.training_choice import TrainingChoice, Trial, trial_of_size
 from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
 from twofold.core import YEAR_H, Estimate, format_seconds, format_usd
-from twofold.inference import Fleet
 
 
 def cross_cells(
@@ -48,12 +47,17 @@ def _run_elsewhere(
     choice: TrainingChoice, plan: TrainingPlan, serving: ServingChoice, context: Context
 ) -> CrossCell:
     """The run on the nodes of the serving fleet, as many as there are, at a price of the run's regions."""
-    offer = _where_run(choice, serving.offer, context)
-    if offer is None:
-        text = _not_sold(serving.offer, asked_regions(choice.entry, context.spec.supply))
+    offer, supply, price = serving.offer, context.spec.supply, serving.offer.price
+    regions = asked_regions(choice.entry, supply)
+    if price and not in_regions(context.catalog, price.provider, price.region, regions):
+        near = bought_near(offer, context.catalog, supply, regions, run_terms(supply.shop))
+    else:
+        near = offer
+    if near is None:
+        text = _not_sold(offer, regions)
         return CrossCell("training", plan.name, "serving", text, False, None, None, None)
-    nodes = max(1, serving.fleet.accelerators // offer.node.accelerator_count)
-    found = _widest_trial(choice, offer, nodes, context)
+    nodes = max(1, serving.fleet.accelerators // near.node.accelerator_count)
+    found = _widest_trial(choice, near, nodes, context)
     if found is None or found.run is None:
         why = found.misses if found else "no number of its nodes divides the batch"
         return CrossCell("training", plan.name, "serving", f"does not fit: {why}", False, None, None, None)
@@ -66,15 +70,6 @@ def _run_elsewhere(
     return CrossCell("training", plan.name, "serving", text, not found.misses, wall_s, cost, None)
 
 
-def _where_run(choice: TrainingChoice, offer: Offer, context: Context) -> Offer | None:
-    """The serving fleet's machine where the run may be; None where its part is sold only elsewhere."""
-    supply, price = context.spec.supply, offer.price
-    regions = asked_regions(choice.entry, supply)
-    if price is None or in_regions(context.catalog, price.provider, price.region, regions):
-        return offer
-    return bought_near(offer, context.catalog, supply, regions, run_terms(supply.shop))
-
-
 def _not_sold(offer: Offer, regions: tuple[str, ...]) -> str:
     return f"does not fit: nobody sells {offer.accelerator.name} in {', '.join(regions)}"
 
@@ -82,17 +77,12 @@ def _not_sold(offer: Offer, regions: tuple[str, ...]) -> str:
 def _widest_trial(choice: TrainingChoice, offer: Offer, nodes: int, context: Context) -> Trial | None:
     """The run on the largest number of nodes that its batch divides over."""
     last = None
-    for count in (number for number in (nodes, *_powers_below(nodes)) if number):
+    for count in dict.fromkeys((nodes, 2 ** int(np.log2(nodes)))):
         budget_usd = context.spec.supply.budget_usd
         last = trial_of_size(choice.entry, choice.job, offer, count, context, budget_usd)
         if last.run:
             return last
     return last
-
-
-def _powers_below(number: int) -> list[int]:
-    largest = 2 ** int(np.log2(max(number, 1)))
-    return [largest] if largest < number else []
 
 
 def _own_service(choice: ServingChoice, service: ServicePlan) -> CrossCell:
@@ -118,7 +108,8 @@ def _service_elsewhere(
     if result.best is None:
         why = result.losers[0].detail if result.losers else result.binding
         return CrossCell("serving", service.name, "training", f"does not fit: {why}", False, None, None, None)
-    latency = _moved(_tightest(service, choice), _tightest_of(result.best, choice))
+    pool = next(pool for pool in result.best.pools if _tightest_class(choice) in pool.classes)
+    latency = _moved(_tightest(service, choice), float(np.max(pool.served.tpot.p95_s)))
     own, other = choice.fleet.usd_per_h, result.best.usd_per_h
     cost = None
     money = ", no price"
@@ -150,11 +141,6 @@ def _tightest_class(choice: ServingChoice) -> str:
         )
 
     return min(choice.loads, key=order).name
-
-
-def _tightest_of(fleet: Fleet, choice: ServingChoice) -> float:
-    pool = next(pool for pool in fleet.pools if _tightest_class(choice) in pool.classes)
-    return float(np.max(pool.served.tpot.p95_s))
 
 
 def _moved(like: Estimate, value: float) -> Estimate:

@@ -1,12 +1,15 @@
 """The pieces of a derivation: other paths of the plan, and leaves that name where they were read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twofold.catalog import Accelerator, Model, Node
 from twofold.contracts.results import Derivation, Input, Part, PriceUsed
 from twofold.core import Estimate, Source, format_estimate, format_si
 from twofold.perf import ConstantRow, Constants
+
+Table = Mapping[str, tuple[str, str]]  # path -> formula, names of its inputs
+Known = Mapping[str, Input | Sequence[Input]]  # by the names that tables use
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,32 @@ def _unit(unit: str) -> str:
 def derived(path: str, formula: str, *inputs: Input) -> Derivation:
     """One path of the plan, how it follows, and from what."""
     return Derivation(path, formula, inputs)
+
+
+def named(names: str, known: Known) -> Iterator[Input]:
+    """The inputs of a row of a table."""
+    for name in names.split():
+        found = known[name]
+        yield from (found,) if isinstance(found, Input) else found
+
+
+def rows(at: str, table: Table, known: Known) -> Iterator[Derivation]:
+    """The rows of a table whose inputs are all known."""
+    for path, (formula, names) in table.items():
+        if known.keys() >= set(names.split()):
+            yield derived(f"{at}.{path}", formula, *named(names, known))
+
+
+def grid_leaf(price: PriceUsed | None) -> Input:
+    """The carbon of a place's electricity."""
+    place = price.region if price else ""
+    return assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
+
+
+def bandwidth_leaf(accelerator: Accelerator) -> Input:
+    """The memory bandwidth of an accelerator's row."""
+    rate = accelerator.memory_bytes_per_s
+    return accelerator_leaf(accelerator, "memory_bytes_per_s", rate, "B/s", "memory bandwidth")
 
 
 def path_input(label: str, estimate: Estimate, path: str) -> Input:

@@ -5,25 +5,22 @@ from collections.abc import Iterator, Sequence
 from twofold.answer.context import Context
 from twofold.answer.derivation import Leaves, assumed_leaf, derived, path_input, spec_leaf
 from twofold.answer.derive_serving import serving_derivations
-from twofold.answer.derive_training import money_derivations, run_derivations, training_derivations
+from twofold.answer.derive_training import run_derivations, training_derivations
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_serving import measured_derivations
+from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.results import CrossCell, Derivation, Input, ServicePlan, TrainingPlan
 from twofold.contracts.rows import StepRow
-from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, Estimate, Source, format_memory, format_si
-from twofold.training import Basis, Bounded, MeasuredSteps
 
-Runs = Sequence[tuple[TrainingChoice, TrainingPlan]]
-MeasuredRuns = Sequence[tuple[MeasuredChoice, TrainingPlan]]
+Runs = Sequence[tuple[TrainingChoice | MeasuredChoice, TrainingPlan]]
 Services = Sequence[tuple[ServingChoice, ServicePlan]]
 
 
 def derivations(
     runs: Runs,
-    measured: MeasuredRuns,
     modelled: Services,
     services: Sequence[ServicePlan],
     cross: Sequence[CrossCell],
@@ -31,17 +28,20 @@ def derivations(
     context: Context,
 ) -> tuple[Derivation, ...]:
     """The derivations of a whole plan; `modelled` are those of its services that are not measured."""
-    found = [row for choice, plan in runs for row in training_derivations(choice, plan, context)]
-    found += [row for rows, plan in measured for row in measured_training_derivations(rows, plan, context)]
-    found += [row for choice, plan in modelled for row in serving_derivations(choice, plan, context)]
+    runs = sorted(runs, key=lambda run: isinstance(run[0], MeasuredChoice))  # those with a model first
+    found: list[Derivation] = []
+    for choice, plan in runs:
+        if isinstance(choice, MeasuredChoice):
+            found += measured_training_derivations(choice, plan, context)
+        else:
+            found += training_derivations(choice, plan, context)
+    found += [row for own, served in modelled for row in serving_derivations(own, served, context)]
     for service, entry in zip(services, context.spec.services, strict=True):
         if entry.model.measured:
             found += measured_derivations(entry, service)
     found += [row for cell in cross for row in _cell(cell)]
     if first_year:
-        planned = [(choice.entry, plan) for choice, plan in runs]
-        planned += [(rows.entry, plan) for rows, plan in measured]
-        found.append(_first_year(planned, services, context))
+        found.append(_first_year(runs, services, context))
     return tuple(found)
 
 
@@ -66,15 +66,13 @@ def _cell(cell: CrossCell) -> Iterator[Derivation]:
             yield derived(f"{path}.{name}", "the same model, on that fleet's machines", searched)
 
 
-def _first_year(
-    runs: Sequence[tuple[TrainingRun, TrainingPlan]], services: Sequence[ServicePlan], context: Context
-) -> Derivation:
+def _first_year(runs: Runs, services: Sequence[ServicePlan], context: Context) -> Derivation:
     inputs: list[Input] = []
-    for entry, plan in runs:
+    for choice, plan in runs:
         if plan.cost_usd:
             inputs.append(path_input(plan.name, plan.cost_usd, f"training.{plan.name}.cost_usd"))
-        if entry.repeats_every_s:
-            days = entry.repeats_every_s / DAY_S
+        if choice.entry.repeats_every_s:
+            days = choice.entry.repeats_every_s / DAY_S
             inputs.append(spec_leaf("repeats", f"every {days:g} d", f"training.{plan.name}.repeats"))
     for service in services:
         if service.cost_usd_per_year:
@@ -100,11 +98,13 @@ def measured_training_derivations(
         near = _near(held, chosen.cluster.accelerator_count)
         inputs = [_row_input(row, format_memory(row.memory_bytes or 0.0)) for row in near]
         yield derived(f"{at}.memory_bytes", _formula(chosen.memory), *inputs)
-    samples = spec_leaf("samples", f"{choice.entry.sample_count:,.0f}", _amount_path(choice, at))
+    amounts = ("tokens", "samples", "steps")
+    amount = next(name for name in amounts if getattr(choice.entry, name) is not None)
+    samples = spec_leaf("samples", f"{choice.entry.sample_count:,.0f}", f"{at}.{amount}")
     batch = Input("samples per step", f"{plan.batch_samples:,}", "", "m", f"{choice.entry.model.measured}")
-    yield from run_derivations(plan, at, choice.entry, (samples, batch))
     scope = {"family": chosen.offer.accelerator.family, "accelerator": chosen.offer.accelerator.name}
-    yield from money_derivations(plan, at, Leaves(context.constants, tuple(scope.items())))
+    leaves = Leaves(context.constants, tuple(scope.items()))
+    yield from run_derivations(plan, at, choice.entry, (samples, batch), leaves)
     for point in plan.scaling:
         path = f"{at}.scaling.{point.accelerator_count}"
         same = [row for row in rows if row.accelerator_count == point.accelerator_count]
@@ -113,11 +113,6 @@ def measured_training_derivations(
         first = path_input("step", plan.scaling[0].step_s, f"{at}.scaling.{steps.counts[0]}.step_s")
         text = f"samples/s per accelerator over that of {steps.counts[0]:,}"
         yield derived(f"{path}.efficiency_fraction", text, *((own,) if own == first else (own, first)))
-
-
-def _amount_path(choice: MeasuredChoice, at: str) -> str:
-    amounts = ("tokens", "samples", "steps")
-    return f"{at}.{next(name for name in amounts if getattr(choice.entry, name) is not None)}"
 
 
 def _formula(found: Bounded) -> str:

@@ -1,25 +1,29 @@
 """Where the numbers of a service come from, down to operators, catalogue rows and constants."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from twofold.answer.calibrated import service_scope, spread_inputs
 from twofold.answer.context import Context
 from twofold.answer.derivation import (
     Leaves,
+    Table,
     accelerator_leaf,
     assumed_leaf,
+    bandwidth_leaf,
     derived,
+    grid_leaf,
     model_leaf,
+    named,
     part_inputs,
     path_input,
     price_leaf,
+    rows,
     spec_leaf,
     step_input,
 )
 from twofold.answer.ranges import serving_scope
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.answer.serving_replica import READING, WARM_UP_RANGE_S, WARMING
-from twofold.catalog import Accelerator
 from twofold.contracts import QUANTILES
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import DAY_S, format_count, format_seconds, format_si
@@ -49,7 +53,6 @@ OPERATORS = {
 }
 QUANTILE = {q: f"the mean + deviations to {q}" for q in QUANTILES} | {"p50": "the median"}
 USUAL_WAYS = {"edge": "a usual round trip to the region", "gateway": "what a usual gateway adds"}
-Table = Mapping[str, tuple[str, str]]  # path -> formula, names of its inputs
 LATENCY: Table = {
     "ttft": ("rest of a step + queue for prefill + own prefill + handling", "step carrying lengths rate"),
     "tpot": ("(1 − q) × decode step + q × step with prefill", "step carrying lengths rate"),
@@ -75,8 +78,8 @@ MEMORY: Table = {
     "KV cache": ("what is left of the usable memory", "layout memory"),
 }
 START: Table = {
-    READING: ("weights / load bandwidth", "parameters rate"),
-    WARMING: ("process start and graph capture", "warm"),
+    f"{READING}.value": ("weights / load bandwidth", "parameters rate"),
+    f"{WARMING}.value": ("process start and graph capture", "warm"),
 }
 FLEET: Table = {
     "output_tokens_per_s_per_accelerator": ("a replica's output at peak / accelerators", "carried layout"),
@@ -107,21 +110,16 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
         pool = next(pool for pool in choice.fleet.pools if load.name in pool.classes)
         yield from _class(choice, load, served, pool, leaves, f"{at}.classes.{load.name}")
         yield from _step(choice, pool, leaves, f"{at}.classes.{load.name}")
-    known = _of_machine(choice, plan)
-    yield from _memory(plan, leaves, at, known)
-    yield from _start(plan, leaves, at, known)
-    yield from _fleet(plan, leaves, at, choice, known)
-
-
-def _rows(at: str, table: Table, known: Mapping[str, Input]) -> Iterator[Derivation]:
-    """The rows of a table whose inputs are all known."""
-    for path, (formula, names) in table.items():
-        if known.keys() >= set(names.split()):
-            yield derived(f"{at}.{path}", formula, *_named(names, known))
-
-
-def _named(names: str, known: Mapping[str, Input]) -> list[Input]:
-    return [known[name] for name in names.split()]
+    known = _of_machine(choice, plan, leaves, at)
+    formula = " + ".join(part.name for part in plan.memory_parts)
+    taken = leaves.constant("serving_memory_fraction", "range of what the engine takes")
+    yield derived(f"{at}.memory_bytes", formula, *part_inputs(plan.memory_parts, f"{at}.memory_parts"), taken)
+    held = {f"{part.name}.value": MEMORY[part.name] for part in plan.memory_parts}
+    yield from rows(f"{at}.memory_parts", held, known)
+    parts = part_inputs(plan.cold_start_parts, f"{at}.cold_start_parts")
+    yield derived(f"{at}.cold_start_s", "bytes / bandwidth + warm-up", *parts)
+    yield from rows(f"{at}.cold_start_parts", START, known)
+    yield from rows(at, FLEET, known)
 
 
 def _spread_inputs(metric: str, choice: ServingChoice, pool: PoolChoice, leaves: Leaves) -> tuple[Input, ...]:
@@ -142,17 +140,17 @@ def _class(
         formula, used = LATENCY[metric]
         spread = _spread_inputs(metric, choice, pool, leaves)
         yield derived(
-            f"{at}.percentiles.{name}", f"{formula}; {QUANTILE[which]}", *_named(used, known), *spread
+            f"{at}.percentiles.{name}", f"{formula}; {QUANTILE[which]}", *named(used, known), *spread
         )
         for slo in served.slos:
             if slo.metric == name:
                 own = path_input(name, estimate, f"{at}.percentiles.{name}")
                 yield derived(f"{at}.slos.{name}.predicted", "at the peak rate", own)
-    yield from _rows(at, CLASS, known)
+    yield from rows(at, CLASS, known)
     for part in served.latency_budget:
         fixed = assumed_leaf(part.name, format_si(part.value.value, "s"), USUAL_WAYS.get(part.name, ""))
         used = BUDGET.get(part.name, "fixed whole")
-        inputs = _named(used, {**known, "fixed": fixed})
+        inputs = named(used, {**known, "fixed": fixed})
         yield derived(f"{at}.latency_budget.{part.name}.value", "of a mean request", *inputs)
 
 
@@ -223,7 +221,7 @@ def _hardware(part: str, choice: ServingChoice) -> list[Input]:
     if part == "communication":
         label, rate = accelerator.scaleup_name or "PCIe", accelerator.scaleup_bytes_per_s
         return [accelerator_leaf(accelerator, "scaleup_bytes_per_s", rate, "B/s", label)]
-    bandwidth = _bandwidth(accelerator)
+    bandwidth = bandwidth_leaf(accelerator)
     if part in ("gemm", "moe"):
         return [
             model_leaf(model, "parameters_active", model.parameters_active, "active parameters"),
@@ -232,57 +230,26 @@ def _hardware(part: str, choice: ServingChoice) -> list[Input]:
     return [bandwidth]
 
 
-def _bandwidth(accelerator: Accelerator) -> Input:
-    rate = accelerator.memory_bytes_per_s
-    return accelerator_leaf(accelerator, "memory_bytes_per_s", rate, "B/s", "memory bandwidth")
-
-
-def _of_machine(choice: ServingChoice, plan: ServicePlan) -> dict[str, Input]:
+def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: str) -> dict[str, Input]:
     """What memory, start and cost follow from: the model, the machine and the layout on it."""
-    accelerator, model = choice.offer.accelerator, choice.model
-    count = f"{plan.machine.accelerator_count}"
-    return {
-        "parameters": model_leaf(model, "parameters", model.parameters),
-        "memory": accelerator_leaf(accelerator, "memory_bytes", accelerator.memory_bytes, "memory B"),
-        "power": accelerator_leaf(accelerator, "tdp_w", accelerator.tdp_w, "W", "power limit"),
-        "bandwidth": _bandwidth(accelerator),
-        "layout": assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals"),
-        "count": assumed_leaf("accelerators", count, "replicas and spares × replica"),
-    }
-
-
-def _memory(plan: ServicePlan, leaves: Leaves, at: str, known: Mapping[str, Input]) -> Iterator[Derivation]:
-    formula = " + ".join(part.name for part in plan.memory_parts)
-    taken = leaves.constant("serving_memory_fraction", "range of what the engine takes")
-    yield derived(f"{at}.memory_bytes", formula, *part_inputs(plan.memory_parts, f"{at}.memory_parts"), taken)
-    for part in plan.memory_parts:
-        held, used = MEMORY[part.name]
-        yield derived(f"{at}.memory_parts.{part.name}.value", held, *_named(used, known))
-
-
-def _start(plan: ServicePlan, leaves: Leaves, at: str, known: Mapping[str, Input]) -> Iterator[Derivation]:
-    parts = part_inputs(plan.cold_start_parts, f"{at}.cold_start_parts")
-    yield derived(f"{at}.cold_start_s", "bytes / bandwidth + warm-up", *parts)
-    low_s, high_s = WARM_UP_RANGE_S
-    logged = f"engines log {low_s:.0f}–{high_s:.0f} s of start, capture and first requests"
-    warm_s = next(part.value.value for part in plan.cold_start_parts if part.name == WARMING)
-    started = {
-        **known,
-        "rate": leaves.constant("weights_load_bytes_per_s"),
-        "warm": assumed_leaf("warm-up", format_seconds(warm_s), logged),
-    }
-    for name, (formula, used) in START.items():
-        yield derived(f"{at}.cold_start_parts.{name}.value", formula, *_named(used, started))
-
-
-def _fleet(
-    plan: ServicePlan, leaves: Leaves, at: str, choice: ServingChoice, machine: Mapping[str, Input]
-) -> Iterator[Derivation]:
+    accelerator, model, price = choice.offer.accelerator, choice.model, plan.machine.price
     main, pool = max(plan.classes, key=lambda each: each.replica_count), main_pool(choice.fleet, choice.loads)
     carried = f"{at}.classes.{main.name}.rate_per_replica_per_s"
     step = f"{at}.classes.{pool.classes[0]}.decode_step"
+    low_s, high_s = WARM_UP_RANGE_S
+    logged = f"engines log {low_s:.0f}–{high_s:.0f} s of start, capture and first requests"
+    warm_s = next(part.value.value for part in plan.cold_start_parts if part.name == WARMING)
     known = {
-        **machine,
+        "parameters": model_leaf(model, "parameters", model.parameters),
+        "memory": accelerator_leaf(accelerator, "memory_bytes", accelerator.memory_bytes, "memory B"),
+        "power": accelerator_leaf(accelerator, "tdp_w", accelerator.tdp_w, "W", "power limit"),
+        "bandwidth": bandwidth_leaf(accelerator),
+        "layout": assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals"),
+        "count": assumed_leaf(
+            "accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica"
+        ),
+        "rate": leaves.constant("weights_load_bytes_per_s"),
+        "warm": assumed_leaf("warm-up", format_seconds(warm_s), logged),
         "carried": path_input("per replica", main.rate_per_replica_per_s, carried),
         "step": step_input("decode step", one(pool.served.step_s), "s", step),
         "share": leaves.constant("serving_power_fraction"),
@@ -291,12 +258,10 @@ def _fleet(
         "spread": leaves.unknown("power"),
         "energy": path_input("energy", plan.energy_j_per_year, f"{at}.energy_j_per_year"),
     }
-    price = plan.machine.price
     if plan.carbon_gco2_per_year:
-        place = price.region if price else ""
-        known["grid"] = assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
+        known["grid"] = grid_leaf(price)
     if price and plan.cost_usd_per_year:
         path = f"{at}.machine.price.usd_per_accelerator_h"
         known["listed"], known["doubt"] = price_leaf(price), leaves.unknown("price")
         known["price"] = path_input("price", price.usd_per_accelerator_h, path)
-    yield from _rows(at, FLEET, known)
+    return known

@@ -1,6 +1,7 @@
 """Where the numbers of a training run come from, down to operators, catalogue rows and constants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,14 +9,18 @@ from twofold.answer.calibrated import run_scope, spread_inputs
 from twofold.answer.context import Context
 from twofold.answer.derivation import (
     Leaves,
+    Table,
     accelerator_leaf,
     assumed_leaf,
+    bandwidth_leaf,
     derived,
+    grid_leaf,
     model_leaf,
     node_leaf,
     part_inputs,
     path_input,
     price_leaf,
+    rows,
     spec_leaf,
     step_input,
 )
@@ -23,7 +28,7 @@ from twofold.answer.ranges import training_scope
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.catalog import Accelerator, Model
-from twofold.contracts.results import Derivation, Input, Run, TrainingPlan
+from twofold.contracts.results import Derivation, Input, TrainingPlan
 from twofold.contracts.spec import TrainingRun
 from twofold.core import format_count, format_si
 from twofold.training import Reliability
@@ -42,22 +47,26 @@ OPERATORS = {
     "elementwise": ("bytes of unfused passes / (bandwidth × efficiency)", "memory_efficiency_fraction"),
 }
 # Figures of a run: how each follows, and from which of the named inputs.
-RUN = {
-    "compute_s": ("{steps:,.0f} steps × step", "counted step"),
-    "checkpoints.interval_s": (
+RUN: Table = {
+    "run.compute_s": ("{steps:,.0f} steps × step", "counted step"),
+    "run.checkpoints.interval_s": (
         "√(2 · pause · time between failures), Daly's terms added",
         "write failures accelerators",
     ),
-    "checkpoint_s": ("compute / interval × pause", "compute interval write"),
-    "failure_s": (
+    "run.checkpoint_s": ("compute / interval × pause", "compute interval write"),
+    "run.failure_s": (
         "failures × (detection + restart + reading the checkpoint back + about half an interval)",
         "failures accelerators stop write interval compute",
     ),
-    "wall_s": ("compute + checkpoints + failures", "compute checkpoint failure"),
-    "total_s": ("wall × (1 + headroom)", "wall headroom"),
-    "accelerator_h": ("total × accelerators / 3600", "total accelerators"),
-    "interruptions": ("wall × accelerators / hours per failure", "wall accelerators failures"),
-    "goodput_fraction": ("compute / wall", "compute wall"),
+    "run.wall_s": ("compute + checkpoints + failures", "compute checkpoint failure"),
+    "run.total_s": ("wall × (1 + headroom)", "wall headroom"),
+    "run.accelerator_h": ("total × accelerators / 3600", "total accelerators"),
+    "run.interruptions": ("wall × accelerators / hours per failure", "wall accelerators failures"),
+    "run.goodput_fraction": ("compute / wall", "compute wall"),
+    "run.energy_j": ("accelerators' power × wall × node factor × PUE", "wall node pue power"),
+    "run.carbon_gco2": ("energy × grid", "energy grid"),
+    "machine.price.usd_per_accelerator_h": ("list price", "listed doubt"),
+    "cost_usd": ("accelerator-hours × price", "hours price"),
 }
 
 
@@ -82,8 +91,7 @@ def training_derivations(
     batch = spec_leaf(
         "tokens per step", format_count(choice.entry.batch_tokens), f"{at}.global_batch × sequence"
     )
-    yield from run_derivations(plan, at, choice.entry, (tokens, batch))
-    yield from money_derivations(plan, at, leaves)
+    yield from run_derivations(plan, at, choice.entry, (tokens, batch), leaves)
     yield from _comparisons(plan, at)
 
 
@@ -99,11 +107,15 @@ def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -
         if part.name == "compute":
             continue
         said = STEP_PARTS[part.name]
-        inputs = [sizes, *(leaves.constant(name) for name in said.constants)]
+        inputs = [sizes, *_of_stack(said.constants, leaves)]
         inputs += _network_leaves(choice, part.name, leaves)
         if part.name == "optimiser":
-            inputs.append(_bandwidth(choice.chosen.offer.accelerator))
+            inputs.append(bandwidth_leaf(choice.chosen.offer.accelerator))
         yield derived(f"{at}.step_parts.{part.name}.value", said.meaning, *inputs)
+
+
+def _of_stack(names: str, leaves: Leaves) -> list[Input]:
+    return [leaves.constant(f"training_{name}") for name in names.split()]
 
 
 def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[Input]:
@@ -133,12 +145,6 @@ def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[I
     return inputs
 
 
-def _bandwidth(accelerator: Accelerator) -> Input:
-    return accelerator_leaf(
-        accelerator, "memory_bytes_per_s", accelerator.memory_bytes_per_s, "B/s", "memory bandwidth"
-    )
-
-
 def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
     """Compute as micro-batches × layers × operators, each with the rate it reaches."""
     found = choice.chosen.found.best
@@ -164,17 +170,16 @@ def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str
 
 
 def _operator_inputs(name: str, choice: TrainingChoice, leaves: Leaves) -> list[Input]:
-    accelerator, job = choice.chosen.offer.accelerator, choice.job
+    accelerator, model = choice.chosen.offer.accelerator, choice.job.model
     efficiency = leaves.constant(OPERATORS[name][1])
     if name == "elementwise":
-        return [_bandwidth(accelerator), efficiency, leaves.constant("training_elementwise_factor")]
-    return [_flops_leaf(name, job.model), _peak_leaf(accelerator, job.precision), efficiency]
-
-
-def _flops_leaf(name: str, model: Model) -> Input:
-    if name == "attention":
-        return model_leaf(model, "heads", model.heads, "heads")
-    return model_leaf(model, "parameters_active", model.parameters_active, "active parameters")
+        return [bandwidth_leaf(accelerator), efficiency, leaves.constant("training_elementwise_factor")]
+    work = (
+        model_leaf(model, "heads", model.heads, "heads")
+        if name == "attention"
+        else model_leaf(model, "parameters_active", model.parameters_active, "active parameters")
+    )
+    return [work, _peak_leaf(accelerator, choice.job.precision), efficiency]
 
 
 def _peak_leaf(accelerator: Accelerator, precision: str) -> Input:
@@ -211,86 +216,64 @@ def _memory(plan: TrainingPlan, leaves: Leaves, at: str, model: Model) -> Iterat
     parameters = model_leaf(model, "parameters", model.parameters)
     for part in plan.memory_parts:
         said = MEMORY_PARTS[part.name]
-        constants = [leaves.constant(said.constant)] if said.constant else []
         path = f"{at}.memory_parts.{part.name}.value"
-        yield derived(path, said.meaning, layout, parameters, *constants)
+        yield derived(path, said.meaning, layout, parameters, *_of_stack(said.constants, leaves))
     for part in plan.memory_by_format:
         path = f"{at}.memory_by_format.{part.name}.value"
         yield derived(path, f"the parts kept in {part.name}", *parts)
 
 
 def run_derivations(
-    plan: TrainingPlan, at: str, entry: TrainingRun, counted: tuple[Input, ...]
+    plan: TrainingPlan, at: str, entry: TrainingRun, counted: tuple[Input, ...], leaves: Leaves
 ) -> Iterator[Derivation]:
-    """The run around a step; `counted` is what its number of steps follows from."""
-    run, usual = plan.run, Reliability()
-    stop = format_si(usual.detection_s + usual.restart_s, "s")
-    pause = format_si(entry.checkpoint.write_within_s, "s")
-    inputs: dict[str, tuple[Input, ...]] = {
-        name: (path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s"),)
+    """The run around a step, its energy and its cost; `counted` is what its number of steps follows from."""
+    run, usual, price = plan.run, Reliability(), plan.machine.price
+    stop_s = usual.detection_s + usual.restart_s
+    known: dict[str, Input | Sequence[Input]] = {
+        name: path_input(name, getattr(run, f"{name}_s"), f"{at}.run.{name}_s")
         for name in ("compute", "checkpoint", "failure", "wall", "total")
     }
-    inputs |= {
+    known |= {
         "counted": counted,
-        "step": (path_input("step", plan.step_s, f"{at}.step_s"),),
-        "interval": (path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s"),),
+        "step": path_input("step", plan.step_s, f"{at}.step_s"),
+        "interval": path_input("interval", run.checkpoints.interval_s, f"{at}.run.checkpoints.interval_s"),
         "headroom": part_inputs(run.headroom, f"{at}.run.headroom"),
-        "accelerators": (_accelerators(plan, at),),
-        "write": (spec_leaf("checkpoint pause", pause, f"{at}.checkpoint"),),
-        "failures": (
-            assumed_leaf(
-                "accelerator-hours per failure",
-                format_si(usual.accelerator_h_between_failures, ""),
-                "Llama 3: 419 in 54 days on 16,384 GPUs",
-            ),
+        "accelerators": _accelerators(plan, at),
+        "write": spec_leaf(
+            "checkpoint pause", format_si(entry.checkpoint.write_within_s, "s"), f"{at}.checkpoint"
         ),
-        "stop": (
-            assumed_leaf(
-                "detection and restart", stop, "2 min to notice, 5 min to replace a node and start again"
-            ),
+        "failures": assumed_leaf(
+            "accelerator-hours per failure",
+            format_si(usual.accelerator_h_between_failures, ""),
+            "Llama 3: 419 in 54 days on 16,384 GPUs",
         ),
+        "stop": assumed_leaf(
+            "detection and restart",
+            format_si(stop_s, "s"),
+            "2 min to notice, 5 min to replace a node and start again",
+        ),
+        "node": leaves.constant("node_power_factor"),
+        "pue": leaves.constant("pue_ratio"),
+        "power": leaves.unknown("power"),
+        "hours": path_input("accelerator-hours", run.accelerator_h, f"{at}.run.accelerator_h"),
     }
-    for name, (formula, names) in RUN.items():
-        if name == "total_s":
-            yield from _headroom(run, at)
-        found = (each for key in names.split() for each in inputs[key])
-        yield derived(f"{at}.run.{name}", formula.format(steps=run.steps), *found)
-
-
-def _headroom(run: Run, at: str) -> Iterator[Derivation]:
-    for part in run.headroom:
-        leaf = spec_leaf(part.name, format_si(part.value.value, "fraction"), f"{at}.headroom")
-        yield derived(f"{at}.run.headroom.{part.name}.value", "of the run", leaf)
+    if run.carbon_gco2:
+        known["energy"] = path_input("energy", run.energy_j, f"{at}.run.energy_j")
+        known["grid"] = grid_leaf(price)
+    if price and plan.cost_usd:
+        path = f"{at}.machine.price.usd_per_accelerator_h"
+        known["listed"], known["doubt"] = price_leaf(price), leaves.unknown("price")
+        known["price"] = path_input("price", price.usd_per_accelerator_h, path)
+    for row in rows(at, RUN, known):
+        if row.path == f"{at}.run.total_s":
+            for part in run.headroom:
+                leaf = spec_leaf(part.name, format_si(part.value.value, "fraction"), f"{at}.headroom")
+                yield derived(f"{at}.run.headroom.{part.name}.value", "of the run", leaf)
+        yield replace(row, formula=row.formula.format(steps=run.steps))
 
 
 def _accelerators(plan: TrainingPlan, at: str) -> Input:
     return spec_leaf("accelerators", f"{plan.machine.accelerator_count:,}", f"{at}.on, or searched")
-
-
-def money_derivations(plan: TrainingPlan, at: str, leaves: Leaves) -> Iterator[Derivation]:
-    """Energy, carbon, price and cost of a run."""
-    run = plan.run
-    hours = path_input("accelerator-hours", run.accelerator_h, f"{at}.run.accelerator_h")
-    yield derived(
-        f"{at}.run.energy_j",
-        "accelerators' power × wall × node factor × PUE",
-        path_input("wall", run.wall_s, f"{at}.run.wall_s"),
-        leaves.constant("node_power_factor"),
-        leaves.constant("pue_ratio"),
-        leaves.unknown("power"),
-    )
-    if run.carbon_gco2:
-        energy = path_input("energy", run.energy_j, f"{at}.run.energy_j")
-        place = plan.machine.price.region if plan.machine.price else ""
-        grid = assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
-        yield derived(f"{at}.run.carbon_gco2", "energy × grid", energy, grid)
-    price = plan.machine.price
-    if price and plan.cost_usd:
-        path = f"{at}.machine.price.usd_per_accelerator_h"
-        factor = leaves.unknown("price")
-        yield derived(path, "list price", price_leaf(price), factor)
-        used = path_input("price", price.usd_per_accelerator_h, path)
-        yield derived(f"{at}.cost_usd", "accelerator-hours × price", hours, used)
 
 
 def _comparisons(plan: TrainingPlan, at: str) -> Iterator[Derivation]:

@@ -1,12 +1,12 @@
 """Ladders of a service: contexts, formats and tenancy of its plan's replica, hardware by model size."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 import numpy as np
 
-from twofold.answer.context import Context, price_used
+from twofold.answer.context import Context, machine_of
 from twofold.answer.ladder_training import Ladder, Rung, Value
 from twofold.answer.offers import Offer, cluster_of, serving_offers
 from twofold.answer.question import Given
@@ -17,21 +17,19 @@ from twofold.answer.serve_tables import WEIGHT_FORMATS, FormatRow, figures_of, f
 from twofold.answer.serving_choice import ServingChoice, choose_serving, named_offers, serving_stack
 from twofold.answer.serving_replica import draw_replica
 from twofold.catalog import Model
-from twofold.contracts.results import Machine
 from twofold.contracts.spec import Service
 from twofold.core import Estimate
 from twofold.inference import (
-    Engine,
     Hardware,
-    HardwareRow,
     Lengths,
     ModelVariant,
     Replica,
     TrafficClass,
+    bottleneck,
     chips_needed,
-    hardware_table,
     max_sequences,
     regimes,
+    search,
 )
 from twofold.perf import ModelShape, engine_called, engine_software, model_kind, one
 
@@ -90,10 +88,7 @@ def _replica_machines(choice: ServingChoice, accelerator_count: object, context:
     whole = cluster_of(offer, nodes, context.constants, context.catalog, context.spec.supply)
     cluster = replace(whole, accelerator_count=nodes * per_node)
     nic = offer.node.nic_bytes_per_s / offer.node.accelerator_count
-    price = price_used(offer, context)
-    machine = Machine(
-        offer.accelerator.name, offer.node.name, nodes, per_node, nodes * per_node, offer.node.fabric, price
-    )
+    machine = machine_of(offer, nodes * per_node, context, per_node)
     return Given(offer.accelerator, offer.node, machine, nic, cluster)
 
 
@@ -189,29 +184,15 @@ def size_of_classes(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     load = next((each for each in site.choice.loads if not each.is_batch), site.choice.loads[0])
     traffic = replace(load.traffic, rate_per_s=min(load.traffic.rate_per_s, COMPARED_RATE_PER_S))
     regions = site.choice.entry.regions or context.spec.supply.shop.regions
-    offers = _tried(serving_offers(context.catalog, context.spec.supply, regions).offers)
-    return tuple(
-        _size_ladder(label, model, offers, traffic, site, context)
-        for label, model in _representatives(site.choice.model, context)
-    )
-
-
-def _tried(offers: Sequence[Offer]) -> dict[str, Offer]:
-    def usd_per_bandwidth(offer: Offer) -> float:
-        price = offer.usd_per_accelerator_h
-        return np.inf if price is None else price / offer.accelerator.memory_bytes_per_s
-
-    return named_offers(sorted(offers, key=usd_per_bandwidth)[:OFFERS_TRIED])
-
-
-def _representatives(own: Model, context: Context) -> list[tuple[str, Model]]:
-    """A model for each class; the spec's own stands for its class."""
-    found, lower = [], 0.0
-    for label, upper, name in SIZE_CLASSES:
-        mine = lower <= own.parameters < upper
-        found.append((label, own if mine else context.catalog.model(name)))
+    offers = serving_offers(context.catalog, context.spec.supply, regions).offers
+    ranked = sorted(offers, key=lambda each: each.usd_per(each.accelerator.memory_bytes_per_s))
+    tried = named_offers(ranked[:OFFERS_TRIED])
+    own, lower, ladders = site.choice.model, 0.0, []
+    for label, upper, name in SIZE_CLASSES:  # the spec's own model stands for its class
+        model = own if lower <= own.parameters < upper else context.catalog.model(name)
+        ladders.append(_size_ladder(label, model, tried, traffic, site, context))
         lower = upper
-    return found
+    return tuple(ladders)
 
 
 def _size_ladder(
@@ -222,11 +203,9 @@ def _size_ladder(
     site: ServingSite,
     context: Context,
 ) -> Ladder:
-    variant = ModelVariant(model.name, ModelShape.of(model))
-    hardware = [_hardware(name, offer, model, site, context) for name, offer in offers.items()]
-    rows = hardware_table(variant, traffic, hardware)
-    driven = {each.name: each.engine for each in hardware}
-    rungs = tuple(_hardware_rung(row, offers[row.offer], model, driven[row.offer], context) for row in rows)
+    """Each offer's cheapest way to serve a model within a promise, cheapest token first, failures last."""
+    found = [_hardware_rung(name, offer, model, traffic, site, context) for name, offer in offers.items()]
+    rungs = tuple(rung for *_, rung in sorted(found, key=lambda each: each[:2]))
     columns = (
         "accelerator_count", "weights_format", "feasible_formats", "tokens_per_s_per_accelerator",
         "usd_per_1k_tokens", "bound_by",
@@ -235,36 +214,42 @@ def _size_ladder(
     return Ladder(title, "serving", site.choice.entry.name, columns, rungs)
 
 
-def _hardware(name: str, offer: Offer, model: Model, site: ServingSite, context: Context) -> Hardware:
-    entry, supply = site.choice.entry, context.spec.supply
-    kind, size = model_kind(model), offer.node.accelerator_count
-    stack = serving_stack(offer, entry.engine, context.constants, context.catalog, supply, kind)
-    return Hardware(name, *stack, offer.usd_per_accelerator_h, entry.quantisation, size)
-
-
-def _hardware_rung(row: HardwareRow, offer: Offer, model: Model, driven: Engine, context: Context) -> Rung:
-    shape = ModelShape.of(model)
-    device = cluster_of(offer, 1, context.constants, context.catalog, context.spec.supply).device
+def _hardware_rung(
+    name: str, offer: Offer, model: Model, traffic: TrafficClass, site: ServingSite, context: Context
+) -> tuple[bool, float, Rung]:
+    """How one offer serves a model under one promise, and its place: whether it fails, dollars per token."""
+    entry, supply, shape = site.choice.entry, context.spec.supply, ModelShape.of(model)
+    price, size = offer.usd_per_accelerator_h, offer.node.accelerator_count
+    cluster, driven = serving_stack(
+        offer, entry.engine, context.constants, context.catalog, supply, model_kind(model)
+    )
+    device = cluster_of(offer, 1, context.constants, context.catalog, supply).device
     feasible = [
         fmt
         for fmt in WEIGHT_FORMATS
-        if chips_needed(shape, fmt, device.memory_bytes) <= offer.node.accelerator_count
+        if chips_needed(shape, fmt, device.memory_bytes) <= size
         and not device.compute_format(fmt, device.default_activation_format(fmt)).fallback
     ]
     values: dict[str, Value] = {"feasible_formats": " ".join(feasible) or "none"}
-    if row.reason:
-        return Rung(row.offer, values, row.reason.removeprefix("memory: ").removeprefix(f"{row.offer}: "))
+    hardware = Hardware(name, cluster, driven, price, entry.quantisation, size)
+    found = search([ModelVariant(model.name, shape)], [traffic], [hardware], availability_fraction=0.0)
+    if found.best is None:
+        return True, inf, Rung(name, values, found.binding.removeprefix("memory: ").removeprefix(f"{name}: "))
+    pool = found.best.pools[0]
+    binds, gain = next(iter(bottleneck(pool.replica, traffic).items()))
+    count = one(pool.replica.accelerator_count)
+    tokens = pool.limit_per_s * float(np.mean(traffic.lengths.output_tokens)) / count
+    cost = None if price is None else price / 3600.0 / tokens * 1e3
     spread = serving_spread(context.constants, model, "output", "saturated", device, driven)
     low, high = (spread.low_factor, spread.high_factor) if spread else (1.0, 1.0)
-    tokens, cost = row.output_tokens_per_s_per_accelerator, row.usd_per_1k_output_tokens
     values |= {
-        "accelerator_count": row.accelerators_per_replica,
-        "weights_format": row.weights_format,
+        "accelerator_count": round(count),
+        "weights_format": pool.replica.weights_format,
         "tokens_per_s_per_accelerator": _between(tokens, low, high, "tok/s"),
         "usd_per_1k_tokens": None if cost is None else _between(cost, 1 / high, 1 / low, "USD"),
-        "bound_by": f"{row.bound_by}: 20 % more gains {100 * row.gain_fraction:.0f} %",
+        "bound_by": f"{binds}: 20 % more gains {100 * gain:.0f} %",
     }
-    return Rung(row.offer, values)
+    return False, cost or inf, Rung(name, values)
 
 
 def _between(value: float, low: float, high: float, unit: str) -> Estimate:

@@ -128,11 +128,13 @@ def factor_swings(
         Factor(name, *factor_ends(context.constants, name), steps.get(name), tpots.get(name))
         for name in FACTORS
     ]
-    return tuple(sorted(rows, key=_largest_swing, reverse=True))
-
-
-def _largest_swing(row: Factor) -> float:
-    return max(row.step_swing_fraction or 0.0, row.tpot_swing_fraction or 0.0)
+    return tuple(
+        sorted(
+            rows,
+            key=lambda row: max(row.step_swing_fraction or 0.0, row.tpot_swing_fraction or 0.0),
+            reverse=True,
+        )
+    )
 
 
 def _ends(context: Context) -> Draws:

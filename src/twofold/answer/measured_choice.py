@@ -5,8 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.answer.context import Context
+from twofold.answer.measured_steps import (
+    MEASURED_REACH,
+    Bounded,
+    MeasuredSteps,
+    figure_at,
+    measured_steps,
+    step_at,
+)
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
-from twofold.answer.training_choice import headroom_shares
+from twofold.answer.training_choice import TrainingChoice, choose_training
 from twofold.answer.training_trials import (
     SHOWN_MISSES,
     MachineChoice,
@@ -28,16 +36,7 @@ from twofold.core import (
     format_memory,
     format_seconds,
 )
-from twofold.training import (
-    MEASURED_REACH,
-    Bounded,
-    MeasuredSteps,
-    RunWork,
-    figure_at,
-    measured_steps,
-    run_of_steps,
-    step_at,
-)
+from twofold.training import RunWork, run_of_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,11 @@ class MeasuredChoice(MachineChoice[MeasuredTrial]):
     """The machines of a measured run; its entry has the batch of the rows."""
 
     work: RunWork
+
+
+def choose_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredChoice:
+    """The machines of a run, by its model or by its measured rows. Raises InfeasibleError."""
+    return choose_measured(entry, context) if entry.model.measured else choose_training(entry, context)
 
 
 def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
@@ -253,7 +257,7 @@ def _trial(
         work,
         step.value,
         cluster,
-        headroom_shares(entry),
+        entry.headroom.shares,
         checkpoint_write_s=entry.checkpoint.write_within_s,
     )
     price = offer.usd_per_accelerator_h

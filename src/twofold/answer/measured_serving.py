@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from twofold.answer.context import Context, carbon, facility_energy, price_used, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.derivation import derived
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
@@ -15,7 +15,6 @@ from twofold.contracts.results import (
     Derivation,
     Input,
     Loser,
-    Machine,
     Part,
     ServicePlan,
     SloOutcome,
@@ -44,6 +43,7 @@ from twofold.inference import (
 from twofold.perf import device
 
 LENGTHS = ("input", "output")
+ONE_ROW = "one row per batch size: ±{:.0f} % between runs is assumed, repeated rows would tell"
 NEAR_SATURATION = 0.99  # of what a replica carries at most
 
 
@@ -99,7 +99,8 @@ def _plan(
     context: Context,
 ) -> ServicePlan:
     size, count = service.accelerators, sum(each.total for _, _, each in pools)
-    price = price_used(offer, context)
+    machine = machine_of(offer, count * size, context, size)
+    price = machine.price
     cost = price.usd_per_accelerator_h.times(count * size * YEAR_H, "USD") if price else None
     hardware = device(offer.accelerator, context.constants)
     watts = float(hardware.power_w(hardware.serving_power_fraction)) * count * size
@@ -111,9 +112,7 @@ def _plan(
         model=name,
         parameters=None,
         quality_note="",
-        machine=Machine(
-            offer.accelerator.name, offer.node.name, count, size, count * size, offer.node.fabric, price
-        ),
+        machine=machine,
         replica=_replica(size, service),
         classes=tuple(
             _class(entry.classes[load.name].traffic, load, each, service, cost, count)
@@ -134,7 +133,7 @@ def _plan(
         warnings=(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
             *_cannot_say(entry, service),
-            *_spread_warning(service),
+            *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
             f"requests on average: {format_si(rate, '1/s')}",
             *price_warnings(offer, context, entry.regions),
         ),
@@ -151,13 +150,6 @@ def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
         wanted = [f"{metric_text(goal)} of {name}" for name, goal in goals if goal.startswith(metric)]
         if wanted and column is None:
             yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
-
-
-def _spread_warning(service: MeasuredService) -> tuple[str, ...]:
-    if service.repeats_count:
-        return ()
-    percent = 100 * (service.spread_factor - 1)
-    return (f"one row per batch size: ±{percent:.0f} % between runs is assumed, repeated rows would tell",)
 
 
 def _replica(size: int, service: MeasuredService) -> ReplicaPlan:
@@ -179,10 +171,20 @@ def _class(
     assert whole
     goals_s = load.traffic.slo.latencies_s
     limits = _between(service, lambda other: other.rate_limit(goals_s), "1/s")
+    held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
+    named = [f"{metric}_{which}" for metric in METRICS if held[metric] for which in QUANTILES]
+    figures = {name: figure for name in named if (figure := _latency_s(service, rate, name))}
     window_s = load.traffic.slo.finish_within_s
-    outcomes = _outcomes(load, service, rate)
+    outcomes = []
+    for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
+        found = _latency_s(service, rate, name)
+        met = None if found is None else found.value <= goal_s
+        outcomes.append(SloOutcome(name, goal_s, found, met))
     if window_s is not None:
-        done_s = _scaled_inverse(limits, load.mean_rate_per_s * DAY_S / count.needed, "s")
+        work = load.mean_rate_per_s * DAY_S / count.needed
+        # Where the rate may be nothing, the far end is that of its middle.
+        ends_s = work / limits.value, work / limits.high, work / (limits.low or limits.value)
+        done_s = Estimate(*ends_s, "s", limits.source)
         outcomes.append(SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
     lengths, share = load.traffic.lengths, count.total / replicas
     # A default length is no property of what was measured: an embedding has no 211 output tokens.
@@ -198,7 +200,7 @@ def _class(
         peak_per_s=load.peak_per_s,
         input_tokens=float(np.max(lengths.input_tokens)) if is_said["input"] else None,
         output_tokens=output_tokens,
-        percentiles=_percentiles(service, rate),
+        percentiles=figures,
         slos=tuple(outcomes),
         replica_count=count.needed,
         rate_per_replica_per_s=limits,
@@ -208,14 +210,6 @@ def _class(
         latency_budget=_budget(whole, service),
         replica_text=_replica(service.accelerators, service).text,
     )
-
-
-def _percentiles(service: MeasuredService, rate_per_s: float) -> dict[str, Estimate]:
-    """Every latency that the rows hold, at three quantiles."""
-    held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
-    named = [f"{metric}_{which}" for metric in METRICS if held[metric] for which in QUANTILES]
-    found = {name: _latency_s(service, rate_per_s, name) for name in named}
-    return {name: value for name, value in found.items() if value}
 
 
 def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estimate | None:
@@ -243,16 +237,6 @@ def _between(service: MeasuredService, figure: Callable[[MeasuredService], float
     return Estimate(middle, min(middle, *ends), max(middle, *ends), unit, Source.MEASURED)
 
 
-def _outcomes(load: ClassLoad, service: MeasuredService, rate_per_s: float) -> list[SloOutcome]:
-    """Each goal on its own metric and quantile; without a prediction where the rows cannot say."""
-    outcomes = []
-    for name, goal_s in load.traffic.slo.latencies_s.items():
-        found = _latency_s(service, rate_per_s, name)
-        met = None if found is None else found.value <= goal_s
-        outcomes.append(SloOutcome(name, goal_s, found, met))
-    return outcomes
-
-
 def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
     mean = float(np.max(found.mean_s))
     alone = min(service.service_s[0], mean)
@@ -261,17 +245,6 @@ def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
     return tuple(
         Part(name, Estimate(value, value / spread, value * spread, "s", Source.MEASURED), value / mean)
         for name, value in parts.items()
-    )
-
-
-def _scaled_inverse(like: Estimate, numerator: float, unit: str) -> Estimate:
-    """`numerator` over a rate; where the rate may be nothing, the far end is that of its middle."""
-    return Estimate(
-        numerator / like.value,
-        numerator / like.high,
-        numerator / (like.low or like.value),
-        unit,
-        like.source,
     )
 
 

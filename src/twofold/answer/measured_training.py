@@ -7,20 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.answer.context import Context, price_warnings
-from twofold.answer.measured_choice import MeasuredChoice, MeasuredTrial
+from twofold.answer.measured_choice import MeasuredChoice
+from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
-from twofold.answer.training_choice import headroom_shares
-from twofold.answer.training_plan import machine_figures
+from twofold.answer.training_choice import TrainingChoice
+from twofold.answer.training_plan import machine_figures, training_plan
 from twofold.answer.training_run import RunEstimate, run_figures
 from twofold.answer.training_trials import cheaper_fraction, losers, rivals
 from twofold.answer.uncertainty import draws_between, flip_warning
 from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
 from twofold.core import Estimate, Source
-from twofold.training import Basis, Bounded, MeasuredSteps
 
 # Beyond the measured counts a figure follows from a law, not from a measurement.
 SOURCES = {Basis.MEASURED: Source.MEASURED, Basis.BETWEEN: Source.MEASURED, Basis.BEYOND: Source.ASSUMED}
+
+
+def figures_of_run(choice: TrainingChoice | MeasuredChoice, context: Context) -> TrainingPlan:
+    """Everything about a run on its chosen machines."""
+    if isinstance(choice, MeasuredChoice):
+        return measured_training_plan(choice, context)
+    return training_plan(choice, context)
 
 
 def measured_training_plan(choice: MeasuredChoice, context: Context) -> TrainingPlan:
@@ -71,7 +78,7 @@ def _run(choice: MeasuredChoice, machines: Given, context: Context) -> RunEstima
         Drawn(step.value, _samples(step, context, 0)),
         context.draws,
         entry.checkpoint.write_within_s,
-        headroom_shares(entry),
+        entry.headroom.shares,
         SOURCES[step.basis],
     )
 
@@ -87,13 +94,11 @@ def _estimate(found: Bounded, unit: str) -> Estimate:
 
 def _flips(choice: MeasuredChoice, context: Context) -> float:
     """In what part of the draws another measured machine is cheaper."""
-    own, *costs = (_costs(trial, context, at) for at, trial in enumerate((choice.chosen, *rivals(choice))))
+    own, *costs = (
+        trial.cost * _samples(trial.step, context, stream) / trial.step.value
+        for stream, trial in enumerate((choice.chosen, *rivals(choice)))
+    )
     return cheaper_fraction(own, costs)
-
-
-def _costs(trial: MeasuredTrial, context: Context, stream: int) -> NDArray[np.float64]:
-    costs: NDArray[np.float64] = trial.cost * _samples(trial.step, context, stream) / trial.step.value
-    return costs
 
 
 def _losers(choice: MeasuredChoice) -> tuple[Loser, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from twofold.catalog import Accelerator, Catalog, Fabric, Fit, Node, Price, fit_of
+from twofold.catalog import Accelerator, Catalog, Fit, Node, Price, fit_of
 from twofold.contracts.results import Loser
 from twofold.contracts.spec import FixedCluster, Owned, Shop, Supply
 from twofold.core import UnknownNameError
@@ -39,6 +39,16 @@ class Offer:
         """List price, None where none is known."""
         return self.price.usd_per_accelerator_h if self.price else None
 
+    @property
+    def flops_per_s(self) -> float:
+        """The vendor's 16-bit rate of one accelerator."""
+        return self.accelerator.bf16_flops_per_s or self.accelerator.fp16_flops_per_s or 1.0
+
+    def usd_per(self, rate: float) -> float:
+        """USD/h over a rate of one accelerator, to rank by; infinite without a price."""
+        price = self.usd_per_accelerator_h
+        return float("inf") if price is None else price / rate
+
 
 @dataclass(frozen=True, slots=True)
 class Offers:
@@ -53,25 +63,21 @@ def cluster_of(
 ) -> Cluster:
     """`node_count` nodes of an offer as the models see them, the hypervisor's share taken off."""
     node = offer.node
+    # A class of fabric by name takes the fitted constants; a row of the user's speaks for itself.
+    fabric = catalog.fabric(node.fabric)
     bare = Cluster(
         device(offer.accelerator, constants),
         network(
             offer.accelerator,
             node.accelerator_count,
             node.nic_bytes_per_s / node.accelerator_count,
-            _fabric(catalog, node),
+            fabric if fabric.source == "user" else fabric.name,
             constants,
             supply.oversubscription_ratio,
         ),
         node_count * node.accelerator_count,
     )
     return bare.virtualised(offer.overhead_fraction)
-
-
-def _fabric(catalog: Catalog, node: Node) -> Fabric | str:
-    """A class of fabric by name, which takes the fitted constants; a row of the user's speaks for itself."""
-    fabric = catalog.fabric(node.fabric)
-    return fabric if fabric.source == "user" else fabric.name
 
 
 def fixed_offer(
@@ -206,27 +212,19 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
         for fabric in sorted({offer.node.fabric for offer in found}):
             same = [offer for offer in found if offer.node.fabric == fabric]
             kept[accelerator.name, fabric] = min(same, key=_price_order)
-    ranked = sorted(kept.values(), key=_usd_per_flop)
+    ranked = sorted(kept.values(), key=lambda each: (each.usd_per(each.flops_per_s), each.accelerator.name))
     return Offers(tuple(ranked[:KEPT_FOR_TRAINING]), tuple(left_out))
 
 
-def training_prices(catalog: Catalog, supply: Supply) -> list[Price]:
-    """Every price that `training_offers` would choose from if no region were asked."""
+def shop_prices(catalog: Catalog, supply: Supply, training: bool) -> list[Price]:
+    """Every price that `training_offers` or `serving_offers` would choose from if no region were asked."""
+    terms = run_terms(supply.shop) if training else supply.shop.terms
     return [
         price
         for accelerator in considered(catalog, supply.shop, [])
-        if not _why_not_training(accelerator)
-        for price in priced(catalog, accelerator, supply.shop, run_terms(supply.shop), ())
-        if price.accelerator_count >= _least_for_training(catalog, accelerator)
-    ]
-
-
-def serving_prices(catalog: Catalog, supply: Supply) -> list[Price]:
-    """Every price that `serving_offers` would choose from if no region were asked."""
-    return [
-        price
-        for accelerator in considered(catalog, supply.shop, [])
-        for price in priced(catalog, accelerator, supply.shop, supply.shop.terms, ())
+        if not (training and _why_not_training(accelerator))
+        for price in priced(catalog, accelerator, supply.shop, terms, ())
+        if not training or price.accelerator_count >= _least_for_training(catalog, accelerator)
     ]
 
 
@@ -329,14 +327,11 @@ def _rentable(
         if node.name not in offers or _price_order(offer) < _price_order(offers[node.name]):
             offers[node.name] = offer
     if supply.shop.accelerators and not catalog.whole.prices_for(accelerator.name):
-        offers[""] = _unpriced(catalog, supply, accelerator)
+        sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator.name)]
+        size = max(sizes, default=min(8, accelerator.scaleup_domain_count))
+        node = node_of_size(catalog, accelerator, size)
+        offers[""] = Offer(accelerator, node, None, None, False, _overhead(node, supply))
     return list(offers.values())
-
-
-def _unpriced(catalog: Catalog, supply: Supply, accelerator: Accelerator) -> Offer:
-    sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator.name)]
-    node = node_of_size(catalog, accelerator, max(sizes, default=min(8, accelerator.scaleup_domain_count)))
-    return Offer(accelerator, node, None, None, False, _overhead(node, supply))
 
 
 def priced(
@@ -387,12 +382,5 @@ def _overhead(node: Node, supply: Supply) -> float:
 
 
 def _price_order(offer: Offer) -> tuple[float, str, str]:
-    price = offer.usd_per_accelerator_h
     where = (offer.price.provider, offer.price.region) if offer.price else ("", "")
-    return (float("inf") if price is None else price, *where)
-
-
-def _usd_per_flop(offer: Offer) -> tuple[float, str]:
-    peak = offer.accelerator.bf16_flops_per_s or offer.accelerator.fp16_flops_per_s or 1.0
-    price = offer.usd_per_accelerator_h
-    return (float("inf") if price is None else price / peak, offer.accelerator.name)
+    return (offer.usd_per(1.0), *where)

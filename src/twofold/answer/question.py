@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -146,9 +147,8 @@ def _named(text: str, catalog: Catalog) -> FixedCluster:
     nodes, count = (int(match["nodes"] or 1), int(match["count"])) if match else (1, 1)
     if nodes * count == 0:
         raise ValueRefusedError(f"`{text}` has no accelerators", hint="write for example `4xH200`")
-    node = _node_named(name, catalog)
-    if node:
-        return FixedCluster(node=node.name, count=nodes * count)
+    with suppress(UnknownNameError):  # else it names an accelerator, whose own error says what is known
+        return FixedCluster(node=catalog.node(name).name, count=nodes * count)
     accelerator = catalog.accelerator(name).name
     if match and not match["nodes"]:
         nodes, count = _in_nodes(catalog, accelerator, count)
@@ -163,10 +163,3 @@ def _in_nodes(catalog: Catalog, accelerator: str, count: int) -> tuple[int, int]
     dividing = [size for size in sizes if count % size == 0]
     usual = max(set(dividing), key=dividing.count, default=0)
     return (count // usual, usual) if usual else (1, count)
-
-
-def _node_named(name: str, catalog: Catalog) -> Node | None:
-    try:
-        return catalog.node(name)
-    except UnknownNameError:
-        return None  # then it names an accelerator, whose own error says what is known

@@ -21,6 +21,7 @@ from twofold.inference import (
     engine,
     max_sequences,
     regimes,
+    splits,
 )
 from twofold.perf import DEFAULT_ENGINE, Constants, ModelShape, bytes_per_weight, load_constants, model_kind
 
@@ -134,15 +135,12 @@ def candidate_layouts(question: ServingQuestion, count: int) -> NDArray[np.float
     model, network = question.model, question.machines.cluster.network
     widest = min(count, WIDEST_TENSOR, max(network.domain_size, network.node_size))
     rows = []
-    for tp in (n for n in range(1, widest + 1) if model.heads % n == 0):
-        for pp in (n for n in STAGES if tp * n <= count and model.layers % n == 0):
-            most = count // (tp * pp)
-            stated_dp = question.stated.get("dp", most)
-            dp = stated_dp if 0 < stated_dp <= most else most
-            spread = {1, tp, tp * dp} if model.experts else {1}
-            rows += [
-                (tp, pp, ep, dp) for ep in sorted(spread) if not model.experts or model.experts % ep == 0
-            ]
+    for tp, pp in splits(model.heads, model.layers, count, range(1, widest + 1), STAGES):
+        most = count // (tp * pp)
+        stated_dp = question.stated.get("dp", most)
+        dp = stated_dp if 0 < stated_dp <= most else most
+        spread = {1, tp, tp * dp} if model.experts else {1}
+        rows += [(tp, pp, ep, dp) for ep in sorted(spread) if not model.experts or model.experts % ep == 0]
     stated = [(SIZES.index(name), size) for name, size in question.stated.items()]
     agreeing = [row for row in rows if all(row[at] == size for at, size in stated)]
     return np.array(agreeing, float).reshape(-1, 4)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twofold.answer.calibrated import calibration_notes, service_scope, with_letters
 from twofold.answer.quick_serve import Chosen, ServingQuestion, choose, under_load
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serve_tables import (
@@ -37,14 +38,13 @@ from twofold.inference import (
     RESOURCES,
     LatencyBudget,
     Replica,
-    ReplicaCount,
     Served,
     communication_bytes_per_token,
-    fleet_cost,
     iteration_s,
     max_sequences,
     regimes,
     relieved,
+    replicas_power_w,
 )
 from twofold.perf import Constants, one
 
@@ -119,7 +119,7 @@ def estimate_serving(
     replica, served, machines = chosen.replica, chosen.served, question.machines
     figures = figures_of(replica, question, constants, draws)
     tokens = figures.rate("output_tokens_per_s")
-    watts = power_w(replica, served)
+    watts = replicas_power_w(replica, served.batch_sequences, 1)
     lay = serving_power_spread(constants, replica.cluster.device)
     power = drawn(watts, watts * np.ravel(draws["power"]), lay)
     runs_in = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format)
@@ -127,7 +127,9 @@ def estimate_serving(
     names = tables.names
     rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
     start, start_parts = cold_start(replica, rate, draws)
-    return ServingEstimate(
+    scope = service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
+    notes = calibration_notes(constants, {"this": scope})
+    estimate = ServingEstimate(
         schema=SCHEMA,
         model=question.model.name,
         parameters=question.model.parameters,
@@ -171,8 +173,9 @@ def estimate_serving(
         layouts=layout_rows(question, constants, draws) if "layouts" in names else (),
         switches=switch_rows(chosen, question) if "switches" in names else (),
         replicas=replica_rows(chosen, question, figures, tables.replica_counts),
-        warnings=_warnings(question, chosen, runs_in.reason),
+        warnings=(*_warnings(question, chosen, runs_in.reason), *notes),
     )
+    return with_letters(estimate, machines.accelerator.name, constants, scope)
 
 
 def memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
@@ -233,11 +236,6 @@ def decode_step(
     named = {OPERATORS.get(name, name): one(value) for name, value in step.by_name().items()}
     shares = {name: value / whole.middle for name, value in named.items() if value > 0}
     return whole, tuple(Part(name, whole.times(share).estimate("s"), share) for name, share in shares.items())
-
-
-def power_w(replica: Replica, served: Served) -> float:
-    """Watts of all accelerators at the load."""
-    return fleet_cost(replica, served, ReplicaCount(1, 0, 1), None, one(served.requests_per_s)).power_w
 
 
 def all_to_all_bytes(replica: Replica) -> float:

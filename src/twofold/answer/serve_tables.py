@@ -22,7 +22,7 @@ from twofold.answer.uncertainty import Draws
 from twofold.core import Estimate, InfeasibleError
 from twofold.inference import (
     Replica,
-    cache_switches,
+    capacity,
     communication_bytes_per_token,
     max_sequences,
     throughput_of,
@@ -185,8 +185,22 @@ def _layout_row(chosen: Chosen, question: ServingQuestion, holds: bool, figures:
 
 
 def switch_rows(chosen: Chosen, question: ServingQuestion) -> tuple[SwitchRow, ...]:
-    """Requests at once with each way of keeping the cache, the plain paged one first."""
-    held = cache_switches(chosen.replica, question.context_tokens, question.input_tokens)
+    """Requests at once with each way of keeping the cache switched on alone (R-043), the plain one first."""
+    replica, cache = chosen.replica, chosen.replica.cache
+    contiguous = replace(cache, block_tokens=one(replica.shape.max_context_tokens))
+    ways = {
+        "paged": replica,
+        "contiguous": replace(replica, cache=contiguous),
+        "8-bit cache": replace(replica, kv_format="fp8"),
+        "half the prompt shared": replace(replica, cache=replace(cache, shared_prefix_fraction=0.5)),
+        "offloaded to the host": replace(
+            replica, cache=replace(cache, offload_bytes=one(capacity(replica).usable_bytes))
+        ),
+    }
+    held = {
+        name: one(max_sequences(way, question.context_tokens, question.input_tokens))
+        for name, way in ways.items()
+    }
     base = max(held["paged"], 1e-9)
     return tuple(SwitchRow(name, count, count / base) for name, count in held.items())
 

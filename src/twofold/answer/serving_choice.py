@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from twofold.answer.calibrated import calibrated_service
+from twofold.answer.calibrated import calibrated_service, service_scope
 from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.answer.refusals import reason_text
 from twofold.answer.spreads import spread_of
 from twofold.catalog import Catalog, Model
 from twofold.contracts.results import Loser
-from twofold.contracts.rows import Trace, read_trace
-from twofold.contracts.spec import LatencyClass, Service, Supply, Traffic
+from twofold.contracts.rows import read_trace
+from twofold.contracts.spec import LatencyClass, Service, Supply
 from twofold.core import DAY_S, InfeasibleError, format_bytes, format_si
 from twofold.inference import (
     Engine,
@@ -30,7 +30,7 @@ from twofold.inference import (
     engine,
     search,
 )
-from twofold.perf import Cluster, Constants, ModelShape, bytes_per_weight, engine_called
+from twofold.perf import Cluster, Constants, ModelShape, bytes_per_weight, engine_called, one
 
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 
@@ -65,6 +65,12 @@ class ServingChoice:
     warnings: tuple[str, ...]
     other_variants: tuple[Loser, ...] = ()  # the models that could serve instead
     offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
+
+    @property
+    def scope(self) -> dict[str, str]:
+        """Where its calibration stands."""
+        replica = main_pool(self.fleet, self.loads).replica
+        return service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
 
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
@@ -124,7 +130,9 @@ def _chosen(
     offer = offers[fleet.pools[0].offer]
     main = main_pool(fleet, loads)
     variant = next(each for each in variants if each.name == main.variant)
-    model = _model(entry, variant, context)
+    references = [entry.model, *(each.model for each in entry.variants)]
+    models = (model_of(reference, context.catalog) for reference in references)
+    model = next(each for each in models if each.name == variant.name)
     return ServingChoice(entry, loads, fleet, offer, variant, model, result, (), (), offers=offers)
 
 
@@ -230,7 +238,13 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
     """A class of the spec as rates and lengths; a trace is read here, and its own rates and lengths count."""
     traffic = spec.traffic
     trace = read_trace(traffic.trace) if traffic.trace else None
-    lengths = _lengths(traffic, trace)
+    inputs, outputs = (trace.input, trace.output) if trace else (traffic.input, traffic.output)
+    lengths = Lengths(
+        inputs.mean_tokens,
+        outputs.mean_tokens,
+        spread_of(inputs.p95_tokens / inputs.mean_tokens),
+        spread_of(outputs.p95_tokens / outputs.mean_tokens),
+    )
     per_request = float(np.max(lengths.input_tokens + lengths.output_tokens))
     if trace:
         mean, peak = trace.mean_rate_per_s * traffic.scale_ratio, trace.peak_ratio
@@ -247,16 +261,6 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
     return ClassLoad(name, mean, mean * peak, carried)
 
 
-def _lengths(traffic: Traffic, trace: Trace | None) -> Lengths:
-    inputs, outputs = (trace.input, trace.output) if trace else (traffic.input, traffic.output)
-    return Lengths(
-        inputs.mean_tokens,
-        outputs.mean_tokens,
-        spread_of(inputs.p95_tokens / inputs.mean_tokens),
-        spread_of(outputs.p95_tokens / outputs.mean_tokens),
-    )
-
-
 def _offers(
     entry: Service, variants: Sequence[ModelVariant], context: Context
 ) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
@@ -267,7 +271,8 @@ def _offers(
         own = owned_offer(entry.on, named, catalog, supply, entry.regions)
         return ((own, named) if own else (named,)), ()
     rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
-    least = min(_least_bytes(each, entry) for each in variants)
+    narrowest = min(entry.quantisation, key=bytes_per_weight)
+    least = min(float(np.max(each.shape.weights_bytes(narrowest).total_bytes)) for each in variants)
     fitting = [
         offer
         for offer in rented.offers
@@ -281,22 +286,11 @@ def _offers(
         for offer in rented.offers
         if offer not in fitting
     )
-    fitting.sort(key=_usd_per_bandwidth)
+    fitting.sort(key=lambda each: (each.usd_per(each.accelerator.memory_bytes_per_s), each.accelerator.name))
     return (*own_offers(catalog, supply, entry.regions), *fitting[:KEPT_FOR_SERVING]), (
         *rented.left_out,
         *small,
     )
-
-
-def _least_bytes(variant: ModelVariant, entry: Service) -> float:
-    smallest = min(entry.quantisation, key=bytes_per_weight)
-    return float(np.max(variant.shape.weights_bytes(smallest).total_bytes))
-
-
-def _usd_per_bandwidth(offer: Offer) -> tuple[float, str]:
-    price = offer.usd_per_accelerator_h
-    rate = offer.accelerator.memory_bytes_per_s
-    return (float("inf") if price is None else price / rate, offer.accelerator.name)
 
 
 def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
@@ -310,30 +304,20 @@ def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
     return None
 
 
-def _model(entry: Service, variant: ModelVariant, context: Context) -> Model:
-    references = [entry.model, *(each.model for each in entry.variants)]
-    models = [model_of(reference, context.catalog) for reference in references]
-    return next(model for model in models if model.name == variant.name)
-
-
 def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ...]:
     warnings = []
     if own and not offer.owned:
         warnings.append("your own machines do not carry this service: planned on rented ones")
     if not offer.accelerator.released:
         warnings.append(f"{offer.accelerator.name} is announced, not released: figures are the vendor's")
-    layouts = {_layout_key(pool) for pool in fleet.pools}
-    if len(layouts) > 1:
-        warnings.append(f"{len(layouts)} kinds of replicas: each class has its own")
+    replicas = [pool.replica for pool in fleet.pools]
+    kinds = len({(one(each.tp), one(each.pp), one(each.ep), one(each.dp)) for each in replicas})
+    if kinds > 1:
+        warnings.append(f"{kinds} kinds of replicas: each class has its own")
     if len({pool.variant for pool in fleet.pools}) > 1:
         used = [f"{' and '.join(pool.classes)} on {pool.variant}" for pool in fleet.pools]
         warnings.append(f"classes run different models: {', '.join(used)}")
     return tuple(warnings)
-
-
-def _layout_key(pool: PoolChoice) -> tuple[float, ...]:
-    replica = pool.replica
-    return tuple(float(np.max(part)) for part in (replica.tp, replica.pp, replica.ep, replica.dp))
 
 
 def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from twofold.answer.context import Context, carbon, facility_energy, price_used, price_warnings
+from twofold.answer.calibrated import with_letters
+from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
@@ -36,7 +37,6 @@ from twofold.contracts.results import (
     ClassPlan,
     Count,
     Loser,
-    Machine,
     Part,
     Pool,
     ServicePlan,
@@ -83,12 +83,12 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     flips = _flips(main, choice, context)
     count = sum(pool.pool.count.total for pool in pools)
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
-    return ServicePlan(
+    plan = ServicePlan(
         name=choice.entry.name,
         model=choice.variant.name,
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
-        machine=_machine(choice, context),
+        machine=machine_of(choice.offer, choice.fleet.accelerators, context),
         replica=_replica_plan(main, choice),
         classes=classes,
         replica_count=count,
@@ -128,6 +128,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
     )
+    return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
 
 
 def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> Pool:
@@ -237,19 +238,6 @@ def _token_rate(main: DrawnPool, context: Context) -> Estimate:
     rate = one(main.pool.served.output_tokens_per_s) / one(main.pool.replica.accelerator_count)
     traffic = np.ravel(context.draws["traffic"])
     return Drawn(rate, rate * traffic).estimate("tok/s")
-
-
-def _machine(choice: ServingChoice, context: Context) -> Machine:
-    node, used = choice.offer.node, choice.fleet.accelerators
-    return Machine(
-        accelerator=choice.offer.accelerator.name,
-        node=node.name,
-        node_count=-(-used // node.accelerator_count),
-        accelerators_per_node=node.accelerator_count,
-        accelerator_count=used,
-        fabric=node.fabric,
-        price=price_used(choice.offer, context),
-    )
 
 
 def _replica_plan(pool: DrawnPool, choice: ServingChoice) -> ReplicaPlan:

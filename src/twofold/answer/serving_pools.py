@@ -1,6 +1,6 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,9 @@ from twofold.inference import (
     PoolChoice,
     Replica,
     Served,
-    fleet_cost,
     rate_limit,
     regimes,
+    replicas_power_w,
     shared_load,
 )
 from twofold.perf import one
@@ -116,14 +116,14 @@ def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context:
     hourly = _hourly_cost(pool, choice, context)
     if hourly is None:
         return None
-    weights = {each.name: each.mean_rate_per_s * _tokens(each) for each in pool.loads}
+    weights = {
+        each.name: each.mean_rate_per_s
+        * (one(each.traffic.lengths.input_tokens) + one(each.traffic.lengths.output_tokens))
+        for each in pool.loads
+    }
     share = weights[load.name] / sum(weights.values())
     tokens_per_h = load.mean_rate_per_s * one(load.traffic.lengths.output_tokens) * HOUR_S
     return hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
-
-
-def _tokens(load: ClassLoad) -> float:
-    return one(load.traffic.lengths.input_tokens) + one(load.traffic.lengths.output_tokens)
 
 
 def _hourly_cost(pool: DrawnPool, choice: ServingChoice, context: Context) -> Drawn | None:
@@ -179,9 +179,8 @@ def _pool_power(pool: DrawnPool, choice: ServingChoice) -> float:
 
 def _power(pool: DrawnPool, load_fraction: float) -> float:
     """Watts of a pool at so much of the load that its needed replicas take at the peak."""
-    served = pool.pool.served
-    eased = replace(served, batch_sequences=one(served.batch_sequences) * load_fraction)
-    return fleet_cost(pool.pool.replica, eased, pool.pool.count, None, 0.0).power_w
+    batch = one(pool.pool.served.batch_sequences) * load_fraction
+    return replicas_power_w(pool.pool.replica, batch, pool.pool.count.total)
 
 
 def peak_power(pools: tuple[DrawnPool, ...], context: Context) -> Drawn:

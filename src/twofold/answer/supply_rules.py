@@ -12,9 +12,8 @@ from twofold.answer.offers import (
     rented_offer,
     run_terms,
     serving_offers,
-    serving_prices,
+    shop_prices,
     training_offers,
-    training_prices,
 )
 from twofold.catalog import (
     Authorisation,
@@ -110,8 +109,7 @@ def _prices(entry: TrainingRun | Service, supply: Supply, catalog: Catalog) -> l
         node = entry.on.node and catalog.node(entry.on.node).name
         found = [price for price in found if not node or price.instance == node] or found
     else:
-        every = serving_prices if isinstance(entry, Service) else training_prices
-        found = every(catalog, supply)
+        found = shop_prices(catalog, supply, training=not isinstance(entry, Service))
     return sorted(found, key=lambda price: (price.usd_per_accelerator_h, price.provider, price.region))
 
 
@@ -140,7 +138,11 @@ def _refusal(
     # What is said to be near must be taken when it is asked.
     taken = ((at, (way_s, cheapest[at])) for way_s, at in known if accepts(_written(at, catalog)))
     nearest = list(islice(taken, SHOWN))
-    told = [_told(at, way_s, price, catalog) for at, (way_s, price) in nearest]
+    told = [
+        f"{at.replace(':', ' ')} ({country_of(catalog, *at.split(':', 1))}"
+        f"{f', {format_seconds(way_s)} away' if way_s else ''}) {_price_text(price)}"
+        for at, (way_s, price) in nearest
+    ]
     cheap = elsewhere[0]
     verb = "serve" if isinstance(entry, Service) else "train"
     words = ", ".join(asked)
@@ -161,12 +163,6 @@ def _way_s(catalog: Catalog, at: str, places: frozenset[str]) -> float | None:
         asked = {country_of(catalog, *place.split(":")) for place in places}
         return 0.0 if country_of(catalog, *at.split(":", 1)) in asked else None
     return min((catalog.rtt_s(at, place) for place in places), default=0.0)
-
-
-def _told(at: str, way_s: float, price: Price, catalog: Catalog) -> str:
-    country = country_of(catalog, *at.split(":", 1))
-    way = f", {format_seconds(way_s)} away" if way_s else ""
-    return f"{at.replace(':', ' ')} ({country}{way}) {_price_text(price)}"
 
 
 def _price_text(price: Price) -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.answer.calibrated import calibrated_run
+from twofold.answer.calibrated import calibrated_run, run_scope
 from twofold.answer.context import Context, model_of, training_job
-from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, training_offers
+from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
 from twofold.answer.question import check_units
 from twofold.answer.training_trials import MachineChoice, MachineTrial, closest_misses, preferred, run_misses
 from twofold.contracts.results import Loser
@@ -60,12 +60,21 @@ class TrainingChoice(MachineChoice[Trial]):
     job: TrainingJob
     warnings: tuple[str, ...]
 
+    @property
+    def scope(self) -> dict[str, str]:
+        """Where its calibration stands."""
+        return run_scope(self.chosen.offer.accelerator.name, self.job)
+
 
 def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     """Search machines, sizes and layouts for one run. Raises InfeasibleError with the closest misses."""
     job = training_job(entry, model_of(entry.model, context.catalog))
     offers, left_out = _able(*_offers(entry, context), job.precision, context)
-    trials = [trial for offer in offers for trial in _trials(entry, job, offer, context)]
+    trials = [
+        trial_of_size(entry, job, offer, count, context, context.spec.supply.budget_usd)
+        for offer in offers
+        for count in _node_counts(entry, job, offer, context)
+    ]
     if not trials:
         raise InfeasibleError(
             f"no machine on offer can train `{entry.name}`",
@@ -82,7 +91,7 @@ def _offers(entry: TrainingRun, context: Context) -> tuple[tuple[Offer, ...], tu
     """Machines given, else owned and for rent; what is owned is preferred where it suffices."""
     spec, catalog = context.spec, context.catalog
     if entry.on:
-        return (fixed_offer(entry.on, catalog, spec.supply, _terms(context)),), ()
+        return (fixed_offer(entry.on, catalog, spec.supply, run_terms(spec.supply.shop)),), ()
     rented = training_offers(catalog, spec.supply)
     own = own_offers(catalog, spec.supply)
     return (*own, *_mixed(own), *rented.offers), rented.left_out
@@ -105,30 +114,14 @@ def _able(
     return tuple(able), (*left_out, *unable)
 
 
-def _terms(context: Context) -> tuple[str, ...]:
-    short = tuple(term for term in context.spec.supply.shop.terms if not term.startswith("reserved"))
-    return short or context.spec.supply.shop.terms
-
-
 def _mixed(own: Sequence[Offer]) -> tuple[Offer, ...]:
     """All own machines as one pool: it moves at the pace of the slowest part, in nodes of its size."""
     if len({offer.accelerator.name for offer in own}) < 2:
         return ()
-    slowest = min(own, key=_peak_flops_per_s)
+    slowest = min(own, key=lambda each: each.flops_per_s)
     size = slowest.node.accelerator_count
     count = sum((offer.node_count_max or 0) * offer.node.accelerator_count // size for offer in own)
     return (replace(slowest, node_count_max=count, note="mixed pool"),)
-
-
-def _peak_flops_per_s(offer: Offer) -> float:
-    return offer.accelerator.bf16_flops_per_s or offer.accelerator.fp16_flops_per_s or 1.0
-
-
-def _trials(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Context) -> list[Trial]:
-    """The sizes of one offer that are worth pricing."""
-    budget_usd = context.spec.supply.budget_usd
-    counts = _node_counts(entry, job, offer, context)
-    return [trial_of_size(entry, job, offer, count, context, budget_usd) for count in counts]
 
 
 def peak_flops_per_s(device: Device, precision: str) -> float:
@@ -198,19 +191,9 @@ def planned_run(entry: TrainingRun, job: TrainingJob, cluster: Cluster, step_s: 
         step_s,
         cluster,
         entry.token_count,
-        headroom_shares(entry),
+        entry.headroom.shares,
         checkpoint_write_s=entry.checkpoint.write_within_s,
     )
-
-
-def headroom_shares(entry: TrainingRun) -> dict[str, float]:
-    """Shares of the run kept for other causes, by name."""
-    headroom = entry.headroom
-    return {
-        "retries": headroom.retries_fraction,
-        "validation": headroom.validation_fraction,
-        "experiments": headroom.experiments_fraction,
-    }
 
 
 def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tuple[str, ...]:
@@ -231,7 +214,7 @@ def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tup
 
 def _straggler_warning(own: Sequence[Offer], chosen: Trial) -> str:
     """What one job over all own machines would lose to its slowest part (R-028)."""
-    rates = [_peak_flops_per_s(offer) for offer in own]
+    rates = [offer.flops_per_s for offer in own]
     counts = [(offer.node_count_max or 0) * offer.node.accelerator_count for offer in own]
     loss = straggler_loss_fraction(1.0 / np.array(rates), counts)
     parts = " and ".join(

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from twofold.answer.calibrated import calibration_notes, run_scope, with_letters
 from twofold.answer.question import Given, check_units
 from twofold.answer.ranges import drawn, step_spread
 from twofold.answer.refusals import nothing_divides, nothing_trains
 from twofold.answer.training_run import RunEstimate, estimate_run
 from twofold.answer.training_step import (
-    TrainedStep,
     TrainingSite,
     limits_of,
     step_samples,
@@ -96,8 +96,17 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
         raise nothing_trains(site.job, site.machines, site.priced, site.stack)
     draws = draw_factors(constants)
     trained = trained_step(site.job, site.machines, site.stack, chosen, draws, constants)
+    accelerator, scope = site.machines.accelerator.name, run_scope(site.machines.accelerator.name, site.job)
+    notes = calibration_notes(constants, {"this": scope})
+    fitting = int(site.fits.sum())
+    late = {"memory": len(site.priced.layouts) - fitting, "slower": fitting - 1}
+    run = (
+        None
+        if question.tokens is None
+        else estimate_run(trained, question.tokens, question.write_within_s, question.headroom)
+    )
     job, step, communication = site.job, trained.step, trained.communication_exposed_fraction
-    return TrainingEstimate(
+    estimate = TrainingEstimate(
         **trained.figures(),
         schema=SCHEMA,
         sequence_tokens=job.sequence_tokens,
@@ -109,11 +118,14 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
         fits=chosen.high_bytes <= site.machines.cluster.device.memory_bytes,
         bounds=trained.bounds(site.priced),
         valid_layouts=len(site.priced.layouts),
-        rejected=_rejected(site),
+        rejected=tuple(
+            Count(reason, count) for reason, count in (site.priced.refused | late).items() if count
+        ),
         layouts=ranked_layouts(site, question.ranked, draws, constants),
-        run=_run(question, trained),
-        warnings=site.machines.warnings,
+        run=run,
+        warnings=(*site.machines.warnings, *notes),
     )
+    return with_letters(estimate, accelerator, constants, scope)
 
 
 def _site(question: TrainingQuestion, constants: Constants) -> TrainingSite:
@@ -155,12 +167,6 @@ def _check_stated(question: TrainingQuestion) -> None:
         )
 
 
-def _run(question: TrainingQuestion, trained: TrainedStep) -> RunEstimate | None:
-    if question.tokens is None:
-        return None
-    return estimate_run(trained, question.tokens, question.write_within_s, question.headroom)
-
-
 def ranked_layouts(
     site: TrainingSite, count: int, draws: Draws, constants: Constants
 ) -> tuple[RankedLayout, ...]:
@@ -183,9 +189,3 @@ def ranked_layouts(
         figure = drawn(total_s, under_draws[:, at], spread).estimate("s")
         rows.append(RankedLayout(taken.describe(at), figure, Estimate(middle, low, high, "B"), exposed))
     return tuple(rows)
-
-
-def _rejected(site: TrainingSite) -> tuple[Count, ...]:
-    fitting = int(site.fits.sum())
-    late = {"memory": len(site.priced.layouts) - fitting, "slower": fitting - 1}
-    return tuple(Count(reason, count) for reason, count in (site.priced.refused | late).items() if count)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, fabric_warnings, facility_energy, known, price_warnings
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import (
     TrainingChoice,
     Trial,
-    headroom_shares,
     peak_flops_per_s,
     planned_run,
 )
@@ -30,10 +30,10 @@ from twofold.answer.training_trials import (
     rivals,
 )
 from twofold.answer.uncertainty import estimate_of, flip_fraction, flip_warning
-from twofold.contracts.results import Count, Part, Run, ScalingPoint, Tenancy, TrainingPlan
+from twofold.contracts.results import Count, Part, Run, RunTotals, ScalingPoint, Tenancy, TrainingPlan
 from twofold.contracts.spec import TrainingRun
 from twofold.core import Estimate
-from twofold.training import Priced, ScalingRow, price_layouts, step_time, weak_scaling
+from twofold.training import Limits, Priced, price_layouts, search, step_time
 
 RUNNERS_UP = 8
 
@@ -42,10 +42,10 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     """Re-evaluate the chosen layout over the draws and say everything about it."""
     chosen, job, entry = choice.chosen, choice.job, choice.entry
     trained = trained_trial(choice, context)
-    run = estimate_run(trained, entry.token_count, entry.checkpoint.write_within_s, headroom_shares(entry))
+    run = estimate_run(trained, entry.token_count, entry.checkpoint.write_within_s, entry.headroom.shares)
     priced = price_layouts(job, chosen.cluster, chosen.stack)
     flips = _flips(choice, priced, context)
-    return TrainingPlan(
+    plan = TrainingPlan(
         **trained.figures(),
         **machine_figures(choice, run, context),
         peak_ratio=_peak_ratio(trained),
@@ -65,6 +65,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         batch_tokens=entry.batch_tokens,
         tenancy=_tenancy(choice, trained.step, context),
     )
+    return with_letters(plan, chosen.offer.accelerator.name, context.constants, choice.scope)
 
 
 def trained_trial(choice: TrainingChoice, context: Context) -> TrainedStep:
@@ -92,7 +93,7 @@ def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Con
 
 def _run(entry: TrainingRun, chosen: MachineTrial, run: RunEstimate, context: Context) -> Run:
     """A run with what its spec keeps for other causes, energy at the meter."""
-    shares = headroom_shares(entry)
+    shares = entry.headroom.shares
     total = sum(shares.values()) or 1.0
     energy_j = facility_energy(run.energy_j, chosen.offer.price, context)
     own: Mapping[str, Any] = {
@@ -102,7 +103,7 @@ def _run(entry: TrainingRun, chosen: MachineTrial, run: RunEstimate, context: Co
         "energy_j": energy_j,
         "carbon_gco2": carbon(energy_j, chosen.offer.price, context),
     }
-    same = {field.name: getattr(run, field.name) for field in fields(Run) if field.name not in own}
+    same = {field.name: getattr(run, field.name) for field in fields(RunTotals) if field.name not in own}
     return Run(**same, **own)
 
 
@@ -152,36 +153,38 @@ def _costs(choice: TrainingChoice, trial: Trial, context: Context) -> NDArray[np
 def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[ScalingPoint, ...]:
     """Steps with the batch grown in proportion, from one accelerator to the chosen size (R-119).
 
-    Every size runs under the same draws, so that an efficiency spreads only by what differs between sizes.
+    Every size runs under the same draws, so that an efficiency spreads only by what differs between sizes:
+    throughput per accelerator over that of the smallest size that fits.
     """
     chosen, job = choice.chosen, choice.job
-    count, node = chosen.cluster.accelerator_count, chosen.offer.node.accelerator_count
-    sizes = {1, node, 8, 64, 512, count}
-    counts = sorted(size for size in sizes if size <= count <= job.global_batch_sequences * size)
-    rows = [row for row in weak_scaling(job, chosen.cluster, chosen.stack, counts) if row.candidate]
-    under = [_scaled_steps(choice, row, context) for row in rows]
-    widening = step.samples / step.middle
-    return tuple(
-        ScalingPoint(
-            row.accelerator_count,
-            estimate_of(row.candidate.step_s, row.candidate.step_s * widening, "s"),
-            estimate_of(row.efficiency_fraction, row.efficiency_fraction * (under[0] / ratios), "fraction"),
-        )
-        for row, ratios in zip(rows, under, strict=True)
-        if row.candidate
+    count, node, batch = (
+        chosen.cluster.accelerator_count,
+        chosen.offer.node.accelerator_count,
+        job.global_batch_sequences,
     )
-
-
-def _scaled_steps(choice: TrainingChoice, row: ScalingRow, context: Context) -> NDArray[np.float64]:
-    """A size's step under every draw over its middle."""
-    assert row.candidate
-    chosen, job = choice.chosen, choice.job
-    share = row.accelerator_count / chosen.cluster.accelerator_count
-    smaller = replace(job, global_batch_sequences=max(1, round(job.global_batch_sequences * share)))
-    cluster = replace(chosen.cluster, accelerator_count=row.accelerator_count)
-    steps = step_samples(smaller, row.candidate.layouts, cluster, chosen.stack, context.draws)
-    ratios: NDArray[np.float64] = np.ravel(steps) / row.candidate.step_s
-    return ratios
+    widening = step.samples / step.middle
+    points: list[ScalingPoint] = []
+    base: tuple[float, NDArray[np.float64]] | None = None  # rate of the smallest, and its steps
+    for size in sorted(size for size in {1, node, 8, 64, 512, count} if size <= count <= batch * size):
+        sized = replace(job, global_batch_sequences=max(1, batch * size // count))
+        cluster = replace(chosen.cluster, accelerator_count=size)
+        best = search(sized, cluster, chosen.stack, Limits(vpp_max=8)).best
+        if best is None:
+            continue
+        smaller = replace(job, global_batch_sequences=max(1, round(batch * (size / count))))
+        under = step_samples(smaller, best.layouts, cluster, chosen.stack, context.draws)
+        ratios = np.ravel(under) / best.step_s
+        rate = sized.tokens_per_step / best.step_s / size
+        base = base or (rate, ratios)
+        efficiency = rate / base[0]
+        points.append(
+            ScalingPoint(
+                size,
+                estimate_of(best.step_s, best.step_s * widening, "s"),
+                estimate_of(efficiency, efficiency * (base[1] / ratios), "fraction"),
+            )
+        )
+    return tuple(points)
 
 
 def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Tenancy, ...]:
@@ -209,5 +212,4 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Ten
 
 def bare_metal(machines: Given, overhead_fraction: float) -> Given:
     """The machines as bare metal, where the plan took a hypervisor's share off them."""
-    back = 1 / (1 + overhead_fraction) - 1
-    return replace(machines, cluster=machines.cluster.virtualised(back))
+    return replace(machines, cluster=machines.cluster.virtualised(1 / (1 + overhead_fraction) - 1))

@@ -10,7 +10,7 @@ from twofold.answer.ranges import Drawn
 from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
-from twofold.contracts.results import Checkpoints, Part
+from twofold.contracts.results import Checkpoints, Part, RunTotals
 from twofold.core import Estimate, Source, exact
 from twofold.perf import Cluster
 from twofold.training import (
@@ -23,29 +23,14 @@ from twofold.training import (
 
 
 @dataclass(frozen=True, slots=True)
-class RunEstimate:
-    """A whole run: base × (1 + headroom) = `accelerator_h`. `cost_usd` None: no price.
-
-    Measured rows have no tokens, no FLOPs, and maybe no sizes: these are None.
+class RunEstimate(RunTotals):
+    """A whole run: base × (1 + headroom) = `accelerator_h`, its headroom in hours, its energy that of the
+    accelerators. Measured rows have no tokens, no FLOPs, and maybe no sizes: these are None.
     """
 
     tokens: float | None
-    steps: int
-    flops: float | None  # of the model
-    compute_s: Estimate
-    checkpoint_s: Estimate  # pauses for writes
-    failure_s: Estimate  # lost work and restarts
-    wall_s: Estimate  # the three above
-    headroom: tuple[Part, ...]  # accelerator-hours by cause
-    total_s: Estimate  # with headroom
     base_accelerator_h: Estimate
-    accelerator_h: Estimate  # with headroom
-    interruptions: Estimate
-    goodput_fraction: Estimate
-    checkpoints: Checkpoints
-    data_bytes_per_s: float | None
-    energy_j: Estimate  # of the accelerators
-    cost_usd: Estimate | None
+    cost_usd: Estimate | None  # None: no price
 
 
 def estimate_run(
@@ -84,8 +69,8 @@ def run_figures(
         return estimate_of(getattr(middle, name), samples, unit, letter)
 
     hours = Drawn(middle.total_accelerator_h, np.array([each.total_accelerator_h for each in runs]))
-    power = np.ravel(draws["power"])
-    energy = Drawn(middle.energy_j, np.array([each.energy_j for each in runs]) * power)
+    energy = Drawn(middle.energy_j, np.array([each.energy_j for each in runs]) * np.ravel(draws["power"]))
+    storage = middle.storage
     return RunEstimate(
         tokens=None,
         steps=middle.steps_count,
@@ -100,8 +85,15 @@ def run_figures(
         accelerator_h=hours.estimate("h", whole),
         interruptions=figure("failures_count", "1"),
         goodput_fraction=figure("goodput_fraction", "fraction"),
-        checkpoints=_checkpoints(middle, figure("checkpoint_interval_s", "s", Source.FITTED)),
-        data_bytes_per_s=middle.storage.ingest_bytes_per_s,
+        checkpoints=Checkpoints(
+            middle.checkpoint_bytes,
+            figure("checkpoint_interval_s", "s", Source.FITTED),
+            middle.checkpoint_write_s,
+            storage.checkpoint_write_bytes_per_s,
+            storage.needed_bytes_per_s,
+            storage.source,
+        ),
+        data_bytes_per_s=storage.ingest_bytes_per_s,
         energy_j=energy.estimate("J", whole),
         cost_usd=_cost(machines, hours, draws, whole),
     )
@@ -136,17 +128,6 @@ def _headroom(middle: RunPlan, hours: Drawn, shares: Mapping[str, float], source
     return tuple(
         Part(name, hours.times(value / hours.middle).estimate("h", source), value / hours.middle)
         for name, value in parts.items()
-    )
-
-
-def _checkpoints(middle: RunPlan, interval_s: Estimate) -> Checkpoints:
-    return Checkpoints(
-        middle.checkpoint_bytes,
-        interval_s,
-        middle.checkpoint_write_s,
-        middle.storage.checkpoint_write_bytes_per_s,
-        middle.storage.needed_bytes_per_s,
-        middle.storage.source,
     )
 
 

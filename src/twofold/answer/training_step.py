@@ -45,56 +45,32 @@ RELIEVED = {  # as a plan names it -> as `Cluster.scaled` and `scale_stack` do
 class StepPart:
     """One part of a step as screens show it: its fields of `StepTime`, what it is, and what it rests on."""
 
-    fields: tuple[str, ...]
+    fields: str  # without their unit
     meaning: str = ""
-    constants: tuple[str, ...] = ()  # of the software stack
+    constants: str = ""  # of the software stack
 
 
 STEP_PARTS: Mapping[str, StepPart] = MappingProxyType(
     {
-        "compute": StepPart(("gemm_s", "attention_s", "experts_s", "elementwise_s")),
+        "compute": StepPart("gemm attention experts elementwise"),
         "recompute": StepPart(
-            ("recompute_s",),
-            "forward work that the backward pass repeats",
-            ("training_selective_fraction",),
+            "recompute", "forward work that the backward pass repeats", "selective_fraction"
         ),
-        "TP": StepPart(
-            ("tp_s",),
-            "all-reduces of each layer that compute does not hide",
-            ("training_tp_exposed_fraction",),
-        ),
-        "CP": StepPart(
-            ("cp_s",),
-            "keys and values gathered over context ranks, exposed",
-            ("training_cp_exposed_fraction",),
-        ),
-        "EP": StepPart(
-            ("ep_s",), "tokens sent to their experts and back, exposed", ("training_ep_exposed_fraction",)
-        ),
-        "PP": StepPart(("pp_s",), "activations handed to the next stage", ("training_handoff_s",)),
-        "DP": StepPart(
-            ("dp_s",), "gradients summed and weights spread, exposed", ("training_dp_overlap_fraction",)
-        ),
-        "host": StepPart(
-            ("host_s",),
-            "launches that kernels do not hide",
-            ("training_host_layer_s", "training_host_step_s"),
-        ),
+        "TP": StepPart("tp", "all-reduces of each layer that compute does not hide", "tp_exposed_fraction"),
+        "CP": StepPart("cp", "keys and values gathered over context ranks, exposed", "cp_exposed_fraction"),
+        "EP": StepPart("ep", "tokens sent to their experts and back, exposed", "ep_exposed_fraction"),
+        "PP": StepPart("pp", "activations handed to the next stage", "handoff_s"),
+        "DP": StepPart("dp", "gradients summed and weights spread, exposed", "dp_overlap_fraction"),
+        "host": StepPart("host", "launches that kernels do not hide", "host_layer_s host_step_s"),
         "head": StepPart(
-            ("head_s",),
-            "logits and loss, and stages that wait for a longer one",
-            ("training_head_exposed_fraction",),
+            "head", "logits and loss, and stages that wait for a longer one", "head_exposed_fraction"
         ),
-        "bubble": StepPart(("bubble_s",), "(PP − 1) / interleaving × stage"),
+        "bubble": StepPart("bubble", "(PP − 1) / interleaving × stage"),
         "optimiser": StepPart(
-            ("optimizer_s",),
-            "states, gradients and weights read and written once",
-            ("training_optimizer_bytes_factor",),
+            "optimizer", "states, gradients and weights read and written once", "optimizer_bytes_factor"
         ),
-        "data": StepPart(("data_s",), "waits for the input pipeline", ("training_data_stall_fraction",)),
-        "jitter": StepPart(
-            ("jitter_s",), "the slowest of all ranks, sigma · √(2 ln N)", ("training_straggler_sigma",)
-        ),
+        "data": StepPart("data", "waits for the input pipeline", "data_stall_fraction"),
+        "jitter": StepPart("jitter", "the slowest of all ranks, sigma · √(2 ln N)", "straggler_sigma"),
     }
 )
 
@@ -105,7 +81,7 @@ class MemoryPart:
 
     field: str  # of `Memory`, without its unit
     meaning: str
-    constant: str = ""  # of the software stack
+    constants: str = ""  # of the software stack
     is_state: bool = False
 
 
@@ -114,24 +90,18 @@ MEMORY_PARTS: Mapping[str, MemoryPart] = MappingProxyType(
         "weights": MemoryPart(
             "weights", "parameters of the fullest stage × bytes of the format", is_state=True
         ),
-        "gradients": MemoryPart(
-            "gradients", "trained parameters × gradient bytes", "training_gradient_bytes", is_state=True
-        ),
+        "gradients": MemoryPart("gradients", "trained parameters × gradient bytes", "gradient_bytes", True),
         "optimiser": MemoryPart(
             "optimizer",
             "trained parameters × (master copy + moments), over the ranks that share them",
             is_state=True,
         ),
         "activations": MemoryPart(
-            "activations",
-            "micro-batches in flight × layers × bytes kept per layer",
-            "training_activation_factor",
+            "activations", "micro-batches in flight × layers × bytes kept per layer", "activation_factor"
         ),
-        "logits": MemoryPart("logits", "tokens of a micro-batch × vocabulary / TP", "training_logits_bytes"),
+        "logits": MemoryPart("logits", "tokens of a micro-batch × vocabulary / TP", "logits_bytes"),
         "buffers": MemoryPart(
-            "buffers",
-            "context, communication and kernel scratch, and fragmentation",
-            "training_workspace_bytes",
+            "buffers", "context, communication and kernel scratch, and fragmentation", "workspace_bytes"
         ),
     }
 )
@@ -273,7 +243,7 @@ class TrainedStep:
         """The parts of a step, those that are not there left out; they add up to the total."""
         total = self.step
         middle = {
-            name: sum(one(getattr(self.chosen.step, each)) for each in part.fields)
+            name: sum(one(getattr(self.chosen.step, f"{each}_s")) for each in part.fields.split())
             for name, part in STEP_PARTS.items()
         }
         return tuple(

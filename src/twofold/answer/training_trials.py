@@ -7,11 +7,11 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.context import Context, price_used
+from twofold.answer.context import Context, machine_of
 from twofold.answer.offers import Offer
 from twofold.answer.question import Given
 from twofold.answer.uncertainty import flip_fraction
-from twofold.contracts.results import FrontPoint, Loser, Machine
+from twofold.contracts.results import FrontPoint, Loser
 from twofold.contracts.spec import TrainingRun
 from twofold.core import format_seconds, format_usd
 from twofold.perf import Cluster
@@ -56,15 +56,7 @@ class MachineTrial:
     def machines(self, context: Context) -> Given:
         """Its machines as every other answer knows them."""
         node = self.offer.node
-        machine = Machine(
-            accelerator=self.offer.accelerator.name,
-            node=node.name,
-            node_count=self.node_count,
-            accelerators_per_node=node.accelerator_count,
-            accelerator_count=self.node_count * node.accelerator_count,
-            fabric=node.fabric,
-            price=price_used(self.offer, context),
-        )
+        machine = machine_of(self.offer, self.node_count * node.accelerator_count, context)
         nic_bytes_per_s = node.nic_bytes_per_s / node.accelerator_count
         return Given(self.offer.accelerator, node, machine, nic_bytes_per_s, self.cluster)
 

@@ -1,9 +1,8 @@
 """`estimate`: one question in words becomes typed data, is answered, and shows itself."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from twofold.answer import (
     CollectiveEstimate,
@@ -16,7 +15,6 @@ from twofold.answer import (
     TrainingEstimate,
     TrainingQuestion,
     Variation,
-    calibration_notes,
     estimate_collective,
     estimate_compute,
     estimate_roofline,
@@ -24,9 +22,6 @@ from twofold.answer import (
     estimate_training,
     given,
     read_rate_bytes_per_s,
-    run_scope,
-    service_scope,
-    with_letters,
 )
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import calibration_file, device_folder
@@ -38,8 +33,6 @@ from twofold.inference import CacheOptions
 from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_called, engine_software
 from twofold.report import ShownData, estimate_lines
 from twofold.training import RECOMPUTE, TrainingJob
-
-Estimated = TypeVar("Estimated", TrainingEstimate, ServingEstimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +97,7 @@ def estimate_train(
         headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
         ranked=layouts,
     )
-    scope = run_scope(question.machines.accelerator.name, job)
-    answer = _lettered(estimate_training(question, constants), question.machines, constants, scope)
+    answer = estimate_training(question, constants)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
@@ -193,18 +185,8 @@ def estimate_serve(
         ),
     )
     asked = ServingTables(frozenset(tables), counts_in(replicas))
-    era = engine_software(engine_name).era_of(question.engine_version)
-    scope = service_scope(question.machines.accelerator.name, engine_name, era)
-    answer = _lettered(estimate_serving(question, constants, asked), question.machines, constants, scope)
+    answer = estimate_serving(question, constants, asked)
     return ShownData(answer, tuple(estimate_lines(answer)))
-
-
-def _lettered(
-    answer: Estimated, machines: Given, constants: Constants, scope: Mapping[str, str]
-) -> Estimated:
-    """The same answer; on a part that was measured here, or calibrated, its times say so."""
-    answer = replace(answer, warnings=(*answer.warnings, *calibration_notes(constants, {"this": scope})))
-    return with_letters(answer, machines.accelerator.name, constants, scope)
 
 
 def published_format(model: Model) -> str:

@@ -3,7 +3,7 @@ from .curve import load_axis as load_axis
 from .fleet import LatencyBudget as LatencyBudget
 from .fleet import ReplicaCount as ReplicaCount
 from .fleet import cold_start_s as cold_start_s
-from .fleet import fleet_cost as fleet_cost
+from .fleet import replicas_power_w as replicas_power_w
 from .fleet import throughput_of as throughput_of
 from .fleet import warm_pool as warm_pool
 from .iteration import iteration_s as iteration_s
@@ -26,11 +26,9 @@ from .search import PoolChoice as PoolChoice
 from .search import SearchResult as SearchResult
 from .search import default_replica as default_replica
 from .search import search as search
-from .selection import HardwareRow as HardwareRow
-from .selection import cache_switches as cache_switches
+from .search import splits as splits
 from .selection import chips_needed as chips_needed
 from .selection import communication_bytes_per_token as communication_bytes_per_token
-from .selection import hardware_table as hardware_table
 from .slo import RESOURCES as RESOURCES
 from .slo import Slo as Slo
 from .slo import TrafficClass as TrafficClass

@@ -13,7 +13,6 @@ from twofold.inference.latency import Served
 from twofold.inference.replica import Replica
 from twofold.perf import Device, Floats
 
-HOUR_S = 3600.0
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
 REPLICA_AVAILABILITY = 0.995  # of the hours: restarts, host failures, driver resets
 COUNTED_ONE_BY_ONE = 1000  # replicas up to which failures are counted exactly
@@ -70,17 +69,6 @@ class ReplicaCount:
         """As even as whole numbers allow, fullest first."""
         each, more = divmod(self.total, self.zones)
         return tuple(each + (1 if zone < more else 0) for zone in range(self.zones))
-
-
-@dataclass(frozen=True, slots=True)
-class FleetCost:
-    """What a pool of replicas uses and costs at a load."""
-
-    usd_per_h: float | None
-    usd_per_1k_output_tokens: float | None
-    tokens_per_s_per_accelerator: float
-    tokens_per_s_per_w: float
-    power_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,30 +161,10 @@ def throughput_of(
     return counts * limit_per_s * efficiency, efficiency
 
 
-def fleet_cost(
-    replica: Replica,
-    served: Served,
-    count: ReplicaCount,
-    price_usd_per_accelerator_h: float | None,
-    rate_per_s: float,
-) -> FleetCost:
-    """Money and power of `count` replicas that together carry `rate_per_s`, per token that leaves them."""
-    accelerators = count.total * float(np.max(replica.accelerator_count))
-    tokens_per_request = float(np.max(served.output_tokens_per_s)) / max(
-        float(np.max(served.requests_per_s)), 1e-30
-    )
-    tokens = rate_per_s * tokens_per_request
-    usd_per_h = None if price_usd_per_accelerator_h is None else accelerators * price_usd_per_accelerator_h
-    watts = accelerators * float(np.max(serving_power_w(replica.cluster.device, served.batch_sequences)))
-    return FleetCost(
-        usd_per_h=usd_per_h,
-        usd_per_1k_output_tokens=None
-        if usd_per_h is None or tokens <= 0
-        else usd_per_h / HOUR_S / tokens * 1e3,
-        tokens_per_s_per_accelerator=tokens / max(accelerators, 1e-30),
-        tokens_per_s_per_w=tokens / max(watts, 1e-30),
-        power_w=watts,
-    )
+def replicas_power_w(replica: Replica, batch_sequences: Floats, replica_count: int) -> float:
+    """Watts of all accelerators of so many replicas, each of which serves `batch_sequences` on average."""
+    accelerators = replica_count * float(np.max(replica.accelerator_count))
+    return accelerators * float(np.max(serving_power_w(replica.cluster.device, batch_sequences)))
 
 
 def serving_power_w(device: Device, batch_sequences: Floats) -> Floats:

@@ -5,7 +5,7 @@ counts by reason and as each accelerator's best, so that a plan can say why not.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -146,19 +146,29 @@ def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Arr
     tp divides the heads, pp the layers; experts are sliced with tp, split over it, or split over
     data-parallel attention (ep = dp). dp without experts is just more replicas, so that it is left out.
     """
+    experts = int(shape.experts)
     rows = []
-    experts, heads, layers = int(shape.experts), int(shape.heads), int(shape.layers)
-    for tp in (width for width in WIDTHS if width <= accelerators_max and heads % width == 0):
-        for pp in (
-            stages for stages in PIPELINES if tp * stages <= accelerators_max and layers % stages == 0
-        ):
-            spread = {1, tp} if experts and experts % tp == 0 else {1}
-            rows += [(tp, pp, ep, 1, chunk) for ep in sorted(spread) for chunk in CHUNKS]
+    for tp, pp in splits(int(shape.heads), int(shape.layers), accelerators_max, WIDTHS, PIPELINES):
+        spread = {1, tp} if experts and experts % tp == 0 else {1}
+        rows += [(tp, pp, ep, 1, chunk) for ep in sorted(spread) for chunk in CHUNKS]
     if experts:
         for dp in (w for w in WIDTHS if 1 < w <= accelerators_max and experts % w == 0):
             rows += [(1, 1, dp, dp, chunk) for chunk in CHUNKS]
     table = np.array(rows, float).T
     return dict(zip(LAYOUT_FIELDS, table, strict=True))
+
+
+def splits(
+    heads: int, layers: int, accelerators_max: int, widths: Iterable[int], stages: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Every (tp, pp) on up to `accelerators_max` that divides a model: tp its heads, pp its layers."""
+    return [
+        (tp, pp)
+        for tp in widths
+        if tp <= accelerators_max and heads % tp == 0
+        for pp in stages
+        if tp * pp <= accelerators_max and layers % pp == 0
+    ]
 
 
 def search(

@@ -38,7 +38,9 @@ def detailed_money(
     priced = priced_parts(plan, runs, services, context)
     given = shapes(plan, runs, services, context)
     if not priced.runs and not priced.services:
-        return replace(plan, money=replace(plan.money, detail=_of_shapes(given)))
+        # Nothing is rented: no lever saves money and no price is drawn; machines may still be too many.
+        nothing = MoneyDetail((), given, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
+        return replace(plan, money=replace(plan.money, detail=nothing))
     left, terms = residuals(priced, context), _terms(plan.money, priced)
     budget = context.spec.supply.budget_usd
     found, count = monte_carlo(priced, left, context, None if budget is None else terms.listed(budget))
@@ -98,11 +100,6 @@ def _terms(money: Money, priced: PricedHalves) -> Billed:
         line for line in money.lines if line.category in FOLLOWS_RENT and line.what.partition(":")[0] in names
     )
     return Billed(follows / listed if listed else 0.0, money.total_usd - follows)
-
-
-def _of_shapes(found: tuple[Shape, ...]) -> MoneyDetail:
-    """Nothing is rented: no lever saves money and no price is drawn; machines may still be too many."""
-    return MoneyDetail((), found, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
 
 
 def _levers(priced: PricedHalves, context: Context) -> Iterable[LeverRow]:

@@ -17,7 +17,6 @@ from twofold.answer import (
     drawn_pool,
     draws_between,
     factor_ends,
-    headroom_shares,
     relative_need,
     runs_under,
     step_samples,
@@ -181,7 +180,7 @@ def _run_ratio(choice: TrainingChoice, draws: Draws) -> Samples:
     layouts = chosen.found.best.layouts
     steps = np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
     step = Drawn(chosen.found.best.step_s, steps)
-    entry, shares = choice.entry, headroom_shares(choice.entry)
+    entry, shares = choice.entry, choice.entry.headroom.shares
     work = run_work(choice.job, entry.token_count)
     middle, runs = runs_under(work, step, chosen.cluster, draws, entry.checkpoint.write_within_s, shares)
     return np.array([run.total_accelerator_h / middle.total_accelerator_h for run in runs])

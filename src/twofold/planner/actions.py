@@ -23,6 +23,7 @@ SHOWN_LATER = 2
 FLIP_LIMIT_FRACTION = 0.2
 IDLE = "none of your own machines, which draw at rest all the same"
 BATCH_METRIC = "finish_within"
+RENTED = ("rent", "support")
 
 
 def actions_of(plan: Plan) -> tuple[Action, ...]:
@@ -32,12 +33,8 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     The portfolio is recommended where it answers everything for less than the fleets as planned; else these.
     """
     bill = _recommended(plan)
-    parts = (
-        [*_of_portfolio(plan, bill), *_risks(plan, bill)]
-        if bill
-        else [*_of_fleets(plan), *_risks(plan, None)]
-    )
-    return (*parts, _next(plan))
+    parts = _of_portfolio(plan, bill) if bill else _of_fleets(plan)
+    return (*parts, *_risks(plan, bill), Action("next", f"twofold {_next(plan)}", "", None))
 
 
 def _recommended(plan: Plan) -> PortfolioBill | None:
@@ -70,7 +67,9 @@ def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
         yield Action("use", IDLE, "", drawn_usd)
     if first or priced:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
-        usd = leased_usd(portfolio, bill.lines, first) + rented_usd(bill.lines, _names_in(priced))
+        usd = leased_usd(portfolio, bill.lines, first) + rented_usd(
+            bill.lines, {half.name for half in priced}
+        )
         yield Action("rent", _joined(_listed(first), *_half_texts(priced, plan)), when, usd)
     later = sorted(
         (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
@@ -119,17 +118,15 @@ def _listed(leases: Sequence[Lease]) -> str:
 
 
 def _purpose(names: str, leases: Sequence[Lease]) -> str:
-    texts = [_leased(each) for each in leases]
+    texts = [
+        f"{each.units} × {each.accelerators_per_unit} {each.accelerator} "
+        f"({'your own' if each.term == 'owned' else each.provider})"
+        for each in leases
+    ]
     shown = 2 if len(names) + sum(map(len, texts[:2])) <= SHORT_CHARACTERS else 1
     rest_usd = sum(each.usd for each in leases[shown:])
     more = f" + {len(texts) - shown} more, {format_usd(rest_usd)}" if len(texts) > shown else ""
     return f"{names}: {', '.join(texts[:shown])}{more}"
-
-
-def _leased(lease: Lease) -> str:
-    """`5 × 8 B200-SXM-180GB (nebius)`."""
-    whose = "your own" if lease.term == "owned" else lease.provider
-    return f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator} ({whose})"
 
 
 def _of_fleets(plan: Plan) -> Iterator[Action]:
@@ -140,7 +137,7 @@ def _of_fleets(plan: Plan) -> Iterator[Action]:
         usd = None if lines is None else own_usd(lines)
         yield Action("use", _joined(*_half_texts(held, plan)), "", usd)
     if priced:
-        usd = None if lines is None else rented_usd(lines, _names_in(priced))
+        usd = None if lines is None else rented_usd(lines, {half.name for half in priced})
         yield Action("rent", _joined(*_half_texts(priced, plan)), "", usd)
     released = [
         f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
@@ -160,13 +157,8 @@ def _by_price(
     halves: Sequence[TrainingPlan | ServicePlan],
 ) -> tuple[list[TrainingPlan | ServicePlan], list[TrainingPlan | ServicePlan]]:
     """Those that pay no rent (machines of one's own, or that nobody prices), and those that do."""
-    return [half for half in halves if not half.machine.price], [
-        half for half in halves if half.machine.price
-    ]
-
-
-def _names_in(halves: Sequence[TrainingPlan | ServicePlan]) -> frozenset[str]:
-    return frozenset(half.name for half in halves)
+    paid = [half for half in halves if half.machine.price]
+    return [half for half in halves if not half.machine.price], paid
 
 
 def _joined(*texts: str) -> str:
@@ -179,12 +171,9 @@ def _half_texts(halves: Sequence[TrainingPlan | ServicePlan], plan: Plan) -> Ite
     own = {owner_of(line) for line in lines if line.category == "energy"}
     for half in halves:
         machine = half.machine
-        whole = machine.node_count * machine.accelerators_per_node == machine.accelerator_count
-        count = (
-            f"{machine.node_count} × {machine.accelerators_per_node}"
-            if whole
-            else f"{machine.accelerator_count} ×"
-        )
+        count = f"{machine.node_count} × {machine.accelerators_per_node}"
+        if machine.node_count * machine.accelerators_per_node != machine.accelerator_count:
+            count = f"{machine.accelerator_count} ×"
         whose = " of your own" if half.name in own else ""
         if machine.price:
             whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})"
@@ -299,16 +288,11 @@ def _goals(half: TrainingPlan | ServicePlan, recommended: Plan | None) -> Iterat
                 )
 
 
-def _next(plan: Plan) -> Action:
+def _next(plan: Plan) -> str:
     """The command to run before signing."""
-    if plan.serving and not plan.rehearsed:
-        return Action("next", "twofold plan SPEC --rehearse", "", None)
-    if plan.serving:
-        return Action("next", "twofold simulate SPEC --scenario zone-loss", "", None)
-    return Action("next", "twofold plan SPEC --money", "", None)
-
-
-RENTED = ("rent", "support")
+    if not plan.serving:
+        return "plan SPEC --money"
+    return "simulate SPEC --scenario zone-loss" if plan.rehearsed else "plan SPEC --rehearse"
 
 
 def rented_usd(lines: Sequence[LineItem], names: Container[str]) -> float:

@@ -14,23 +14,17 @@ from twofold.answer import (
     TrainingChoice,
     authorised,
     calibration_notes,
-    choose_measured,
+    choose_run,
     choose_serving,
-    choose_training,
     cross_cells,
     derivations,
     derived,
     draw_factors,
     factor_swings,
-    main_pool,
+    figures_of_run,
     measured_plan,
-    measured_training_plan,
     offered_where_asked,
-    run_scope,
     service_plan,
-    service_scope,
-    training_plan,
-    with_letters,
 )
 from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
@@ -105,35 +99,30 @@ def build_plan(
     draws = draw_factors(constants, options.draw_count, options.seed)
     allowed = offered_where_asked(spec, authorised(spec, catalog))
     context = Context(spec, allowed, constants, draws, options.today)
-    runs = {
-        entry.name: choose_training(entry, context) for entry in spec.training if not entry.model.measured
-    }
-    measured = {
-        entry.name: choose_measured(entry, context) for entry in spec.training if entry.model.measured
-    }
+    chosen = {entry.name: choose_run(entry, context) for entry in spec.training}
+    training = tuple(figures_of_run(choice, context) for choice in chosen.values())
+    runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
     modelled = [entry for entry in spec.services if not entry.model.measured]
     services = {entry.name: choose_serving(entry, context) for entry in modelled}
-    training = tuple(
-        _planned_run(runs[entry.name], context)
-        if entry.name in runs
-        else measured_training_plan(measured[entry.name], context)
-        for entry in spec.training
-    )
-    planned = {name: _planned_service(choice, context) for name, choice in services.items()}
+    planned = {name: service_plan(choice, context) for name, choice in services.items()}
+    rehearsing = None
     if options.rehearse is Rehearse.BEST_TWO:
+        rehearsing = Rehearsing(lambda own: service_plan(own, context), planned, options.tell)
         for name, choice in services.items():
             services[name], planned[name] = rehearse.rehearsed_service(
-                choice, lambda own: _planned_service(own, context), context, options.tell
+                choice, rehearsing.planned, context, options.tell
             )
     serving = tuple(
         planned[entry.name] if entry.name in planned else measured_plan(entry, context)
         for entry in spec.services
     )
     rent = rent_of_year(training, serving, spec)
-    planned_runs = [(runs[plan.name], plan) for plan in training if plan.name in runs]
-    measured_runs = [(measured[plan.name], plan) for plan in training if plan.name in measured]
+    planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
-    cross = cross_cells(planned_runs, planned_services, context)
+    with_model = [(runs[plan.name], plan) for plan in training if plan.name in runs]
+    cross = cross_cells(with_model, planned_services, context)
+    scopes = {name: choice.scope for name, choice in runs.items()}
+    scopes |= {name: choice.scope for name, choice in services.items()}
     plan = Plan(
         schema=SCHEMA,
         name=spec.name,
@@ -147,52 +136,18 @@ def build_plan(
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
-        derivations=derivations(planned_runs, measured_runs, planned_services, serving, cross, rent, context),
+        derivations=derivations(planned_runs, planned_services, serving, cross, rent, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,
-            *_calibration_notes(runs, services, context),
+            *calibration_notes(context.constants, scopes),
             *_warnings(training, serving, spec),
-            *_contention([*runs.values(), *measured.values()], list(services.values())),
+            *_contention(list(chosen.values()), list(services.values())),
         ),
     )
-    whole = with_supply_side(plan, context, runs, services, _rehearsing(planned, context, options))
+    whole = with_supply_side(plan, context, runs, services, rehearsing)
     warnings = (*whole.warnings, *check_budget(whole, spec.supply.budget_usd))
     return Planned(replace(whole, warnings=warnings), context, runs, services)
-
-
-def _rehearsing(planned: dict[str, ServicePlan], context: Context, options: PlanOptions) -> Rehearsing | None:
-    """How the portfolio's fleets are tried on the twin, where the plan's are."""
-    if options.rehearse is not Rehearse.BEST_TWO:
-        return None
-    return Rehearsing(lambda own: _planned_service(own, context), planned, options.tell)
-
-
-def _calibration_notes(
-    runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
-) -> tuple[str, ...]:
-    scopes = {name: _run_scope(choice) for name, choice in runs.items()}
-    scopes |= {name: _service_scope(choice) for name, choice in services.items()}
-    return calibration_notes(context.constants, scopes)
-
-
-def _planned_run(choice: TrainingChoice, context: Context) -> TrainingPlan:
-    name = choice.chosen.offer.accelerator.name
-    return with_letters(training_plan(choice, context), name, context.constants, _run_scope(choice))
-
-
-def _planned_service(choice: ServingChoice, context: Context) -> ServicePlan:
-    name = choice.offer.accelerator.name
-    return with_letters(service_plan(choice, context), name, context.constants, _service_scope(choice))
-
-
-def _run_scope(choice: TrainingChoice) -> dict[str, str]:
-    return run_scope(choice.chosen.offer.accelerator.name, choice.job)
-
-
-def _service_scope(choice: ServingChoice) -> dict[str, str]:
-    replica = main_pool(choice.fleet, choice.loads).replica
-    return service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
 
 
 def _contention(
@@ -241,7 +196,7 @@ def with_supply_side(
     context: Context,
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
-    rehearsing: Rehearsing | None = None,
+    rehearsing: Rehearsing | None,
 ) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     compliance = compliance_part(plan, context)

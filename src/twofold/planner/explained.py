@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from twofold.answer import children, is_estimate, leaves, resolve, unit_of
+from twofold.answer import paths
 from twofold.core import Estimate, InputError, format_estimate, format_si, from_data
 
 WIDTH = 100
@@ -29,10 +29,10 @@ def explain(plan: dict[str, Any], path: str) -> tuple[str, ...]:
 
 
 def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
-    node = resolve(plan, path)
-    if not children(node):
+    node = paths.resolve(plan, path)
+    if not paths.children(node):
         return (f"{path} = {leaf_text(path, node)}",)
-    below = [(f"{path}.{key}" if path else key, leaf) for key, leaf in leaves(node)]
+    below = [(f"{path}.{key}" if path else key, leaf) for key, leaf in paths.leaves(node)]
     lines = [f"{key} = {leaf_text(key, leaf)}" for key, leaf in below[:LEAVES_SHOWN]]
     more = len(below) - LEAVES_SHOWN
     return (path, *lines, *([f"… and {more} more"] if more > 0 else []))
@@ -40,12 +40,12 @@ def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
 
 def leaf_text(path: str, leaf: Any) -> str:
     """A leaf as people read it: a number with the unit of its name, an estimate with range and letter."""
-    if is_estimate(leaf):
+    if paths.is_estimate(leaf):
         return format_estimate(from_data(Estimate, leaf))
     if leaf is None or leaf == [] or leaf == {}:
         return "none"
     if isinstance(leaf, float):
-        unit = unit_of(path)
+        unit = paths.unit_of(path)
         return f"{leaf:,.6g}" if unit is None else format_si(leaf, unit)
     if isinstance(leaf, int) and not isinstance(leaf, bool):
         return f"{leaf:,}"
@@ -55,7 +55,7 @@ def leaf_text(path: str, leaf: Any) -> str:
 def _value_text(plan: dict[str, Any], known: Derivations, path: str) -> str:
     """The value at a path; a step of a derivation that is no field of the plan shows what its user shows."""
     try:
-        return leaf_text(path, resolve(plan, path))
+        return leaf_text(path, paths.resolve(plan, path))
     except InputError:
         used = (item["text"] for row in known.values() for item in row["inputs"] if item["path"] == path)
         return next(used, "")
@@ -114,16 +114,16 @@ def diff(old: dict[str, Any], new: dict[str, Any], also: Iterable[str] = ()) -> 
     """
     wanted = set(also)
     before, after = (
-        dict(leaves({key: value for key, value in plan.items() if key not in DERIVED or key in wanted}))
+        dict(paths.leaves({key: value for key, value in plan.items() if key not in DERIVED or key in wanted}))
         for plan in (old, new)
     )
     for plan, found in ((old, before), (new, after)):
         if "derivations" in wanted:
             found |= {f"derivations.{row['path']}": row for row in plan.get("derivations", [])}
-    paths = [*before, *(path for path in after if path not in before)]
+    every = [*before, *(path for path in after if path not in before)]
     return tuple(
         Change(path, before.get(path), after.get(path), _relative(before.get(path), after.get(path)))
-        for path in paths
+        for path in every
         if path not in before or path not in after or before[path] != after[path]
     )
 
@@ -134,5 +134,5 @@ def _relative(old: Any, new: Any) -> float | None:
 
 
 def _middle(value: Any) -> float | None:
-    number = value["value"] if is_estimate(value) else value
+    number = value["value"] if paths.is_estimate(value) else value
     return float(number) if isinstance(number, (int, float)) and not isinstance(number, bool) else None

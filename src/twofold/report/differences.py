@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from typing import Any
 
-from twofold.answer import unit_of
+from twofold.answer import paths
 from twofold.core import Estimate, format_si, from_data, to_data
 from twofold.planner import Change
 from twofold.report.answers import Shown
@@ -123,7 +123,7 @@ def difference_row(change: Change, owner: str, indent: str) -> tuple[str, ...]:
 
 
 def _text(path: str, leaf: Any) -> str:
-    unit = unit_of(path)
+    unit = paths.unit_of(path)
     if isinstance(leaf, dict) and leaf.keys() == _ESTIMATE:
         estimate = from_data(Estimate, leaf)
         return ranged(replace(estimate, unit=_shown_unit(path, estimate.unit) if unit is None else unit))

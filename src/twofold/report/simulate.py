@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.answer import unit_of
+from twofold.answer import paths
 from twofold.contracts import metric_text
 from twofold.contracts.results import (
     AfterFault,
@@ -253,7 +253,7 @@ def _comparison_lines(comparison: Comparison) -> list[str]:
 def _signed(figure: str, value: float) -> str:
     """A figure in the unit that its name ends with, its sign kept."""
     sign, size = ("−" if value < 0 else ""), abs(value)
-    unit = unit_of(figure)
+    unit = paths.unit_of(figure)
     if unit == "fraction":
         return f"{sign}{100 * size:.2f} %"
     if figure.endswith("_usd"):

@@ -1,12 +1,13 @@
 """The fastest layout that fits, the trade-offs beside it, and why the others lost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.core import format_memory
-from twofold.perf import Cluster
+from twofold.perf import Cluster, Floats
 from twofold.training.job import TrainingJob
 from twofold.training.layouts import EVERYTHING, Layouts, Limits, Recompute, enumerate_layouts
 from twofold.training.memory import Memory, memory
@@ -156,3 +157,19 @@ def _fits(job: TrainingJob, cluster: Cluster, stack: Stack, accelerator_count: i
         if len(layouts)
         else False
     )
+
+
+def straggler_loss_fraction(step_s: Floats, counts: Sequence[int]) -> float:
+    """Throughput that a pool of mixed parts loses because every step waits for the slowest.
+
+    Formula  1 − (n / max t) / Σ(n_i / t_i), t_i the step on a pool of part i alone, n_i how many of them
+    Why      Synchronous data parallelism advances at the pace of the slowest rank; pools of one kind each
+             would add their throughputs.
+    Units    `step_s` per kind of part, seconds; a fraction out.
+    Limits   one kind or equal kinds: 0; a kind infinitely slow: 1.
+
+    >>> straggler_loss_fraction(np.array([1.0, 1.0]), [8, 8])
+    0.0
+    """
+    times, sizes = np.asarray(step_s, float), np.asarray(counts, float)
+    return float(1 - sizes.sum() / times.max() / np.sum(sizes / times))

@@ -15,17 +15,16 @@ from twofold.inference import (
     CacheOptions,
     Lengths,
     Replica,
-    ReplicaCount,
     Served,
     Slo,
     TrafficClass,
     bottleneck,
     communication_bytes_per_token,
-    fleet_cost,
     iteration_s,
     max_sequences,
     rate_limit,
     regimes,
+    replicas_power_w,
 )
 from twofold.perf import DEFAULT_ENGINE, one
 from twofold.verdicts.machines import machines, price_usd_per_h
@@ -162,7 +161,7 @@ def _serving(world: World, made: Replica, load: Served, model: str, on: str, len
     found = machines(world, on)
     price, count = price_usd_per_h(found), int(one(made.accelerator_count))
     requests, tokens = one(load.requests_per_s), one(load.output_tokens_per_s)
-    cost = fleet_cost(made, load, ReplicaCount(1, 0, 1), price, requests)
+    watts = replicas_power_w(made, load.batch_sequences, 1)
     peak = found.cluster.device.peak_flops_per_s.get("bf16", np.nan)
     flops = 2.0 * world.catalog.model(model).parameters_active
     work = requests * (one(lengths.input_tokens) + one(lengths.output_tokens)) * flops
@@ -173,8 +172,8 @@ def _serving(world: World, made: Replica, load: Served, model: str, on: str, len
         batch=one(load.batch_sequences),
         utilisation=one(load.utilisation_fraction),
         mfu=work / (count * one(peak)),
-        power_w=cost.power_w,
-        tokens_per_j=cost.tokens_per_s_per_w,
+        power_w=watts,
+        tokens_per_j=requests * (tokens / max(requests, 1e-30)) / max(watts, 1e-30),
         usd_per_mtok=None if price is None else price * count / 3600 / tokens * 1e6,
         usd_per_request=None if price is None else price * count / 3600 / requests,
         accelerators=count,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts.rows import Trace, read_trace
-from twofold.contracts.rows.trace import read_arrivals
+from twofold.contracts.rows import read_trace
+from twofold.contracts.rows.trace import Trace, read_arrivals
 from twofold.core import TwofoldError
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"

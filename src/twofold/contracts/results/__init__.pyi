@@ -129,5 +129,6 @@ from .sweep import Swept as Swept
 from .training import Checkpoints as Checkpoints
 from .training import Layout as Layout
 from .training import Run as Run
+from .training import RunTotals as RunTotals
 from .training import Tenancy as Tenancy
 from .training import TrainingPlan as TrainingPlan

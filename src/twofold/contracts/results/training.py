@@ -19,8 +19,8 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """From the first to the last step: base × (1 + headroom) = `accelerator_h`."""
+class RunTotals:
+    """What every run has, planned or estimated."""
 
     steps: float  # optimiser steps
     flops: float | None  # model FLOPs of all steps; null: no model
@@ -36,6 +36,12 @@ class Run:
     checkpoints: Checkpoints  # size, cadence and storage
     data_bytes_per_s: float | None  # of training data; null: not measured
     energy_j: Estimate  # with cooling (PUE), J
+
+
+@dataclass(frozen=True, slots=True)
+class Run(RunTotals):
+    """From the first to the last step: base × (1 + headroom) = `accelerator_h`."""
+
     carbon_gco2: Estimate | None  # g; null where the region is unknown
 
 

@@ -9,7 +9,6 @@ from .measured_rows import StepRow as StepRow
 from .measured_rows import read_service_rows as read_service_rows
 from .measured_rows import read_step_rows as read_step_rows
 from .trace import PutRight as PutRight
-from .trace import Trace as Trace
 from .trace import ordered_arrivals as ordered_arrivals
 from .trace import read_log as read_log
 from .trace import read_trace as read_trace

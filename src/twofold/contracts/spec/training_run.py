@@ -41,6 +41,15 @@ class Headroom(Part):
     def total_fraction(self) -> float:
         return self.retries_fraction + self.validation_fraction + self.experiments_fraction
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares of the run by cause."""
+        return {
+            "retries": self.retries_fraction,
+            "validation": self.validation_fraction,
+            "experiments": self.experiments_fraction,
+        }
+
 
 class Checkpoint(Part):
     """How checkpoints are written."""

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.answer.measured_steps import Basis, MeasuredSteps, figure_at, measured_steps, step_at
 from twofold.core import InputError
-from twofold.perf import spread_factor
-from twofold.training import Basis, MeasuredSteps, figure_at, measured_steps, step_at
+from twofold.perf.known import spread_factor
 
 RANKER = measured_steps([(8, 0.40), (16, 0.22), (64, 0.08)])
 
